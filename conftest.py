@@ -1,0 +1,13 @@
+"""JAX set-up for every test session; it must run before the first ``import jax``."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+_DEVICES = "--xla_force_host_platform_device_count"
+if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}=8".strip()
+
+import jax  # noqa: E402
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")

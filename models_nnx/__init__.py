@@ -1,0 +1,1 @@
+"""The Flax NNX twin, and the framework-free modules both twins share."""

@@ -1,0 +1,65 @@
+"""The words every check answers in: verdict, finding, channel result."""
+
+import dataclasses
+import enum
+
+__all__ = ["BLOCKING", "ChannelResult", "Finding", "Verdict"]
+
+
+class Verdict(enum.StrEnum):
+    """What a channel says of a case, best first."""
+
+    PROVED = "proved"
+    BITWISE = "bitwise"
+    FLOOR = "floor"
+    ARBITRATED = "arbitrated"
+    EQUAL = "equal"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    VACUOUS = "vacuous"
+    ERROR = "error"
+
+
+BLOCKING = frozenset({Verdict.FAILED, Verdict.VACUOUS, Verdict.ERROR})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One difference between the two sides of a case.
+
+    Args:
+        where: the leaf, loop, operation or option that differs.
+        reference: what the reference build has there.
+        candidate: what the candidate build has there.
+        distance: how far apart they are, with its unit; empty where it makes no sense.
+        cause: the likely cause in a few words; empty when nothing is known.
+        next_step: what the reader can do now; empty when nothing is known.
+    """
+
+    where: str
+    reference: str
+    candidate: str
+    distance: str = ""
+    cause: str = ""
+    next_step: str = ""
+
+    def sentence(self) -> str:
+        """Returns the finding as one sentence a person can act on."""
+        parts = [f"{self.where}: reference {self.reference}, candidate {self.candidate}"]
+        if self.distance:
+            parts.append(f"{self.distance} apart")
+        if self.cause:
+            parts.append(f"likely {self.cause}")
+        if self.next_step:
+            parts.append(self.next_step)
+        return "; ".join(parts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChannelResult:
+    """The verdict of one channel on one case, with what it saw."""
+
+    name: str
+    verdict: Verdict
+    detail: str = ""
+    findings: tuple[Finding, ...] = ()
