@@ -1,0 +1,42 @@
+"""Grouped-query attention with rotary positions.
+
+B batch, T query, S key, D embed, N query heads, K key-value heads, H head_dim.
+"""
+
+from flax import linen as nn
+
+from models_linen.linear import Linear
+from models_nnx import ops
+from models_nnx.config import ModelConfig
+
+__all__ = ["Attention"]
+
+HEADS = ("activation_batch", "activation_length", "activation_heads", None)
+KV_HEADS = ("activation_batch", "activation_length", "activation_kv_heads", None)
+EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
+
+
+class Attention(nn.Module):
+    """Projects to query, key and value, attends inside each segment, projects back."""
+
+    config: ModelConfig
+
+    def setup(self):
+        cfg, att = self.config, self.config.attention
+        D, N, K, H = cfg.embed, att.heads, att.kv_heads, att.head_dim
+        kv_axes = ("embed", "kv_heads", "head_dim")
+        self.query = Linear(cfg, "BTD,DNH->BTNH", (D, N, H), ("embed", "heads", "head_dim"), HEADS)
+        self.key = Linear(cfg, "BTD,DKH->BTKH", (D, K, H), kv_axes, KV_HEADS)
+        self.value = Linear(cfg, "BTD,DKH->BTKH", (D, K, H), kv_axes, KV_HEADS)
+        self.out = Linear(cfg, "BTNH,NHD->BTD", (N, H, D), ("heads", "head_dim", "embed"), EMBEDDED)
+
+    def __call__(self, x_BTD, segments_BT, positions_BT):
+        att = self.config.attention
+        query_BTNH = ops.rotary(self.query(x_BTD), positions_BT, att.rope_theta)
+        key_BSKH = ops.rotary(self.key(x_BTD), positions_BT, att.rope_theta)
+        query_BTNH = ops.tag(query_BTNH, "query")
+        key_BSKH = ops.tag(key_BSKH, "key")
+        value_BSKH = ops.tag(self.value(x_BTD), "value")
+        mask_BTS = ops.causal_segment_mask(segments_BT)
+        out_BTNH = ops.attention(query_BTNH, key_BSKH, value_BSKH, mask_BTS, att.kernel)
+        return self.out(ops.tag(out_BTNH, "attention_out"))

@@ -1,0 +1,38 @@
+"""A decoder block: attention and MLP, each behind a norm and around a residual.
+
+B batch, T position, D embed.
+"""
+
+from flax import linen as nn
+
+from models_linen.attention import Attention
+from models_linen.dropout import Dropout
+from models_linen.mlp import Mlp
+from models_linen.norms import RMSNorm
+from models_nnx.config import ModelConfig
+from models_nnx.sharding import constrain
+
+__all__ = ["Block"]
+
+EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
+
+
+class Block(nn.Module):
+    """Pre-norm attention, then pre-norm MLP."""
+
+    config: ModelConfig
+
+    def setup(self):
+        cfg = self.config
+        self.attention_norm = RMSNorm(cfg)
+        self.attention = Attention(cfg)
+        self.attention_dropout = Dropout(cfg.dropout)
+        self.mlp_norm = RMSNorm(cfg)
+        self.mlp = Mlp(cfg)
+        self.mlp_dropout = Dropout(cfg.dropout)
+
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
+        attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT)
+        x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic)
+        x_BTD = x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)), deterministic)
+        return constrain(x_BTD, EMBEDDED, self.config.rules)

@@ -1,0 +1,42 @@
+"""The language model: embedding, decoder, final norm, head.
+
+B batch, T position, D embed, V vocab.
+"""
+
+from flax import linen as nn
+
+from models_linen.decoder import Decoder
+from models_linen.embeddings import LOGITS, Embedder
+from models_linen.linear import Linear
+from models_linen.norms import RMSNorm
+from models_nnx.config import Head, ModelConfig
+
+__all__ = ["LanguageModel"]
+
+
+class LanguageModel(nn.Module):
+    """Maps packed tokens to next-token logits."""
+
+    config: ModelConfig
+
+    def setup(self):
+        cfg = self.config
+        self.embedder = Embedder(cfg)
+        self.decoder = Decoder(cfg)
+        self.final_norm = RMSNorm(cfg)
+        if cfg.head is Head.UNTIED:
+            self.head = Linear(cfg, "BTD,DV->BTV", (cfg.embed, cfg.vocab), ("embed", "vocab"), LOGITS)
+
+    def __call__(self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True):
+        """Returns logits ``[B, T, V]`` in the compute dtype.
+
+        Args:
+            tokens_BT: int32 in [0, V).
+            segments_BT: int32 document of each token, from 1; 0 is padding.
+            positions_BT: int32 position of each token in its document.
+            deterministic: False needs ``rngs={"dropout": key}``.
+        """
+        x_BTD = self.embedder.encode(tokens_BT)
+        x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic)
+        x_BTD = self.final_norm(x_BTD)
+        return self.head(x_BTD) if self.config.head is Head.UNTIED else self.embedder.decode(x_BTD)

@@ -1,0 +1,104 @@
+"""The training step: loss, accumulated gradients, clipped AdamW that skips non-finite steps."""
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+
+from models_linen.model import LanguageModel
+from models_nnx import ops
+from models_nnx.config import ModelConfig, OptimizerConfig, TrainConfig
+
+__all__ = ["TrainState", "create", "loss_sums", "make_optimizer", "train_step"]
+
+
+class TrainState(struct.PyTreeNode):
+    """What a step takes and returns.
+
+    Args:
+        step: uint32 number of updates made.
+        params: the collection ``params``.
+        opt_state: the optimizer's state.
+        key: root key of the dropout stream; each step folds its number in.
+    """
+
+    step: jax.Array
+    params: dict
+    opt_state: optax.OptState
+    key: jax.Array
+
+
+def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
+    """Returns AdamW behind a global-norm clip, skipping non-finite updates."""
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, config.learning_rate, config.warmup_steps, config.total_steps
+    )
+    adamw = optax.adamw(schedule, config.b1, config.b2, config.epsilon, weight_decay=config.weight_decay)
+    chain = optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
+    return optax.apply_if_finite(chain, config.max_bad_steps)
+
+
+def create(config: ModelConfig, train: TrainConfig, key: jax.Array, *, batch: dict) -> TrainState:
+    """Returns a fresh state; its parameters and moments are boxed with logical axes.
+
+    Args:
+        config, train: what to build.
+        key: a typed key, split into parameter and dropout streams.
+        batch: arrays or abstract arrays of one batch, for shapes.
+    """
+    params_key, dropout_key = jax.random.split(key)
+    inputs = [jnp.zeros(batch[name].shape, jnp.int32) for name in ("tokens", "segments", "positions")]
+    params = LanguageModel(config).init(params_key, *inputs)["params"]
+    opt_state = make_optimizer(train.optimizer).init(params)
+    return TrainState(
+        step=jnp.zeros((), jnp.uint32), params=params, opt_state=opt_state, key=dropout_key
+    )
+
+
+def loss_sums(config: ModelConfig, train: TrainConfig, params, batch, key=None):
+    """Returns ``(loss_sum, weight_sum)`` of ``batch``; drops out when ``key`` is given."""
+    rngs = None if key is None else {"dropout": key}
+    logits_BTV = LanguageModel(config).apply(
+        {"params": params},
+        batch["tokens"],
+        batch["segments"],
+        batch["positions"],
+        deterministic=key is None,
+        rngs=rngs,
+    )
+    return ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
+
+
+def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch):
+    """Makes one update.
+
+    Args:
+        config, train: static.
+        state: unboxed train state.
+        batch: ``tokens, targets, segments, positions, weights``, each ``[B, T]``.
+
+    Returns:
+        ``(state, metrics)``; metrics are scalars ``loss``, ``weight``, ``grad_norm``.
+    """
+    key = jax.random.fold_in(state.key, state.step) if config.dropout else None
+
+    def gradients(batch, key):
+        grad = jax.value_and_grad(
+            lambda params: loss_sums(config, train, params, batch, key), has_aux=True
+        )
+        (loss_sum, weight_sum), grads = grad(state.params)
+        return grads, loss_sum, weight_sum
+
+    grads, loss_sum, weight_sum = ops.accumulate(gradients, batch, train.accumulation, key)
+    grads = jax.tree.map(lambda grad: grad / weight_sum.astype(grad.dtype), grads)
+    optimizer = make_optimizer(train.optimizer)
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
+    metrics = {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.global_norm(grads)}
+    return state.replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
+
+
+def unbox(state: TrainState) -> TrainState:
+    """Returns ``state`` without the boxes that carry logical axes."""
+    return nn.meta.unbox(state)

@@ -1,0 +1,36 @@
+"""Token embedding and the two heads.
+
+B batch, T position, D embed, V vocab.
+"""
+
+from flax import nnx
+
+from models_nnx import ops
+from models_nnx.config import ModelConfig
+from models_nnx.rngs import PathRngs
+
+__all__ = ["Embedder"]
+
+EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
+LOGITS = ("activation_batch", "activation_length", "activation_vocab")
+
+
+class Embedder(nnx.Module):
+    """A table that embeds tokens and, with a tied head, scores them."""
+
+    def __init__(self, config: ModelConfig, *, rngs: PathRngs):
+        self.config = config
+        shape = (config.vocab, config.embed)
+        self.embedding = nnx.Param(
+            ops.EMBEDDING_INIT(rngs.draw("params"), shape, config.param_dtype),
+            out_sharding=("vocab", "embed"),
+            eager_sharding=False,
+        )
+
+    def encode(self, tokens_BT):
+        table_VD = self.embedding.astype(self.config.compute_dtype)
+        return ops.lookup(table_VD, tokens_BT, out_axes=EMBEDDED, rules=self.config.rules)
+
+    def decode(self, x_BTD):
+        table_VD = self.embedding.astype(self.config.compute_dtype)
+        return ops.einsum("BTD,VD->BTV", x_BTD, table_VD, out_axes=LOGITS, rules=self.config.rules)

@@ -1,0 +1,36 @@
+"""A kernel applied by einsum.
+
+B batch, T position; the other letters are named by each equation.
+"""
+
+from flax import nnx
+
+from models_nnx import ops
+from models_nnx.config import ModelConfig
+from models_nnx.rngs import PathRngs
+
+__all__ = ["Linear"]
+
+
+class Linear(nnx.Module):
+    """``einsum(equation, x, kernel)`` in the compute dtype, constrained to ``out_axes``.
+
+    Args:
+        config: dtypes and rules.
+        equation: ``"BTD,DNH->BTNH"``; kernel letters missing from the output are contracted.
+        shape: shape of the kernel.
+        axes: logical axes of the kernel.
+        out_axes: logical axes of the output.
+        rngs: keys to initialise from.
+    """
+
+    def __init__(self, config: ModelConfig, equation: str, *, shape, axes, out_axes, rngs: PathRngs):
+        self.config, self.equation, self.out_axes = config, equation, out_axes
+        init = ops.kernel_init(equation)
+        self.kernel = nnx.Param(
+            init(rngs.draw("params"), shape, config.param_dtype), out_sharding=axes, eager_sharding=False
+        )
+
+    def __call__(self, x):
+        kernel = self.kernel.astype(self.config.compute_dtype)
+        return ops.einsum(self.equation, x, kernel, out_axes=self.out_axes, rules=self.config.rules)

@@ -1,0 +1,218 @@
+"""The vocabulary of sharding: mesh axes, rule tables, specs and their error. Free of Flax."""
+
+import difflib
+import enum
+import itertools
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
+
+__all__ = [
+    "DEFAULT_RULES",
+    "MESH_AXES",
+    "AnyMesh",
+    "Rule",
+    "Rules",
+    "ShardMode",
+    "ShardingError",
+    "as_axes",
+    "as_entry",
+    "canonical_spec",
+    "make_mesh",
+    "near_matches",
+    "parse_mesh",
+]
+
+MESH_AXES = ("data", "stage", "fsdp", "fsdp_transpose", "context", "tensor", "expert", "replica")
+
+AnyMesh = Mesh | AbstractMesh
+Rule = tuple[str, str | tuple[str, ...] | None]
+Rules = tuple[Rule, ...]
+
+
+class ShardMode(enum.StrEnum):
+    """Who decides shardings: the compiler from hints (auto), or the types of arrays (explicit)."""
+
+    AUTO = "auto"
+    EXPLICIT = "explicit"
+
+
+_AXIS_TYPES = {ShardMode.AUTO: AxisType.Auto, ShardMode.EXPLICIT: AxisType.Explicit}
+
+
+class ShardingError(ValueError):
+    """A sharding that cannot be: the message says where, got, expected and the next step.
+
+    Attributes:
+        where: the leaf or call that failed, as its caller named it; "" if it did not.
+        dim: the dimension at fault, or None.
+        spec: the spec that the rules ask for, or None where there is none.
+        fitting_spec: the same spec with the dimension at fault replicated, or None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        where: str = "",
+        dim: int | None = None,
+        spec: PartitionSpec | None = None,
+        fitting_spec: PartitionSpec | None = None,
+    ):
+        super().__init__(f"{where}: {message}" if where else message)
+        self.where, self.dim, self.spec, self.fitting_spec = where, dim, spec, fitting_spec
+
+
+def as_axes(entry: Any) -> tuple[str, ...]:
+    """Write one entry of a spec or rule as a tuple of mesh axes."""
+    if entry is None:
+        return ()
+    return (entry,) if isinstance(entry, str) else tuple(entry)
+
+
+def as_entry(axes: Sequence[str]) -> str | tuple[str, ...] | None:
+    """Write mesh axes as one entry of a spec: None, a string, or a tuple of several."""
+    return tuple(axes) if len(axes) > 1 else (axes[0] if axes else None)
+
+
+def _with_variants(name: str, *axes: str) -> Rules:
+    """One rule per non-empty subset of ``axes``, larger ones first, for meshes that lack some of them."""
+    return tuple(
+        (name, as_entry(subset))
+        for size in range(len(axes), 0, -1)
+        for subset in itertools.combinations(axes, size)
+    )
+
+
+DEFAULT_RULES: Rules = (
+    # Stacks and experts claim their axis before anything that could also use it.
+    ("stage", "stage"),
+    ("replica", "replica"),
+    ("expert", "expert"),
+    ("layers", None),
+    ("repeats", None),
+    # Activations.
+    ("activation_stage", "stage"),
+    ("activation_expert", "expert"),
+    *_with_variants("activation_batch", "data", "fsdp", "fsdp_transpose", "expert"),
+    *_with_variants("activation_batch_no_exp", "data", "fsdp", "fsdp_transpose"),
+    *_with_variants("activation_embed_and_logits_batch", "data", "fsdp", "fsdp_transpose", "expert"),
+    ("activation_length", "context"),
+    ("activation_kv_length", None),
+    ("activation_heads", "tensor"),
+    ("activation_kv_heads", "tensor"),
+    ("activation_head_dim", None),
+    ("activation_mlp", "tensor"),
+    ("activation_vocab", "tensor"),
+    ("activation_embed", None),
+    # Weights. "mlp" claims fsdp_transpose before "embed" does; elsewhere "embed" takes both.
+    *_with_variants("mlp", "fsdp_transpose", "tensor"),
+    ("heads", "tensor"),
+    ("kv_heads", "tensor"),
+    ("vocab", "tensor"),
+    *_with_variants("embed", "fsdp", "fsdp_transpose"),
+    *_with_variants("q_lora", "fsdp", "fsdp_transpose"),
+    *_with_variants("kv_lora", "fsdp", "fsdp_transpose"),
+    ("head_dim", None),
+    ("router", None),
+    ("norm", None),
+)
+
+
+def near_matches(name: object, known: Collection[str]) -> str:
+    """Say which known names resemble ``name``, or list them all; the end of an error message."""
+    matches = difflib.get_close_matches(str(name), list(known), n=3)
+    return f"did you mean {' or '.join(map(repr, matches))}?" if matches else f"choose from {tuple(known)}"
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """Read a mesh written as axis-and-size words, such as ``fsdp4.tensor2``.
+
+    Args:
+        text: words joined by dots, each a mesh axis followed by its size; ``single`` means no mesh.
+
+    Returns:
+        Sizes by mesh axis, in the order written; empty for ``single``.
+
+    Raises:
+        ShardingError: if a word cannot be read, an axis is unknown or repeated, or a size is zero.
+    """
+    if text == "single":
+        return {}
+    axes: dict[str, int] = {}
+    for word in text.split("."):
+        match = re.fullmatch(r"([A-Za-z_]+)([0-9]+)", word)
+        if match is None:
+            raise ShardingError(
+                f"mesh {text!r}: got the word {word!r}, expected an axis and its size as in 'fsdp4.tensor2', "
+                f"or 'single'; axes are {MESH_AXES}"
+            )
+        axis, size = match[1], int(match[2])
+        if axis not in MESH_AXES:
+            raise ShardingError(
+                f"mesh {text!r}: got {axis!r}, expected one of the mesh axes; {near_matches(axis, MESH_AXES)}"
+            )
+        if axis in axes:
+            raise ShardingError(
+                f"mesh {text!r}: got {axis!r} twice, expected each axis once; drop one of them"
+            )
+        if size < 1:
+            raise ShardingError(
+                f"mesh {text!r}: got size {size} for {axis!r}, expected at least 1; drop the axis"
+            )
+        axes[axis] = size
+    return axes
+
+
+def make_mesh(axes: Mapping[str, int], mode: ShardMode, devices: Sequence[Any] | None = None) -> Mesh:
+    """Build a mesh over the first devices that it needs; the rest stay unused.
+
+    Args:
+        axes: sizes by mesh axis, outermost first. None at all gives a mesh of one device that may be set but
+            constrains nothing.
+        mode: the type of every axis.
+        devices: devices to choose from, all of ``jax.devices()`` if None.
+
+    Raises:
+        ShardingError: if the mesh needs more devices than there are.
+    """
+    available = list(jax.devices() if devices is None else devices)
+    needed = math.prod(axes.values())
+    if needed > len(available):
+        text = ".".join(f"{axis}{size}" for axis, size in axes.items())
+        raise ShardingError(
+            f"mesh {text} needs {needed} devices, found {len(available)}; choose a smaller mesh, or on CPU "
+            f"set XLA_FLAGS=--xla_force_host_platform_device_count={needed} before jax is imported"
+        )
+    if not axes:
+        return Mesh(np.array(available[0]), ())
+    types = (_AXIS_TYPES[ShardMode(mode)],) * len(axes)
+    return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=available[:needed])
+
+
+def canonical_spec(spec: PartitionSpec, ndim: int, mesh: AnyMesh) -> PartitionSpec:
+    """Write a spec as `resolve` does, so that equal placements compare equal.
+
+    Args:
+        spec: any spec, such as that of a compiled input.
+        ndim: number of dimensions of the array.
+        mesh: the mesh; its axes of size one are left out.
+
+    Raises:
+        ShardingError: if the spec has more entries than the array has dimensions, or an axis the mesh lacks.
+    """
+    if len(spec) > ndim:
+        raise ShardingError(
+            f"got {spec} for {ndim} dimensions, expected at most one entry each; shorten the spec"
+        )
+    entries = [as_axes(entry) for entry in spec] + [()] * (ndim - len(spec))
+    for axis in itertools.chain.from_iterable(entries):
+        if axis not in mesh.shape:
+            raise ShardingError(
+                f"got {spec}, expected axes of the mesh; {near_matches(axis, tuple(mesh.shape))}"
+            )
+    return PartitionSpec(*(as_entry([axis for axis in axes if mesh.shape[axis] > 1]) for axes in entries))

@@ -1,0 +1,71 @@
+"""Keys for NNX modules that come out as Flax Linen's would, from the same root key.
+
+Linen folds into a stream's root key the path of the module and the number of the draw. `PathRngs`
+does the same, so that two twins initialise alike and drop the same entries.
+"""
+
+import collections
+import hashlib
+from collections.abc import Mapping
+
+import flax
+import jax
+import jax.numpy as jnp
+
+__all__ = ["PathRngs", "fold_path"]
+
+
+def fold_path(key: jax.Array, path: tuple[str, ...], count: int) -> jax.Array:
+    """Returns the key of draw number ``count`` (from 1) in the module at ``path``.
+
+    Source: flax.linen's rule (SHA-1 of the path names and the counter, first four bytes, folded in).
+    """
+    separator = b"\x00" if flax.config.flax_fix_rng_separator else b""
+    digest = hashlib.sha1()
+    for name in path:
+        digest.update(separator + name.encode())
+    digest.update(separator + count.to_bytes((count.bit_length() + 7) // 8, "big"))
+    return jax.random.fold_in(key, jnp.uint32(int.from_bytes(digest.digest()[:4], "big")))
+
+
+class PathRngs:
+    """Named streams of keys, seen from one place in the module tree.
+
+    Pass it to a module's ``__init__`` to draw parameters and remember ``path``, and to its
+    ``__call__`` to draw dropout keys. ``at`` descends; ``split`` and ``using`` cross a scan or vmap.
+
+    Args:
+        streams: root key of each stream, such as ``{"params": key}``.
+        path: names of the modules from the root to here.
+    """
+
+    def __init__(self, streams: Mapping[str, jax.Array], path: tuple[str, ...] = ()):
+        self.streams = dict(streams)
+        self.path = path
+        self._counts: collections.Counter[tuple[str, tuple[str, ...]]] = collections.Counter()
+
+    def at(self, name: str) -> "PathRngs":
+        """Returns the same streams seen from the submodule ``name``."""
+        child = PathRngs(self.streams, (*self.path, name))
+        child._counts = self._counts
+        return child
+
+    def draw(self, stream: str, path: tuple[str, ...] | None = None) -> jax.Array:
+        """Returns the next key of ``stream`` at ``path`` (default: here).
+
+        Raises:
+            KeyError: there is no such stream.
+        """
+        path = self.path if path is None else path
+        if stream not in self.streams:
+            raise KeyError(f"no stream {stream!r} at {'/'.join(path)}; there are {sorted(self.streams)}")
+        self._counts[stream, path] += 1
+        return fold_path(self.streams[stream], path, self._counts[stream, path])
+
+    def split(self, number: int) -> dict[str, jax.Array]:
+        """Returns every stream's root key split into ``[number]`` keys, one per scanned layer."""
+        return {name: jax.random.split(key, number) for name, key in self.streams.items()}
+
+    def using(self, streams: Mapping[str, jax.Array]) -> "PathRngs":
+        """Returns this place with other root keys and counters from the start, for a scan body."""
+        return PathRngs(streams, self.path)
