@@ -1,0 +1,164 @@
+"""One side of a comparison: a build and its programs, made from a Linen or an NNX model."""
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from parity.tree import Codec, Leaf, describe, flatten
+
+__all__ = ["Build", "Flavour", "Group", "Program", "linen_build", "nnx_build"]
+
+
+class Flavour(enum.StrEnum):
+    """The framework a build claims to run."""
+
+    LINEN = "linen"
+    NNX = "nnx"
+
+
+class Group(enum.StrEnum):
+    """What a program may return; each is compared by the channel of the same name."""
+
+    VALUES = "values"
+    GRADIENTS = "gradients"
+    STATE = "state"
+
+
+Outputs = dict[str, dict[str, Any]]
+Specs = Callable[[Mapping[str, Leaf], jax.sharding.Mesh], dict[str, jax.sharding.PartitionSpec]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """A pure function of named state and inputs.
+
+    Args:
+        name: such as ``forward``.
+        function: ``(state, inputs) -> {group: {path: array}}``, all flat; gradients and state carry
+            the paths of the state leaves they belong to.
+        steps: how often the state is fed back when it runs; 1 for programs that return none.
+        donate: whether the state's buffers are given away, as a training loop would.
+    """
+
+    name: str
+    function: Callable[[dict[str, Any], dict[str, Any]], Outputs]
+    steps: int = 1
+    donate: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Build:
+    """One side of a comparison.
+
+    Args:
+        name: for people, such as ``linen llama2-scan``; also the key of caches.
+        flavour: what it claims to be; the attestation holds it to that.
+        create: key -> flat concrete state, traceable.
+        leaves: the state's leaves without values.
+        abstract: ``{path: jax.ShapeDtypeStruct}`` of the same leaves.
+        programs: by name.
+        inputs: seed -> flat batch of host arrays.
+        specs: state leaves and mesh -> spec of each leaf.
+        input_specs: the same for the batch.
+        sources: path fragments of files that only this flavour's model code lives in; may be empty.
+    """
+
+    name: str
+    flavour: Flavour
+    create: Callable[[jax.Array], dict[str, Any]]
+    leaves: Mapping[str, Leaf]
+    abstract: Mapping[str, Any]
+    programs: Mapping[str, Program]
+    inputs: Callable[[int], dict[str, np.ndarray]]
+    specs: Specs
+    input_specs: Specs
+    sources: tuple[str, ...] = ()
+
+
+Native = Callable[[Any, dict[str, Any]], dict[str, Any]]
+
+
+def linen_build(
+    name: str, create: Callable[[jax.Array], Any], programs: Mapping[str, tuple[Native, dict]], **rest: Any
+) -> Build:
+    """Makes a build from a state tree and functions of it, as Linen code has them.
+
+    Args:
+        name: see `Build`.
+        create: key -> any tree; boxed leaves give their logical axes.
+        programs: name -> ``(function, options)``; the function takes the unboxed tree and the batch
+            and returns ``{group: tree}``; options go to `Program`.
+        **rest: the other fields of `Build`.
+    """
+    example = jax.eval_shape(create, jax.random.key(0))
+    codec = Codec(example)
+
+    def pure(function: Native) -> Callable[..., Outputs]:
+        def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
+            outputs = function(codec.restore(state), inputs)
+            return {group: flatten(tree) for group, tree in outputs.items()}
+
+        return run
+
+    return Build(
+        name=name,
+        flavour=Flavour.LINEN,
+        create=lambda key: flatten(create(key)),
+        leaves=describe(example),
+        abstract=flatten(example),
+        programs=_programs(programs, pure),
+        **rest,
+    )
+
+
+def nnx_build(
+    name: str,
+    create: Callable[[jax.Array], nnx.Module],
+    programs: Mapping[str, tuple[Native, dict]],
+    **rest: Any,
+) -> Build:
+    """Makes a build from an NNX module and functions of it; a program may change the module in place.
+
+    Args:
+        name: see `Build`.
+        create: key -> module holding all state (model, optimizer, keys).
+        programs: name -> ``(function, options)``; the function takes the module and the batch and
+            returns ``{group: tree}``. ``{"state": module}`` returns the module's state after the call.
+        **rest: the other fields of `Build`.
+    """
+    graphdef, example = nnx.split(nnx.eval_shape(lambda: create(jax.random.key(0))))
+    codec = Codec(example)
+
+    def pure(function: Native) -> Callable[..., Outputs]:
+        def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
+            outputs = function(nnx.merge(graphdef, codec.restore(state)), inputs)
+            return {
+                group: flatten(nnx.state(tree) if isinstance(tree, nnx.Module) else tree)
+                for group, tree in outputs.items()
+            }
+
+        return run
+
+    return Build(
+        name=name,
+        flavour=Flavour.NNX,
+        create=lambda key: flatten(nnx.state(create(key))),
+        leaves=describe(example),
+        abstract=flatten(example),
+        programs=_programs(programs, pure),
+        **rest,
+    )
+
+
+def _programs(
+    programs: Mapping[str, tuple[Native, dict]], pure: Callable[[Native], Callable[..., Outputs]]
+) -> dict[str, Program]:
+    return {
+        name: Program(name=name, function=pure(function), **options)
+        for name, (function, options) in programs.items()
+    }

@@ -1,0 +1,173 @@
+"""The channels: each looks at one aspect of a comparison and answers with a verdict and findings."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from parity.attest import attest
+from parity.build import Group
+from parity.comparison import SEED, Comparison
+from parity.ladder import climb
+from parity.prove import source_files
+from parity.shardings import compare_axes, compare_shardings
+from parity.structure import (
+    Loops,
+    compare_loops,
+    compare_memory,
+    lowered_loops,
+    optimised_loops,
+    read_memory,
+)
+from parity.transforms import Identity
+from parity.vacuity import constant_leaves, dead_gradients, nothing_moved, same_buffers
+from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.weights import MapError
+
+__all__ = ["CHANNELS"]
+
+
+def program(work: Comparison) -> ChannelResult:
+    """Which framework made each side."""
+    findings: list[Finding] = []
+    for side, other in ((work.reference, work.candidate), (work.candidate, work.reference)):
+        same = side.build.flavour is other.build.flavour
+        files = source_files(side.lowered)
+        findings += attest(side.build, files, () if same else other.build.sources)
+    verdict = Verdict.FAILED if findings else Verdict.EQUAL
+    flavours = " and ".join(side.build.flavour for side in (work.reference, work.candidate))
+    return ChannelResult(
+        name="program", verdict=verdict, detail=f"attested {flavours}", findings=tuple(findings)
+    )
+
+
+def tree(work: Comparison) -> ChannelResult:
+    """Paths, shapes, dtypes, roles and logical axes of all state leaves."""
+    leaves = tuple(build.leaves for build in work.builds)
+    try:
+        entries = work.weights.entries
+    except MapError as error:
+        return ChannelResult(
+            name="tree", verdict=Verdict.FAILED, detail="leaves without a partner", findings=_leftovers(error)
+        )
+    findings: list[Finding] = []
+    for entry in entries:
+        dtypes = [
+            {side[path].dtype for path in paths}
+            for side, paths in zip(leaves, (entry.reference, entry.candidate), strict=True)
+        ]
+        if dtypes[0] != dtypes[1]:
+            findings.append(
+                Finding(
+                    where=entry.candidate[0],
+                    reference=", ".join(sorted(dtypes[0])),
+                    candidate=", ".join(sorted(dtypes[1])),
+                    cause="one side creates the leaf in another dtype",
+                    next_step="pass the parameter dtype where the leaf is created",
+                )
+            )
+        findings += compare_axes(entry, leaves)
+    moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
+    detail = f"{len(leaves[0])} leaves" + (f", {moved} of {len(entries)} transformed" if moved else "")
+    verdict = Verdict.FAILED if findings else Verdict.EQUAL
+    return ChannelResult(name="tree", verdict=verdict, detail=detail, findings=tuple(findings))
+
+
+def _leftovers(error: MapError) -> tuple[Finding, ...]:
+    sides = (("reference", error.reference), ("candidate", error.candidate))
+    return tuple(
+        Finding(
+            where=leaf.path,
+            reference=f"{leaf.dtype}{list(leaf.shape)}" if side == "reference" else "no such leaf",
+            candidate=f"{leaf.dtype}{list(leaf.shape)}" if side == "candidate" else "no such leaf",
+            cause=f"a {leaf.role} leaf that only the {side} has",
+            next_step="add it to the other side, or give the pair a weight rule",
+        )
+        for side, leaves in sides
+        for leaf in leaves
+    )
+
+
+def _missing(reference: Mapping[str, np.ndarray], candidate: Mapping[str, np.ndarray]) -> list[Finding]:
+    return [
+        Finding(
+            where=path,
+            reference="returned" if path in reference else "not returned",
+            candidate="returned" if path in candidate else "not returned",
+            cause="an output that only one side returns",
+        )
+        for path in sorted(set(reference) ^ set(candidate))
+    ]
+
+
+def _measured(work: Comparison, group: Group, guards: list[Finding]) -> ChannelResult:
+    reference, candidate = (outputs.get(group, {}) for outputs in work.outputs)
+    missing = _missing(reference, candidate)
+    if missing:
+        return ChannelResult(
+            name=group, verdict=Verdict.FAILED, detail="outputs differ", findings=tuple(missing)
+        )
+    result = climb(group, reference, candidate, work.judge(group))
+    guards = guards + same_buffers(reference, candidate)
+    if guards and result.verdict is not Verdict.FAILED:
+        return ChannelResult(
+            name=group, verdict=Verdict.VACUOUS, detail="a check that cannot fail", findings=tuple(guards)
+        )
+    return result
+
+
+def values(work: Comparison) -> ChannelResult:
+    """Losses, logits and metrics, on a batch and a state in which nothing is constant."""
+    batch = work.builds[0].inputs(SEED)
+    guards = constant_leaves("batch", batch) + constant_leaves("values", work.outputs[0].get(Group.VALUES, {}))
+    return _measured(work, Group.VALUES, guards)
+
+
+def gradients(work: Comparison) -> ChannelResult:
+    """Gradients of all parameters under the batch's loss scale."""
+    reference = work.outputs[0].get(Group.GRADIENTS, {})
+    guards = dead_gradients(reference, work.case.zero_gradients)
+    return _measured(work, Group.GRADIENTS, guards if reference else constant_leaves("gradients", {}))
+
+
+def state(work: Comparison) -> ChannelResult:
+    """All state after the first and the last step."""
+    after = work.outputs[0].get(Group.STATE, {})
+    last = f"step{work.reference.program.steps}/" if work.reference.program.steps > 1 else ""
+    before = {
+        last + path: array
+        for path, array in work.state.items()
+        if work.builds[0].leaves[path].role == "params"
+    }
+    guards = nothing_moved(before, after, [f"*{glob}" for glob in work.case.zero_gradients])
+    return _measured(work, Group.STATE, guards if after else constant_leaves("state", {}))
+
+
+def sharding(work: Comparison) -> ChannelResult:
+    """Logical axes, resolved specs and compiled input shardings of all state leaves."""
+    return compare_shardings(work.reference, work.candidate, work.weights)
+
+
+def loops(work: Comparison) -> ChannelResult:
+    """While loops before and after optimisation."""
+    sides = (work.reference, work.candidate)
+    ours, theirs = (
+        Loops(lowered=lowered_loops(side.lowered), optimised=optimised_loops(side.compiled)) for side in sides
+    )
+    return compare_loops(ours, theirs)
+
+
+def memory(work: Comparison) -> ChannelResult:
+    """Argument, output and temp bytes of the compiled programs."""
+    return compare_memory(read_memory(work.reference.compiled), read_memory(work.candidate.compiled))
+
+
+CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
+    "program": program,
+    "tree": tree,
+    "values": values,
+    "gradients": gradients,
+    "state": state,
+    "sharding": sharding,
+    "loops": loops,
+    "memory": memory,
+}

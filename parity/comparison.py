@@ -1,0 +1,134 @@
+"""Everything the channels of one case share: both sides, the weight map, the state, the outputs."""
+
+import functools
+from collections.abc import Callable, Mapping
+
+import jax
+import numpy as np
+
+from parity.backends import find
+from parity.build import Build
+from parity.ladder import Judge
+from parity.matrix import Case
+from parity.numerics import measure_floor, randomise, to_float64
+from parity.side import Clock, Side
+from parity.tree import to_host
+from parity.weights import WeightMap, infer
+
+__all__ = ["Comparison", "Workbench"]
+
+SEED = 20_240_229
+
+Outputs = dict[str, dict[str, np.ndarray]]
+
+
+class Workbench:
+    """Keeps what cases share, so that nothing is built, traced or compiled twice in a session."""
+
+    def __init__(self):
+        self.clock = Clock()
+        self._sides: dict[tuple[str, ...], Side] = {}
+        self._states: dict[str, dict[str, np.ndarray]] = {}
+
+    def side(self, build: Build, case: Case) -> Side:
+        """Returns the side of ``build`` for ``case``, the same one for the same build and program."""
+        key = (build.name, case.program, str(case.mesh), case.backend)
+        if key not in self._sides:
+            program, backend = build.programs[case.program], find(case.backend)
+            self._sides[key] = Side(build, program, case.mesh, backend, self.clock)
+        return self._sides[key]
+
+    def state(self, build: Build) -> dict[str, np.ndarray]:
+        """Returns a random state of ``build``, on the host."""
+        if build.name not in self._states:
+            with self.clock.phase(build.name, "execute"):
+                fresh = to_host(jax.jit(build.create)(jax.random.key(SEED)))
+            self._states[build.name] = randomise(fresh, build.leaves, SEED)
+        return self._states[build.name]
+
+
+class Comparison:
+    """One case at work; everything is computed when first asked for, and once.
+
+    Args:
+        case: what to compare.
+        bench: what is shared with other cases.
+    """
+
+    def __init__(self, case: Case, bench: Workbench):
+        self.case, self._bench = case, bench
+        self.builds = (case.reference(), case.candidate())
+
+    @functools.cached_property
+    def reference(self) -> Side:
+        """The reference side."""
+        return self._bench.side(self.builds[0], self.case)
+
+    @functools.cached_property
+    def candidate(self) -> Side:
+        """The candidate side."""
+        return self._bench.side(self.builds[1], self.case)
+
+    @functools.cached_property
+    def weights(self) -> WeightMap:
+        """The weight map.
+
+        Raises:
+            MapError: leaves are left over.
+        """
+        return infer(self.builds[0].leaves, self.builds[1].leaves, self.case.rules)
+
+    @functools.cached_property
+    def state(self) -> dict[str, np.ndarray]:
+        """The reference's state before the program runs."""
+        return self._bench.state(self.builds[0])
+
+    @functools.cached_property
+    def candidate_state(self) -> dict[str, np.ndarray]:
+        """The same numbers as the candidate's state, in buffers of their own."""
+        carried = self.weights.to_candidate(self.state)
+        return {path: np.array(array) for path, array in carried.items()}
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Outputs, Outputs]:
+        """What both sides return, the candidate's under the reference's paths."""
+        reference = self.reference.run(self.state, SEED)
+        candidate = self.candidate.run(self.candidate_state, SEED)
+        return reference, {group: self._to_reference(leaves) for group, leaves in candidate.items()}
+
+    def _to_reference(self, leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Renames state paths; others, such as ``logits``, are the same on both sides."""
+        targets = {path for entry in self.weights.entries for path in entry.candidate}
+        back: dict[str, np.ndarray] = {}
+        for prefix, group in _by_step(leaves).items():
+            mapped = {path: array for path, array in group.items() if path in targets}
+            back.update({prefix + path: array for path, array in self.weights.to_reference(mapped).items()})
+            back.update({prefix + path: array for path, array in group.items() if path not in targets})
+        return back
+
+    @functools.cached_property
+    def _float64(self) -> Outputs:
+        assert self.case.exact is not None
+        with jax.enable_x64(True):
+            side = self._bench.side(self.case.exact(), self.case)
+            return side.run(to_float64(self.state), SEED)
+
+    def judge(self, group: str) -> Judge:
+        """Returns what the lower rungs of the ladder need for one group of outputs."""
+        run: Callable[[Mapping[str, np.ndarray]], Outputs] = lambda state: self.reference.run(state, SEED)  # noqa: E731
+        return Judge(
+            floor=lambda: measure_floor(run, self.state, self.outputs[0], group),
+            exact=(lambda: self._float64[group]) if self.case.exact else None,
+            lowest=self.case.lowest,
+        )
+
+
+def _by_step(leaves: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """Splits paths such as ``step3/params/...`` into prefix and path."""
+    groups: dict[str, dict[str, np.ndarray]] = {}
+    for path, array in leaves.items():
+        first, _, rest = path.partition("/")
+        stepped = first.startswith("step") and first[4:].isdigit() and bool(rest)
+        prefix, name = (f"{first}/", rest) if stepped else ("", path)
+        groups.setdefault(prefix, {})[name] = array
+    return groups

@@ -1,0 +1,153 @@
+"""The ladder for values: bitwise, else within the noise floor, else arbitrated, else failed."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+__all__ = ["ARBITRATION", "FLOOR_FACTOR", "Deviation", "Judge", "climb", "deviation"]
+
+FLOOR_FACTOR = 10.0
+"""A leaf is within the floor up to this many times its measured noise."""
+
+ARBITRATION = 2.0
+"""Against the float64 reference the candidate may err this many times as much as the reference."""
+
+ORDER = (Verdict.PROVED, Verdict.BITWISE, Verdict.FLOOR, Verdict.ARBITRATED)
+
+Flat = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deviation:
+    """How far one leaf of the candidate is from the reference's.
+
+    Args:
+        path: the leaf.
+        relative: Frobenius norm of the difference over the reference's; inf where that is not finite.
+        worst: index of the largest difference.
+        reference, candidate: the two numbers there.
+        note: what norms do not tell, such as a shape; empty otherwise.
+    """
+
+    path: str
+    relative: float
+    worst: tuple[int, ...] = ()
+    reference: str = ""
+    candidate: str = ""
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judge:
+    """What the lower rungs need; both are only called when the rung above did not hold.
+
+    Args:
+        floor: measures ``{path: relative noise}`` of the reference.
+        exact: the reference's values in float64; None where there is no such run.
+        lowest: the lowest rung this case may rest on.
+    """
+
+    floor: Callable[[], Mapping[str, float]]
+    exact: Callable[[], Flat] | None
+    lowest: Verdict = Verdict.ARBITRATED
+
+
+def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, np.float64)
+
+
+def _relative(error: float, scale: float) -> float:
+    return error / scale if scale > 0 else (0.0 if error == 0 else float("inf"))
+
+
+def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviation | None:
+    """Returns how far the leaf is off, or None when it has the same bits."""
+    if _same_bits(reference, candidate):
+        return None
+    for what in ("shape", "dtype"):
+        sides = [str(getattr(side, what)) for side in (reference, candidate)]
+        if sides[0] != sides[1]:
+            return Deviation(
+                path=path, relative=float("inf"), reference=sides[0], candidate=sides[1], note=f"{what} differs"
+            )
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(_wide(candidate) - _wide(reference))
+        relative = _relative(float(np.linalg.norm(difference)), float(np.linalg.norm(_wide(reference))))
+    note = "" if np.isfinite(relative) else "values that are not finite"
+    worst = np.unravel_index(int(np.argmax(np.nan_to_num(difference, nan=np.inf))), reference.shape)
+    return Deviation(
+        path=path,
+        relative=relative if np.isfinite(relative) else float("inf"),
+        worst=tuple(int(i) for i in worst),
+        reference=f"{reference[worst]:.9g}",
+        candidate=f"{candidate[worst]:.9g}",
+        note=note,
+    )
+
+
+def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
+    """Returns the highest rung that all leaves hold, with every deviating leaf, worst first.
+
+    Integer, bool and key leaves have no floor: any difference fails.
+
+    Args:
+        name: the channel.
+        reference, candidate: host arrays under the same paths.
+        judge: measures the lower rungs.
+    """
+    off = [
+        found
+        for path in sorted(reference)
+        if (found := deviation(path, reference[path], candidate[path])) is not None
+    ]
+    if not off:
+        return ChannelResult(name=name, verdict=Verdict.BITWISE, detail=f"{len(reference)} leaves")
+    floor = judge.floor()
+    rungs = {found.path: _rung(found, floor, reference, candidate, judge) for found in off}
+    lowest = max(rungs.values(), key=lambda rung: (*ORDER, Verdict.FAILED).index(rung))
+    in_floors = {found.path: _relative(found.relative, floor.get(found.path, 0.0)) for found in off}
+    off.sort(key=lambda found: in_floors[found.path], reverse=True)
+    passed = lowest in ORDER and ORDER.index(lowest) <= ORDER.index(judge.lowest)
+    detail = f"{len(off)} of {len(reference)} leaves differ, worst {in_floors[off[0].path]:.3g} x noise"
+    if lowest in ORDER and not passed:
+        detail += f"; rung {lowest} where this case demands {judge.lowest}"
+    findings = tuple(_finding(found, in_floors[found.path], rungs[found.path]) for found in off)
+    return ChannelResult(
+        name=name, verdict=lowest if passed else Verdict.FAILED, detail=detail, findings=findings
+    )
+
+
+def _rung(
+    found: Deviation, floor: Mapping[str, float], reference: Flat, candidate: Flat, judge: Judge
+) -> Verdict:
+    inexact = np.issubdtype(np.asarray(reference[found.path]).dtype, np.inexact) or (
+        reference[found.path].dtype.kind == "V"
+    )
+    if not inexact or found.note:
+        return Verdict.FAILED
+    if found.relative <= FLOOR_FACTOR * floor.get(found.path, 0.0):
+        return Verdict.FLOOR
+    exact = judge.exact() if judge.exact else {}
+    if found.path in exact:
+        truth = _wide(exact[found.path])
+        errors = [
+            float(np.linalg.norm(_wide(side[found.path]) - truth)) for side in (candidate, reference)
+        ]
+        if np.isfinite(errors).all() and errors[0] <= ARBITRATION * errors[1]:
+            return Verdict.ARBITRATED
+    return Verdict.FAILED
+
+
+def _finding(found: Deviation, in_floors: float, rung: Verdict) -> Finding:
+    where = f"{found.path}{list(found.worst)}" if found.worst else found.path
+    distance = found.note or f"relative {found.relative:.3g}, {in_floors:.3g} x noise, rung {rung}"
+    return Finding(
+        where=where, reference=found.reference, candidate=found.candidate, distance=distance
+    )

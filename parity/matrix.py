@@ -1,0 +1,99 @@
+"""Which cases there are, and how to select them."""
+
+import dataclasses
+import difflib
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from parity.build import Build
+from parity.meshes import MeshSpec
+from parity.verdicts import Verdict
+from parity.weights import Rule
+
+__all__ = ["ALL_CHANNELS", "VALUE_CHANNELS", "Case", "Pair", "SelectionError", "select"]
+
+VALUE_CHANNELS = ("values", "gradients", "state")
+ALL_CHANNELS = ("program", "tree", *VALUE_CHANNELS, "sharding", "loops", "memory")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """A reference build and a candidate build compared on one program, one mesh, one backend.
+
+    Args:
+        id: ``pair-variant/program@mesh``.
+        reference, candidate: make the two builds.
+        program: name of the program both have.
+        mesh: where it runs.
+        backend: what compiles and runs it.
+        not_applicable: channels that say nothing here, with the reason.
+        lowest: the lowest rung of the ladder this case may rest on.
+        rules: explicit weight pairings.
+        exact: makes the reference in float64, for arbitration; None where there is none.
+        zero_gradients: globs of leaves that have no gradient by design.
+        smoke: whether the case is in the small subset.
+    """
+
+    id: str
+    reference: Callable[[], Build]
+    candidate: Callable[[], Build]
+    program: str
+    mesh: MeshSpec = MeshSpec()
+    backend: str = "cpu"
+    not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    lowest: Verdict = Verdict.ARBITRATED
+    rules: Sequence[Rule] = ()
+    exact: Callable[[], Build] | None = None
+    zero_gradients: Sequence[str] = ()
+    smoke: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pair:
+    """What a project registers to have its twins compared.
+
+    Args:
+        name: first word of the case ids.
+        about: one line for people.
+        cases: settings -> cases; settings are ``{"field": "text"}`` from ``--set``.
+    """
+
+    name: str
+    about: str
+    cases: Callable[[Mapping[str, str]], Sequence[Case]]
+
+
+class SelectionError(ValueError):
+    """A selector matches no case."""
+
+
+def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
+    """Returns the cases whose id matches a selector, in the order of the matrix; all without selectors.
+
+    A selector is a glob over the whole id, or a prefix of it such as a pair's name; ``smoke`` selects
+    the small subset.
+
+    Raises:
+        SelectionError: a selector matches nothing; names the nearest ids.
+    """
+    chosen: set[str] = set()
+    ids = [case.id for case in cases]
+    selectors = list(selectors)
+    for selector in selectors:
+        matched = [case.id for case in cases if _matches(case, selector)]
+        if not matched:
+            words = sorted({*ids, *(id.split("/")[0] for id in ids), *(id.split("-")[0] for id in ids)})
+            near = difflib.get_close_matches(selector, words, n=3, cutoff=0.4)
+            hint = f"did you mean {', '.join(near)}? " if near else ""
+            raise SelectionError(
+                f"selector {selector!r}: matches none of {len(ids)} cases; {hint}`parity list` shows all"
+            )
+        chosen.update(matched)
+    return [case for case in cases if not selectors or case.id in chosen]
+
+
+def _matches(case: Case, selector: str) -> bool:
+    if selector == "smoke":
+        return case.smoke
+    prefixed = case.id.startswith(selector) and case.id[len(selector) :][:1] in {"", "/", "@", "-", "."}
+    return prefixed or fnmatch.fnmatchcase(case.id, selector)

@@ -1,0 +1,75 @@
+"""Meshes by name: ``fsdp4.tensor2-auto``."""
+
+import dataclasses
+import enum
+import math
+import re
+
+import jax
+import numpy as np
+
+__all__ = ["MeshSpec", "Mode"]
+
+
+class Mode(enum.StrEnum):
+    """Who decides shardings: the compiler (auto) or the types (explicit)."""
+
+    AUTO = "auto"
+    EXPLICIT = "explicit"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeshSpec:
+    """A mesh without devices.
+
+    Args:
+        axes: ``(name, size)`` in order; none means one device and no mesh.
+        mode: type of every axis.
+    """
+
+    axes: tuple[tuple[str, int], ...] = ()
+    mode: Mode = Mode.AUTO
+
+    @classmethod
+    def parse(cls, text: str) -> "MeshSpec":
+        """Reads ``single``, ``data8`` or ``fsdp4.tensor2``, with ``-auto`` or ``-explicit`` behind.
+
+        Raises:
+            ValueError: the text is no mesh.
+        """
+        names, _, mode = text.partition("-")
+        if mode and mode not in list(Mode):
+            raise ValueError(f"mesh {text!r}: got mode {mode!r}, expected one of {', '.join(Mode)}")
+        if names == "single":
+            return cls()
+        parts = [re.fullmatch(r"([a-z_]*[a-z_])([1-9]\d*)", part) for part in names.split(".")]
+        axes = tuple((part[1], int(part[2])) for part in parts if part)
+        if len(axes) < len(parts) or len(dict(axes)) < len(axes):
+            raise ValueError(f"mesh {text!r}: expected distinct axes with sizes, such as fsdp4.tensor2-auto")
+        return cls(axes=axes, mode=Mode(mode or Mode.AUTO))
+
+    def __str__(self) -> str:
+        if not self.axes:
+            return "single"
+        return ".".join(f"{name}{size}" for name, size in self.axes) + f"-{self.mode}"
+
+    @property
+    def size(self) -> int:
+        """Number of devices."""
+        return math.prod(size for _, size in self.axes)
+
+    def on(self, devices: list) -> jax.sharding.Mesh:
+        """Returns the mesh over the first of ``devices``.
+
+        Raises:
+            ValueError: it needs more than there are.
+        """
+        if self.size > len(devices):
+            raise ValueError(
+                f"mesh {self}: needs {self.size} devices, found {len(devices)} ({devices[0].platform}); "
+                "choose a smaller mesh, or raise --xla_force_host_platform_device_count in XLA_FLAGS"
+            )
+        types = {Mode.AUTO: jax.sharding.AxisType.Auto, Mode.EXPLICIT: jax.sharding.AxisType.Explicit}
+        names = tuple(name for name, _ in self.axes)
+        grid = np.array(devices[: self.size]).reshape([size for _, size in self.axes])
+        return jax.sharding.Mesh(grid, names, axis_types=(types[self.mode],) * len(names))

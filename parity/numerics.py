@@ -1,0 +1,84 @@
+"""Random states, the noise floor and the float64 reference: the numbers the ladder stands on."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from parity.ladder import deviation
+from parity.tree import Leaf, Role
+
+__all__ = ["measure_floor", "nudge", "randomise", "to_float64"]
+
+Flat = Mapping[str, np.ndarray]
+Outputs = Mapping[str, Mapping[str, np.ndarray]]
+
+DRAWS = 3
+
+
+def is_float(array: np.ndarray) -> bool:
+    """Whether the array holds floats, bfloat16 and its kin included."""
+    return np.issubdtype(array.dtype, np.floating) or array.dtype.kind == "V"
+
+
+def randomise(state: Flat, leaves: Mapping[str, Leaf], seed: int) -> dict[str, np.ndarray]:
+    """Returns an initial state with every float parameter and buffer moved off its initial value.
+
+    Scales of one and biases of zero hide bugs; each entry becomes ``w * (1 + 0.1 n) + 0.02 n'`` with
+    standard normal ``n, n'``. Optimizer state, counters and keys stay: the first step fills them.
+
+    Args:
+        state: host arrays.
+        leaves: what they are.
+        seed: of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    moved = dict(state)
+    for path in sorted(state):
+        if is_float(state[path]) and leaves[path].role in (Role.PARAMS, Role.STATE):
+            wide = state[path].astype(np.float64)
+            scale, shift = rng.standard_normal((2, *wide.shape))
+            moved[path] = (wide * (1 + 0.1 * scale) + 0.02 * shift).astype(state[path].dtype)
+    return moved
+
+
+def nudge(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Returns ``flat`` with every float moved one unit in the last place, up or down at random."""
+    nudged = {}
+    for path, array in flat.items():
+        if is_float(array):
+            up = rng.integers(0, 2, array.shape).astype(bool)
+            limits = np.where(up, np.inf, -np.inf).astype(array.dtype)
+            array = np.where(array == 0, array, np.nextafter(array, limits)).astype(array.dtype)
+        nudged[path] = array
+    return nudged
+
+
+def measure_floor(
+    run: Callable[[Flat], Outputs], state: Flat, outputs: Outputs, group: str
+) -> dict[str, float]:
+    """Returns the noise of each leaf: relative deviation of the reference against itself, nudged.
+
+    Args:
+        run: runs the reference from a state.
+        state: the state of the comparison.
+        outputs: what the reference returned from it.
+        group: which outputs.
+
+    Returns:
+        ``{path: median over draws}``.
+    """
+    draws: list[dict[str, float]] = []
+    for draw in range(DRAWS):
+        again = run(nudge(state, np.random.default_rng(1_000 + draw)))[group]
+        found = {path: deviation(path, outputs[group][path], again[path]) for path in again}
+        draws.append({path: off.relative if off else 0.0 for path, off in found.items()})
+    return {path: _median([draw[path] for draw in draws]) for path in draws[0]}
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values))
+
+
+def to_float64(flat: Flat) -> dict[str, np.ndarray]:
+    """Returns ``flat`` with floats widened to float64."""
+    return {path: array.astype(np.float64) if is_float(array) else array for path, array in flat.items()}

@@ -1,0 +1,1 @@
+"""Our own pairs: the only place that imports both model packages."""

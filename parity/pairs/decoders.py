@@ -1,0 +1,143 @@
+"""Builds of the decoder twins: what a config becomes in each flavour."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+import models_linen.model
+import models_linen.train
+import models_nnx.model
+import models_nnx.train
+from models_nnx.config import ModelConfig, TrainConfig
+from models_nnx.data import packed_batch
+from models_nnx.sharding import resolve
+from parity.build import Build, Flavour, linen_build, nnx_build
+from parity.tree import Leaf
+
+__all__ = ["SOURCES", "decoder_build"]
+
+ROWS, LENGTH = 8, 40
+BATCH_AXES = ("activation_batch", "activation_length")
+
+SOURCES = {
+    Flavour.LINEN: ("models_linen/",),
+    Flavour.NNX: tuple(
+        f"models_nnx/{name}.py"
+        for name in ("attention", "blocks", "decoder", "embeddings", "linear", "mlp", "model", "norms", "train")
+    ),
+}
+
+
+def _batch(seed: int) -> dict[str, np.ndarray]:
+    """A packed batch, and a loss scale that no loss happens to ignore."""
+    scale = np.random.default_rng(seed).uniform(0.5, 8.0)
+    return {**packed_batch(ROWS, LENGTH, seed), "loss_scale": np.float32(scale)}
+
+
+def _specs(config: ModelConfig, leaves: Mapping[str, Leaf], mesh: jax.sharding.Mesh) -> dict[str, Any]:
+    return {
+        path: resolve(leaf.logical_axes, leaf.shape, config.rules, mesh, path)
+        if leaf.logical_axes
+        else jax.sharding.PartitionSpec()
+        for path, leaf in leaves.items()
+    }
+
+
+def _input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:
+    return {
+        name: resolve(BATCH_AXES, array.shape, config.rules, mesh, name)
+        if array.ndim
+        else jax.sharding.PartitionSpec()
+        for name, array in batch.items()
+    }
+
+
+def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
+    def forward(state, batch):
+        model = models_linen.model.LanguageModel(config)
+        inputs = (batch["tokens"], batch["segments"], batch["positions"])
+        return {"values": {"logits": model.apply({"params": state.params}, *inputs)}}
+
+    def grad(state, batch):
+        key = state.key if config.dropout else None
+
+        def loss(params):
+            loss_sum, weight = models_linen.train.loss_sums(config, train, params, batch, key)
+            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
+
+        value, grads = jax.value_and_grad(loss)(state.params)
+        return {"values": {"loss": value}, "gradients": {"params": grads}}
+
+    def train_step(state, batch):
+        state, metrics = models_linen.train.train_step(config, train, state, batch)
+        return {"values": metrics, "state": state}
+
+    return {"forward": forward, "grad": grad, "train_step": train_step}
+
+
+def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
+    def forward(state, batch):
+        inputs = (batch["tokens"], batch["segments"], batch["positions"])
+        return {"values": {"logits": state.model(*inputs)}}
+
+    def grad(state, batch):
+        key = state.key[...] if config.dropout else None
+        graphdef, params, rest = nnx.split(state.model, nnx.Param, ...)
+
+        def loss(params):
+            model = nnx.merge(graphdef, params, rest)
+            loss_sum, weight = models_nnx.train.loss_sums(model, train, batch, key)
+            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
+
+        value, grads = jax.value_and_grad(loss)(params)
+        return {"values": {"loss": value}, "gradients": {"model": grads}}
+
+    def train_step(state, batch):
+        metrics = models_nnx.train.train_step(train, state, batch)
+        return {"values": metrics, "state": state}
+
+    return {"forward": forward, "grad": grad, "train_step": train_step}
+
+
+OPTIONS = {"forward": {}, "grad": {}, "train_step": {"steps": 3, "donate": True}}
+
+
+@functools.cache
+def decoder_build(flavour: Flavour, name: str, config: ModelConfig, train: TrainConfig) -> Build:
+    """Returns the build of a decoder, the same one for the same arguments.
+
+    Args:
+        flavour: which twin.
+        name: the variant, unique to ``(config, train)``.
+        config, train: what to build.
+    """
+    shapes = {key: jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32) for key in ("tokens", "segments", "positions")}
+    make, programs, create = {
+        Flavour.LINEN: (
+            linen_build,
+            _linen_programs,
+            lambda key: models_linen.train.create(config, train, key, batch=shapes),
+        ),
+        Flavour.NNX: (nnx_build, _nnx_programs, lambda key: models_nnx.train.create(config, train, key)),
+    }[flavour]
+    functions = programs(config, train)
+    return make(
+        f"{flavour} {name}",
+        create,
+        {program: (functions[program], OPTIONS[program]) for program in functions},
+        inputs=functools.cache(_batch),
+        specs=functools.partial(_specs, config),
+        input_specs=functools.partial(_input_specs, config),
+        sources=SOURCES[flavour],
+    )
+
+
+def float64(config: ModelConfig) -> ModelConfig:
+    """Returns ``config`` computing in float64, the truth that arbitration asks."""
+    return dataclasses.replace(config, param_dtype="float64", compute_dtype="float64")

@@ -1,0 +1,132 @@
+"""Runs cases: every channel of every case, an error in one never takes the others down."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from parity.build import Group
+from parity.channels import CHANNELS
+from parity.comparison import Comparison, Workbench
+from parity.matrix import ALL_CHANNELS, Case
+from parity.side import SideError
+from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
+from parity.weights import MapError
+
+__all__ = ["CaseResult", "run_case", "run_cases"]
+
+PASSED = "passed"
+SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CaseResult:
+    """What a case came to.
+
+    Args:
+        case: the case.
+        reference, candidate: names of the builds.
+        verdict: ``passed``, ``failed``, ``vacuous``, ``error`` or ``skipped``.
+        channels: by name, in the order of the channels.
+        seconds: per phase, and ``other``.
+    """
+
+    case: Case
+    reference: str
+    candidate: str
+    verdict: str
+    channels: dict[str, ChannelResult]
+    seconds: dict[str, float]
+
+    @property
+    def blocking(self) -> list[ChannelResult]:
+        """The channels that keep the case from passing, worst first."""
+        blocking = [result for result in self.channels.values() if result.verdict in BLOCKING]
+        return sorted(blocking, key=lambda result: SEVERITY.index(result.verdict))
+
+    def sentence(self) -> str:
+        """Returns in one sentence what broke and where; empty when nothing did."""
+        if not self.blocking:
+            return ""
+        first = self.blocking[0]
+        what = first.findings[0].sentence() if first.findings else first.detail
+        return f"{self.case.id}: {first.name} {first.verdict}: {what}"
+
+
+def run_case(case: Case, bench: Workbench) -> CaseResult:
+    """Compares one case on all its channels.
+
+    Args:
+        case: what to compare.
+        bench: shared between the cases of a session.
+    """
+    start = time.perf_counter()
+    bench.clock.take()
+    channels: dict[str, ChannelResult] = {}
+    names = ("", "")
+    try:
+        work = Comparison(case, bench)
+        names = (work.builds[0].name, work.builds[1].name)
+        for name in ALL_CHANNELS:
+            channels[name] = _channel(name, work)
+    except Exception as error:
+        channels["tree"] = _error("tree", "building the two sides", error)
+    seconds = bench.clock.take()
+    seconds["other"] = time.perf_counter() - start - sum(seconds.values())
+    return CaseResult(
+        case=case,
+        reference=names[0],
+        candidate=names[1],
+        verdict=_verdict(channels),
+        channels=channels,
+        seconds=seconds,
+    )
+
+
+def _verdict(channels: dict[str, ChannelResult]) -> str:
+    found = {result.verdict for result in channels.values()}
+    for verdict in SEVERITY:
+        if verdict in found:
+            return verdict
+    return Verdict.SKIPPED if found <= {Verdict.SKIPPED} else PASSED
+
+
+def _skipped(name: str, why: str) -> ChannelResult:
+    return ChannelResult(name=name, verdict=Verdict.SKIPPED, detail=why)
+
+
+def _channel(name: str, work: Comparison) -> ChannelResult:
+    if name in work.case.not_applicable:
+        return _skipped(name, work.case.not_applicable[name])
+    groups = {Group.VALUES: "values", Group.GRADIENTS: "gradients", Group.STATE: "state"}
+    try:
+        if name in groups.values() and name not in work.reference.traced.out_info:
+            return _skipped(name, f"{work.case.program} returns none")
+        return CHANNELS[name](work)
+    except MapError:
+        return _skipped(name, "no weight map")
+    except SideError as error:
+        return _error(name, f"{error.build}, {error.phase}", error.cause)
+    except Exception as error:
+        return _error(name, "comparing", error)
+
+
+def _error(name: str, where: str, error: Exception) -> ChannelResult:
+    lines = str(error).strip().splitlines() or [""]
+    message = f"{type(error).__name__}: {lines[0]}"
+    finding = Finding(where=where, reference="no exception", candidate=message)
+    return ChannelResult(name=name, verdict=Verdict.ERROR, detail=message, findings=(finding,))
+
+
+def run_cases(
+    cases: Sequence[Case], progress: Callable[[Case], None] = lambda case: None
+) -> Iterator[CaseResult]:
+    """Yields the result of each case, one after the other.
+
+    Args:
+        cases: what to run.
+        progress: told of each case before it starts.
+    """
+    bench = Workbench()
+    for case in cases:
+        progress(case)
+        yield run_case(case, bench)

@@ -1,0 +1,168 @@
+"""One build's program on one mesh and backend: traced, lowered and compiled once, then run."""
+
+import contextlib
+import dataclasses
+import functools
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from parity.backends import Backend
+from parity.build import Build, Group, Program
+from parity.jax_internals import key_implementation
+from parity.meshes import MeshSpec
+from parity.tree import to_host
+
+__all__ = ["PHASES", "Clock", "Side", "SideError"]
+
+PHASES = ("trace", "lower", "compile", "execute")
+
+
+class SideError(RuntimeError):
+    """A side crashed: says which side, in which phase, and the first line of why."""
+
+    def __init__(self, build: str, phase: str, cause: Exception):
+        super().__init__(f"{build}: {phase} failed: {type(cause).__name__}: {cause}")
+        self.build, self.phase, self.cause = build, phase, cause
+
+
+class Clock:
+    """Seconds spent in each phase since the last `take`."""
+
+    def __init__(self):
+        self._seconds = dict.fromkeys(PHASES, 0.0)
+
+    @contextlib.contextmanager
+    def phase(self, build: str, name: str) -> Iterator[None]:
+        """Adds the time of the block to ``name`` and says where an exception came from.
+
+        Raises:
+            SideError: the block raised.
+        """
+        start = time.perf_counter()
+        try:
+            yield
+        except Exception as cause:
+            raise SideError(build, name, cause) from cause
+        finally:
+            self._seconds[name] += time.perf_counter() - start
+
+    def take(self) -> dict[str, float]:
+        """Returns the seconds and starts again from zero."""
+        seconds, self._seconds = self._seconds, dict.fromkeys(PHASES, 0.0)
+        return seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """A program of a build on a mesh and a backend.
+
+    Args:
+        build, program, mesh, backend: what runs where.
+        clock: where time is booked.
+    """
+
+    build: Build
+    program: Program
+    mesh: MeshSpec
+    backend: Backend
+    clock: Clock
+
+    @functools.cached_property
+    def specs(self) -> dict[str, jax.sharding.PartitionSpec]:
+        """Spec of each state leaf, as this build resolves it; empty without a mesh."""
+        mesh = self.backend.mesh(self.mesh)
+        return {} if mesh is None else self.build.specs(self.build.leaves, mesh)
+
+    def _shardings(self, specs: Mapping[str, jax.sharding.PartitionSpec]) -> dict[str, Any]:
+        mesh = self.backend.mesh(self.mesh)
+        return {path: jax.sharding.NamedSharding(mesh, spec) for path, spec in specs.items()} if mesh else {}
+
+    @functools.cached_property
+    def _state_shardings(self) -> dict[str, Any]:
+        return self._shardings(self.specs)
+
+    def _abstract(self, leaves: Mapping[str, Any], shardings: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            path: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=shardings.get(path))
+            for path, leaf in leaves.items()
+        }
+
+    @functools.cached_property
+    def _arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return (
+            self._abstract(self.build.abstract, self._state_shardings),
+            self._abstract(self.build.inputs(0), self._input_shardings),
+        )
+
+    @functools.cached_property
+    def _input_shardings(self) -> dict[str, Any]:
+        mesh = self.backend.mesh(self.mesh)
+        return {} if mesh is None else self._shardings(self.build.input_specs(self.build.inputs(0), mesh))
+
+    @functools.cached_property
+    def traced(self) -> jax.stages.Traced:
+        """The traced program; its state outputs lie where the state inputs do."""
+        with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
+            returns = jax.jit(self.program.function).trace(*self._arguments).out_info
+            out_shardings = {
+                group: {path: self._state_shardings.get(path) for path in leaves}
+                if group != Group.VALUES
+                else dict.fromkeys(leaves)
+                for group, leaves in returns.items()
+            }
+            donated = (0,) if self.program.donate else ()
+            jitted = jax.jit(self.program.function, donate_argnums=donated, out_shardings=out_shardings)
+            return jitted.trace(*self._arguments)
+
+    @functools.cached_property
+    def lowered(self) -> jax.stages.Lowered:
+        """The lowered program."""
+        traced = self.traced
+        with self.clock.phase(self.build.name, "lower"), self.backend.context(self.mesh):
+            return traced.lower()
+
+    @functools.cached_property
+    def compiled(self) -> jax.stages.Compiled:
+        """The compiled program."""
+        lowered = self.lowered
+        with self.clock.phase(self.build.name, "compile"), self.backend.context(self.mesh):
+            return lowered.compile()
+
+    def _place(self, host: Mapping[str, np.ndarray], shardings: Mapping[str, Any], like: Any) -> dict[str, Any]:
+        placed = {}
+        for path, array in host.items():
+            dtype = like[path].dtype
+            if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+                array = jax.random.wrap_key_data(np.array(array), impl=key_implementation(dtype))
+            placed[path] = jax.device_put(array, shardings.get(path), may_alias=False)
+        return placed
+
+    def run(self, state: Mapping[str, np.ndarray], seed: int) -> dict[str, dict[str, np.ndarray]]:
+        """Runs the program from ``state`` and returns host copies of what it returned.
+
+        Args:
+            state: host arrays of all state leaves; keys as uint32 data.
+            seed: of the first step's batch; later steps take the next ones.
+
+        Returns:
+            ``{group: {path: array}}``; with several steps the paths begin with ``step1/`` and so on,
+            and the state is returned after the first and the last.
+        """
+        compiled, steps = self.compiled, self.program.steps
+        results: dict[str, dict[str, np.ndarray]] = {}
+        with self.clock.phase(self.build.name, "execute"), self.backend.context(self.mesh):
+            current = self._place(state, self._state_shardings, self.build.abstract)
+            for step in range(1, steps + 1):
+                batch = self.build.inputs(seed + step - 1)
+                outputs = compiled(current, self._place(batch, self._input_shardings, batch))
+                current = outputs.get(Group.STATE, current)
+                for group, leaves in outputs.items():
+                    if group != Group.STATE or step in (1, steps):
+                        prefix = f"step{step}/" if steps > 1 else ""
+                        host = to_host(leaves)
+                        results.setdefault(group, {}).update({prefix + path: host[path] for path in host})
+        return results

@@ -1,0 +1,183 @@
+"""How the leaves of one side become leaves of the other: small, named, invertible."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+__all__ = ["Concat", "Identity", "Permute", "Reshape", "Split", "Stack", "Transform", "Unstack"]
+
+Arrays = Sequence[np.ndarray]
+
+
+class Transform(Protocol):
+    """Maps the arrays of the reference leaves to the arrays of the candidate leaves, and back."""
+
+    def apply(self, arrays: Arrays) -> list[np.ndarray]:
+        """Reference to candidate."""
+        ...
+
+    def invert(self, arrays: Arrays) -> list[np.ndarray]:
+        """Candidate to reference; the inverse of `apply`."""
+        ...
+
+    def axes(self, axes: Sequence[tuple]) -> list[tuple] | None:
+        """Candidate's logical axes for the reference's; None where they cannot be told."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """The same array."""
+
+    def apply(self, arrays: Arrays) -> list[np.ndarray]:
+        """Returns the arrays."""
+        return list(arrays)
+
+    invert = apply
+
+    def axes(self, axes: Sequence[tuple]) -> list[tuple]:
+        """Returns the axes."""
+        return list(axes)
+
+    def __str__(self) -> str:
+        return "identity"
+
+
+@dataclasses.dataclass(frozen=True)
+class Permute:
+    """Transposes dimensions: dimension i of the candidate is ``order[i]`` of the reference."""
+
+    order: tuple[int, ...]
+
+    def apply(self, arrays: Arrays) -> list[np.ndarray]:
+        """Transposes."""
+        return [np.transpose(array, self.order) for array in arrays]
+
+    def invert(self, arrays: Arrays) -> list[np.ndarray]:
+        """Transposes back."""
+        return [np.transpose(array, np.argsort(self.order)) for array in arrays]
+
+    def axes(self, axes: Sequence[tuple]) -> list[tuple]:
+        """Permutes the names."""
+        return [tuple(names[i] for i in self.order) for names in axes]
+
+    def __str__(self) -> str:
+        return f"transpose{self.order}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reshape:
+    """Same elements in row-major order, other shape."""
+
+    reference: tuple[int, ...]
+    candidate: tuple[int, ...]
+
+    def apply(self, arrays: Arrays) -> list[np.ndarray]:
+        """Reshapes."""
+        return [np.reshape(array, self.candidate) for array in arrays]
+
+    def invert(self, arrays: Arrays) -> list[np.ndarray]:
+        """Reshapes back."""
+        return [np.reshape(array, self.reference) for array in arrays]
+
+    def axes(self, axes: Sequence[tuple]) -> None:
+        """A reshaped dimension has no one name."""
+        return
+
+    def __str__(self) -> str:
+        return f"reshape{self.reference}->{self.candidate}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Unstack:
+    """One stacked leaf becomes ``number`` leaves, cut along ``axis``."""
+
+    axis: int
+    number: int
+
+    def apply(self, arrays: Arrays) -> list[np.ndarray]:
+        """Cuts."""
+        return list(np.moveaxis(arrays[0], self.axis, 0))
+
+    def invert(self, arrays: Arrays) -> list[np.ndarray]:
+        """Stacks."""
+        return [np.stack(arrays, axis=self.axis)]
+
+    def axes(self, axes: Sequence[tuple]) -> list[tuple]:
+        """Drops the stacked axis's name."""
+        names = axes[0][: self.axis] + axes[0][self.axis + 1 :]
+        return [names] * self.number
+
+    def __str__(self) -> str:
+        return f"unstack {self.number} along axis {self.axis}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """``number`` leaves become one, stacked along ``axis``."""
+
+    axis: int
+    number: int
+
+    def apply(self, arrays: Arrays) -> list[np.ndarray]:
+        """Stacks."""
+        return Unstack(self.axis, self.number).invert(arrays)
+
+    def invert(self, arrays: Arrays) -> list[np.ndarray]:
+        """Cuts."""
+        return Unstack(self.axis, self.number).apply(arrays)
+
+    def axes(self, axes: Sequence[tuple]) -> None:
+        """The stacked axis's name is the candidate's own."""
+        return
+
+    def __str__(self) -> str:
+        return f"stack {self.number} along axis {self.axis}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """One leaf becomes several, of ``sizes`` along ``axis``."""
+
+    axis: int
+    sizes: tuple[int, ...]
+
+    def apply(self, arrays: Arrays) -> list[np.ndarray]:
+        """Cuts."""
+        return np.split(arrays[0], np.cumsum(self.sizes)[:-1], axis=self.axis)
+
+    def invert(self, arrays: Arrays) -> list[np.ndarray]:
+        """Joins."""
+        return [np.concatenate(arrays, axis=self.axis)]
+
+    def axes(self, axes: Sequence[tuple]) -> list[tuple]:
+        """Every part keeps the names."""
+        return [axes[0]] * len(self.sizes)
+
+    def __str__(self) -> str:
+        return f"split {self.sizes} along axis {self.axis}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Concat:
+    """Several leaves become one, joined along ``axis``."""
+
+    axis: int
+    sizes: tuple[int, ...]
+
+    def apply(self, arrays: Arrays) -> list[np.ndarray]:
+        """Joins."""
+        return Split(self.axis, self.sizes).invert(arrays)
+
+    def invert(self, arrays: Arrays) -> list[np.ndarray]:
+        """Cuts."""
+        return Split(self.axis, self.sizes).apply(arrays)
+
+    def axes(self, axes: Sequence[tuple]) -> list[tuple]:
+        """The whole keeps the names of its parts."""
+        return [axes[0]]
+
+    def __str__(self) -> str:
+        return f"concatenate {self.sizes} along axis {self.axis}"

@@ -1,0 +1,154 @@
+"""State as ``{path: leaf}``: what every check talks about, whatever framework made it."""
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen, nnx
+
+__all__ = ["Codec", "Leaf", "Role", "describe", "flatten", "to_host"]
+
+Flat = dict[str, Any]
+
+
+class Role(enum.StrEnum):
+    """What a leaf is for; leaves are only ever paired within one role."""
+
+    PARAMS = "params"
+    OPTIMIZER = "optimizer"
+    RNG = "rng"
+    STATE = "state"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Leaf:
+    """One array of a state, without its values.
+
+    Args:
+        path: names from the root, joined by ``/``.
+        shape, dtype: of the array; a typed key has a dtype such as ``key<fry>``.
+        role: what it is for.
+        kind: Linen collection or NNX Variable type that holds it.
+        logical_axes: a name or None per dimension; None where the model gave none.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: Role
+    kind: str
+    logical_axes: tuple[str | None, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape))
+
+
+def _name(key: Any) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    raise TypeError(f"cannot name the tree key {key!r} of type {type(key).__name__}")
+
+
+def _is_holder(node: Any) -> bool:
+    return isinstance(node, linen.meta.AxisMetadata | nnx.Variable)
+
+
+def _entries(tree: Any, is_leaf: Callable[[Any], bool]) -> list[tuple[str, Any]]:
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
+    return [("/".join(map(_name, path)), node) for path, node in flat]
+
+
+def _value(node: Any) -> Any:
+    if isinstance(node, linen.meta.AxisMetadata):
+        return node.unbox()
+    return node.get_value() if isinstance(node, nnx.Variable) else node
+
+
+def flatten(tree: Any) -> Flat:
+    """Returns ``{path: array}`` of any tree; Linen boxes and NNX Variables give their values."""
+    return {path: _value(node) for path, node in _entries(tree, _is_holder)}
+
+
+def _is_key(value: Any) -> bool:
+    return jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def _role(path: str, node: Any, value: Any) -> Role:
+    if _is_key(value) or isinstance(node, nnx.RngState):
+        return Role.RNG
+    if isinstance(node, nnx.Variable):
+        for kind, role in ((nnx.Param, Role.PARAMS), (nnx.OptState, Role.OPTIMIZER)):
+            if isinstance(node, kind):
+                return role
+        return Role.STATE
+    top = {"params": Role.PARAMS, "opt_state": Role.OPTIMIZER, "step": Role.OPTIMIZER}
+    return top.get(path.split("/")[0], Role.STATE)
+
+
+def _axes(node: Any) -> tuple[str | None, ...] | None:
+    if isinstance(node, linen.Partitioned):
+        return tuple(node.names)
+    if isinstance(node, nnx.Variable):
+        names = node.get_metadata().get("out_sharding")
+        return tuple(names) if names is not None else None
+    return None
+
+
+def describe(tree: Any) -> dict[str, Leaf]:
+    """Returns ``{path: Leaf}`` of a state that still has its boxes or Variables."""
+    leaves = {}
+    for path, node in _entries(tree, _is_holder):
+        value = _value(node)
+        kind = type(node).__name__ if isinstance(node, nnx.Variable) else path.split("/")[0]
+        leaves[path] = Leaf(
+            path=path,
+            shape=tuple(value.shape),
+            dtype=str(value.dtype),
+            role=_role(path, node, value),
+            kind=kind,
+            logical_axes=_axes(node),
+        )
+    return leaves
+
+
+class Codec:
+    """Rebuilds a tree from ``{path: array}``; boxes are dropped, Variables keep type and metadata.
+
+    Args:
+        example: a tree of the structure, abstract or not.
+    """
+
+    def __init__(self, example: Any):
+        unboxed = linen.meta.unbox(example)
+        self.paths = [path for path, _ in _entries(unboxed, _is_holder)]
+        self._structure = jax.tree.structure(unboxed)
+
+    def restore(self, flat: Mapping[str, Any]) -> Any:
+        """Returns the tree with the arrays of ``flat``.
+
+        Raises:
+            ValueError: leaves missing or left over, all of them listed.
+        """
+        missing, extra = sorted(set(self.paths) - set(flat)), sorted(set(flat) - set(self.paths))
+        if missing or extra:
+            raise ValueError(
+                f"state: missing leaves {missing}, unexpected leaves {extra}; expected {len(self.paths)}"
+            )
+        return jax.tree.unflatten(self._structure, [flat[path] for path in self.paths])
+
+
+def to_host(flat: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Returns host copies, never views: the arrays stay what they were when the model moves on.
+
+    Typed keys become their uint32 data.
+    """
+    return {
+        path: np.array(jax.random.key_data(value) if _is_key(value) else value)
+        for path, value in flat.items()
+    }
