@@ -51,9 +51,7 @@ def create(config: ModelConfig, train: TrainConfig, key: jax.Array, *, batch: di
     inputs = [jnp.zeros(batch[name].shape, jnp.int32) for name in ("tokens", "segments", "positions")]
     params = LanguageModel(config).init(params_key, *inputs)["params"]
     opt_state = make_optimizer(train.optimizer).init(params)
-    return TrainState(
-        step=jnp.zeros((), jnp.uint32), params=params, opt_state=opt_state, key=dropout_key
-    )
+    return TrainState(step=jnp.zeros((), jnp.uint32), params=params, opt_state=opt_state, key=dropout_key)
 
 
 def loss_sums(config: ModelConfig, train: TrainConfig, params, batch, key=None):
@@ -84,9 +82,7 @@ def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch
     key = jax.random.fold_in(state.key, state.step) if config.dropout else None
 
     def gradients(batch, key):
-        grad = jax.value_and_grad(
-            lambda params: loss_sums(config, train, params, batch, key), has_aux=True
-        )
+        grad = jax.value_and_grad(lambda params: loss_sums(config, train, params, batch, key), has_aux=True)
         (loss_sum, weight_sum), grads = grad(state.params)
         return grads, loss_sum, weight_sum
 
@@ -95,7 +91,7 @@ def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch
     optimizer = make_optimizer(train.optimizer)
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
-    metrics = {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.global_norm(grads)}
+    metrics = {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}
     return state.replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
 

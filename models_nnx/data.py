@@ -69,9 +69,7 @@ def _excerpt(rng: np.random.Generator, size: int) -> np.ndarray:
     return np.frombuffer(document, np.uint8)[start : start + size].astype(np.int32)
 
 
-def _place(
-    batch: dict[str, np.ndarray], row: int, span: slice, segment: int, excerpt: np.ndarray
-) -> None:
+def _place(batch: dict[str, np.ndarray], row: int, span: slice, segment: int, excerpt: np.ndarray) -> None:
     batch["tokens"][row, span] = [BOUNDARY, *excerpt[:-1]]
     batch["targets"][row, span] = [*excerpt[:-1], BOUNDARY]
     batch["segments"][row, span] = segment

@@ -68,9 +68,7 @@ class Decoder(nnx.Module):
 
         def apply(params, keys, x_BTD):
             block = nnx.merge(graphdef, params)
-            return block(
-                x_BTD, segments_BT, positions_BT, deterministic, rngs.using(keys) if rngs else None
-            )
+            return block(x_BTD, segments_BT, positions_BT, deterministic, rngs.using(keys) if rngs else None)
 
         apply = remat(apply, self.config)
         x_BTD, _ = jax.lax.scan(

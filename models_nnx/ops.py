@@ -187,8 +187,12 @@ def gated_activation(gate_BTF: jax.Array, up_BTF: jax.Array, activation: Activat
 
 
 def dropout(x: jax.Array, key: jax.Array, rate: float) -> jax.Array:
-    """Zeroes entries with probability ``rate`` and scales the rest by ``1 / (1 - rate)``."""
-    keep = jax.random.bernoulli(key, p=1.0 - rate, shape=x.shape)
+    """Zeroes entries with probability ``rate`` and scales the rest by ``1 / (1 - rate)``.
+
+    The mask is drawn in float32 whatever the precision, so that a float64 run drops the same entries.
+    """
+    spec = jax.typeof(x).sharding
+    keep = jax.random.bernoulli(key, p=jnp.float32(1.0 - rate), shape=x.shape, out_sharding=spec)
     return jax.lax.select(keep, x / (1.0 - rate), jnp.zeros_like(x))
 
 
@@ -251,7 +255,16 @@ def accumulate(
 
     Returns:
         ``(grads, loss_sum, weight_sum)``, summed.
+
+    Raises:
+        ValueError: ``microbatches`` does not divide the rows.
     """
+    rows = {x.shape[0] for x in jax.tree.leaves(batch)}
+    if any(number % microbatches for number in rows):
+        raise ValueError(
+            f"accumulate: got batches of {sorted(rows)} rows for {microbatches} microbatches, expected a multiple; "
+            "change the batch or TrainConfig.accumulation"
+        )
     if microbatches == 1:
         return gradients(batch, key)
 

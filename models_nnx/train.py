@@ -91,4 +91,4 @@ def train_step(train: TrainConfig, state: TrainState, batch):
     grads, loss_sum, weight_sum = ops.accumulate(gradients, batch, train.accumulation, key)
     grads = jax.tree.map(lambda grad: grad / weight_sum.astype(grad.dtype), grads)
     state.optimizer.update(state.model, grads)
-    return {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.global_norm(grads)}
+    return {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}

@@ -1,5 +1,6 @@
 """The channels: each looks at one aspect of a comparison and answers with a verdict and findings."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -18,7 +19,9 @@ from parity.structure import (
     optimised_loops,
     read_memory,
 )
+from parity.structure.traced import compare_passed_through
 from parity.transforms import Identity
+from parity.tree import Role
 from parity.vacuity import constant_leaves, dead_gradients, nothing_moved, same_buffers
 from parity.verdicts import ChannelResult, Finding, Verdict
 from parity.weights import MapError
@@ -27,17 +30,22 @@ __all__ = ["CHANNELS"]
 
 
 def program(work: Comparison) -> ChannelResult:
-    """Which framework made each side."""
+    """Which framework made each side, and whether both are the same program."""
     findings: list[Finding] = []
     for side, other in ((work.reference, work.candidate), (work.candidate, work.reference)):
         same = side.build.flavour is other.build.flavour
-        files = source_files(side.lowered)
+        files = source_files(side.operations).stack
         findings += attest(side.build, files, () if same else other.build.sources)
-    verdict = Verdict.FAILED if findings else Verdict.EQUAL
     flavours = " and ".join(side.build.flavour for side in (work.reference, work.candidate))
-    return ChannelResult(
-        name="program", verdict=verdict, detail=f"attested {flavours}", findings=tuple(findings)
-    )
+    if findings:
+        detail = f"claimed {flavours}"
+        return ChannelResult(name="program", verdict=Verdict.FAILED, detail=detail, findings=tuple(findings))
+    if work.proof is None:
+        detail = f"attested {flavours}; no proof, the weight map moves numbers"
+        return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
+    verdict = Verdict.PROVED if work.proof.proved else Verdict.UNPROVED
+    detail = f"attested {flavours}; {work.proof.sentence()}"
+    return ChannelResult(name="program", verdict=verdict, detail=detail, findings=work.proof.findings())
 
 
 def tree(work: Comparison) -> ChannelResult:
@@ -99,7 +107,11 @@ def _missing(reference: Mapping[str, np.ndarray], candidate: Mapping[str, np.nda
     ]
 
 
-def _measured(work: Comparison, group: Group, guards: list[Finding]) -> ChannelResult:
+def _measured(
+    work: Comparison, group: Group, guard: Callable[[Mapping[str, np.ndarray]], list[Finding]]
+) -> ChannelResult:
+    if work.settled:
+        return ChannelResult(name=group, verdict=Verdict.PROVED, detail="equal for all inputs")
     reference, candidate = (outputs.get(group, {}) for outputs in work.outputs)
     missing = _missing(reference, candidate)
     if missing:
@@ -107,7 +119,8 @@ def _measured(work: Comparison, group: Group, guards: list[Finding]) -> ChannelR
             name=group, verdict=Verdict.FAILED, detail="outputs differ", findings=tuple(missing)
         )
     result = climb(group, reference, candidate, work.judge(group))
-    guards = guards + same_buffers(reference, candidate)
+    guards = constant_leaves(group, {}) if not reference else guard(reference)
+    guards += same_buffers(reference, candidate)
     if guards and result.verdict is not Verdict.FAILED:
         return ChannelResult(
             name=group, verdict=Verdict.VACUOUS, detail="a check that cannot fail", findings=tuple(guards)
@@ -118,46 +131,62 @@ def _measured(work: Comparison, group: Group, guards: list[Finding]) -> ChannelR
 def values(work: Comparison) -> ChannelResult:
     """Losses, logits and metrics, on a batch and a state in which nothing is constant."""
     batch = work.builds[0].inputs(SEED)
-    guards = constant_leaves("batch", batch) + constant_leaves("values", work.outputs[0].get(Group.VALUES, {}))
-    return _measured(work, Group.VALUES, guards)
+    return _measured(
+        work,
+        Group.VALUES,
+        lambda reference: constant_leaves("batch", batch) + constant_leaves("values", reference),
+    )
 
 
 def gradients(work: Comparison) -> ChannelResult:
     """Gradients of all parameters under the batch's loss scale."""
-    reference = work.outputs[0].get(Group.GRADIENTS, {})
-    guards = dead_gradients(reference, work.case.zero_gradients)
-    return _measured(work, Group.GRADIENTS, guards if reference else constant_leaves("gradients", {}))
+    return _measured(
+        work, Group.GRADIENTS, lambda reference: dead_gradients(reference, work.case.zero_gradients)
+    )
 
 
 def state(work: Comparison) -> ChannelResult:
     """All state after the first and the last step."""
-    after = work.outputs[0].get(Group.STATE, {})
-    last = f"step{work.reference.program.steps}/" if work.reference.program.steps > 1 else ""
-    before = {
-        last + path: array
-        for path, array in work.state.items()
-        if work.builds[0].leaves[path].role == "params"
-    }
-    guards = nothing_moved(before, after, [f"*{glob}" for glob in work.case.zero_gradients])
-    return _measured(work, Group.STATE, guards if after else constant_leaves("state", {}))
+
+    def guard(after: Mapping[str, np.ndarray]) -> list[Finding]:
+        steps = work.reference.program.steps
+        last = f"step{steps}/" if steps > 1 else ""
+        leaves = work.builds[0].leaves
+        before = {
+            last + path: array for path, array in work.state.items() if leaves[path].role is Role.PARAMS
+        }
+        return nothing_moved(before, after, [f"*{glob}" for glob in work.case.zero_gradients])
+
+    return _measured(work, Group.STATE, guard)
 
 
 def sharding(work: Comparison) -> ChannelResult:
     """Logical axes, resolved specs and compiled input shardings of all state leaves."""
-    return compare_shardings(work.reference, work.candidate, work.weights)
+    return compare_shardings(work.reference, work.candidate, work.weights, compiled=not work.settled)
 
 
 def loops(work: Comparison) -> ChannelResult:
-    """While loops before and after optimisation."""
+    """While loops before and after optimisation; a proof leaves only the carries of the former open."""
     sides = (work.reference, work.candidate)
     ours, theirs = (
-        Loops(lowered=lowered_loops(side.lowered), optimised=optimised_loops(side.compiled)) for side in sides
+        Loops(
+            lowered=lowered_loops(side.lowered),
+            optimised=None if work.settled else optimised_loops(side.compiled),
+        )
+        for side in sides
     )
-    return compare_loops(ours, theirs)
+    result = compare_loops(ours, theirs)
+    returned = compare_passed_through(*(side.traced.jaxpr for side in sides))
+    if returned:
+        findings = (*returned, *result.findings)
+        return dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
+    return result
 
 
 def memory(work: Comparison) -> ChannelResult:
     """Argument, output and temp bytes of the compiled programs."""
+    if work.settled:
+        return ChannelResult(name="memory", verdict=Verdict.PROVED, detail="the same program")
     return compare_memory(read_memory(work.reference.compiled), read_memory(work.candidate.compiled))
 
 

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,6 +12,8 @@ from parity.build import Build
 from parity.ladder import Judge
 from parity.matrix import Case
 from parity.numerics import measure_floor, randomise, to_float64
+from parity.pairing import pair_positions
+from parity.prove import Frontier, Proof, prove
 from parity.side import Clock, Side
 from parity.tree import to_host
 from parity.weights import WeightMap, infer
@@ -18,14 +21,21 @@ from parity.weights import WeightMap, infer
 __all__ = ["Comparison", "Workbench"]
 
 SEED = 20_240_229
+KEPT_SIDES = 8
+"""How many traced and compiled sides stay in memory; the longest unused goes first."""
 
 Outputs = dict[str, dict[str, np.ndarray]]
 
 
 class Workbench:
-    """Keeps what cases share, so that nothing is built, traced or compiled twice in a session."""
+    """Keeps what cases share, so that nothing is built, traced or compiled twice in a session.
 
-    def __init__(self):
+    Args:
+        paranoid: compile and run also what is proved.
+    """
+
+    def __init__(self, *, paranoid: bool = False):
+        self.paranoid = paranoid
         self.clock = Clock()
         self._sides: dict[tuple[str, ...], Side] = {}
         self._states: dict[str, dict[str, np.ndarray]] = {}
@@ -33,10 +43,14 @@ class Workbench:
     def side(self, build: Build, case: Case) -> Side:
         """Returns the side of ``build`` for ``case``, the same one for the same build and program."""
         key = (build.name, case.program, str(case.mesh), case.backend)
-        if key not in self._sides:
+        side = self._sides.pop(key, None)
+        if side is None:
             program, backend = build.programs[case.program], find(case.backend)
-            self._sides[key] = Side(build, program, case.mesh, backend, self.clock)
-        return self._sides[key]
+            side = Side(build, program, case.mesh, backend, self.clock)
+        self._sides[key] = side
+        while len(self._sides) > KEPT_SIDES:
+            self._sides.pop(next(iter(self._sides)))
+        return side
 
     def state(self, build: Build) -> dict[str, np.ndarray]:
         """Returns a random state of ``build``, on the host."""
@@ -79,6 +93,26 @@ class Comparison:
         return infer(self.builds[0].leaves, self.builds[1].leaves, self.case.rules)
 
     @functools.cached_property
+    def proof(self) -> Proof | None:
+        """The proof or its frontier; None where the map moves numbers, so that programs must differ."""
+        if not self.weights.is_identity:
+            return None
+        sides = (self.reference, self.candidate)
+        pairing = pair_positions(*sides, self.weights)
+        if pairing.unmatched:
+            differences = tuple(finding.sentence() for finding in pairing.unmatched)
+            entry = Frontier(where="arguments and results", differences=differences)
+            return Proof(proved=False, operations=(0, 0), seconds=0.0, frontier=(entry,))
+        with self._bench.clock.phase("both sides", "prove"):
+            programs = (side.operations for side in sides)
+            return prove(*programs, arguments=pairing.arguments, results=pairing.results)
+
+    @property
+    def settled(self) -> bool:
+        """Whether a proof makes compiling and running needless."""
+        return not self._bench.paranoid and self.proof is not None and self.proof.proved
+
+    @functools.cached_property
     def state(self) -> dict[str, np.ndarray]:
         """The reference's state before the program runs."""
         return self._bench.state(self.builds[0])
@@ -87,7 +121,8 @@ class Comparison:
     def candidate_state(self) -> dict[str, np.ndarray]:
         """The same numbers as the candidate's state, in buffers of their own."""
         carried = self.weights.to_candidate(self.state)
-        return {path: np.array(array) for path, array in carried.items()}
+        abstract = self.builds[1].abstract
+        return {path: _as_stored(array, abstract[path].dtype) for path, array in carried.items()}
 
     @functools.cached_property
     def outputs(self) -> tuple[Outputs, Outputs]:
@@ -121,6 +156,12 @@ class Comparison:
             exact=(lambda: self._float64[group]) if self.case.exact else None,
             lowest=self.case.lowest,
         )
+
+
+def _as_stored(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """Returns a copy in the dtype the candidate stores; a difference is the tree channel's to report."""
+    is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    return np.array(array, copy=True, dtype=None if is_key else dtype)
 
 
 def _by_step(leaves: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:

@@ -1,12 +1,20 @@
 """The only file that touches private JAX, jaxlib or Flax names; each has a version note."""
 
-from collections.abc import Sequence
 from typing import Any
 
 # jaxlib 0.10 to 0.12: the MLIR bindings are shipped but not documented as public API.
-from jaxlib.mlir import ir
+import jaxlib.mlir.ir as ir  # pyright: ignore[reportMissingImports]
 
-__all__ = ["ir", "kept_arguments", "main_position", "parse_module", "stablehlo_module"]
+__all__ = [
+    "attribute_items",
+    "ir",
+    "is_main",
+    "kept_arguments",
+    "main_position",
+    "parse_module",
+    "run_module",
+    "stablehlo_module",
+]
 
 # --- lowered programs (used by parity.prove) ---
 
@@ -24,7 +32,9 @@ def stablehlo_module(program: Any) -> ir.Module:
         return program
     compiler_ir = getattr(program, "compiler_ir", None)
     if compiler_ir is None:
-        raise ValueError(f"program: got {type(program).__name__}, expected jax.stages.Lowered or an MLIR module")
+        raise ValueError(
+            f"program: got {type(program).__name__}, expected jax.stages.Lowered or an MLIR module"
+        )
     return compiler_ir("stablehlo")
 
 
@@ -48,7 +58,9 @@ def kept_arguments(lowered: Any) -> tuple[int, ...]:
     kept = getattr(lowering, "compile_args", {}).get("kept_var_idx")
     indices = tuple(range(count)) if kept is None else tuple(sorted(kept))
     if len(indices) != count:
-        raise ValueError(f"@main: got {count} arguments, expected {len(indices)} (kept_var_idx of the lowering)")
+        raise ValueError(
+            f"@main: got {count} arguments, expected {len(indices)} (kept_var_idx of the lowering)"
+        )
     return indices
 
 
@@ -69,7 +81,7 @@ def parse_module(text: str, like: ir.Module) -> ir.Module:
 
 def attribute_items(operation: Any) -> list[tuple[str, Any]]:
     """Returns the attributes of an operation by name (jaxlib 0.10 to 0.12 iterate over the names)."""
-    attributes: Sequence[Any] = operation.attributes
+    attributes: Any = operation.attributes
     names = [entry if isinstance(entry, str) else entry.name for entry in attributes]
     return [(name, attributes[name]) for name in names]
 
@@ -83,3 +95,52 @@ def key_implementation(dtype: Any) -> str:
     JAX 0.10 to 0.12 keep it in ``dtype._impl.name``.
     """
     return dtype._impl.name
+
+
+def run_module(module: ir.Module, inputs: list[Any]) -> list[Any]:
+    """Compiles a single-device StableHLO module for the first CPU device and runs it.
+
+    ``Client.compile_and_load`` and ``LoadedExecutable.execute_sharded`` are private (JAX 0.10 to 0.12).
+
+    Args:
+        module: a module whose ``@main`` takes ``inputs``.
+        inputs: NumPy arrays.
+
+    Returns:
+        The results as NumPy arrays.
+    """
+    import jax
+    import numpy as np
+    from jaxlib import xla_client
+
+    device = jax.devices("cpu")[0]
+    text = module.operation.get_asm(enable_debug_info=False)
+    devices = xla_client.DeviceList((device,))
+    executable = device.client.compile_and_load(text, devices, xla_client.CompileOptions())
+    results = executable.execute_sharded([jax.device_put(each, device) for each in inputs])
+    return [np.asarray(each[0]) for each in results.disassemble_into_single_device_arrays()]
+
+
+# --- traced programs (used by parity.structure.traced) ---
+
+
+def scan_split(equation: Any) -> tuple[int, int]:
+    """Returns how many constants and carries a scan equation has; what follows is scanned.
+
+    JAX 0.10 has ``num_consts`` and ``num_carry``, JAX 0.12 a tuple of three trees, ``ft_in``.
+    """
+    params = equation.params
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carries, _ = params["ft_in"].unpack()
+    return len(constants), len(carries)
+
+
+def equation_place(equation: Any) -> str:
+    """Returns ``file:line (function)`` of the user's code behind an equation.
+
+    JAX 0.10 to 0.12 keep it in ``jax._src.source_info_util``.
+    """
+    from jax._src import source_info_util
+
+    return source_info_util.summarize(equation.source_info)

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 
+import jax.numpy as jnp
 import numpy as np
 
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -14,6 +15,9 @@ FLOOR_FACTOR = 10.0
 
 ARBITRATION = 2.0
 """Against the float64 reference the candidate may err this many times as much as the reference."""
+
+TRUSTED = 1_000.0
+"""A float64 run is the reference's truth only if the reference is within this many times its noise of it."""
 
 ORDER = (Verdict.PROVED, Verdict.BITWISE, Verdict.FLOOR, Verdict.ARBITRATED)
 
@@ -60,11 +64,24 @@ def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
-    return np.asarray(array, np.float64)
+    array = np.asarray(array)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _relative(error: float, scale: float) -> float:
     return error / scale if scale > 0 else (0.0 if error == 0 else float("inf"))
+
+
+def _worst(reference: np.ndarray, candidate: np.ndarray, difference: np.ndarray) -> tuple[int, ...]:
+    """Returns where the difference is largest, among the entries whose bits differ."""
+    words = [np.ravel(side).view(np.uint8).reshape(reference.size, -1) for side in (reference, candidate)]
+    differ = (words[0] != words[1]).any(axis=1).reshape(reference.shape)
+    distance = np.where(differ, np.nan_to_num(difference, nan=np.inf), -1.0)
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(distance)), reference.shape))
+
+
+def _shown(number: np.generic) -> str:
+    return str(number) if number.dtype.kind in "iub" else f"{number:.9g}"
 
 
 def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviation | None:
@@ -75,25 +92,29 @@ def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviat
         sides = [str(getattr(side, what)) for side in (reference, candidate)]
         if sides[0] != sides[1]:
             return Deviation(
-                path=path, relative=float("inf"), reference=sides[0], candidate=sides[1], note=f"{what} differs"
+                path=path,
+                relative=float("inf"),
+                reference=sides[0],
+                candidate=sides[1],
+                note=f"{what} differs",
             )
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(_wide(candidate) - _wide(reference))
         relative = _relative(float(np.linalg.norm(difference)), float(np.linalg.norm(_wide(reference))))
-    note = "" if np.isfinite(relative) else "values that are not finite"
-    worst = np.unravel_index(int(np.argmax(np.nan_to_num(difference, nan=np.inf))), reference.shape)
+        finite = all(np.isfinite(_wide(side)).all() for side in (reference, candidate))
+    worst = _worst(reference, candidate, difference)
     return Deviation(
         path=path,
         relative=relative if np.isfinite(relative) else float("inf"),
-        worst=tuple(int(i) for i in worst),
-        reference=f"{reference[worst]:.9g}",
-        candidate=f"{candidate[worst]:.9g}",
-        note=note,
+        worst=worst,
+        reference=_shown(reference[worst]),
+        candidate=_shown(candidate[worst]),
+        note="" if finite else "values that are not finite",
     )
 
 
 def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelResult:
-    """Returns the highest rung that all leaves hold, with every deviating leaf, worst first.
+    """Returns the highest rung that all leaves hold, with every deviating leaf: failed first, worst first.
 
     Integer, bool and key leaves have no floor: any difference fails.
 
@@ -113,9 +134,9 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
     rungs = {found.path: _rung(found, floor, reference, candidate, judge) for found in off}
     lowest = max(rungs.values(), key=lambda rung: (*ORDER, Verdict.FAILED).index(rung))
     in_floors = {found.path: _relative(found.relative, floor.get(found.path, 0.0)) for found in off}
-    off.sort(key=lambda found: in_floors[found.path], reverse=True)
+    off.sort(key=lambda found: (rungs[found.path] is Verdict.FAILED, in_floors[found.path]), reverse=True)
     passed = lowest in ORDER and ORDER.index(lowest) <= ORDER.index(judge.lowest)
-    detail = f"{len(off)} of {len(reference)} leaves differ, worst {in_floors[off[0].path]:.3g} x noise"
+    detail = f"{len(off)} of {len(reference)} leaves differ, worst {max(in_floors.values()):.3g} x noise"
     if lowest in ORDER and not passed:
         detail += f"; rung {lowest} where this case demands {judge.lowest}"
     findings = tuple(_finding(found, in_floors[found.path], rungs[found.path]) for found in off)
@@ -127,19 +148,16 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
 def _rung(
     found: Deviation, floor: Mapping[str, float], reference: Flat, candidate: Flat, judge: Judge
 ) -> Verdict:
-    inexact = np.issubdtype(np.asarray(reference[found.path]).dtype, np.inexact) or (
-        reference[found.path].dtype.kind == "V"
-    )
+    inexact = jnp.issubdtype(reference[found.path].dtype, np.inexact)
     if not inexact or found.note:
         return Verdict.FAILED
-    if found.relative <= FLOOR_FACTOR * floor.get(found.path, 0.0):
+    noise = floor.get(found.path, 0.0)
+    if np.isfinite(noise) and found.relative <= FLOOR_FACTOR * noise:
         return Verdict.FLOOR
     exact = judge.exact() if judge.exact else {}
     if found.path in exact:
         truth = _wide(exact[found.path])
-        errors = [
-            float(np.linalg.norm(_wide(side[found.path]) - truth)) for side in (candidate, reference)
-        ]
+        errors = [float(np.linalg.norm(_wide(side[found.path]) - truth)) for side in (candidate, reference)]
         if np.isfinite(errors).all() and errors[0] <= ARBITRATION * errors[1]:
             return Verdict.ARBITRATED
     return Verdict.FAILED
@@ -148,6 +166,4 @@ def _rung(
 def _finding(found: Deviation, in_floors: float, rung: Verdict) -> Finding:
     where = f"{found.path}{list(found.worst)}" if found.worst else found.path
     distance = found.note or f"relative {found.relative:.3g}, {in_floors:.3g} x noise, rung {rung}"
-    return Finding(
-        where=where, reference=found.reference, candidate=found.candidate, distance=distance
-    )
+    return Finding(where=where, reference=found.reference, candidate=found.candidate, distance=distance)

@@ -37,12 +37,16 @@ class MeshSpec:
         Raises:
             ValueError: the text is no mesh.
         """
-        names, _, mode = text.partition("-")
-        if mode and mode not in list(Mode):
+        names, dash, mode = text.partition("-")
+        if dash and mode not in list(Mode):
             raise ValueError(f"mesh {text!r}: got mode {mode!r}, expected one of {', '.join(Mode)}")
         if names == "single":
+            if mode == Mode.EXPLICIT:
+                raise ValueError(
+                    f"mesh {text!r}: got mode {mode!r} for a single device; write single, or name axes"
+                )
             return cls()
-        parts = [re.fullmatch(r"([a-z_]*[a-z_])([1-9]\d*)", part) for part in names.split(".")]
+        parts = [re.fullmatch(r"([a-z_]*[a-z_])([1-9][0-9]*)", part) for part in names.split(".")]
         axes = tuple((part[1], int(part[2])) for part in parts if part)
         if len(axes) < len(parts) or len(dict(axes)) < len(axes):
             raise ValueError(f"mesh {text!r}: expected distinct axes with sizes, such as fsdp4.tensor2-auto")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+import jax.numpy as jnp
 import numpy as np
 
 from parity.ladder import deviation
@@ -17,7 +18,7 @@ DRAWS = 3
 
 def is_float(array: np.ndarray) -> bool:
     """Whether the array holds floats, bfloat16 and its kin included."""
-    return np.issubdtype(array.dtype, np.floating) or array.dtype.kind == "V"
+    return jnp.issubdtype(array.dtype, np.floating)
 
 
 def randomise(state: Flat, leaves: Mapping[str, Leaf], seed: int) -> dict[str, np.ndarray]:
@@ -37,18 +38,23 @@ def randomise(state: Flat, leaves: Mapping[str, Leaf], seed: int) -> dict[str, n
         if is_float(state[path]) and leaves[path].role in (Role.PARAMS, Role.STATE):
             wide = state[path].astype(np.float64)
             scale, shift = rng.standard_normal((2, *wide.shape))
-            moved[path] = (wide * (1 + 0.1 * scale) + 0.02 * shift).astype(state[path].dtype)
+            moved[path] = np.asarray(wide * (1 + 0.1 * scale) + 0.02 * shift).astype(state[path].dtype)
     return moved
 
 
 def nudge(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Returns ``flat`` with every float moved one unit in the last place, up or down at random."""
+    """Returns ``flat`` with every float moved one unit in the last place, up or down at random.
+
+    Zeros and what is not finite stay, and nothing leaves the finite range: masks stay masks.
+    """
     nudged = {}
     for path, array in flat.items():
         if is_float(array):
             up = rng.integers(0, 2, array.shape).astype(bool)
-            limits = np.where(up, np.inf, -np.inf).astype(array.dtype)
-            array = np.where(array == 0, array, np.nextafter(array, limits)).astype(array.dtype)
+            limit = jnp.finfo(array.dtype).max
+            limits = np.where(up, limit, -limit).astype(array.dtype)
+            stays = (array == 0) | ~np.isfinite(array)
+            array = np.where(stays, array, np.nextafter(array, limits)).astype(array.dtype)
         nudged[path] = array
     return nudged
 
@@ -65,14 +71,21 @@ def measure_floor(
         group: which outputs.
 
     Returns:
-        ``{path: median over draws}``.
+        ``{path: median over draws}``, at least half a unit in the last place.
     """
     draws: list[dict[str, float]] = []
     for draw in range(DRAWS):
         again = run(nudge(state, np.random.default_rng(1_000 + draw)))[group]
         found = {path: deviation(path, outputs[group][path], again[path]) for path in again}
         draws.append({path: off.relative if off else 0.0 for path, off in found.items()})
-    return {path: _median([draw[path] for draw in draws]) for path in draws[0]}
+    return {
+        path: max(_median([draw[path] for draw in draws]), _resolution(outputs[group][path]))
+        for path in draws[0]
+    }
+
+
+def _resolution(array: np.ndarray) -> float:
+    return float(jnp.finfo(array.dtype).eps) / 2 if is_float(array) else 0.0
 
 
 def _median(values: Sequence[float]) -> float:

@@ -67,7 +67,9 @@ def run_case(case: Case, bench: Workbench) -> CaseResult:
         work = Comparison(case, bench)
         names = (work.builds[0].name, work.builds[1].name)
         for name in ALL_CHANNELS:
-            channels[name] = _channel(name, work)
+            result = _channel(name, work)
+            same = [other.name for other in channels.values() if _same_error(other, result)]
+            channels[name] = _skipped(name, f"the same error as in {same[0]}") if same else result
     except Exception as error:
         channels["tree"] = _error("tree", "building the two sides", error)
     seconds = bench.clock.take()
@@ -88,6 +90,10 @@ def _verdict(channels: dict[str, ChannelResult]) -> str:
         if verdict in found:
             return verdict
     return Verdict.SKIPPED if found <= {Verdict.SKIPPED} else PASSED
+
+
+def _same_error(one: ChannelResult, other: ChannelResult) -> bool:
+    return other.verdict is Verdict.ERROR and one.verdict is Verdict.ERROR and one.findings == other.findings
 
 
 def _skipped(name: str, why: str) -> ChannelResult:
@@ -118,15 +124,16 @@ def _error(name: str, where: str, error: Exception) -> ChannelResult:
 
 
 def run_cases(
-    cases: Sequence[Case], progress: Callable[[Case], None] = lambda case: None
+    cases: Sequence[Case], progress: Callable[[Case], None] = lambda case: None, *, paranoid: bool = False
 ) -> Iterator[CaseResult]:
     """Yields the result of each case, one after the other.
 
     Args:
         cases: what to run.
         progress: told of each case before it starts.
+        paranoid: compile and run also what is proved.
     """
-    bench = Workbench()
+    bench = Workbench(paranoid=paranoid)
     for case in cases:
         progress(case)
         yield run_case(case, bench)

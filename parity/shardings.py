@@ -80,12 +80,15 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
     ]
 
 
-def compare_shardings(reference: Side, candidate: Side, weights: WeightMap) -> ChannelResult:
-    """Compares logical axes, resolved specs and compiled input shardings leaf by leaf.
+def compare_shardings(
+    reference: Side, candidate: Side, weights: WeightMap, *, compiled: bool
+) -> ChannelResult:
+    """Compares logical axes and resolved specs leaf by leaf.
 
     Args:
         reference, candidate: the two sides, on one mesh.
         weights: which leaves belong together.
+        compiled: whether to compile, and hold what each side's program wants to its own specs.
     """
     leaves = (reference.build.leaves, candidate.build.leaves)
     findings = [finding for entry in weights.entries for finding in compare_axes(entry, leaves)]
@@ -101,14 +104,16 @@ def compare_shardings(reference: Side, candidate: Side, weights: WeightMap) -> C
     for entry in weights.entries:
         findings += _spec_findings(entry, reference, candidate)
     sharded = sum(bool(_trimmed(spec)) for spec in reference.specs.values())
-    findings += _compiled_findings(reference) + _compiled_findings(candidate)
-    if not sharded:
+    split = sum(bool(_trimmed(spec)) for spec in reference.input_specs.values())
+    if compiled:
+        findings += _compiled_findings(reference) + _compiled_findings(candidate)
+    if not sharded and not split:
         return ChannelResult(
             name="sharding",
             verdict=Verdict.VACUOUS,
-            detail=f"no leaf is sharded on {reference.mesh}; give the leaves logical axes and rules",
+            detail=f"nothing is sharded on {reference.mesh}; give the leaves logical axes and rules",
         )
-    detail = f"{sharded} of {len(reference.specs)} leaves sharded"
+    detail = f"{sharded} of {len(reference.specs)} leaves and {split} inputs sharded"
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
     return ChannelResult(name="sharding", verdict=verdict, detail=detail, findings=tuple(findings))
 

@@ -14,11 +14,13 @@ from parity.backends import Backend
 from parity.build import Build, Group, Program
 from parity.jax_internals import key_implementation
 from parity.meshes import MeshSpec
+from parity.prove.program import Program as ReadProgram
+from parity.prove.reader import read_program
 from parity.tree import to_host
 
 __all__ = ["PHASES", "Clock", "Side", "SideError"]
 
-PHASES = ("trace", "lower", "compile", "execute")
+PHASES = ("trace", "lower", "prove", "compile", "execute")
 
 
 class SideError(RuntimeError):
@@ -100,8 +102,13 @@ class Side:
 
     @functools.cached_property
     def _input_shardings(self) -> dict[str, Any]:
+        return self._shardings(self.input_specs)
+
+    @functools.cached_property
+    def input_specs(self) -> dict[str, jax.sharding.PartitionSpec]:
+        """Spec of each input; empty without a mesh."""
         mesh = self.backend.mesh(self.mesh)
-        return {} if mesh is None else self._shardings(self.build.input_specs(self.build.inputs(0), mesh))
+        return {} if mesh is None else self.build.input_specs(self.build.inputs(0), mesh)
 
     @functools.cached_property
     def traced(self) -> jax.stages.Traced:
@@ -126,13 +133,22 @@ class Side:
             return traced.lower()
 
     @functools.cached_property
+    def operations(self) -> ReadProgram:
+        """The lowered program as the prover reads it, calls inlined."""
+        lowered = self.lowered
+        with self.clock.phase(self.build.name, "prove"):
+            return read_program(lowered)
+
+    @functools.cached_property
     def compiled(self) -> jax.stages.Compiled:
         """The compiled program."""
         lowered = self.lowered
         with self.clock.phase(self.build.name, "compile"), self.backend.context(self.mesh):
             return lowered.compile()
 
-    def _place(self, host: Mapping[str, np.ndarray], shardings: Mapping[str, Any], like: Any) -> dict[str, Any]:
+    def _place(
+        self, host: Mapping[str, np.ndarray], shardings: Mapping[str, Any], like: Any
+    ) -> dict[str, Any]:
         placed = {}
         for path, array in host.items():
             dtype = like[path].dtype

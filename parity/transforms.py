@@ -57,7 +57,8 @@ class Permute:
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
         """Transposes back."""
-        return [np.transpose(array, np.argsort(self.order)) for array in arrays]
+        inverse = np.argsort([axis % len(self.order) for axis in self.order])
+        return [np.transpose(array, inverse) for array in arrays]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         """Permutes the names."""
@@ -99,7 +100,7 @@ class Unstack:
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
         """Cuts."""
-        return list(np.moveaxis(arrays[0], self.axis, 0))
+        return [np.asarray(part) for part in np.moveaxis(arrays[0], self.axis, 0)]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
         """Stacks."""
@@ -107,8 +108,8 @@ class Unstack:
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         """Drops the stacked axis's name."""
-        names = axes[0][: self.axis] + axes[0][self.axis + 1 :]
-        return [names] * self.number
+        at = self.axis % len(axes[0])
+        return [axes[0][:at] + axes[0][at + 1 :]] * self.number
 
     def __str__(self) -> str:
         return f"unstack {self.number} along axis {self.axis}"

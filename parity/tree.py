@@ -1,8 +1,9 @@
 """State as ``{path: leaf}``: what every check talks about, whatever framework made it."""
 
+import collections
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -59,20 +60,31 @@ def _is_holder(node: Any) -> bool:
     return isinstance(node, linen.meta.AxisMetadata | nnx.Variable)
 
 
-def _entries(tree: Any, is_leaf: Callable[[Any], bool]) -> list[tuple[str, Any]]:
-    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
-    return [("/".join(map(_name, path)), node) for path, node in flat]
-
-
 def _value(node: Any) -> Any:
     if isinstance(node, linen.meta.AxisMetadata):
         return node.unbox()
     return node.get_value() if isinstance(node, nnx.Variable) else node
 
 
+def _entries(tree: Any) -> list[tuple[str, Any, Any]]:
+    """Returns ``(path, holder, array)`` of each array; a holder may have several, as sown values do."""
+    holders, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_holder)
+    entries = [
+        ("/".join(map(_name, (*path, *inner))), holder, array)
+        for path, holder in holders
+        for inner, array in jax.tree_util.tree_flatten_with_path(_value(holder))[0]
+    ]
+    repeated = [
+        path for path, count in collections.Counter(entry[0] for entry in entries).items() if count > 1
+    ]
+    if repeated:
+        raise ValueError(f"state: several leaves at {repeated}; expected one; rename keys that hold a '/'")
+    return entries
+
+
 def flatten(tree: Any) -> Flat:
     """Returns ``{path: array}`` of any tree; Linen boxes and NNX Variables give their values."""
-    return {path: _value(node) for path, node in _entries(tree, _is_holder)}
+    return {path: array for path, _, array in _entries(tree)}
 
 
 def _is_key(value: Any) -> bool:
@@ -103,8 +115,7 @@ def _axes(node: Any) -> tuple[str | None, ...] | None:
 def describe(tree: Any) -> dict[str, Leaf]:
     """Returns ``{path: Leaf}`` of a state that still has its boxes or Variables."""
     leaves = {}
-    for path, node in _entries(tree, _is_holder):
-        value = _value(node)
+    for path, node, value in _entries(tree):
         kind = type(node).__name__ if isinstance(node, nnx.Variable) else path.split("/")[0]
         leaves[path] = Leaf(
             path=path,
@@ -126,7 +137,7 @@ class Codec:
 
     def __init__(self, example: Any):
         unboxed = linen.meta.unbox(example)
-        self.paths = [path for path, _ in _entries(unboxed, _is_holder)]
+        self.paths = [path for path, *_ in _entries(unboxed)]
         self._structure = jax.tree.structure(unboxed)
 
     def restore(self, flat: Mapping[str, Any]) -> Any:

@@ -13,7 +13,7 @@ Flat = Mapping[str, np.ndarray]
 
 
 def constant_leaves(what: str, flat: Flat) -> list[Finding]:
-    """Finds leaves of more than one element that hold a single number, and an empty set.
+    """Finds leaves of more than one element that hold a single number, NaN included, and an empty set.
 
     A batch with one segment, all-ones weights or a scale that was never randomised makes the property
     under test hold whatever the code does.
@@ -23,7 +23,7 @@ def constant_leaves(what: str, flat: Flat) -> list[Finding]:
     return [
         _vacuous(f"{what} {path}", f"all {array.size} entries are {array.flat[0]}", "entries that differ")
         for path, array in flat.items()
-        if array.size > 1 and (array == array.flat[0]).all()
+        if array.size > 1 and ((array == array.flat[0]).all() or (array != array).all())
     ]
 
 

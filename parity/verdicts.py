@@ -14,6 +14,7 @@ class Verdict(enum.StrEnum):
     FLOOR = "floor"
     ARBITRATED = "arbitrated"
     EQUAL = "equal"
+    UNPROVED = "unproved"
     SKIPPED = "skipped"
     FAILED = "failed"
     VACUOUS = "vacuous"
@@ -47,7 +48,7 @@ class Finding:
         """Returns the finding as one sentence a person can act on."""
         parts = [f"{self.where}: reference {self.reference}, candidate {self.candidate}"]
         if self.distance:
-            parts.append(f"{self.distance} apart")
+            parts.append(self.distance)
         if self.cause:
             parts.append(f"likely {self.cause}")
         if self.next_step:

@@ -23,11 +23,11 @@ HOLDERS = frozenset({"params", "model", "optimizer", "opt_state"})
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """An explicit pairing, for what names and shapes do not tell.
+    r"""An explicit pairing, for what names and shapes do not tell.
 
     Args:
         reference: regular expressions for whole normalised paths of the reference; the groups of the
-            first fill the other expressions and the candidate templates (``\\1``).
+            first fill the other expressions and the candidate templates (``\1``).
         candidate: templates of normalised candidate paths.
         transform: how the arrays turn into each other.
     """
@@ -122,8 +122,8 @@ def infer(reference: Leaves, candidate: Leaves, rules: Sequence[Rule] = ()) -> W
     """
     search = _Search(reference, candidate)
     search.by_rules(rules)
-    for matcher in (search.by_name, search.by_stack, search.by_parameter, search.by_shape):
-        for role in Role:
+    for role in Role:
+        for matcher in (search.by_parameter, search.by_name, search.by_stack, search.by_shape):
             matcher(role)
     left = [[side[path] for path in names.values()] for side, names in search.sides()]
     if any(left):
@@ -140,7 +140,9 @@ class _Search:
         for side, names in zip(self.leaves, self.names, strict=True):
             if len(names) < len(side):
                 clashes = sorted(set(side) - set(names.values()))
-                raise ValueError(f"weight map: {clashes} have the normalised names of other leaves; rename them")
+                raise ValueError(
+                    f"weight map: {clashes} have the normalised names of other leaves; rename them"
+                )
         self.entries: list[Entry] = []
 
     def sides(self):
@@ -155,7 +157,7 @@ class _Search:
         reference: Iterable[str],
         candidate: Iterable[str],
         matched_by: str,
-        transform: Transform = Identity(),  # noqa: B008
+        transform: Transform = Identity(),
     ) -> None:
         paths = [
             tuple(names.pop(name) for name in side)
@@ -202,27 +204,43 @@ class _Search:
                     self._pair(members, [name], "name of a stack", Stack(axis, len(members)))
 
     def by_parameter(self, role: Role) -> None:
-        """Pairs moments like the parameters they belong to, under the same prefix."""
+        """Pairs moments like the parameters they belong to: same prefix, same shapes.
+
+        The parameters are already paired; the longest name that fits owns a moment.
+        """
         if role is not Role.OPTIMIZER:
             return
-        for entry in [entry for entry in self.entries if entry.role is Role.PARAMS]:
-            bare = [[normalise(path) for path in paths] for paths in (entry.reference, entry.candidate)]
-            for name in list(self._of(0, role)):
-                if not name.endswith("/" + bare[0][0]):
-                    continue
-                prefix = name.removesuffix(bare[0][0])
-                pairs = [[prefix + path for path in paths] for paths in bare]
-                if all(path in names for paths, names in zip(pairs, self.names, strict=True) for path in paths):
-                    self._pair(*pairs, "parameter it belongs to", entry.transform)
+        owners = {normalise(entry.reference[0]): entry for entry in self.entries if entry.role is Role.PARAMS}
+        for name in list(self._of(0, role)):
+            parts = name.split("/")
+            ends = ("/".join(parts[at:]) for at in range(1, len(parts)))
+            end = next((end for end in ends if end in owners), None)
+            if end is None:
+                continue
+            prefix, entry = name.removesuffix(end), owners[end]
+            owned = [
+                {prefix + normalise(path): side[path].shape for path in paths}
+                for side, paths in zip(self.leaves, (entry.reference, entry.candidate), strict=True)
+            ]
+            if all(
+                path in names and side[names[path]].shape == shape
+                for shapes, (side, names) in zip(owned, self.sides(), strict=True)
+                for path, shape in shapes.items()
+            ):
+                self._pair(owned[0], owned[1], "parameter it belongs to", entry.transform)
 
     def by_shape(self, role: Role) -> None:
-        """Pairs the rest by shape and dtype, nearest names first."""
-        candidate = self._of(1, role)
+        """Pairs the rest by shape and dtype, nearest names first.
+
+        A name that both sides have is not given away: its shapes differ, which only a rule can explain.
+        """
+        reference, candidate = self._of(0, role), self._of(1, role)
         options = [
             (difflib.SequenceMatcher(None, name, other).ratio(), name, other)
-            for name, leaf in self._of(0, role).items()
+            for name, leaf in reference.items()
             for other, twin in candidate.items()
             if leaf.shape == twin.shape and leaf.dtype == twin.dtype
+            if name not in candidate and other not in reference
         ]
         counted = [sum(name == other for _, other, _ in options) for _, name, _ in options]
         unique = {name for (_, name, _), count in zip(options, counted, strict=True) if count == 1}

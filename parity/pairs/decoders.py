@@ -29,7 +29,17 @@ SOURCES = {
     Flavour.LINEN: ("models_linen/",),
     Flavour.NNX: tuple(
         f"models_nnx/{name}.py"
-        for name in ("attention", "blocks", "decoder", "embeddings", "linear", "mlp", "model", "norms", "train")
+        for name in (
+            "attention",
+            "blocks",
+            "decoder",
+            "embeddings",
+            "linear",
+            "mlp",
+            "model",
+            "norms",
+            "train",
+        )
     ),
 }
 
@@ -38,6 +48,11 @@ def _batch(seed: int) -> dict[str, np.ndarray]:
     """A packed batch, and a loss scale that no loss happens to ignore."""
     scale = np.random.default_rng(seed).uniform(0.5, 8.0)
     return {**packed_batch(ROWS, LENGTH, seed), "loss_scale": np.float32(scale)}
+
+
+def _tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the part of the batch that a training loop would have."""
+    return {name: array for name, array in batch.items() if name != "loss_scale"}
 
 
 def _specs(config: ModelConfig, leaves: Mapping[str, Leaf], mesh: jax.sharding.Mesh) -> dict[str, Any]:
@@ -75,7 +90,7 @@ def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
         return {"values": {"loss": value}, "gradients": {"params": grads}}
 
     def train_step(state, batch):
-        state, metrics = models_linen.train.train_step(config, train, state, batch)
+        state, metrics = models_linen.train.train_step(config, train, state, _tokens(batch))
         return {"values": metrics, "state": state}
 
     return {"forward": forward, "grad": grad, "train_step": train_step}
@@ -99,7 +114,7 @@ def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
         return {"values": {"loss": value}, "gradients": {"model": grads}}
 
     def train_step(state, batch):
-        metrics = models_nnx.train.train_step(train, state, batch)
+        metrics = models_nnx.train.train_step(train, state, _tokens(batch))
         return {"values": metrics, "state": state}
 
     return {"forward": forward, "grad": grad, "train_step": train_step}
@@ -117,7 +132,9 @@ def decoder_build(flavour: Flavour, name: str, config: ModelConfig, train: Train
         name: the variant, unique to ``(config, train)``.
         config, train: what to build.
     """
-    shapes = {key: jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32) for key in ("tokens", "segments", "positions")}
+    shapes = {
+        key: jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32) for key in ("tokens", "segments", "positions")
+    }
     make, programs, create = {
         Flavour.LINEN: (
             linen_build,

@@ -54,6 +54,7 @@ VARIANTS: dict[str, dict] = {
     },
 }
 
+PLAIN = TrainConfig()
 ACCUMULATING = TrainConfig(accumulation=2)
 
 OTHER_LAYOUT = {
@@ -63,9 +64,7 @@ OTHER_LAYOUT = {
 }
 
 
-def _case(
-    variant: str, program: str, mesh: str, config: ModelConfig, train: TrainConfig = TrainConfig()
-) -> Case:
+def _case(variant: str, program: str, mesh: str, config: ModelConfig, train: TrainConfig = PLAIN) -> Case:
     build = functools.partial(decoder_build, name=f"llama2-{variant}", config=config, train=train)
     narrow = "bfloat16" in (config.param_dtype, config.compute_dtype)
     return Case(
@@ -87,15 +86,14 @@ def _exact(variant: str, config: ModelConfig, train: TrainConfig):
 
 
 def _layout_case(flavour: Flavour, program: str, config: ModelConfig) -> Case:
-    train = TrainConfig()
     unrolled = dataclasses.replace(config, layout=LayerLayout.UNROLLED)
     return Case(
         id=f"llama2-scan-against-unroll-{flavour}/{program}@single",
-        reference=functools.partial(decoder_build, flavour, "llama2-scan", config, train),
-        candidate=functools.partial(decoder_build, flavour, "llama2-unroll", unrolled, train),
+        reference=functools.partial(decoder_build, flavour, "llama2-scan", config, PLAIN),
+        candidate=functools.partial(decoder_build, flavour, "llama2-unroll", unrolled, PLAIN),
         program=program,
         not_applicable=OTHER_LAYOUT,
-        exact=_exact("scan", config, train),
+        exact=_exact("scan", config, PLAIN),
     )
 
 
@@ -119,7 +117,11 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     matrix += [_case("scan", "train_step", mesh, base) for mesh in MESHES]
     matrix += [
         _case(
-            f"{variant}-accumulate", "train_step", HOME, dataclasses.replace(base, **VARIANTS[variant]), ACCUMULATING
+            f"{variant}-accumulate",
+            "train_step",
+            HOME,
+            dataclasses.replace(base, **VARIANTS[variant]),
+            ACCUMULATING,
         )
         for variant in ("scan", "unroll-dropout")
     ]
@@ -127,4 +129,6 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     return matrix
 
 
-PAIR = Pair(name="llama2", about="dense decoder: RMS norm, rotary, grouped-query attention, SwiGLU", cases=cases)
+PAIR = Pair(
+    name="llama2", about="dense decoder: RMS norm, rotary, grouped-query attention, SwiGLU", cases=cases
+)

@@ -1,0 +1,216 @@
+"""The command line: a thin shell around the engine.
+
+Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harness itself failed,
+130 interrupted.
+"""
+
+import collections
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from parity.environment import describe_environment, prepare
+
+__all__ = ["app", "main"]
+
+PARITY, DIFFERENCE, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
+NARROWEST = 100
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Proves or measures that a Flax Linen model and its Flax NNX twin are the same program.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def help_without_command(context: typer.Context) -> None:
+    """Prints the help when no command is given."""
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(USAGE)
+
+
+Select = Annotated[
+    list[str] | None, typer.Argument(help="Globs or prefixes of case ids, or `smoke`; all cases without.")
+]
+Pairs = Annotated[
+    list[str] | None, typer.Option("--pair", help="A further pair, module:ATTRIBUTE; may be repeated.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override a config field in every case, FIELD=VALUE; may be repeated."),
+]
+
+
+def console() -> Console:
+    """Returns a console that never squeezes the table below 100 columns where nobody looks on."""
+    plain = Console()
+    return plain if plain.is_terminal else Console(width=max(NARROWEST, plain.width))
+
+
+def _cases(select: list[str] | None, pairs: list[str] | None, settings: list[str] | None):
+    from parity.matrix import select as choose
+    from parity.settings import collect
+
+    overrides = {}
+    for setting in settings or []:
+        field, separator, value = setting.partition("=")
+        if not separator or not field:
+            raise ValueError(f"--set {setting!r}: expected FIELD=VALUE, such as embed=96")
+        overrides[field] = value
+    found, cases = collect(pairs or (), overrides)
+    return found, choose(cases, select or [])
+
+
+@app.command()
+def run(
+    select: Select = None,
+    backend: Annotated[str, typer.Option(help="Where to compile and run.")] = "cpu",
+    json: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
+    pair: Pairs = None,
+    setting: Settings = None,
+    paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
+) -> None:
+    """Run cases: live progress, a table, findings, and a JSON report on demand."""
+    import dataclasses
+
+    from parity.backends import find
+    from parity.report import Progress, Run, as_json, print_findings, print_table, write_json
+    from parity.report.records import check_writable
+    from parity.run import run_cases
+
+    find(backend)
+    if json:
+        check_writable(json)
+    _, cases = _cases(select, pair, setting)
+    cases = [dataclasses.replace(case, backend=backend) for case in cases]
+    for case in cases:
+        find(backend).mesh(case.mesh)
+    record = Run(environment=describe_environment(), planned=len(cases))
+    screen, start = console(), time.perf_counter()
+    try:
+        with Progress(screen, len(cases)) as progress:
+            for result in run_cases(cases, progress.started, paranoid=paranoid):
+                record.results.append(result)
+                progress.finished(result)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        record.seconds = time.perf_counter() - start
+        if json:
+            write_json(as_json(record), json)
+    print_table(screen, record)
+    print_findings(screen, record.results)
+    if json:
+        screen.print(f"report: {json}", soft_wrap=True)
+    if record.partial:
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(DIFFERENCE if any(result.blocking for result in record.results) else PARITY)
+
+
+@app.command("list")
+def list_cases(select: Select = None, pair: Pairs = None, setting: Settings = None) -> None:
+    """List pairs, variants, programs and meshes."""
+    from parity.backends import BACKENDS
+
+    pairs, cases = _cases(select, pair, setting)
+    screen = console()
+    for found in pairs:
+        screen.print(Text(found.name, "bold").append(f"  {found.about}", "dim"))
+    groups: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for case in cases:
+        groups[case.id.split("/")[0], str(case.mesh)].append(case.program)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in ("variant", "mesh", "programs"):
+        table.add_column(head, overflow="fold")
+    for (variant, mesh), programs in groups.items():
+        table.add_row(variant, mesh, " ".join(programs))
+    screen.print(table)
+    screen.print(f"{len(cases)} cases; backends: {', '.join(BACKENDS)}")
+
+
+@app.command("map")
+def show_map(
+    select: Annotated[str, typer.Argument(help="A pair, a variant or a case.")],
+    pair: Pairs = None,
+    setting: Settings = None,
+) -> None:
+    """Print the weight map of a pair's first matching case, and what certifies it."""
+    from parity.certificate import certify
+    from parity.comparison import Comparison, Workbench
+    from parity.weights import MapError
+
+    _, cases = _cases([select], pair, setting)
+    work = Comparison(cases[0], Workbench())
+    screen = console()
+    screen.print(f"{cases[0].id}: {work.builds[0].name} against {work.builds[1].name}", soft_wrap=True)
+    try:
+        certified = certify(work)
+    except MapError as error:
+        for side, leaves in (("reference", error.reference), ("candidate", error.candidate)):
+            for leaf in leaves:
+                screen.print(Text(f"  only in the {side}: {leaf.path} {leaf.dtype}{list(leaf.shape)}", "red"))
+        screen.print("no map: add the leaf to the other side, or give the pair a weight rule")
+        raise typer.Exit(DIFFERENCE) from None
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in ("reference", "candidate", "transform", "matched by", "confirmed by"):
+        table.add_column(head, overflow="fold")
+    for one in certified:
+        names = ["\n".join(paths) for paths in (one.entry.reference, one.entry.candidate)]
+        style = "red" if one.contradicted else ""
+        table.add_row(*names, str(one.entry.transform), one.entry.matched_by, Text(one.confirmed_by, style))
+    screen.print(table)
+    wrong = sum(one.contradicted for one in certified)
+    leaves = [len(build.leaves) for build in work.builds]
+    screen.print(
+        f"{leaves[0]} reference and {leaves[1]} candidate leaves in {len(certified)} entries: total, one-to-one"
+        + (f"; {wrong} contradicted by the probe" if wrong else "")
+    )
+    raise typer.Exit(DIFFERENCE if wrong else PARITY)
+
+
+@app.command()
+def doctor() -> None:
+    """Show versions, devices and backends, and how to get what is missing."""
+    from parity.doctor import diagnose
+
+    screen, checks = console(), diagnose()
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for check in checks:
+        table.add_row(check.name, check.found, Text(check.remedy, "yellow"))
+    screen.print(table)
+    raise typer.Exit(USAGE if any(check.needed for check in checks) else PARITY)
+
+
+def main() -> None:
+    """Runs the command line; every way it can end has an exit code of its own."""
+    prepare()
+    try:
+        sys.exit(app(standalone_mode=False) or PARITY)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        sys.exit(_explain(error))
+
+
+def _explain(error: Exception) -> int:
+    """Prints an error for whom it concerns: one line for users, a traceback for us."""
+    message = getattr(error, "format_message", None)  # typer's usage errors, whichever click they are made of
+    if message:
+        print(f"parity: {message()}; see parity --help", file=sys.stderr)
+        return USAGE
+    if isinstance(error, ValueError):
+        print(f"parity: {error}", file=sys.stderr)
+        return USAGE
+    traceback.print_exception(error)
+    print("parity: the harness itself failed; the traceback above says where", file=sys.stderr)
+    return HARNESS

@@ -1,0 +1,46 @@
+"""What this machine has, what is missing, and how to get it."""
+
+import dataclasses
+
+import jax
+
+from parity.backends import BACKENDS
+from parity.environment import DEVICES, PACKAGES, version
+
+__all__ = ["Check", "diagnose"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line of the doctor.
+
+    Args:
+        name: what was looked at.
+        found: what is there.
+        remedy: how to get what is missing; empty when nothing is.
+        needed: whether parity cannot run without it.
+    """
+
+    name: str
+    found: str
+    remedy: str = ""
+    needed: bool = False
+
+
+def diagnose() -> list[Check]:
+    """Returns versions, devices and backends, each with a remedy where something is missing."""
+    remedies = {"libtpu": 'pip install "linen-nnx-parity[tpu]" brings the TPU compiler; nothing needs it yet'}
+    checks = []
+    for package in PACKAGES:
+        found, needed = version(package), package != "libtpu"
+        remedy = "" if found else remedies.get(package, f"pip install {package}")
+        checks.append(
+            Check(name=package, found=found or "not installed", remedy=remedy, needed=needed and not found)
+        )
+    devices = jax.devices("cpu")
+    few = len(devices) < DEVICES
+    remedy = f"set XLA_FLAGS=--xla_force_host_platform_device_count={DEVICES}" if few else ""
+    checks.append(Check(name="cpu devices", found=f"{len(devices)} simulated", remedy=remedy, needed=few))
+    checks.append(Check(name="default platform", found=jax.default_backend()))
+    checks.append(Check(name="backends", found=", ".join(BACKENDS)))
+    return checks

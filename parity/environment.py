@@ -1,0 +1,62 @@
+"""What must be set before the first ``import jax``, and what a report says about where it ran."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+
+__all__ = ["DEVICES", "PACKAGES", "describe_environment", "prepare"]
+
+DEVICES = 8
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "chex", "libtpu", "pytest")
+COUNT_FLAG = "--xla_force_host_platform_device_count"
+
+
+def prepare() -> None:
+    """Chooses eight simulated CPU devices, unless the caller has chosen otherwise.
+
+    Does nothing once JAX is imported: by then its devices may exist.
+    """
+    if "jax" in sys.modules:
+        return
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the partitioner's advice, not meant for our users
+    flags = os.environ.get("XLA_FLAGS", "")
+    if COUNT_FLAG not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {COUNT_FLAG}={DEVICES}".strip()
+
+
+def version(package: str) -> str | None:
+    """Returns the installed version of ``package``, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def git_commit() -> str | None:
+    """Returns the commit of the working directory, with ``+`` when it has changes; None outside git."""
+    try:
+        head = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
+        )
+        changes = subprocess.run(
+            ["git", "status", "--porcelain"], capture_output=True, text=True, check=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head.stdout.strip() + ("+" if changes.stdout.strip() else "")
+
+
+def describe_environment() -> dict[str, object]:
+    """Returns versions, flags, devices and commit, ready for JSON."""
+    import jax
+
+    return {
+        "python": platform.python_version(),
+        "packages": {package: version(package) for package in PACKAGES},
+        "flags": {name: os.environ.get(name) for name in ("XLA_FLAGS", "JAX_PLATFORMS", "LIBTPU_INIT_ARGS")},
+        "devices": [str(device) for device in jax.devices()],
+        "commit": git_commit(),
+    }

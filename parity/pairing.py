@@ -1,0 +1,68 @@
+"""Which argument and result of one lowered program belongs to which of the other."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from parity.jax_internals import main_position
+from parity.side import Side
+from parity.verdicts import Finding
+from parity.weights import WeightMap
+
+__all__ = ["Pairing", "pair_positions"]
+
+Positions = list[tuple[int, int]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pairing:
+    """Positions in ``@main`` that belong together.
+
+    Args:
+        arguments, results: (reference, candidate) pairs.
+        unmatched: what only one side reads or returns; a proof needs none.
+    """
+
+    arguments: Positions
+    results: Positions
+    unmatched: tuple[Finding, ...]
+
+
+def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pairing:
+    """Pairs the arguments and results of two sides whose map moves no numbers.
+
+    Args:
+        reference, candidate: the two sides.
+        weights: a map with `WeightMap.is_identity`.
+    """
+    names = {entry.candidate[0]: entry.reference[0] for entry in weights.entries}
+    arguments, read = _match(_read(reference, {}), _read(candidate, names), "read by the program")
+    results, returned = _match(_returned(reference, {}), _returned(candidate, names), "returned")
+    return Pairing(arguments=arguments, results=results, unmatched=(*read, *returned))
+
+
+def _read(side: Side, names: Mapping[str, str]) -> dict[str, int]:
+    """Returns the position in ``@main`` of each argument that the program reads."""
+    state, inputs = sorted(side.build.abstract), sorted(side.build.inputs(0))
+    flat = [f"state {names.get(path, path)}" for path in state] + [f"input {path}" for path in inputs]
+    return {flat[index]: position for index, position in main_position(side.lowered).items()}
+
+
+def _returned(side: Side, names: Mapping[str, str]) -> dict[str, int]:
+    info = side.traced.out_info
+    flat = [(group, path) for group in sorted(info) for path in sorted(info[group])]
+    return {f"{group} {names.get(path, path)}": position for position, (group, path) in enumerate(flat)}
+
+
+def _match(
+    reference: Mapping[str, int], candidate: Mapping[str, int], verb: str
+) -> tuple[Positions, list[Finding]]:
+    pairs = [(reference[name], candidate[name]) for name in reference if name in candidate]
+    findings = [
+        Finding(
+            where=name,
+            reference=verb if name in reference else f"not {verb}",
+            candidate=verb if name in candidate else f"not {verb}",
+        )
+        for name in sorted(set(reference) ^ set(candidate))
+    ]
+    return pairs, findings

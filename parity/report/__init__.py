@@ -1,0 +1,15 @@
+"""What people and tools read: a table, and JSON."""
+
+from parity.report.records import Run, as_json, case_record, summarise, write_json
+from parity.report.table import Progress, print_findings, print_table
+
+__all__ = [
+    "Progress",
+    "Run",
+    "as_json",
+    "case_record",
+    "print_findings",
+    "print_table",
+    "summarise",
+    "write_json",
+]

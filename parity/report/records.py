@@ -1,0 +1,130 @@
+"""Results as plain data, in the versioned JSON schema."""
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from parity.run import CaseResult
+
+__all__ = [
+    "SCHEMA",
+    "VERDICTS",
+    "Run",
+    "as_json",
+    "case_record",
+    "check_writable",
+    "report",
+    "summarise",
+    "write_json",
+]
+
+SCHEMA = 1
+VERDICTS = ("passed", "failed", "vacuous", "error", "skipped")
+
+
+@dataclasses.dataclass
+class Run:
+    """A run as far as it went.
+
+    Args:
+        environment: versions, flags, devices, commit.
+        planned: how many cases were to run.
+        results: of those that did.
+        seconds: wall time.
+    """
+
+    environment: dict[str, object]
+    planned: int
+    results: list[CaseResult] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def partial(self) -> bool:
+        """Whether the run ended before its last case."""
+        return len(self.results) < self.planned
+
+
+def case_record(result: CaseResult) -> dict[str, Any]:
+    """Returns one case in the form of the schema."""
+    return {
+        "id": result.case.id,
+        "reference": result.reference,
+        "candidate": result.candidate,
+        "program": result.case.program,
+        "mesh": str(result.case.mesh),
+        "backend": result.case.backend,
+        "verdict": str(result.verdict),
+        "channels": {
+            name: {
+                "verdict": str(channel.verdict),
+                "detail": channel.detail,
+                "findings": [dataclasses.asdict(finding) for finding in channel.findings],
+            }
+            for name, channel in result.channels.items()
+        },
+        "seconds": {name: round(seconds, 4) for name, seconds in result.seconds.items()},
+    }
+
+
+def summarise(results: Sequence[CaseResult]) -> dict[str, int]:
+    """Returns how many cases came to each verdict."""
+    return {verdict: sum(str(result.verdict) == verdict for result in results) for verdict in VERDICTS}
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """Returns the report of a run."""
+    records = [case_record(result) for result in run.results]
+    return report(records, run.environment, run.planned, run.seconds)
+
+
+def report(
+    records: Sequence[dict[str, Any]], environment: dict[str, object], planned: int, seconds: float
+) -> dict[str, Any]:
+    """Returns a report in the form of the schema; a partial one says so and how many cases are missing."""
+    whole: dict[str, Any] = {
+        "schema": SCHEMA,
+        "environment": environment,
+        "cases": list(records),
+        "summary": {name: sum(record["verdict"] == name for record in records) for name in VERDICTS},
+        "seconds": round(seconds, 3),
+    }
+    if len(records) < planned:
+        whole["partial"] = {"planned": planned, "finished": len(records)}
+    return whole
+
+
+def check_writable(path: Path) -> None:
+    """Raises before any work when a report could not be written in the end.
+
+    Raises:
+        ValueError: the folder is missing or not writable, or the path is a folder.
+    """
+    folder = path.parent
+    if path.is_dir():
+        problem = "is a folder"
+    elif not folder.is_dir():
+        problem = f"folder {folder} does not exist"
+    elif not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        problem = "is not writable"
+    else:
+        return
+    raise ValueError(
+        f"report path {path}: {problem}; expected a writable file name; choose another with --json"
+    )
+
+
+def write_json(report: dict[str, Any], path: Path) -> None:
+    """Writes a report to a temporary name and renames it, so that no half report is ever seen."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        json.dump(report, file, indent=1)
+        file.write("\n")
+    try:
+        Path(file.name).chmod(0o644)
+        Path(file.name).replace(path)
+    except OSError:
+        Path(file.name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,167 @@
+"""The terminal: live progress, a table that fits 100 columns, and findings in sentences."""
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+from rich.text import Text
+
+from parity.matrix import ALL_CHANNELS, Case
+from parity.report.records import Run, summarise
+from parity.run import CaseResult
+from parity.verdicts import BLOCKING, Verdict
+
+__all__ = ["Progress", "findings_text", "print_findings", "print_table"]
+
+MOST_FINDINGS = 8
+
+STYLES = {
+    "passed": "green",
+    "failed": "bold red",
+    "vacuous": "bold magenta",
+    "error": "bold red",
+    "skipped": "dim",
+    Verdict.PROVED: "bold green",
+    Verdict.BITWISE: "green",
+    Verdict.EQUAL: "green",
+    Verdict.UNPROVED: "yellow",
+    Verdict.FLOOR: "yellow",
+    Verdict.ARBITRATED: "yellow",
+}
+SHORT = {
+    Verdict.PROVED: "proof",
+    Verdict.BITWISE: "bits",
+    Verdict.EQUAL: "equal",
+    Verdict.FLOOR: "floor",
+    Verdict.ARBITRATED: "arbit.",
+    Verdict.FAILED: "FAILED",
+    Verdict.VACUOUS: "VACUOUS",
+    Verdict.ERROR: "ERROR",
+    Verdict.UNPROVED: "differ",
+    Verdict.SKIPPED: "-",
+}
+HEADS = {
+    "program": "prog",
+    "tree": "tree",
+    "values": "values",
+    "gradients": "grads",
+    "state": "state",
+    "sharding": "shard",
+    "loops": "loops",
+    "memory": "mem",
+}
+
+
+class Progress:
+    """A line with the running case, how many are done, and the time left; use as a context.
+
+    Args:
+        console: where to draw; on something that is no terminal a line per case is printed instead.
+        total: number of cases.
+    """
+
+    def __init__(self, console: Console, total: int):
+        self._console, self._total, self._done, self._start = console, total, 0, time.monotonic()
+        columns = (
+            TextColumn("{task.description}", table_column=None),
+            BarColumn(bar_width=14),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        self._bar = Bar(*columns, console=console, transient=True) if console.is_terminal else None
+        self._task = self._bar.add_task("", total=total, left="") if self._bar else None
+
+    def __enter__(self) -> "Progress":
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def started(self, case: Case) -> None:
+        """Shows the case that begins."""
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, description=case.id[:48])
+
+    def finished(self, result: CaseResult) -> None:
+        """Counts a case; one that did not pass is printed at once."""
+        self._done += 1
+        per_case = (time.monotonic() - self._start) / self._done
+        if self._bar and self._task is not None:
+            left = f"{per_case * (self._total - self._done):.0f} s left"
+            self._bar.update(self._task, advance=1, left=left)
+        else:
+            line = Text(f"[{self._done}/{self._total}] {result.case.id} ")
+            self._console.print(line.append(str(result.verdict), STYLES[str(result.verdict)]), soft_wrap=True)
+        if result.blocking:
+            self._console.print(Text("  " + result.sentence(), "red"), soft_wrap=True)
+
+
+def _cell(result: CaseResult, name: str) -> Text:
+    channel = result.channels.get(name)
+    if channel is None:
+        return Text("-", "dim")
+    style = STYLES.get(channel.verdict, "bold red" if channel.verdict in BLOCKING else "dim")
+    return Text(SHORT[channel.verdict], style)
+
+
+def print_table(console: Console, run: Run) -> None:
+    """Prints one row per case and a closing line."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("case", overflow="fold", ratio=1, min_width=34)
+    for name in ALL_CHANNELS:
+        table.add_column(HEADS[name], no_wrap=True)
+    table.add_column("s", justify="right", no_wrap=True)
+    mesh = ""
+    for result in run.results:
+        if str(result.case.mesh) != mesh:
+            mesh = str(result.case.mesh)
+            table.add_row(Text(f"@{mesh}", "bold cyan"))
+        style = "" if str(result.verdict) == "passed" else STYLES[str(result.verdict)]
+        cells = [_cell(result, name) for name in ALL_CHANNELS]
+        seconds = f"{sum(result.seconds.values()):.1f}"
+        table.add_row(Text(result.case.id.rpartition("@")[0], style), *cells, seconds)
+    console.print(table)
+    counts = {verdict: count for verdict, count in summarise(run.results).items() if count}
+    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing ran"
+    spent = {
+        name: sum(result.seconds.get(name, 0) for result in run.results) for name in _phases(run.results)
+    }
+    phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in spent.items())
+    console.print(f"{words} in {run.seconds:.0f} s" + (f" ({phases})" if phases else ""), soft_wrap=True)
+    if run.partial:
+        text = f"PARTIAL: {len(run.results)} of {run.planned} cases finished before the run was interrupted"
+        console.print(Text(text, "bold yellow"))
+
+
+def _phases(results: Sequence[CaseResult]) -> list[str]:
+    return list(dict.fromkeys(name for result in results for name in result.seconds))
+
+
+def findings_text(result: CaseResult) -> str:
+    """Returns what keeps a case from passing: a sentence per finding, worst first."""
+    lines = []
+    for channel in result.blocking:
+        lines.append(f"{result.case.id}  {channel.name} {channel.verdict}: {channel.detail}")
+        lines += [f"  {finding.sentence()}" for finding in channel.findings[:MOST_FINDINGS]]
+        more = len(channel.findings) - MOST_FINDINGS
+        lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
+    program = result.channels.get("program")
+    if lines and program and program.verdict is Verdict.UNPROVED and program.findings:
+        lines.append(f"  first operation that differs: {program.findings[0].sentence()}")
+    return "\n".join(lines)
+
+
+def print_findings(console: Console, results: Sequence[CaseResult]) -> None:
+    """Prints the findings of every case that does not pass."""
+    for result in results:
+        head, *rest = findings_text(result).splitlines() or [""]
+        if head:
+            console.print(Text(head, "bold red"), soft_wrap=True)
+            console.print("\n".join(rest), soft_wrap=True, markup=False, highlight=False)

@@ -1,0 +1,115 @@
+"""Which pairs there are: ``[tool.parity]`` of the project one stands in, else our own."""
+
+import dataclasses
+import importlib
+import os
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from parity.matrix import Case, Pair
+
+__all__ = ["BUILT_IN", "Settings", "SettingsError", "collect", "find_settings", "load_pair"]
+
+BUILT_IN = ("parity.pairs.llama2:PAIR",)
+
+
+class SettingsError(ValueError):
+    """The project's settings or a named pair cannot be used."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What ``[tool.parity]`` says.
+
+    Args:
+        pairs: ``module:ATTRIBUTE`` of each pair.
+        root: folder of the file, put on the import path; None without a file.
+    """
+
+    pairs: tuple[str, ...] = BUILT_IN
+    root: Path | None = None
+
+
+def find_settings(start: Path) -> Settings:
+    """Reads the nearest ``pyproject.toml`` from ``start`` upwards that has ``[tool.parity]``.
+
+    Raises:
+        SettingsError: the file is not TOML, or its settings have the wrong form.
+    """
+    for folder in (start, *start.parents):
+        path = folder / "pyproject.toml"
+        if not path.is_file():
+            continue
+        try:
+            table = tomllib.loads(path.read_text()).get("tool", {}).get("parity")
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{path}: {error}; mend the file") from error
+        if table is None:
+            continue
+        pairs = table.get("pairs")
+        unknown = sorted(set(table) - {"pairs"})
+        if unknown or not isinstance(pairs, list) or not all(isinstance(pair, str) for pair in pairs):
+            raise SettingsError(
+                f'{path} [tool.parity]: got {table}, expected pairs = ["module:ATTRIBUTE", ...] and no other key'
+            )
+        return Settings(pairs=tuple(pairs), root=folder)
+    return Settings()
+
+
+def load_pair(name: str) -> Pair:
+    """Imports ``module:ATTRIBUTE``.
+
+    Raises:
+        SettingsError: there is no such module or attribute, or it is no pair.
+    """
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise SettingsError(f"pair {name!r}: expected module:ATTRIBUTE, such as my_models.parity:PAIR")
+    try:
+        pair = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SettingsError(f"pair {name!r}: {error}; check the name and the import path") from error
+    if not isinstance(pair, Pair):
+        raise SettingsError(
+            f"pair {name!r}: got {type(pair).__name__}, expected parity.Pair, as parity.twins returns it"
+        )
+    return pair
+
+
+def _make_importable(folders: Iterable[Path]) -> None:
+    """Puts folders on the import path, behind what ``PYTHONPATH`` names and before what is installed."""
+    chosen = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    position = max(
+        (index + 1 for index, entry in enumerate(sys.path) if entry and entry in chosen), default=0
+    )
+    for folder in folders:
+        if str(folder) not in sys.path:
+            sys.path.insert(position, str(folder))
+
+
+def collect(
+    extra: Iterable[str] = (), overrides: Mapping[str, str] | None = None, start: Path | None = None
+) -> tuple[list[Pair], list[Case]]:
+    """Loads all pairs and their cases.
+
+    Args:
+        extra: further pairs, ``module:ATTRIBUTE``.
+        overrides: config fields to set in every case.
+        start: where to look for settings; the working directory by default.
+
+    Raises:
+        SettingsError: settings or pairs cannot be used, or two cases have one id.
+        ValueError: an override breaks a rule of the config.
+    """
+    start = start or Path.cwd()
+    settings = find_settings(start)
+    _make_importable([start, *([settings.root] if settings.root else [])])
+    pairs = [load_pair(name) for name in dict.fromkeys((*settings.pairs, *extra))]
+    cases = [case for pair in pairs for case in pair.cases(overrides or {})]
+    ids = [case.id for case in cases]
+    twice = sorted({name for name in ids if ids.count(name) > 1})
+    if twice:
+        raise SettingsError(f"cases {twice}: expected distinct ids; rename a pair or a variant")
+    return pairs, cases

@@ -1,0 +1,138 @@
+"""Dtypes of the operations whose precision matters: dots, exponentials, sums, roots.
+
+Read from the lowered program: backends widen and narrow types as they like (the CPU computes bfloat16 in
+float32, a TPU multiplies float32 in bfloat16 passes), the lowered program holds what the source asks for.
+"""
+
+import dataclasses
+from typing import Any
+
+from parity.jax_internals import stablehlo_module
+from parity.structure import mlir
+from parity.structure.model import Provenance
+
+__all__ = ["SENSITIVE", "TypedOp", "read_dtypes"]
+
+SENSITIVE = {
+    "stablehlo.dot_general": "dot",
+    "stablehlo.convolution": "convolution",
+    "chlo.ragged_dot": "ragged dot",
+    "stablehlo.exponential": "exponential",
+    "stablehlo.exponential_minus_one": "exponential",
+    "stablehlo.log": "log",
+    "stablehlo.log_plus_one": "log",
+    "stablehlo.logistic": "logistic",
+    "stablehlo.rsqrt": "rsqrt",
+    "stablehlo.sqrt": "sqrt",
+    "stablehlo.reduce": "sum",
+}
+"""The operations that are read, with the word for each; of the reductions only sums."""
+
+_FLOATS = ("f", "bf", "complex")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TypedOp:
+    """One operation with its types.
+
+    Args:
+        kind: a word of ``SENSITIVE``.
+        operands: element types it takes.
+        result: element type it gives.
+        sizes: dimensions of its result.
+        loops: number of loops around it.
+        provenance: where it comes from.
+    """
+
+    kind: str
+    operands: tuple[str, ...]
+    result: str
+    sizes: tuple[int, ...]
+    loops: int
+    provenance: Provenance
+
+    @property
+    def types(self) -> str:
+        """The types in one word, such as ``bf16 x bf16 -> f32``."""
+        return f"{' x '.join(self.operands)} -> {self.result}"
+
+
+def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
+    """Lists the precision-sensitive operations of a lowered program, once per call site.
+
+    Args:
+        lowered: a ``jax.stages.Lowered`` or its StableHLO module.
+
+    Returns:
+        The operations on floating-point values, in program order.
+
+    Raises:
+        ValueError: the module has no ``main`` function.
+    """
+    functions = {}
+    for op in stablehlo_module(lowered).body.operations:
+        if mlir.name_of(op) == "func.func":
+            functions[op.attributes["sym_name"].value] = op
+    if "main" not in functions:
+        raise ValueError(f"lowered module: got functions {sorted(functions)}, expected one named main")
+    reader = _Reader(functions)
+    return tuple(reader.function("main", Provenance(), 0))
+
+
+class _Reader:
+    def __init__(self, functions: dict[str, Any]):
+        self.functions = functions
+        self._known: dict[str, tuple[TypedOp, ...]] = {}
+
+    def function(self, name: str, caller: Provenance, loops: int) -> list[TypedOp]:
+        """Returns the operations of a function as one call reaches them."""
+        if name not in self._known:
+            found: list[TypedOp] = []
+            for block in self.functions[name].operation.regions[0].blocks:
+                self._block(block, 0, found)
+            self._known[name] = tuple(found)
+        return [
+            dataclasses.replace(one, loops=one.loops + loops, provenance=_within(caller, one.provenance))
+            for one in self._known[name]
+        ]
+
+    def _block(self, block: Any, loops: int, found: list[TypedOp]) -> None:
+        for op in block.operations:
+            name = mlir.name_of(op)
+            if name in ("func.call", "call"):
+                caller = mlir.locate(op, Provenance())
+                found += self.function(op.attributes["callee"].value, caller, loops)
+                continue
+            if name in SENSITIVE and (typed := _typed(op, name, loops)) is not None:
+                found.append(typed)
+            for region in op.operation.regions:
+                for inner in region.blocks:
+                    self._block(inner, loops + (name == "stablehlo.while"), found)
+
+
+def _within(caller: Provenance, one: Provenance) -> Provenance:
+    place = one if one.file else caller
+    return dataclasses.replace(place, name=mlir.join_names(caller.name, one.name))
+
+
+def _typed(op: Any, name: str, loops: int) -> TypedOp | None:
+    if name == "stablehlo.reduce" and not _is_sum(op):
+        return None
+    kinds = [operand.type for operand in op.operands]
+    kinds = kinds[: len(kinds) // 2] if name == "stablehlo.reduce" else kinds
+    result = op.results[0].type
+    if not str(result.element_type).startswith(_FLOATS):
+        return None
+    return TypedOp(
+        kind=SENSITIVE[name],
+        operands=tuple(str(kind.element_type) for kind in kinds),
+        result=str(result.element_type),
+        sizes=tuple(result.shape),
+        loops=loops,
+        provenance=mlir.locate(op, Provenance()),
+    )
+
+
+def _is_sum(op: Any) -> bool:
+    body = op.operation.regions[0].blocks[0]
+    return [mlir.name_of(inner) for inner in body.operations][:-1] == ["stablehlo.add"]

@@ -1,0 +1,177 @@
+"""The words of compiled structure: provenance, loop, loop tree."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+
+__all__ = ["Leaf", "Loop", "LoopTree", "Place", "Provenance"]
+
+_RNG = re.compile(
+    r"threefry|random_|rng_|jit\(_(?:uniform|bernoulli|normal|gumbel|randint|shuffle|truncated_)"
+)
+_LOOP_WORDS = frozenset({"while", "scan", "body", "cond", ""})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where an operation comes from.
+
+    Args:
+        name: the name stack, such as ``jit(step)/transpose(jvp())/while``; empty when unknown.
+        function: the innermost user function; empty when unknown.
+        file: its source file; empty when unknown.
+        line: the line there; 0 when unknown.
+    """
+
+    name: str = ""
+    function: str = ""
+    file: str = ""
+    line: int = 0
+
+    @property
+    def backward(self) -> bool:
+        """Whether the operation belongs to a backward pass."""
+        return "transpose(" in self.name
+
+    @property
+    def rematted(self) -> bool:
+        """Whether the operation is recomputed by a checkpoint."""
+        return "rematted_computation" in self.name
+
+    @property
+    def label(self) -> str:
+        """``rng`` for random bits, the operation a backend expanded into a loop, or empty."""
+        if _RNG.search(self.name):
+            return "rng"
+        last = self.name.rsplit("/", 1)[-1].split(";")[0]
+        return "" if last in _LOOP_WORDS or last.endswith(")") else last
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The hints that survive from one twin's source files to the other's."""
+        return (
+            "backward" if self.backward else "forward",
+            *(("rematted",) if self.rematted else ()),
+            *((self.label,) if self.label else ()),
+        )
+
+    def __str__(self) -> str:
+        source = f"{PurePath(self.file).name}:{self.line}" if self.file else "unknown source"
+        function = f" in {self.function}" if self.function else ""
+        return f"{', '.join(self.tags)}, {source}{function}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """One array that a loop stacks, iteration by iteration.
+
+    Args:
+        shape: dtype and dimensions of the whole stack, such as ``f32[5,8,8]``.
+        bytes: its size in bytes.
+        provenance: the operation that writes it.
+    """
+
+    shape: str
+    bytes: int
+    provenance: Provenance
+
+    def __str__(self) -> str:
+        return f"{self.shape} ({self.bytes:,} bytes, {self.provenance})"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loop:
+    """One while loop with what is inside.
+
+    Args:
+        trips: iterations, or None where they depend on data.
+        carries: number of arrays carried, invariant ones included.
+        carry_bytes: bytes of all of them, counted without layout padding.
+        provenance: where the loop comes from.
+        stacked: carries written once per iteration at the loop counter (the ys of a scan); lowered only.
+        passthrough: the stacked ones that are a scanned input, unchanged but for layout and dtype.
+        inner: the loops directly inside.
+    """
+
+    trips: int | None
+    carries: int
+    carry_bytes: int
+    provenance: Provenance
+    stacked: tuple[Leaf, ...] = ()
+    passthrough: tuple[Leaf, ...] = ()
+    inner: tuple["Loop", ...] = ()
+
+    @property
+    def count(self) -> int:
+        """The loop itself and all loops inside."""
+        return 1 + sum(loop.count for loop in self.inner)
+
+    @functools.cached_property
+    def signature(self) -> tuple:
+        """What two equal loops share: everything but provenance and order."""
+        return (
+            -1 if self.trips is None else self.trips,
+            self.carries,
+            self.carry_bytes,
+            tuple(sorted(leaf.shape for leaf in self.stacked)),
+            tuple(sorted(leaf.shape for leaf in self.passthrough)),
+            tuple(sorted(loop.signature for loop in self.inner)),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A loop in its tree.
+
+    Args:
+        path: positions from the root, such as ``0.2``.
+        depth: 0 for an outermost loop.
+        times: how often the loop as a whole runs, the product of the trips around it; None when unknown.
+        loop: the loop.
+    """
+
+    path: str
+    depth: int
+    times: int | None
+    loop: Loop
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoopTree:
+    """All loops of one program at one stage.
+
+    Args:
+        stage: ``lowered`` or ``optimised``.
+        loops: the outermost loops in program order.
+        operations: operations that compute something; 0 makes a comparison vacuous.
+        fusions: fused computations called; they are no loops. 0 before optimisation.
+    """
+
+    stage: str
+    loops: tuple[Loop, ...]
+    operations: int
+    fusions: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of loops, nested ones included, each call site on its own."""
+        return sum(loop.count for loop in self.loops)
+
+    @property
+    def unknown(self) -> int:
+        """Number of loops whose trip count is not known."""
+        return sum(place.loop.trips is None for place in self.walk())
+
+    def walk(self) -> Iterator[Place]:
+        """Yields every loop in program order, outer before inner."""
+        yield from _walk(self.loops, "", 0, 1)
+
+
+def _walk(loops: tuple[Loop, ...], prefix: str, depth: int, times: int | None) -> Iterator[Place]:
+    for index, loop in enumerate(loops):
+        path = f"{prefix}{index}"
+        yield Place(path=path, depth=depth, times=times, loop=loop)
+        inside = None if times is None or loop.trips is None else times * loop.trips
+        yield from _walk(loop.inner, f"{path}.", depth + 1, inside)
