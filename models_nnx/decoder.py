@@ -5,6 +5,7 @@ B batch, T position, D embed.
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +43,7 @@ class Decoder(nnx.Module):
     def __init__(self, config: ModelConfig, *, rngs: PathRngs):
         self.config = config
         if config.layout is LayerLayout.SCANNED:
-            self.layers = stack(config, rngs.at("layers"))
+            self.layers: Any = stack(config, rngs.at("layers"))
         else:
             self.layers = nnx.List(
                 Block(config, rngs=rngs.at(f"layers_{layer}")) for layer in range(config.layers)

@@ -5,6 +5,15 @@ import JAX, so that a command or a test session can still choose devices.
 """
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from parity.build import Build, Flavour, Program, linen_build, nnx_build
+    from parity.matrix import Case, Pair
+    from parity.meshes import MeshSpec
+    from parity.twins import twins
+    from parity.verdicts import Verdict
+    from parity.weights import Rule
 
 __all__ = [
     "Build",
@@ -20,19 +29,15 @@ __all__ = [
     "twins",
 ]
 
-_HOMES = {
-    "Build": "parity.build",
-    "Case": "parity.matrix",
-    "Flavour": "parity.build",
-    "MeshSpec": "parity.meshes",
-    "Pair": "parity.matrix",
-    "Program": "parity.build",
-    "Rule": "parity.weights",
-    "Verdict": "parity.verdicts",
-    "linen_build": "parity.build",
-    "nnx_build": "parity.build",
-    "twins": "parity.twins",
+_MODULES = {
+    "parity.build": ("Build", "Flavour", "Program", "linen_build", "nnx_build"),
+    "parity.matrix": ("Case", "Pair"),
+    "parity.meshes": ("MeshSpec",),
+    "parity.twins": ("twins",),
+    "parity.verdicts": ("Verdict",),
+    "parity.weights": ("Rule",),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str):

@@ -30,7 +30,9 @@ class Group(enum.StrEnum):
 
 
 Outputs = dict[str, dict[str, Any]]
-Specs = Callable[[Mapping[str, Leaf], jax.sharding.Mesh], dict[str, jax.sharding.PartitionSpec]]
+Spec = jax.sharding.PartitionSpec
+Specs = Callable[[Mapping[str, Leaf], jax.sharding.Mesh], dict[str, Spec]]
+InputSpecs = Callable[[Mapping[str, Any], jax.sharding.Mesh], dict[str, Spec]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ class Build:
     programs: Mapping[str, Program]
     inputs: Callable[[int], dict[str, np.ndarray]]
     specs: Specs
-    input_specs: Specs
+    input_specs: InputSpecs
     sources: tuple[str, ...] = ()
 
 

@@ -48,7 +48,7 @@ def certify(work: Comparison) -> list[Certified]:
 
 def _probe(work: Comparison, entry: Entry, base: list[dict[str, np.ndarray]]) -> Certified:
     if entry.role is not Role.PARAMS:
-        return Certified(entry=entry, confirmed_by="total one-to-one map")
+        return Certified(entry=entry, confirmed_by="one-to-one")
     rng = np.random.default_rng(SEED)
     moved = dict(work.state)
     for path in entry.reference:

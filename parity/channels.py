@@ -22,7 +22,7 @@ from parity.structure import (
 from parity.structure.traced import compare_passed_through
 from parity.transforms import Identity
 from parity.tree import Role
-from parity.vacuity import constant_leaves, dead_gradients, nothing_moved, same_buffers
+from parity.vacuity import constant_leaves, dead_gradients, not_finite, nothing_moved, same_buffers
 from parity.verdicts import ChannelResult, Finding, Verdict
 from parity.weights import MapError
 
@@ -120,7 +120,7 @@ def _measured(
         )
     result = climb(group, reference, candidate, work.judge(group))
     guards = constant_leaves(group, {}) if not reference else guard(reference)
-    guards += same_buffers(reference, candidate)
+    guards += not_finite(reference) + same_buffers(reference, candidate)
     if guards and result.verdict is not Verdict.FAILED:
         return ChannelResult(
             name=group, verdict=Verdict.VACUOUS, detail="a check that cannot fail", findings=tuple(guards)

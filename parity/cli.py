@@ -147,7 +147,8 @@ def show_map(
     """Print the weight map of a pair's first matching case, and what certifies it."""
     from parity.certificate import certify
     from parity.comparison import Comparison, Workbench
-    from parity.weights import MapError
+    from parity.tree import Role
+    from parity.weights import MapError, normalise
 
     _, cases = _cases([select], pair, setting)
     work = Comparison(cases[0], Workbench())
@@ -161,13 +162,17 @@ def show_map(
                 screen.print(Text(f"  only in the {side}: {leaf.path} {leaf.dtype}{list(leaf.shape)}", "red"))
         screen.print("no map: add the leaf to the other side, or give the pair a weight rule")
         raise typer.Exit(DIFFERENCE) from None
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("reference", "candidate", "transform", "matched by", "confirmed by"):
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for head in ("reference leaf", "candidate leaf", "transform", "matched by", "confirmed by"):
         table.add_column(head, overflow="fold")
-    for one in certified:
-        names = ["\n".join(paths) for paths in (one.entry.reference, one.entry.candidate)]
-        style = "red" if one.contradicted else ""
-        table.add_row(*names, str(one.entry.transform), one.entry.matched_by, Text(one.confirmed_by, style))
+    for role in Role:
+        table.add_row(Text(f"{role}", "bold cyan"))
+        for one in certified:
+            if one.entry.role is role:
+                sides = [[normalise(path) for path in paths] for paths in (one.entry.reference, one.entry.candidate)]
+                other = "same" if sides[0] == sides[1] else "\n".join(sides[1])
+                confirmed = Text(one.confirmed_by, "red" if one.contradicted else "")
+                table.add_row("\n".join(sides[0]), other, str(one.entry.transform), one.entry.matched_by, confirmed)
     screen.print(table)
     wrong = sum(one.contradicted for one in certified)
     leaves = [len(build.leaves) for build in work.builds]

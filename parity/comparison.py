@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from parity.backends import find
@@ -160,7 +161,7 @@ class Comparison:
 
 def _as_stored(array: np.ndarray, dtype: Any) -> np.ndarray:
     """Returns a copy in the dtype the candidate stores; a difference is the tree channel's to report."""
-    is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    is_key = jnp.issubdtype(dtype, jax.dtypes.prng_key)
     return np.array(array, copy=True, dtype=None if is_key else dtype)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from parity.side import Side
@@ -55,7 +56,7 @@ def _trimmed(spec: jax.sharding.PartitionSpec) -> tuple:
 
 def _bytes(side: Side, path: str, sizes: Mapping[str, int]) -> int:
     leaf = side.build.abstract[path]
-    width = 4 if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.dtype(leaf.dtype).itemsize
+    width = 4 if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.dtype(leaf.dtype).itemsize
     return width * math.prod(leaf.shape) // _shards(side.specs[path], sizes)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from parity.backends import Backend
@@ -20,7 +21,7 @@ from parity.tree import to_host
 
 __all__ = ["PHASES", "Clock", "Side", "SideError"]
 
-PHASES = ("trace", "lower", "prove", "compile", "execute")
+PHASES: tuple[str, ...] = ("trace", "lower", "prove", "compile", "execute")
 
 
 class SideError(RuntimeError):
@@ -150,10 +151,11 @@ class Side:
         self, host: Mapping[str, np.ndarray], shardings: Mapping[str, Any], like: Any
     ) -> dict[str, Any]:
         placed = {}
+        array: Any
         for path, array in host.items():
             dtype = like[path].dtype
-            if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
-                array = jax.random.wrap_key_data(np.array(array), impl=key_implementation(dtype))
+            if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+                array = jax.random.wrap_key_data(jnp.array(array), impl=key_implementation(dtype))
             placed[path] = jax.device_put(array, shardings.get(path), may_alias=False)
         return placed
 

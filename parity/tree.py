@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen, nnx
 
@@ -88,7 +89,7 @@ def flatten(tree: Any) -> Flat:
 
 
 def _is_key(value: Any) -> bool:
-    return jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _role(path: str, node: Any, value: Any) -> Role:

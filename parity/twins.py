@@ -40,7 +40,7 @@ class _Recipe:
 
     def batch(self, seed: int) -> dict[str, np.ndarray]:
         scale = np.random.default_rng(seed).uniform(0.5, 8.0)
-        return {**self.inputs(seed), SCALE: np.float32(scale)}
+        return {**self.inputs(seed), SCALE: np.asarray(scale, np.float32)}
 
     def scaled(self, model: Callable[..., Any], batch: Mapping[str, Any]) -> jax.Array:
         loss = self.loss(self.call(model, batch), batch)
@@ -145,9 +145,7 @@ def _specs(
 ) -> dict[str, jax.sharding.PartitionSpec]:
     usable = [(name, axis) for name, axis in rules if axis is None or {axis} <= set(mesh.axis_names)]
     return {
-        path: linen.logical_to_mesh_axes(leaf.logical_axes, usable)
-        if leaf.logical_axes
-        else jax.sharding.PartitionSpec()
+        path: linen.spmd.logical_to_mesh_axes(leaf.logical_axes or (), usable) or jax.sharding.PartitionSpec()
         for path, leaf in leaves.items()
     }
 
@@ -173,7 +171,7 @@ def _widened(build: Build) -> Build:
     def inputs(seed: int) -> dict[str, np.ndarray]:
         batch = build.inputs(seed)
         return {
-            name: np.float64(array) if is_float(np.asarray(array)) else array for name, array in batch.items()
+            name: array.astype(np.float64) if is_float(array) else array for name, array in batch.items()
         }
 
     abstract = {path: wide(leaf) for path, leaf in build.abstract.items()}

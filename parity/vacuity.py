@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from parity.numerics import is_float
 from parity.verdicts import Finding
 
-__all__ = ["constant_leaves", "dead_gradients", "nothing_moved", "same_buffers"]
+__all__ = ["constant_leaves", "dead_gradients", "not_finite", "nothing_moved", "same_buffers"]
 
 Flat = Mapping[str, np.ndarray]
 
@@ -49,6 +50,15 @@ def nothing_moved(before: Flat, after: Flat, declared: Sequence[str]) -> list[Fi
         if path in after
         and array.tobytes() == after[path].tobytes()
         and not any(fnmatch.fnmatch(path, pattern) for pattern in declared)
+    ]
+
+
+def not_finite(flat: Flat) -> list[Finding]:
+    """Finds leaves with NaN or infinity: once there, they are the same on both sides whatever came before."""
+    return [
+        _vacuous(path, "entries that are not finite", "finite numbers", "look where the reference overflows")
+        for path, array in flat.items()
+        if is_float(array) and not np.isfinite(np.asarray(array, np.float64)).all()
     ]
 
 

@@ -47,7 +47,7 @@ SOURCES = {
 def _batch(seed: int) -> dict[str, np.ndarray]:
     """A packed batch, and a loss scale that no loss happens to ignore."""
     scale = np.random.default_rng(seed).uniform(0.5, 8.0)
-    return {**packed_batch(ROWS, LENGTH, seed), "loss_scale": np.float32(scale)}
+    return {**packed_batch(ROWS, LENGTH, seed), "loss_scale": np.asarray(scale, np.float32)}
 
 
 def _tokens(batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,169 @@
+"""Every rule of the config refuses what breaks it and says field, value and rule."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+from oracle_decoder import SMALL
+
+from models_nnx.config import (
+    CHECKPOINT_NAMES,
+    Activation,
+    AttentionConfig,
+    AttentionKernel,
+    ConfigError,
+    Head,
+    LayerLayout,
+    MlpConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RematConfig,
+    RematPolicy,
+    TrainConfig,
+    override,
+)
+
+NAN = math.nan
+ATTENTION, OPTIMIZER, TRAIN = SMALL.attention, OptimizerConfig(), TrainConfig()
+REMAT = RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query",))
+WHOLE = "a whole number above 0"
+BAD = [
+    *(
+        (ATTENTION, field, value, WHOLE)
+        for field in ("heads", "kv_heads", "head_dim")
+        for value in (0, -2, 2.0)
+    ),
+    (ATTENTION, "kv_heads", 4, ("heads", 6, "a multiple of kv_heads=4")),
+    (ATTENTION, "head_dim", 9, "an even number (rotary turns pairs)"),
+    *((ATTENTION, "rope_theta", value, "a number above 1") for value in (1, 0.5, -3.0, NAN)),
+    *((SMALL.mlp, "hidden", value, WHOLE) for value in (0, -1, 1.5)),
+    (REMAT, "names", ("query", "kwery"), ("remat.names", ["kwery"], f"names of {CHECKPOINT_NAMES}")),
+    (REMAT, "names", (), ("remat.names", (), "at least one name with policy save_named")),
+    *(
+        (REMAT, "policy", policy, ("remat.names", ("query",), "no names unless policy is save_named"))
+        for policy in RematPolicy
+        if policy is not RematPolicy.SAVE_NAMED
+    ),
+    *((SMALL, field, value, WHOLE) for field in ("vocab", "embed", "layers") for value in (0, -1, 1.5)),
+    (SMALL, "embed", 20, "a multiple of attention.heads=6"),
+    *((SMALL, "norm_epsilon", value, "a number above 0") for value in (0, -1e-6, NAN)),
+    *((SMALL, "scan_axis", value, "0 or 1") for value in (2, -1)),
+    *((SMALL, "dropout", value, "a rate in [0, 1)") for value in (1, -0.1, 1.5, NAN)),
+    *(
+        (SMALL, field, value, "one of ('float32', 'bfloat16', 'float64')")
+        for field in ("param_dtype", "compute_dtype")
+        for value in ("float16", "int32", "")
+    ),
+    *(
+        (OPTIMIZER, field, value, WHOLE)
+        for field in ("warmup_steps", "total_steps", "max_bad_steps")
+        for value in (0, -1, 1.5)
+    ),
+    *((OPTIMIZER, "warmup_steps", value, "less than total_steps") for value in (100, 101)),
+    *(
+        (OPTIMIZER, field, value, "a number above 0")
+        for field in ("learning_rate", "clip_norm")
+        for value in (0, -1.0, NAN)
+    ),
+    *((TRAIN, "accumulation", value, WHOLE) for value in (0, -1, 2.0)),
+    *((TRAIN, "z_loss", value, "a number >= 0") for value in (-1e-9, NAN)),
+]
+
+
+@pytest.mark.parametrize("config, field, value, rule", BAD, ids=lambda value: str(value)[:20])
+def test_a_broken_rule_names_field_value_and_rule(config, field, value, rule):
+    where, got, expected = rule if isinstance(rule, tuple) else (field, value, rule)
+    message = f"config field {where}: got {got!r}, expected {expected}"
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        dataclasses.replace(config, **{field: value})
+
+
+@pytest.mark.parametrize(
+    "config, field, value",
+    [
+        (ATTENTION, "kv_heads", 1),
+        (ATTENTION, "kv_heads", 6),
+        (ATTENTION, "rope_theta", 1.5),
+        (SMALL, "dropout", 0.999),
+        (SMALL, "scan_axis", 0),
+        (OPTIMIZER, "warmup_steps", 99),
+        (TRAIN, "z_loss", 0),
+        *(
+            (SMALL, field, name)
+            for field in ("param_dtype", "compute_dtype")
+            for name in ("float64", "bfloat16")
+        ),
+        (REMAT, "names", CHECKPOINT_NAMES),
+    ],
+)
+def test_the_edge_of_a_rule_is_allowed(config, field, value):
+    assert getattr(dataclasses.replace(config, **{field: value}), field) == value
+
+
+def test_configs_are_frozen_hashable_keyword_only_and_compare_by_value():
+    assert hash(SMALL) == hash(dataclasses.replace(SMALL)) and dataclasses.replace(SMALL) == SMALL
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        SMALL.embed = 4
+    for part in (AttentionConfig, MlpConfig, RematConfig, ModelConfig, OptimizerConfig, TrainConfig):
+        with pytest.raises(TypeError, match="positional argument"):
+            part(4)
+
+
+@pytest.mark.parametrize(
+    "settings, path, expected",
+    [
+        ({"embed": "36"}, "embed", 36),
+        ({"attention.heads": "9"}, "attention.heads", 9),
+        ({"attention.kernel": "library"}, "attention.kernel", AttentionKernel.LIBRARY),
+        ({"attention.rope_theta": "1e6"}, "attention.rope_theta", 1e6),
+        ({"mlp.activation": "gelu"}, "mlp.activation", Activation.GELU),
+        ({"remat.policy": "full"}, "remat.policy", RematPolicy.FULL),
+        ({"layout": "unrolled"}, "layout", LayerLayout.UNROLLED),
+        ({"head": "tied"}, "head", Head.TIED),
+        ({"dropout": "0.25"}, "dropout", 0.25),
+        ({"param_dtype": "bfloat16"}, "param_dtype", "bfloat16"),
+        ({"embed": "12", "attention.kv_heads": "2"}, "attention.kv_heads", 2),
+    ],
+)
+def test_override_reads_text_as_the_type_of_the_field(settings, path, expected):
+    changed = override(SMALL, settings)
+    found = changed
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert found == expected and type(found) is type(expected)
+    untouched = {"vocab", "layers", "norm_epsilon", "rules"}
+    assert all(getattr(changed, name) == getattr(SMALL, name) for name in untouched)
+
+
+def test_override_reaches_two_levels_and_keeps_the_rest():
+    changed = override(TrainConfig(accumulation=3), {"optimizer.warmup_steps": "7", "z_loss": "0"})
+    assert changed == TrainConfig(accumulation=3, z_loss=0.0, optimizer=OptimizerConfig(warmup_steps=7))
+    assert override(SMALL, {}) is SMALL
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"embd": "4"}, "config field embd: got '4', expected a field of ModelConfig: vocab, embed, layers"),
+        (
+            {"attention.head": "4"},
+            "field attention.head: got '4', expected a field of AttentionConfig: heads",
+        ),
+        ({"embed.x": "4"}, "field embed.x: got '4', expected a field of ModelConfig: embed has no parts"),
+        ({"embed": "4.5"}, "config field embed: got '4.5', expected a int such as 18"),
+        ({"dropout": "much"}, "config field dropout: got 'much', expected a float such as 0.0"),
+        ({"layout": "sideways"}, "config field layout: got 'sideways', expected a LayerLayout such as"),
+        (
+            {"attention": "4"},
+            "config field attention: got '4', expected a single value, but attention is Att",
+        ),
+        ({"remat.names": "query"}, "remat.names: got 'query', expected a single value, but names is tuple"),
+        ({"embed": "20"}, "config field embed: got 20, expected a multiple of attention.heads=6"),
+        ({"attention.head_dim": "3"}, "config field head_dim: got 3, expected an even number"),
+        ({"dropout": "nan"}, "config field dropout: got nan, expected a rate in [0, 1)"),
+    ],
+)
+def test_override_refuses_and_says_why(settings, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        override(SMALL, settings)

@@ -1,0 +1,76 @@
+"""Packed batches: documents that never mix, padding, determinism."""
+
+import numpy as np
+import pytest
+
+from models_nnx.data import BOUNDARY, PADDING, VOCAB, documents, packed_batch
+
+NAMES = ("tokens", "targets", "segments", "positions", "weights")
+SIZES = [(5, 16, 0), (7, 40, 1), (3, 129, 2), (2, 1000, 3)]
+
+
+def pieces(batch):
+    """``(row, start, end)`` of every document."""
+    for row, segments in enumerate(batch["segments"]):
+        for segment in range(1, segments.max() + 1):
+            where = np.flatnonzero(segments == segment)
+            assert where.size == where[-1] - where[0] + 1, "a document lies in one piece"
+            yield row, where[0], where[-1] + 1
+
+
+@pytest.mark.parametrize("rows, length, seed", SIZES)
+def test_every_row_has_three_documents_in_order_then_padding(rows, length, seed):
+    batch = packed_batch(rows, length, seed)
+    assert tuple(batch) == NAMES
+    for array in batch.values():
+        assert array.shape == (rows, length) and array.dtype == np.int32
+    segments = batch["segments"]
+    assert (segments.max(axis=1) >= 3).all() and (segments[:, -1] == 0).all()
+    for row in segments:
+        filled = row[: np.count_nonzero(row)]
+        assert (np.diff(filled) >= 0).all() and filled[0] == 1 and not row[filled.size :].any()
+        assert np.count_nonzero(row == 0) < length / 2
+    padding = segments == 0
+    for name, fill in {"tokens": PADDING, "targets": PADDING, "positions": 0, "weights": 0}.items():
+        assert (batch[name][padding] == fill).all()
+    assert (batch["weights"][~padding] == 1).all()
+
+
+@pytest.mark.parametrize("rows, length, seed", SIZES)
+def test_targets_are_the_next_token_of_the_same_document(rows, length, seed):
+    batch = packed_batch(rows, length, seed)
+    text = b"\n".join(documents())
+    sizes = set()
+    for row, start, end in pieces(batch):
+        tokens, targets = batch["tokens"][row, start:end], batch["targets"][row, start:end]
+        np.testing.assert_array_equal(targets[:-1], tokens[1:])
+        assert tokens[0] == BOUNDARY == targets[-1]
+        assert (tokens[1:] < 256).all() and bytes(tokens[1:].tolist()) in text.replace(b"\n", b" ") + text
+        np.testing.assert_array_equal(batch["positions"][row, start:end], np.arange(end - start))
+        sizes.add(end - start)
+    assert len(sizes) > 1 and min(sizes) >= 2
+
+
+def test_the_seed_decides_everything():
+    first, again, other = packed_batch(4, 40, 5), packed_batch(4, 40, 5), packed_batch(4, 40, 6)
+    for name in NAMES:
+        np.testing.assert_array_equal(first[name], again[name])
+        assert (first[name] != other[name]).any()
+    assert len({row.tobytes() for row in first["tokens"]}) == 4
+
+
+def test_padding_is_unequal_between_rows():
+    assert len(set((packed_batch(8, 40, 0)["segments"] == 0).sum(axis=1).tolist())) > 2
+
+
+def test_the_text_is_plain_ascii_and_the_vocabulary_holds_it():
+    assert len(documents()) > 5
+    for document in documents():
+        assert document.isascii() and document.decode().isprintable() and document == document.strip()
+    assert len({BOUNDARY, PADDING} | set(range(256))) == VOCAB and max(BOUNDARY, PADDING) == VOCAB - 1
+
+
+def test_a_length_without_room_is_refused():
+    packed_batch(2, 16, 0)
+    with pytest.raises(ValueError, match="packed_batch length: got 15, expected at least 16"):
+        packed_batch(2, 15, 0)

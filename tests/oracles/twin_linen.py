@@ -1,0 +1,139 @@
+"""The Linen twin as the shared suites drive it; goes away with models_linen."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle_decoder
+from flax import linen as nn
+
+from models_linen import train as linen_train
+from models_linen.model import LanguageModel
+
+INPUTS = ("tokens", "segments", "positions")
+
+
+def flat(tree):
+    """``{dotted path: array}`` of a nested dict."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+class LinenTwin:
+    """Builds, runs and reads models_linen."""
+
+    train = linen_train
+
+    def _boxed(self, config):
+        zeros = [jnp.zeros((2, 3), jnp.int32)] * 3
+        return jax.eval_shape(LanguageModel(config).init, jax.random.key(0), *zeros)["params"]
+
+    def abstract_params(self, config):
+        """``{path: ShapeDtypeStruct}`` of a fresh model."""
+        return flat(nn.meta.unbox(self._boxed(config)))
+
+    def logical_axes(self, config, train):
+        """``{path: (shape, logical axes)}`` of a fresh train state."""
+        batch = {name: jax.ShapeDtypeStruct((2, 3), jnp.int32) for name in INPUTS}
+        state = jax.eval_shape(
+            lambda key: linen_train.create(config, train, key, batch=batch), jax.random.key(0)
+        )
+        leaves = jax.tree_util.tree_flatten_with_path(
+            state, is_leaf=lambda x: isinstance(x, nn.meta.AxisMetadata)
+        )
+        return {
+            jax.tree_util.keystr(path, simple=True, separator="."): (
+                nn.meta.unbox(leaf).shape,
+                getattr(leaf, "names", None),
+            )
+            for path, leaf in leaves[0]
+        }
+
+    @functools.cache  # noqa: B019
+    def initial(self, config, seed):
+        """Initial parameters for a seed, layers in front."""
+        zeros = [jnp.zeros((2, 3), jnp.int32)] * 3
+        params = nn.meta.unbox(jax.jit(LanguageModel(config).init)(jax.random.key(seed), *zeros)["params"])
+        return oracle_decoder.to_layer_first({k: np.asarray(v) for k, v in flat(params).items()}, config)
+
+    def model(self, config, params):
+        """The collection ``params`` with the oracle's parameters."""
+
+        def fill(path, leaf):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            return jnp.asarray(oracle_decoder.leaf_for(name, params, config), leaf.dtype)
+
+        return jax.tree_util.tree_map_with_path(fill, nn.meta.unbox(self._boxed(config)))
+
+    def forward(self, config):
+        """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
+
+        def apply(params, batch, key=None):
+            rngs = None if key is None else {"dropout": key}
+            inputs = [batch[name] for name in INPUTS]
+            return LanguageModel(config).apply({"params": params}, *inputs, key is None, rngs=rngs)
+
+        return apply
+
+    @functools.cache  # noqa: B019
+    def jitted(self, config):
+        """The same, compiled."""
+        return jax.jit(self.forward(config))
+
+    def loss(self, config, train):
+        """``(params, batch, key) -> (loss_sum, weight_sum)``, untraced."""
+        return lambda params, batch, key=None: linen_train.loss_sums(config, train, params, batch, key)
+
+    def pure(self, function, config, params):
+        """``function`` of the twin's parameters as a plain tree, and that tree."""
+        return function, self.model(config, params)
+
+    def start(self, config, train, params, seed=5):
+        """A train state that starts from the oracle's parameters."""
+        tree = self.model(config, params)
+        opt_state = linen_train.make_optimizer(train.optimizer).init(tree)
+        step = jnp.zeros((), jnp.uint32)
+        return linen_train.TrainState(step=step, params=tree, opt_state=opt_state, key=jax.random.key(seed))
+
+    def fresh(self, config, train, key):
+        """A state as ``create`` makes it."""
+        batch = {name: jax.ShapeDtypeStruct((2, 3), jnp.int32) for name in INPUTS}
+        create = jax.jit(lambda key: linen_train.create(config, train, key, batch=batch))
+        return linen_train.unbox(create(key))
+
+    def stepper(self, config, train):
+        """``(state, batch) -> (state, metrics)``, compiled; a new program each time."""
+        return jax.jit(lambda state, batch: linen_train.train_step(config, train, state, batch))
+
+    cached_stepper = functools.cache(stepper)
+
+    def trace_step(self, config, train, state, batch):
+        """The step's jaxpr."""
+        return jax.make_jaxpr(lambda state, batch: linen_train.train_step(config, train, state, batch))(
+            state, batch
+        )
+
+    def snapshot(self, config, state):
+        """What the oracle compares: params, mu, nu, counters, key."""
+        skip, (_, (adam, _, schedule)) = state.opt_state, state.opt_state.inner_state
+        found = {
+            name: oracle_decoder.to_layer_first({k: np.asarray(v) for k, v in flat(tree).items()}, config)
+            for name, tree in {"params": state.params, "mu": adam.mu, "nu": adam.nu}.items()
+        }
+        counters = {
+            "step": state.step,
+            "count": adam.count,
+            "schedule_count": schedule.count,
+            "bad": skip.notfinite_count,
+            "bad_total": skip.total_notfinite,
+            "last_finite": skip.last_finite,
+        }
+        return (
+            found
+            | {name: int(value) for name, value in counters.items()}
+            | {"key": np.asarray(jax.random.key_data(state.key))}
+        )
+
+
+TWIN = LinenTwin()

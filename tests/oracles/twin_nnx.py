@@ -1,0 +1,134 @@
+"""The NNX twin as the shared suites drive it."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle_decoder
+from flax import nnx
+
+from models_nnx import train as nnx_train
+from models_nnx.model import LanguageModel
+from models_nnx.rngs import PathRngs
+
+
+def flat(state):
+    """``{dotted path: array}`` of an NNX state."""
+    leaves = jax.tree_util.tree_flatten_with_path(nnx.to_pure_dict(state))[0]
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+class NnxTwin:
+    """Builds, runs and reads models_nnx."""
+
+    train = nnx_train
+
+    def abstract_params(self, config):
+        """``{path: ShapeDtypeStruct}`` of a fresh model."""
+        keys = {"params": jax.random.key(0)}
+        return flat(nnx.state(nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs(keys))), nnx.Param))
+
+    def logical_axes(self, config, train):
+        """``{path: (shape, logical axes)}`` of a fresh train state."""
+        state = nnx.eval_shape(lambda: nnx_train.create(config, train, jax.random.key(0)))
+        leaves = nnx.to_flat_state(nnx.state(state))
+        named = {".".join(map(str, path)): leaf for path, leaf in leaves}
+        return {path: (leaf.shape, leaf.get_metadata().get("out_sharding")) for path, leaf in named.items()}
+
+    @functools.cache  # noqa: B019
+    def initial(self, config, seed):
+        """Initial parameters for a seed, layers in front."""
+        create = jax.jit(
+            lambda key: nnx.state(LanguageModel(config, rngs=PathRngs({"params": key})), nnx.Param)
+        )
+        return oracle_decoder.to_layer_first(
+            {k: np.asarray(v) for k, v in flat(create(jax.random.key(seed))).items()}, config
+        )
+
+    def model(self, config, params):
+        """A model with the oracle's parameters."""
+        keys = {"params": jax.random.key(0)}
+        graphdef, state = nnx.split(nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs(keys))))
+
+        def fill(path, leaf):
+            name = jax.tree_util.keystr(path[:-1], simple=True, separator=".")
+            return jnp.asarray(oracle_decoder.leaf_for(name, params, config), leaf.dtype)
+
+        return nnx.merge(graphdef, jax.tree_util.tree_map_with_path(fill, state))
+
+    def forward(self, config):
+        """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
+
+        def apply(model, batch, key=None):
+            rngs = None if key is None else PathRngs({"dropout": key})
+            return model(batch["tokens"], batch["segments"], batch["positions"], key is None, rngs)
+
+        return apply
+
+    @functools.cache  # noqa: B019
+    def jitted(self, config):
+        """The same, compiled."""
+        return nnx.jit(self.forward(config))
+
+    def loss(self, config, train):
+        """``(params, batch, key) -> (loss_sum, weight_sum)``, untraced."""
+        return lambda model, batch, key=None: nnx_train.loss_sums(model, train, batch, key)
+
+    def pure(self, function, config, params):
+        """``function`` of the twin's parameters as a plain tree, and that tree."""
+        graphdef, state = nnx.split(self.model(config, params))
+        return lambda state, *rest: function(nnx.merge(graphdef, state), *rest), state
+
+    def start(self, config, train, params, seed=5):
+        """A train state that starts from the oracle's parameters."""
+        model = self.model(config, params)
+        optimizer = nnx.Optimizer(model, nnx_train.make_optimizer(train.optimizer), wrt=nnx.Param)
+        return nnx_train.TrainState(model, optimizer, jax.random.key(seed))
+
+    def fresh(self, config, train, key):
+        """A state as ``create`` makes it."""
+        return nnx.jit(lambda key: nnx_train.create(config, train, key))(key)
+
+    def stepper(self, config, train):
+        """``(state, batch) -> (state, metrics)``, compiled; a new program each time."""
+        step = nnx.jit(lambda state, batch: nnx_train.train_step(train, state, batch))
+        return lambda state, batch: (state, step(state, batch))
+
+    cached_stepper = functools.cache(stepper)
+
+    def trace_step(self, config, train, state, batch):
+        """The step's jaxpr."""
+        graphdef, leaves = nnx.split(state)
+
+        def step(leaves, batch):
+            state = nnx.merge(graphdef, leaves)
+            return nnx_train.train_step(train, state, batch), nnx.state(state)
+
+        return jax.make_jaxpr(step)(leaves, batch)
+
+    def snapshot(self, config, state):
+        """What the oracle compares: params, mu, nu, counters, key."""
+        adam = "optimizer.opt_state.inner_state.1.0."
+        leaves = flat(nnx.state(state))
+        key = np.asarray(jax.random.key_data(leaves.pop("key")))
+        leaves = {path: np.asarray(leaf) for path, leaf in leaves.items()}
+        trees = {"params": "model.", "mu": f"{adam}mu.", "nu": f"{adam}nu."}
+        found = {
+            tree: oracle_decoder.to_layer_first(
+                {p.removeprefix(prefix): leaf for p, leaf in leaves.items() if p.startswith(prefix)}, config
+            )
+            for tree, prefix in trees.items()
+        }
+        counters = {
+            "step": "optimizer.step",
+            "count": f"{adam}count",
+            "schedule_count": "optimizer.opt_state.inner_state.1.2.count",
+            "bad": "optimizer.opt_state.notfinite_count",
+            "bad_total": "optimizer.opt_state.total_notfinite",
+            "last_finite": "optimizer.opt_state.last_finite",
+        }
+        return found | {name: int(leaves[path]) for name, path in counters.items()} | {"key": key}
+
+
+TWIN = NnxTwin()
