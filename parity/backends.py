@@ -1,46 +1,124 @@
-"""Where programs are compiled and run."""
+"""Where programs are lowered, compiled and run."""
 
 import contextlib
 import dataclasses
 import difflib
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import jax
 
 from parity.meshes import MeshSpec
+from parity.topologies import Topology
 
-__all__ = ["BACKENDS", "Backend", "find"]
+__all__ = ["BACKENDS", "AnyMesh", "Backend", "Devices", "Lowering", "find"]
+
+AnyMesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Backend:
-    """A place to compile and run.
+class Backend(Protocol):
+    """A place for programs.
 
     Args:
         name: as the command line spells it.
-        devices: finds the devices.
-        executes: whether compiled programs also run.
     """
 
     name: str
-    devices: Callable[[], list]
-    executes: bool = True
 
-    def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
+    def mesh(self, spec: MeshSpec) -> AnyMesh | None:
         """Returns the mesh of ``spec``, or None for a single device.
 
         Raises:
             ValueError: the mesh needs more devices than there are.
         """
-        return spec.on(self.devices()) if spec.axes else None
+        ...
 
     def context(self, spec: MeshSpec) -> contextlib.AbstractContextManager:
         """Returns the ambient mesh of ``spec``, entered by ``with``."""
+        ...
+
+    def lower(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
+        """Returns the program lowered for this backend."""
+        ...
+
+    def compile(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+        """Returns the program compiled for this backend.
+
+        Raises:
+            ValueError: it cannot compile.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Devices:
+    """A backend that compiles for devices of this process and runs on them.
+
+    Args:
+        name: as the command line spells it.
+        devices: finds the devices.
+    """
+
+    name: str
+    devices: Callable[[], list]
+
+    def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
+        """See `Backend`."""
+        return spec.on(self.devices()) if spec.axes else None
+
+    def context(self, spec: MeshSpec) -> contextlib.AbstractContextManager:
+        """See `Backend`."""
         mesh = self.mesh(spec)
         return contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh)
 
+    def lower(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
+        """See `Backend`."""
+        return traced.lower()
 
-BACKENDS = {"cpu": Backend(name="cpu", devices=lambda: jax.devices("cpu"))}
+    def compile(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+        """See `Backend`."""
+        return lowered.compile()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lowering:
+    """A backend that only lowers, for a TPU slice that need not exist; a proof needs no more.
+
+    Args:
+        topology: the slice.
+    """
+
+    topology: Topology
+
+    @property
+    def name(self) -> str:
+        """Name in case records."""
+        return f"lower:{self.topology}"
+
+    def mesh(self, spec: MeshSpec) -> jax.sharding.AbstractMesh | None:
+        """See `Backend`."""
+        if spec.size > self.topology.devices:
+            raise ValueError(
+                f"mesh {spec}: needs {spec.size} devices, {self.topology} has {self.topology.devices}; "
+                "choose a larger topology"
+            )
+        return spec.abstract() if spec.axes else None
+
+    def context(self, spec: MeshSpec) -> contextlib.AbstractContextManager:
+        """See `Backend`."""
+        mesh = self.mesh(spec)
+        return contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh)
+
+    def lower(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
+        """See `Backend`."""
+        return traced.lower(lowering_platforms=("tpu",))
+
+    def compile(self, lowered: jax.stages.Lowered) -> Any:
+        """See `Backend`."""
+        raise ValueError(f"backend {self.name}: it only lowers; use it with `parity prove`")
+
+
+BACKENDS: dict[str, Backend] = {"cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"))}
 
 
 def find(name: str) -> Backend:
@@ -49,6 +127,9 @@ def find(name: str) -> Backend:
     Raises:
         ValueError: there is none of that name.
     """
+    family, _, rest = name.partition(":")
+    if family == "lower":
+        return Lowering(topology=Topology.parse(rest))
     if name not in BACKENDS:
         near = difflib.get_close_matches(name, BACKENDS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

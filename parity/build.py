@@ -65,6 +65,7 @@ class Build:
         abstract: ``{path: jax.ShapeDtypeStruct}`` of the same leaves.
         programs: by name.
         inputs: seed -> flat batch of host arrays.
+        abstract_inputs: ``{path: jax.ShapeDtypeStruct}`` of a batch.
         specs: state leaves and mesh -> spec of each leaf.
         input_specs: the same for the batch.
         sources: path fragments of files that only this flavour's model code lives in; may be empty.
@@ -77,6 +78,7 @@ class Build:
     abstract: Mapping[str, Any]
     programs: Mapping[str, Program]
     inputs: Callable[[int], dict[str, np.ndarray]]
+    abstract_inputs: Mapping[str, Any]
     specs: Specs
     input_specs: InputSpecs
     sources: tuple[str, ...] = ()
@@ -95,7 +97,7 @@ def linen_build(
         create: key -> any tree; boxed leaves give their logical axes.
         programs: name -> ``(function, options)``; the function takes the unboxed tree and the batch
             and returns ``{group: tree}``; options go to `Program`.
-        **rest: the other fields of `Build`.
+        **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
     """
     example = jax.eval_shape(create, jax.random.key(0))
     codec = Codec(example)
@@ -114,7 +116,7 @@ def linen_build(
         leaves=describe(example),
         abstract=flatten(example),
         programs=_programs(programs, pure),
-        **rest,
+        **_with_abstract_inputs(rest),
     )
 
 
@@ -131,7 +133,7 @@ def nnx_build(
         create: key -> module holding all state (model, optimizer, keys).
         programs: name -> ``(function, options)``; the function takes the module and the batch and
             returns ``{group: tree}``. ``{"state": module}`` returns the module's state after the call.
-        **rest: the other fields of `Build`.
+        **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
     """
     graphdef, example = nnx.split(nnx.eval_shape(lambda: create(jax.random.key(0))))
     codec = Codec(example)
@@ -153,7 +155,7 @@ def nnx_build(
         leaves=describe(example),
         abstract=flatten(example),
         programs=_programs(programs, pure),
-        **rest,
+        **_with_abstract_inputs(rest),
     )
 
 
@@ -164,3 +166,11 @@ def _programs(
         name: Program(name=name, function=pure(function), **options)
         for name, (function, options) in programs.items()
     }
+
+
+def _with_abstract_inputs(rest: dict[str, Any]) -> dict[str, Any]:
+    if "abstract_inputs" in rest:
+        return rest
+    batch = rest["inputs"](0)
+    shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}
+    return {**rest, "abstract_inputs": shapes}

@@ -44,8 +44,13 @@ def program(work: Comparison) -> ChannelResult:
         detail = f"attested {flavours}; no proof, the weight map moves numbers"
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
     verdict = Verdict.PROVED if work.proof.proved else Verdict.UNPROVED
-    detail = f"attested {flavours}; {work.proof.sentence()}"
-    return ChannelResult(name="program", verdict=verdict, detail=detail, findings=work.proof.findings())
+    return ChannelResult(
+        name="program",
+        verdict=verdict,
+        detail=f"attested {flavours}; {work.proof.sentence()}",
+        findings=work.proof.findings(),
+        measures={"operations": sum(work.proof.operations), "seconds": work.proof.seconds},
+    )
 
 
 def tree(work: Comparison) -> ChannelResult:

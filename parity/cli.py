@@ -5,11 +5,13 @@ Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harn
 """
 
 import collections
+import dataclasses
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,6 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.environment import describe_environment, prepare
+
+if TYPE_CHECKING:
+    from parity.matrix import Case, Pair
+    from parity.report import Run
 
 __all__ = ["app", "main"]
 
@@ -50,6 +56,8 @@ Settings = Annotated[
     typer.Option("--set", help="Override a config field in every case, FIELD=VALUE; may be repeated."),
 ]
 
+Json = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
+
 
 def console() -> Console:
     """Returns a console that never squeezes the table below 100 columns where nobody looks on."""
@@ -57,7 +65,9 @@ def console() -> Console:
     return plain if plain.is_terminal else Console(width=max(NARROWEST, plain.width))
 
 
-def _cases(select: list[str] | None, pairs: list[str] | None, settings: list[str] | None):
+def _cases(
+    select: list[str] | None, pairs: list[str] | None, settings: list[str] | None, devices: int | None = None
+) -> tuple[list["Pair"], list["Case"]]:
     from parity.matrix import select as choose
     from parity.settings import collect
 
@@ -67,39 +77,20 @@ def _cases(select: list[str] | None, pairs: list[str] | None, settings: list[str
         if not separator or not field:
             raise ValueError(f"--set {setting!r}: expected FIELD=VALUE, such as embed=96")
         overrides[field] = value
-    found, cases = collect(pairs or (), overrides)
+    found, cases = collect(pairs or (), overrides, devices=devices)
     return found, choose(cases, select or [])
 
 
-@app.command()
-def run(
-    select: Select = None,
-    backend: Annotated[str, typer.Option(help="Where to compile and run.")] = "cpu",
-    json: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
-    pair: Pairs = None,
-    setting: Settings = None,
-    paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
-) -> None:
-    """Run cases: live progress, a table, findings, and a JSON report on demand."""
-    import dataclasses
-
-    from parity.backends import find
-    from parity.report import Progress, Run, as_json, print_findings, print_table, write_json
-    from parity.report.records import check_writable
+def _execute(cases: Sequence["Case"], json: Path | None, **options: Any) -> "Run":
+    """Runs cases with live progress and writes the report, also when interrupted."""
+    from parity.report import Progress, Run, as_json, write_json
     from parity.run import run_cases
 
-    find(backend)
-    if json:
-        check_writable(json)
-    _, cases = _cases(select, pair, setting)
-    cases = [dataclasses.replace(case, backend=backend) for case in cases]
-    for case in cases:
-        find(backend).mesh(case.mesh)
     record = Run(environment=describe_environment(), planned=len(cases))
-    screen, start = console(), time.perf_counter()
+    start = time.perf_counter()
     try:
-        with Progress(screen, len(cases)) as progress:
-            for result in run_cases(cases, progress.started, paranoid=paranoid):
+        with Progress(console(), len(cases)) as progress:
+            for result in run_cases(cases, progress.started, **options):
                 record.results.append(result)
                 progress.finished(result)
     except KeyboardInterrupt:
@@ -108,13 +99,87 @@ def run(
         record.seconds = time.perf_counter() - start
         if json:
             write_json(as_json(record), json)
-    print_table(screen, record)
-    print_findings(screen, record.results)
+    return record
+
+
+def _finish(record: "Run", json: Path | None) -> None:
+    """Prints the findings and ends with the exit code of the run."""
+    from parity.report import print_findings
+
+    print_findings(console(), record.results)
     if json:
-        screen.print(f"report: {json}", soft_wrap=True)
+        console().print(f"report: {json}", soft_wrap=True)
     if record.partial:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(DIFFERENCE if any(result.blocking for result in record.results) else PARITY)
+
+
+@app.command()
+def run(
+    select: Select = None,
+    backend: Annotated[str, typer.Option(help="Where to compile and run.")] = "cpu",
+    json: Json = None,
+    pair: Pairs = None,
+    setting: Settings = None,
+    paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
+) -> None:
+    """Run cases: live progress, a table, findings, and a JSON report on demand."""
+    from parity.report import print_table
+
+    cases = _on(backend, _cases(select, pair, setting)[1], json)
+    record = _execute(cases, json, paranoid=paranoid)
+    print_table(console(), record)
+    _finish(record, json)
+
+
+@app.command()
+def prove(
+    select: Select = None,
+    full_size: Annotated[bool, typer.Option(help="The published sizes instead of the small ones.")] = False,
+    topology: Annotated[
+        str | None, typer.Option(help="Lower for this TPU slice, which need not exist: v5p:8x8x8.")
+    ] = None,
+    json: Json = None,
+    pair: Pairs = None,
+    setting: Settings = None,
+    paranoid: Annotated[bool, typer.Option(help="Run what is proved and demand equal bits.")] = False,
+) -> None:
+    """Prove that both sides are the same program; no compile, no run."""
+    from parity.matrix import VALUE_CHANNELS
+    from parity.report import print_proofs
+    from parity.topologies import Topology
+
+    if full_size and not topology:
+        raise ValueError(
+            "--full-size: needs --topology, such as v5p:2x2x1; the published sizes fit no laptop"
+        )
+    if paranoid and topology:
+        raise ValueError(
+            "--paranoid: got --topology too, expected one of them; a topology cannot run programs"
+        )
+    backend = f"lower:{topology}" if topology else "cpu"
+    devices = Topology.parse(topology).devices if full_size and topology else None
+    cases = _on(backend, _cases(select, pair, setting, devices)[1], json)
+    channels = ("program", *(VALUE_CHANNELS if paranoid else ()))
+    record = _execute(cases, json, channels=channels, paranoid=paranoid)
+    print_proofs(console(), record)
+    _finish(record, json)
+
+
+def _on(backend: str, cases: Sequence["Case"], json: Path | None) -> list["Case"]:
+    """Returns the cases on a backend, after checking all that can be checked before any work.
+
+    Raises:
+        ValueError: unknown backend, a mesh that does not fit it, or a report that cannot be written.
+    """
+    from parity.backends import find
+    from parity.report.records import check_writable
+
+    if json:
+        check_writable(json)
+    for case in cases:
+        find(backend).mesh(case.mesh)
+    return [dataclasses.replace(case, backend=backend) for case in cases]
 
 
 @app.command("list")
@@ -147,8 +212,9 @@ def show_map(
     """Print the weight map of a pair's first matching case, and what certifies it."""
     from parity.certificate import certify
     from parity.comparison import Comparison, Workbench
+    from parity.report import map_line
     from parity.tree import Role
-    from parity.weights import MapError, normalise
+    from parity.weights import MapError
 
     _, cases = _cases([select], pair, setting)
     work = Comparison(cases[0], Workbench())
@@ -162,18 +228,11 @@ def show_map(
                 screen.print(Text(f"  only in the {side}: {leaf.path} {leaf.dtype}{list(leaf.shape)}", "red"))
         screen.print("no map: add the leaf to the other side, or give the pair a weight rule")
         raise typer.Exit(DIFFERENCE) from None
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for head in ("reference leaf", "candidate leaf", "transform", "matched by", "confirmed by"):
-        table.add_column(head, overflow="fold")
     for role in Role:
-        table.add_row(Text(f"{role}", "bold cyan"))
-        for one in certified:
-            if one.entry.role is role:
-                sides = [[normalise(path) for path in paths] for paths in (one.entry.reference, one.entry.candidate)]
-                other = "same" if sides[0] == sides[1] else "\n".join(sides[1])
-                confirmed = Text(one.confirmed_by, "red" if one.contradicted else "")
-                table.add_row("\n".join(sides[0]), other, str(one.entry.transform), one.entry.matched_by, confirmed)
-    screen.print(table)
+        rows = [one for one in certified if one.entry.role is role]
+        screen.print(Text(f"{role}, {len(rows)} entries", "bold cyan"))
+        for one in rows:
+            screen.print(map_line(one), soft_wrap=True)
     wrong = sum(one.contradicted for one in certified)
     leaves = [len(build.leaves) for build in work.builds]
     screen.print(

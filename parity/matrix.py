@@ -56,11 +56,13 @@ class Pair:
         name: first word of the case ids.
         about: one line for people.
         cases: settings -> cases; settings are ``{"field": "text"}`` from ``--set``.
+        full_size: settings and a number of devices -> cases at published size, to be lowered only.
     """
 
     name: str
     about: str
     cases: Callable[[Mapping[str, str]], Sequence[Case]]
+    full_size: Callable[[Mapping[str, str], int], Sequence[Case]] = lambda settings, devices: ()
 
 
 class SelectionError(ValueError):

@@ -73,7 +73,19 @@ class MeshSpec:
                 f"mesh {self}: needs {self.size} devices, found {len(devices)} ({devices[0].platform}); "
                 "choose a smaller mesh, or raise --xla_force_host_platform_device_count in XLA_FLAGS"
             )
-        types = {Mode.AUTO: jax.sharding.AxisType.Auto, Mode.EXPLICIT: jax.sharding.AxisType.Explicit}
-        names = tuple(name for name, _ in self.axes)
         grid = np.array(devices[: self.size]).reshape([size for _, size in self.axes])
-        return jax.sharding.Mesh(grid, names, axis_types=(types[self.mode],) * len(names))
+        return jax.sharding.Mesh(grid, self._names, axis_types=self._types)
+
+    def abstract(self) -> jax.sharding.AbstractMesh:
+        """Returns the mesh without devices: enough to trace and lower."""
+        sizes = tuple(size for _, size in self.axes)
+        return jax.sharding.AbstractMesh(sizes, self._names, axis_types=self._types)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.axes)
+
+    @property
+    def _types(self) -> tuple[jax.sharding.AxisType, ...]:
+        types = {Mode.AUTO: jax.sharding.AxisType.Auto, Mode.EXPLICIT: jax.sharding.AxisType.Explicit}
+        return (types[self.mode],) * len(self.axes)

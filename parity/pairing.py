@@ -42,7 +42,7 @@ def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pair
 
 def _read(side: Side, names: Mapping[str, str]) -> dict[str, int]:
     """Returns the position in ``@main`` of each argument that the program reads."""
-    state, inputs = sorted(side.build.abstract), sorted(side.build.inputs(0))
+    state, inputs = sorted(side.build.abstract), sorted(side.build.abstract_inputs)
     flat = [f"state {names.get(path, path)}" for path in state] + [f"input {path}" for path in inputs]
     return {flat[index]: position for index, position in main_position(side.lowered).items()}
 

@@ -52,34 +52,35 @@ class CaseResult:
         return f"{self.case.id}: {first.name} {first.verdict}: {what}"
 
 
-def run_case(case: Case, bench: Workbench) -> CaseResult:
-    """Compares one case on all its channels.
+def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL_CHANNELS) -> CaseResult:
+    """Compares one case.
 
     Args:
         case: what to compare.
         bench: shared between the cases of a session.
+        channels: on which channels; all by default.
     """
     start = time.perf_counter()
     bench.clock.take()
-    channels: dict[str, ChannelResult] = {}
+    results: dict[str, ChannelResult] = {}
     names = ("", "")
     try:
         work = Comparison(case, bench)
         names = (work.builds[0].name, work.builds[1].name)
-        for name in ALL_CHANNELS:
+        for name in channels:
             result = _channel(name, work)
-            same = [other.name for other in channels.values() if _same_error(other, result)]
-            channels[name] = _skipped(name, f"the same error as in {same[0]}") if same else result
+            same = [other.name for other in results.values() if _same_error(other, result)]
+            results[name] = _skipped(name, f"the same error as in {same[0]}") if same else result
     except Exception as error:
-        channels["tree"] = _error("tree", "building the two sides", error)
+        results["tree"] = _error("tree", "building the two sides", error)
     seconds = bench.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
     return CaseResult(
         case=case,
         reference=names[0],
         candidate=names[1],
-        verdict=_verdict(channels),
-        channels=channels,
+        verdict=_verdict(results),
+        channels=results,
         seconds=seconds,
     )
 
@@ -124,16 +125,21 @@ def _error(name: str, where: str, error: Exception) -> ChannelResult:
 
 
 def run_cases(
-    cases: Sequence[Case], progress: Callable[[Case], None] = lambda case: None, *, paranoid: bool = False
+    cases: Sequence[Case],
+    progress: Callable[[Case], None] = lambda case: None,
+    *,
+    channels: Sequence[str] = ALL_CHANNELS,
+    paranoid: bool = False,
 ) -> Iterator[CaseResult]:
     """Yields the result of each case, one after the other.
 
     Args:
         cases: what to run.
         progress: told of each case before it starts.
+        channels: what to compare.
         paranoid: compile and run also what is proved.
     """
     bench = Workbench(paranoid=paranoid)
     for case in cases:
         progress(case)
-        yield run_case(case, bench)
+        yield run_case(case, bench, channels)

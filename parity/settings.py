@@ -90,7 +90,11 @@ def _make_importable(folders: Iterable[Path]) -> None:
 
 
 def collect(
-    extra: Iterable[str] = (), overrides: Mapping[str, str] | None = None, start: Path | None = None
+    extra: Iterable[str] = (),
+    overrides: Mapping[str, str] | None = None,
+    start: Path | None = None,
+    *,
+    devices: int | None = None,
 ) -> tuple[list[Pair], list[Case]]:
     """Loads all pairs and their cases.
 
@@ -98,6 +102,7 @@ def collect(
         extra: further pairs, ``module:ATTRIBUTE``.
         overrides: config fields to set in every case.
         start: where to look for settings; the working directory by default.
+        devices: take the cases at published size, for this many devices, instead of the small ones.
 
     Raises:
         SettingsError: settings or pairs cannot be used, or two cases have one id.
@@ -107,7 +112,14 @@ def collect(
     settings = find_settings(start)
     _make_importable([start, *([settings.root] if settings.root else [])])
     pairs = [load_pair(name) for name in dict.fromkeys((*settings.pairs, *extra))]
-    cases = [case for pair in pairs for case in pair.cases(overrides or {})]
+    settings_given = overrides or {}
+    cases = [
+        case
+        for pair in pairs
+        for case in (
+            pair.cases(settings_given) if devices is None else pair.full_size(settings_given, devices)
+        )
+    ]
     ids = [case.id for case in cases]
     twice = sorted({name for name in ids if ids.count(name) > 1})
     if twice:

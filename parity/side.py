@@ -98,7 +98,7 @@ class Side:
     def _arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return (
             self._abstract(self.build.abstract, self._state_shardings),
-            self._abstract(self.build.inputs(0), self._input_shardings),
+            self._abstract(self.build.abstract_inputs, self._input_shardings),
         )
 
     @functools.cached_property
@@ -109,7 +109,7 @@ class Side:
     def input_specs(self) -> dict[str, jax.sharding.PartitionSpec]:
         """Spec of each input; empty without a mesh."""
         mesh = self.backend.mesh(self.mesh)
-        return {} if mesh is None else self.build.input_specs(self.build.inputs(0), mesh)
+        return {} if mesh is None else self.build.input_specs(self.build.abstract_inputs, mesh)
 
     @functools.cached_property
     def traced(self) -> jax.stages.Traced:
@@ -131,7 +131,7 @@ class Side:
         """The lowered program."""
         traced = self.traced
         with self.clock.phase(self.build.name, "lower"), self.backend.context(self.mesh):
-            return traced.lower()
+            return self.backend.lower(traced)
 
     @functools.cached_property
     def operations(self) -> ReadProgram:
@@ -145,7 +145,7 @@ class Side:
         """The compiled program."""
         lowered = self.lowered
         with self.clock.phase(self.build.name, "compile"), self.backend.context(self.mesh):
-            return lowered.compile()
+            return self.backend.compile(lowered)
 
     def _place(
         self, host: Mapping[str, np.ndarray], shardings: Mapping[str, Any], like: Any

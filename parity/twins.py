@@ -170,12 +170,14 @@ def _widened(build: Build) -> Build:
 
     def inputs(seed: int) -> dict[str, np.ndarray]:
         batch = build.inputs(seed)
-        return {
-            name: array.astype(np.float64) if is_float(array) else array for name, array in batch.items()
-        }
+        return {name: array.astype(np.float64) if is_float(array) else array for name, array in batch.items()}
 
     abstract = {path: wide(leaf) for path, leaf in build.abstract.items()}
-    return dataclasses.replace(build, name=f"{build.name} float64", abstract=abstract, inputs=inputs)
+    abstract_inputs = {name: wide(leaf) for name, leaf in build.abstract_inputs.items()}
+    name = f"{build.name} float64"
+    return dataclasses.replace(
+        build, name=name, abstract=abstract, inputs=inputs, abstract_inputs=abstract_inputs
+    )
 
 
 def twins(  # noqa: PLR0913 - a registration, all of it by keyword

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from collections.abc import Mapping
 
 __all__ = ["BLOCKING", "ChannelResult", "Finding", "Verdict"]
 
@@ -58,9 +59,18 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChannelResult:
-    """The verdict of one channel on one case, with what it saw."""
+    """The verdict of one channel on one case, with what it saw.
+
+    Args:
+        name: the channel.
+        verdict: its answer.
+        detail: what it saw, in a few words.
+        findings: the differences, worst first.
+        measures: numbers for tools, such as operations or bytes.
+    """
 
     name: str
     verdict: Verdict
     detail: str = ""
     findings: tuple[Finding, ...] = ()
+    measures: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -22,7 +22,7 @@ from parity.tree import Leaf
 
 __all__ = ["SOURCES", "decoder_build"]
 
-ROWS, LENGTH = 8, 40
+SMALL = (8, 40)
 BATCH_AXES = ("activation_batch", "activation_length")
 
 SOURCES = {
@@ -44,10 +44,16 @@ SOURCES = {
 }
 
 
-def _batch(seed: int) -> dict[str, np.ndarray]:
+def _batch(shape: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
     """A packed batch, and a loss scale that no loss happens to ignore."""
     scale = np.random.default_rng(seed).uniform(0.5, 8.0)
-    return {**packed_batch(ROWS, LENGTH, seed), "loss_scale": np.asarray(scale, np.float32)}
+    return {**packed_batch(*shape, seed), "loss_scale": np.asarray(scale, np.float32)}
+
+
+def _abstract_batch(shape: tuple[int, int]) -> dict[str, jax.ShapeDtypeStruct]:
+    names = ("tokens", "targets", "segments", "positions", "weights")
+    batch = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name in names}
+    return {**batch, "loss_scale": jax.ShapeDtypeStruct((), jnp.float32)}
 
 
 def _tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,22 +130,23 @@ OPTIONS = {"forward": {}, "grad": {}, "train_step": {"steps": 3, "donate": True}
 
 
 @functools.cache
-def decoder_build(flavour: Flavour, name: str, config: ModelConfig, train: TrainConfig) -> Build:
+def decoder_build(
+    flavour: Flavour, name: str, config: ModelConfig, train: TrainConfig, shape: tuple[int, int] = SMALL
+) -> Build:
     """Returns the build of a decoder, the same one for the same arguments.
 
     Args:
         flavour: which twin.
-        name: the variant, unique to ``(config, train)``.
+        name: the variant, unique to ``(config, train, shape)``.
         config, train: what to build.
+        shape: rows and length of a batch.
     """
-    shapes = {
-        key: jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32) for key in ("tokens", "segments", "positions")
-    }
+    batch = _abstract_batch(shape)
     make, programs, create = {
         Flavour.LINEN: (
             linen_build,
             _linen_programs,
-            lambda key: models_linen.train.create(config, train, key, batch=shapes),
+            lambda key: models_linen.train.create(config, train, key, batch=batch),
         ),
         Flavour.NNX: (nnx_build, _nnx_programs, lambda key: models_nnx.train.create(config, train, key)),
     }[flavour]
@@ -148,7 +155,8 @@ def decoder_build(flavour: Flavour, name: str, config: ModelConfig, train: Train
         f"{flavour} {name}",
         create,
         {program: (functions[program], OPTIONS[program]) for program in functions},
-        inputs=functools.cache(_batch),
+        inputs=functools.cache(functools.partial(_batch, shape)),
+        abstract_inputs=batch,
         specs=functools.partial(_specs, config),
         input_specs=functools.partial(_input_specs, config),
         sources=SOURCES[flavour],

@@ -9,12 +9,12 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from parity.matrix import ALL_CHANNELS, Case
+from parity.matrix import ALL_CHANNELS, VALUE_CHANNELS, Case
 from parity.report.records import Run, summarise
 from parity.run import CaseResult
 from parity.verdicts import BLOCKING, Verdict
 
-__all__ = ["Progress", "findings_text", "print_findings", "print_table"]
+__all__ = ["Progress", "findings_text", "print_findings", "print_proofs", "print_table"]
 
 MOST_FINDINGS = 8
 
@@ -138,6 +138,40 @@ def print_table(console: Console, run: Run) -> None:
     if run.partial:
         text = f"PARTIAL: {len(run.results)} of {run.planned} cases finished before the run was interrupted"
         console.print(Text(text, "bold yellow"))
+
+
+def print_proofs(console: Console, run: Run) -> None:
+    """Prints one row per case: what the prover says, how many operations it read and how fast."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for head, justify in (("case", "left"), ("program", "left"), ("then", "left")):
+        table.add_column(head, justify=justify, overflow="fold")
+    for head in ("operations", "trace+lower s", "prove s"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for result in run.results:
+        program = result.channels.get("program")
+        verdict = program.verdict if program else Verdict.ERROR
+        ran = {str(result.channels[name].verdict) for name in VALUE_CHANNELS if name in result.channels}
+        seconds = result.seconds
+        table.add_row(
+            result.case.id,
+            Text(str(verdict), STYLES.get(verdict, "bold red")),
+            " ".join(sorted(ran - {"skipped"})),
+            f"{program.measures.get('operations', 0):,.0f}" if program else "-",
+            f"{seconds['trace'] + seconds['lower']:.2f}",
+            f"{seconds['prove']:.2f}",
+        )
+    console.print(table)
+    programs = [result.channels["program"] for result in run.results if "program" in result.channels]
+    proved = sum(program.verdict is Verdict.PROVED for program in programs)
+    operations = sum(program.measures.get("operations", 0) for program in programs)
+    seconds = sum(result.seconds["prove"] for result in run.results)
+    rate = f", {operations / seconds:,.0f} operations a second" if seconds else ""
+    console.print(f"{proved} of {run.planned} proved in {run.seconds:.0f} s{rate}", soft_wrap=True)
+    for result, program in zip(run.results, programs, strict=False):
+        if program.verdict is Verdict.UNPROVED:
+            console.print(f"{result.case.id}  {program.detail}", soft_wrap=True, markup=False)
+            for finding in program.findings[:MOST_FINDINGS]:
+                console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _phases(results: Sequence[CaseResult]) -> list[str]:

@@ -1,0 +1,32 @@
+"""A weight map in lines people can read."""
+
+import os.path
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from parity.certificate import Certified
+from parity.weights import normalise
+
+__all__ = ["map_line"]
+
+
+def map_line(certified: Certified) -> Text:
+    """Returns one entry of a map: leaves, transform, how it was matched and what confirms it."""
+    entry = certified.entry
+    reference, candidate = _brief(entry.reference), _brief(entry.candidate)
+    line = Text(f"  {reference}")
+    line.append(f"  {entry.transform}" if reference == candidate else f"  -> {candidate}  {entry.transform}")
+    line.append(f"; by {entry.matched_by}; ", "dim")
+    return line.append(certified.confirmed_by, "bold red" if certified.contradicted else "green")
+
+
+def _brief(paths: Sequence[str]) -> str:
+    """Returns one name, or ``layers/{0..3}/mlp`` for several that differ in one place."""
+    names = [normalise(path) for path in paths]
+    if len(names) == 1:
+        return names[0]
+    head = os.path.commonprefix(names)
+    tail = os.path.commonprefix([name[len(head) :][::-1] for name in names])[::-1]
+    middle = [name[len(head) : len(name) - len(tail)] for name in names]
+    return f"{head}{{{middle[0]}..{middle[-1]}}}{tail}"

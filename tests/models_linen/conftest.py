@@ -1,0 +1,25 @@
+"""Makes the oracles importable; gives tests a float64 JAX and quick compilation."""
+
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "oracles"))
+pytest.register_assert_rewrite("suite_model", "suite_train", "suite_remat")
+
+
+@pytest.fixture
+def x64():
+    """64-bit JAX for one test."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def quick():
+    """Compiles without optimising, which takes most of the time of tiny models."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
