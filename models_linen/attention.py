@@ -8,11 +8,14 @@ from flax import linen as nn
 from models_linen.linear import Linear
 from models_nnx import ops
 from models_nnx.config import ModelConfig
+from models_nnx.sharding import constrain
 
 __all__ = ["Attention"]
 
 HEADS = ("activation_batch", "activation_length", "activation_heads", None)
 KV_HEADS = ("activation_batch", "activation_length", "activation_kv_heads", None)
+GATHERED_KV = ("activation_batch", "activation_kv_length", "activation_kv_heads", None)
+GATHERED = ("activation_batch", "activation_kv_length")
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
@@ -37,6 +40,8 @@ class Attention(nn.Module):
         query_BTNH = ops.tag(query_BTNH, "query")
         key_BSKH = ops.tag(key_BSKH, "key")
         value_BSKH = ops.tag(self.value(x_BTD), "value")
-        mask_BTS = ops.causal_segment_mask(segments_BT)
+        key_BSKH, value_BSKH = (constrain(x, GATHERED_KV, self.config.rules) for x in (key_BSKH, value_BSKH))
+        segments_BS = constrain(segments_BT, GATHERED, self.config.rules)
+        mask_BTS = ops.causal_segment_mask(segments_BT, segments_BS)
         out_BTNH = ops.attention(query_BTNH, key_BSKH, value_BSKH, mask_BTS, att.kernel)
         return self.out(ops.tag(out_BTNH, "attention_out"))

@@ -1,5 +1,7 @@
 """The training step: loss, accumulated gradients, clipped AdamW that skips non-finite steps."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -8,9 +10,10 @@ from flax import struct
 
 from models_linen.model import LanguageModel
 from models_nnx import ops
-from models_nnx.config import ModelConfig, OptimizerConfig, TrainConfig
+from models_nnx.config import ModelConfig, MomentSharding, OptimizerConfig, TrainConfig
+from models_nnx.sharding import AnyMesh, constrain, constrain_moment, state_spec
 
-__all__ = ["TrainState", "create", "loss_sums", "make_optimizer", "train_step"]
+__all__ = ["TrainState", "create", "loss_sums", "make_optimizer", "state_specs", "train_step"]
 
 
 class TrainState(struct.PyTreeNode):
@@ -89,10 +92,81 @@ def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch
     grads, loss_sum, weight_sum = ops.accumulate(gradients, batch, train.accumulation, key)
     grads = jax.tree.map(lambda grad: grad / weight_sum.astype(grad.dtype), grads)
     optimizer = make_optimizer(train.optimizer)
-    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, updates)
+    axes = parameter_axes(config, batch["tokens"].shape)
+    grads, params = (to_moments(config, train, axes, tree) for tree in (grads, state.params))
+    updates, opt_state = optimizer.update(grads, state.opt_state, params)
+    params = from_moments(config, train, axes, optax.apply_updates(params, updates))
     metrics = {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}
     return state.replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
+
+
+@functools.cache
+def parameter_axes(config: ModelConfig, shape: tuple[int, int]) -> dict:
+    """Returns the logical axes of every parameter, in the tree of the parameters.
+
+    Args:
+        config: the model.
+        shape: of a batch that fits the ambient mesh, on which the model is traced.
+    """
+    tokens = jax.ShapeDtypeStruct(shape, jnp.int32)
+    params = jax.eval_shape(LanguageModel(config).init, jax.random.key(0), tokens, tokens, tokens)["params"]
+    return jax.tree.map(lambda box: box.names, params, is_leaf=is_box)
+
+
+def to_moments(config: ModelConfig, train: TrainConfig, axes: dict, tree):
+    """Returns gradients or parameters where the moments lie; ``axes`` as from `parameter_axes`."""
+    if train.moments is MomentSharding.LIKE_PARAMETERS:
+        return tree
+    put = functools.partial(constrain_moment, rules=config.rules)
+    return jax.tree.map(lambda names, x: put(x, names), axes, tree, is_leaf=is_axes)
+
+
+def from_moments(config: ModelConfig, train: TrainConfig, axes: dict, params):
+    """Returns updated parameters where parameters lie; ``axes`` as from `parameter_axes`."""
+    if train.moments is MomentSharding.LIKE_PARAMETERS:
+        return params
+    put = functools.partial(constrain, rules=config.rules)
+    return jax.tree.map(lambda names, x: put(x, names), axes, params, is_leaf=is_axes)
+
+
+def is_box(node) -> bool:
+    """Whether a node of the tree is a parameter with its logical axes."""
+    return isinstance(node, nn.Partitioned)
+
+
+def is_axes(node) -> bool:
+    """Whether a node of the tree is a tuple of logical axes."""
+    return isinstance(node, tuple)
+
+
+def state_specs(config: ModelConfig, train: TrainConfig, state: TrainState, mesh: AnyMesh) -> TrainState:
+    """Returns the spec of every leaf of a state, for what a step takes and what it returns.
+
+    Args:
+        config, train: rules, and where the moments lie.
+        state: abstract or not, still boxed.
+        mesh: the mesh.
+
+    Raises:
+        ShardingError: the rules do not fit a leaf.
+    """
+
+    def specs(tree, *, zero1: bool):
+        def spec(path, leaf):
+            value = leaf.unbox(apply_constraint=False) if is_box(leaf) else leaf
+            axes = leaf.names if is_box(leaf) else None
+            where = jax.tree_util.keystr(path, simple=True, separator="/")
+            return state_spec(axes, value.shape, config.rules, mesh, zero1=zero1, where=where)
+
+        return jax.tree_util.tree_map_with_path(spec, tree, is_leaf=is_box)
+
+    zero1 = train.moments is MomentSharding.ZERO1
+    return TrainState(
+        step=specs(state.step, zero1=False),
+        params=specs(state.params, zero1=False),
+        opt_state=specs(state.opt_state, zero1=zero1),
+        key=specs(state.key, zero1=False),
+    )
 
 
 def unbox(state: TrainState) -> TrainState:

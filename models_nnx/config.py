@@ -17,6 +17,7 @@ __all__ = [
     "LayerLayout",
     "MlpConfig",
     "ModelConfig",
+    "MomentSharding",
     "OptimizerConfig",
     "RematConfig",
     "RematPolicy",
@@ -72,6 +73,13 @@ class AttentionKernel(enum.StrEnum):
 
     PLAIN = "plain"
     LIBRARY = "library"
+
+
+class MomentSharding(enum.StrEnum):
+    """Where optimizer moments lie: with their parameter, or sharded over ``data`` as well (ZeRO-1)."""
+
+    LIKE_PARAMETERS = "like_parameters"
+    ZERO1 = "zero1"
 
 
 def _require(holds: bool, field: str, value: object, rule: str) -> None:
@@ -225,11 +233,13 @@ class TrainConfig:
         optimizer: the update rule.
         z_loss: weight of the squared log-partition penalty.
         accumulation: microbatches a step accumulates gradients over; divides the batch.
+        moments: where the optimizer's moments lie.
     """
 
     optimizer: OptimizerConfig = OptimizerConfig()
     z_loss: float = 1e-4
     accumulation: int = 1
+    moments: MomentSharding = MomentSharding.LIKE_PARAMETERS
 
     def __post_init__(self):
         _require_positive(self, "accumulation")

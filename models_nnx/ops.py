@@ -133,18 +133,19 @@ def rotary(x_BTNH: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Arra
     )
 
 
-def causal_segment_mask(segments_BT: jax.Array) -> jax.Array:
+def causal_segment_mask(segments_BT: jax.Array, segments_BS: jax.Array) -> jax.Array:
     """Mask of packed documents: a query sees earlier keys of its own segment, and itself.
 
     Args:
-        segments_BT: int32; 0 is padding, which sees padding only.
+        segments_BT: int32 segment of each query; 0 is padding, which sees padding only.
+        segments_BS: the same of each key; its own argument, because it may lie elsewhere on the mesh.
 
     Returns:
         bool ``[B, T, S]``, True where the query may look.
     """
-    index = jnp.arange(segments_BT.shape[1])
-    causal_TS = index[:, None] >= index[None, :]
-    return (segments_BT[:, :, None] == segments_BT[:, None, :]) & causal_TS[None]
+    query_T, key_S = (jnp.arange(segments.shape[1]) for segments in (segments_BT, segments_BS))
+    causal_TS = query_T[:, None] >= key_S[None, :]
+    return (segments_BT[:, :, None] == segments_BS[:, None, :]) & causal_TS[None]
 
 
 def attention(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from models_nnx.mesh import (
     DEFAULT_RULES,
@@ -43,6 +43,7 @@ __all__ = [
     "DEFAULT_RULES",
     "MESH_AXES",
     "WEIGHT_AXES",
+    "AnyMesh",
     "Binding",
     "PlacedLeaf",
     "Rule",
@@ -55,6 +56,7 @@ __all__ = [
     "canonical_spec",
     "check_sharded",
     "constrain",
+    "constrain_moment",
     "explain",
     "insert_axis",
     "make_mesh",
@@ -63,6 +65,7 @@ __all__ = [
     "parse_mesh",
     "remove_axis",
     "resolve",
+    "state_spec",
     "unsharded_share",
     "zero1_spec",
 ]
@@ -246,23 +249,30 @@ def named_sharding(
     return NamedSharding(mesh, resolve(logical_axes, shape, rules, mesh, where))
 
 
-def _ambient(
-    logical_axes: Sequence[str | None], shape: Sequence[int], rules: Rules, where: str
-) -> tuple[ShardMode, PartitionSpec] | None:
-    """Mode and spec under the ambient mesh, None where nothing is left to constrain."""
-    mesh = jax.sharding.get_abstract_mesh()
+def _mode(mesh: AbstractMesh, where: str) -> ShardMode | None:
+    """Mode of the axes of a mesh that are not manual, None where there are none."""
     types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     free = set(types.values()) - {AxisType.Manual}
     if len(free) > 1:
         raise ShardingError(
             f"got axis types {types}, expected one mode; build the mesh with make_mesh", where
         )
+    if not free:
+        return None
+    return ShardMode.EXPLICIT if AxisType.Explicit in free else ShardMode.AUTO
+
+
+def _ambient(
+    logical_axes: Sequence[str | None], shape: Sequence[int], rules: Rules, where: str
+) -> tuple[ShardMode, PartitionSpec] | None:
+    """Mode and spec under the ambient mesh, None where nothing is left to constrain."""
+    mesh = jax.sharding.get_abstract_mesh()
+    mode = _mode(mesh, where)
+    types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     # A manual axis is already applied to the local shape, so to what is left it is an axis of size one.
     sizes = {axis: 1 if types[axis] == AxisType.Manual else size for axis, size in mesh.shape.items()}
     spec = _resolve(logical_axes, shape, rules, sizes, where)
-    if not free:
-        return None
-    return (ShardMode.EXPLICIT if AxisType.Explicit in free else ShardMode.AUTO), spec
+    return None if mode is None else (mode, spec)
 
 
 def constrain(x: jax.Array, logical_axes: Sequence[str | None], rules: Rules) -> jax.Array:
@@ -281,9 +291,51 @@ def constrain(x: jax.Array, logical_axes: Sequence[str | None], rules: Rules) ->
         ShardingError: as `resolve`, with or without a mesh where names and dimensions do not match up.
     """
     target = _ambient(logical_axes, x.shape, rules, "constrain")
+    return x if target is None else _put(x, *target)
+
+
+def constrain_moment(x: jax.Array, logical_axes: Sequence[str | None], rules: Rules) -> jax.Array:
+    """Put a gradient or parameter where its ZeRO-1 moments lie; see `constrain` and `zero1_spec`.
+
+    Raises:
+        ShardingError: as `resolve`.
+    """
+    target = _ambient(logical_axes, x.shape, rules, "constrain_moment")
     if target is None:
         return x
     mode, spec = target
+    return _put(x, mode, zero1_spec(spec, x.shape, jax.sharding.get_abstract_mesh()).spec)
+
+
+def state_spec(
+    logical_axes: Sequence[str | None] | None,
+    shape: Sequence[int],
+    rules: Rules,
+    mesh: AnyMesh,
+    *,
+    zero1: bool,
+    where: str = "",
+) -> PartitionSpec:
+    """Spec of a leaf of the train state: resolved, and over ``data`` as well where ``zero1`` asks for it.
+
+    Args:
+        logical_axes: its names; None for a counter or key, which is replicated.
+        shape: its shape.
+        rules: the ordered table.
+        mesh: the mesh.
+        zero1: whether it is optimizer state sharded by ZeRO-1.
+        where: what to call the leaf in an error.
+
+    Raises:
+        ShardingError: as `resolve`.
+    """
+    if logical_axes is None:
+        return PartitionSpec(*[None] * len(shape))
+    spec = resolve(logical_axes, shape, rules, mesh, where)
+    return zero1_spec(spec, shape, mesh).spec if zero1 else spec
+
+
+def _put(x: jax.Array, mode: ShardMode, spec: PartitionSpec) -> jax.Array:
     if mode is ShardMode.EXPLICIT:
         return jax.sharding.reshard(x, spec)
     return jax.lax.with_sharding_constraint(x, spec)

@@ -1,15 +1,18 @@
 """The training step: loss, accumulated gradients, clipped AdamW that skips non-finite steps."""
 
+import functools
+
 import jax
 import optax
 from flax import nnx
 
 from models_nnx import ops
-from models_nnx.config import ModelConfig, OptimizerConfig, TrainConfig
+from models_nnx.config import ModelConfig, MomentSharding, OptimizerConfig, TrainConfig
 from models_nnx.model import LanguageModel
 from models_nnx.rngs import PathRngs
+from models_nnx.sharding import AnyMesh, constrain, constrain_moment, state_spec
 
-__all__ = ["RootKey", "TrainState", "create", "loss_sums", "make_optimizer", "train_step"]
+__all__ = ["RootKey", "TrainState", "create", "loss_sums", "make_optimizer", "state_specs", "train_step"]
 
 
 class RootKey(nnx.Variable):
@@ -90,5 +93,54 @@ def train_step(train: TrainConfig, state: TrainState, batch):
 
     grads, loss_sum, weight_sum = ops.accumulate(gradients, batch, train.accumulation, key)
     grads = jax.tree.map(lambda grad: grad / weight_sum.astype(grad.dtype), grads)
+    grads, params = (to_moments(state.model.config, train, tree) for tree in (grads, params))
+    nnx.update(state.model, params)
     state.optimizer.update(state.model, grads)
+    nnx.update(state.model, from_moments(state.model.config, train, nnx.state(state.model, nnx.Param)))
     return {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}
+
+
+def to_moments(config: ModelConfig, train: TrainConfig, tree):
+    """Returns gradients or parameters where the moments lie."""
+    if train.moments is MomentSharding.LIKE_PARAMETERS:
+        return tree
+    put = functools.partial(constrain_moment, rules=config.rules)
+    return jax.tree.map(lambda x: x.replace(put(x[...], axes_of(x))), tree, is_leaf=is_variable)
+
+
+def from_moments(config: ModelConfig, train: TrainConfig, params):
+    """Returns updated parameters where parameters lie."""
+    if train.moments is MomentSharding.LIKE_PARAMETERS:
+        return params
+    put = functools.partial(constrain, rules=config.rules)
+    return jax.tree.map(lambda x: x.replace(put(x[...], axes_of(x))), params, is_leaf=is_variable)
+
+
+def is_variable(node) -> bool:
+    """Whether a node of the tree is a Variable with its metadata."""
+    return isinstance(node, nnx.Variable)
+
+
+def axes_of(variable: nnx.Variable) -> tuple[str | None, ...] | None:
+    """Returns the logical axes of a Variable, None where it has none."""
+    return variable.get_metadata().get("out_sharding")
+
+
+def state_specs(config: ModelConfig, train: TrainConfig, state: nnx.State, mesh: AnyMesh) -> nnx.State:
+    """Returns the spec of every leaf of a state, for what a step takes and what it returns.
+
+    Args:
+        config, train: rules, and where the moments lie.
+        state: ``nnx.state`` of a `TrainState`, abstract or not.
+        mesh: the mesh.
+
+    Raises:
+        ShardingError: the rules do not fit a leaf.
+    """
+
+    def spec(path, leaf: nnx.Variable):
+        where = jax.tree_util.keystr(path, simple=True, separator="/")
+        zero1 = train.moments is MomentSharding.ZERO1 and isinstance(leaf, nnx.OptState)
+        return state_spec(axes_of(leaf), leaf.shape, config.rules, mesh, zero1=zero1, where=where)
+
+    return jax.tree_util.tree_map_with_path(spec, state, is_leaf=is_variable)

@@ -31,7 +31,7 @@ class Group(enum.StrEnum):
 
 Outputs = dict[str, dict[str, Any]]
 Spec = jax.sharding.PartitionSpec
-Specs = Callable[[Mapping[str, Leaf], jax.sharding.Mesh], dict[str, Spec]]
+Specs = Callable[[Any, Any], Any]
 InputSpecs = Callable[[Mapping[str, Any], jax.sharding.Mesh], dict[str, Spec]]
 
 
@@ -66,7 +66,7 @@ class Build:
         programs: by name.
         inputs: seed -> flat batch of host arrays.
         abstract_inputs: ``{path: jax.ShapeDtypeStruct}`` of a batch.
-        specs: state leaves and mesh -> spec of each leaf.
+        specs: mesh -> spec of each state leaf.
         input_specs: the same for the batch.
         sources: path fragments of files that only this flavour's model code lives in; may be empty.
     """
@@ -79,7 +79,7 @@ class Build:
     programs: Mapping[str, Program]
     inputs: Callable[[int], dict[str, np.ndarray]]
     abstract_inputs: Mapping[str, Any]
-    specs: Specs
+    specs: Callable[[Any], dict[str, Spec]]
     input_specs: InputSpecs
     sources: tuple[str, ...] = ()
 
@@ -88,7 +88,12 @@ Native = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 
 def linen_build(
-    name: str, create: Callable[[jax.Array], Any], programs: Mapping[str, tuple[Native, dict]], **rest: Any
+    name: str,
+    create: Callable[[jax.Array], Any],
+    programs: Mapping[str, tuple[Native, dict]],
+    *,
+    specs: Specs,
+    **rest: Any,
 ) -> Build:
     """Makes a build from a state tree and functions of it, as Linen code has them.
 
@@ -97,6 +102,7 @@ def linen_build(
         create: key -> any tree; boxed leaves give their logical axes.
         programs: name -> ``(function, options)``; the function takes the unboxed tree and the batch
             and returns ``{group: tree}``; options go to `Program`.
+        specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
         **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
     """
     example = jax.eval_shape(create, jax.random.key(0))
@@ -116,6 +122,7 @@ def linen_build(
         leaves=describe(example),
         abstract=flatten(example),
         programs=_programs(programs, pure),
+        specs=lambda mesh: flatten(specs(example, mesh)),
         **_with_abstract_inputs(rest),
     )
 
@@ -124,6 +131,8 @@ def nnx_build(
     name: str,
     create: Callable[[jax.Array], nnx.Module],
     programs: Mapping[str, tuple[Native, dict]],
+    *,
+    specs: Specs,
     **rest: Any,
 ) -> Build:
     """Makes a build from an NNX module and functions of it; a program may change the module in place.
@@ -133,6 +142,7 @@ def nnx_build(
         create: key -> module holding all state (model, optimizer, keys).
         programs: name -> ``(function, options)``; the function takes the module and the batch and
             returns ``{group: tree}``. ``{"state": module}`` returns the module's state after the call.
+        specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
         **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
     """
     graphdef, example = nnx.split(nnx.eval_shape(lambda: create(jax.random.key(0))))
@@ -155,6 +165,7 @@ def nnx_build(
         leaves=describe(example),
         abstract=flatten(example),
         programs=_programs(programs, pure),
+        specs=lambda mesh: flatten(specs(example, mesh)),
         **_with_abstract_inputs(rest),
     )
 

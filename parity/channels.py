@@ -41,7 +41,7 @@ def program(work: Comparison) -> ChannelResult:
         detail = f"claimed {flavours}"
         return ChannelResult(name="program", verdict=Verdict.FAILED, detail=detail, findings=tuple(findings))
     if work.proof is None:
-        detail = f"attested {flavours}; no proof, the weight map moves numbers"
+        detail = f"attested {flavours}; no proof, layouts or meshes differ"
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
     verdict = Verdict.PROVED if work.proof.proved else Verdict.UNPROVED
     return ChannelResult(
@@ -115,6 +115,11 @@ def _missing(reference: Mapping[str, np.ndarray], candidate: Mapping[str, np.nda
 def _measured(
     work: Comparison, group: Group, guard: Callable[[Mapping[str, np.ndarray]], list[Finding]]
 ) -> ChannelResult:
+    if not any(side.traced.out_info.get(group) for side in (work.reference, work.candidate)):
+        findings = tuple(constant_leaves(group, {}))
+        return ChannelResult(
+            name=group, verdict=Verdict.VACUOUS, detail="nothing to compare", findings=findings
+        )
     if work.settled:
         return ChannelResult(name=group, verdict=Verdict.PROVED, detail="equal for all inputs")
     reference, candidate = (outputs.get(group, {}) for outputs in work.outputs)

@@ -177,8 +177,8 @@ def _on(backend: str, cases: Sequence["Case"], json: Path | None) -> list["Case"
 
     if json:
         check_writable(json)
-    for case in cases:
-        find(backend).mesh(case.mesh)
+    for mesh in {mesh for case in cases for mesh in case.meshes}:
+        find(backend).mesh(mesh)
     return [dataclasses.replace(case, backend=backend) for case in cases]
 
 

@@ -12,6 +12,7 @@ from parity.backends import find
 from parity.build import Build
 from parity.ladder import Judge
 from parity.matrix import Case
+from parity.meshes import MeshSpec
 from parity.numerics import measure_floor, randomise, to_float64
 from parity.pairing import pair_positions
 from parity.prove import Frontier, Proof, prove
@@ -41,13 +42,13 @@ class Workbench:
         self._sides: dict[tuple[str, ...], Side] = {}
         self._states: dict[str, dict[str, np.ndarray]] = {}
 
-    def side(self, build: Build, case: Case) -> Side:
-        """Returns the side of ``build`` for ``case``, the same one for the same build and program."""
-        key = (build.name, case.program, str(case.mesh), case.backend)
+    def side(self, build: Build, case: Case, mesh: MeshSpec) -> Side:
+        """Returns the side of ``build`` for ``case``, the same one for the same build, program and mesh."""
+        key = (build.name, case.program, str(mesh), case.backend)
         side = self._sides.pop(key, None)
         if side is None:
             program, backend = build.programs[case.program], find(case.backend)
-            side = Side(build, program, case.mesh, backend, self.clock)
+            side = Side(build, program, mesh, backend, self.clock)
         self._sides[key] = side
         while len(self._sides) > KEPT_SIDES:
             self._sides.pop(next(iter(self._sides)))
@@ -77,12 +78,12 @@ class Comparison:
     @functools.cached_property
     def reference(self) -> Side:
         """The reference side."""
-        return self._bench.side(self.builds[0], self.case)
+        return self._bench.side(self.builds[0], self.case, self.case.meshes[0])
 
     @functools.cached_property
     def candidate(self) -> Side:
         """The candidate side."""
-        return self._bench.side(self.builds[1], self.case)
+        return self._bench.side(self.builds[1], self.case, self.case.meshes[1])
 
     @functools.cached_property
     def weights(self) -> WeightMap:
@@ -95,8 +96,8 @@ class Comparison:
 
     @functools.cached_property
     def proof(self) -> Proof | None:
-        """The proof or its frontier; None where the map moves numbers, so that programs must differ."""
-        if not self.weights.is_identity:
+        """The proof or its frontier; None where programs must differ: other meshes, or a map that moves numbers."""
+        if not self.weights.is_identity or self.case.meshes[0] != self.case.meshes[1]:
             return None
         sides = (self.reference, self.candidate)
         pairing = pair_positions(*sides, self.weights)
@@ -146,7 +147,7 @@ class Comparison:
     def _float64(self) -> Outputs:
         assert self.case.exact is not None
         with jax.enable_x64(True):
-            side = self._bench.side(self.case.exact(), self.case)
+            side = self._bench.side(self.case.exact(), self.case, self.case.mesh)
             return side.run(to_float64(self.state), SEED)
 
     def judge(self, group: str) -> Judge:

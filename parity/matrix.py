@@ -25,6 +25,7 @@ class Case:
         reference, candidate: make the two builds.
         program: name of the program both have.
         mesh: where it runs.
+        candidate_mesh: where the candidate runs, if that is elsewhere.
         backend: what compiles and runs it.
         not_applicable: channels that say nothing here, with the reason.
         lowest: the lowest rung of the ladder this case may rest on.
@@ -39,6 +40,7 @@ class Case:
     candidate: Callable[[], Build]
     program: str
     mesh: MeshSpec = MeshSpec()
+    candidate_mesh: MeshSpec | None = None
     backend: str = "cpu"
     not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lowest: Verdict = Verdict.ARBITRATED
@@ -46,6 +48,11 @@ class Case:
     exact: Callable[[], Build] | None = None
     zero_gradients: Sequence[str] = ()
     smoke: bool = False
+
+    @property
+    def meshes(self) -> tuple[MeshSpec, MeshSpec]:
+        """Where the reference and the candidate run."""
+        return self.mesh, self.candidate_mesh or self.mesh
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

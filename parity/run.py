@@ -106,7 +106,8 @@ def _channel(name: str, work: Comparison) -> ChannelResult:
         return _skipped(name, work.case.not_applicable[name])
     groups = {Group.VALUES: "values", Group.GRADIENTS: "gradients", Group.STATE: "state"}
     try:
-        if name in groups.values() and name not in work.reference.traced.out_info:
+        sides = (work.reference, work.candidate) if name in groups.values() else ()
+        if sides and not any(name in side.traced.out_info for side in sides):
             return _skipped(name, f"{work.case.program} returns none")
         return CHANNELS[name](work)
     except MapError:
@@ -121,7 +122,7 @@ def _error(name: str, where: str, error: Exception) -> ChannelResult:
     lines = str(error).strip().splitlines() or [""]
     message = f"{type(error).__name__}: {lines[0]}"
     finding = Finding(where=where, reference="no exception", candidate=message)
-    return ChannelResult(name=name, verdict=Verdict.ERROR, detail=message, findings=(finding,))
+    return ChannelResult(name=name, verdict=Verdict.ERROR, detail=type(error).__name__, findings=(finding,))
 
 
 def run_cases(

@@ -78,7 +78,7 @@ class Side:
     def specs(self) -> dict[str, jax.sharding.PartitionSpec]:
         """Spec of each state leaf, as this build resolves it; empty without a mesh."""
         mesh = self.backend.mesh(self.mesh)
-        return {} if mesh is None else self.build.specs(self.build.leaves, mesh)
+        return {} if mesh is None else self.build.specs(mesh)
 
     def _shardings(self, specs: Mapping[str, jax.sharding.PartitionSpec]) -> dict[str, Any]:
         mesh = self.backend.mesh(self.mesh)

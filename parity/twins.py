@@ -15,7 +15,7 @@ from parity.build import Build, linen_build, nnx_build
 from parity.matrix import Case, Pair
 from parity.meshes import MeshSpec
 from parity.numerics import is_float
-from parity.tree import Leaf
+from parity.tree import describe
 from parity.verdicts import Verdict
 from parity.weights import Rule
 
@@ -140,13 +140,11 @@ def _with_options(forward: Any, grad: Any, train_step: Any) -> dict[str, Any]:
     }
 
 
-def _specs(
-    rules: Sequence[tuple[str, Any]], leaves: Mapping[str, Leaf], mesh: jax.sharding.Mesh
-) -> dict[str, jax.sharding.PartitionSpec]:
+def _specs(rules: Sequence[tuple[str, Any]], state: Any, mesh: jax.sharding.Mesh) -> dict[str, Any]:
     usable = [(name, axis) for name, axis in rules if axis is None or {axis} <= set(mesh.axis_names)]
     return {
         path: linen.spmd.logical_to_mesh_axes(leaf.logical_axes or (), usable) or jax.sharding.PartitionSpec()
-        for path, leaf in leaves.items()
+        for path, leaf in describe(state).items()
     }
 
 

@@ -18,7 +18,6 @@ from models_nnx.config import ModelConfig, TrainConfig
 from models_nnx.data import packed_batch
 from models_nnx.sharding import resolve
 from parity.build import Build, Flavour, linen_build, nnx_build
-from parity.tree import Leaf
 
 __all__ = ["SOURCES", "decoder_build"]
 
@@ -59,15 +58,6 @@ def _abstract_batch(shape: tuple[int, int]) -> dict[str, jax.ShapeDtypeStruct]:
 def _tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the part of the batch that a training loop would have."""
     return {name: array for name, array in batch.items() if name != "loss_scale"}
-
-
-def _specs(config: ModelConfig, leaves: Mapping[str, Leaf], mesh: jax.sharding.Mesh) -> dict[str, Any]:
-    return {
-        path: resolve(leaf.logical_axes, leaf.shape, config.rules, mesh, path)
-        if leaf.logical_axes
-        else jax.sharding.PartitionSpec()
-        for path, leaf in leaves.items()
-    }
 
 
 def _input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:
@@ -142,13 +132,19 @@ def decoder_build(
         shape: rows and length of a batch.
     """
     batch = _abstract_batch(shape)
-    make, programs, create = {
+    make, programs, create, specs = {
         Flavour.LINEN: (
             linen_build,
             _linen_programs,
             lambda key: models_linen.train.create(config, train, key, batch=batch),
+            models_linen.train.state_specs,
         ),
-        Flavour.NNX: (nnx_build, _nnx_programs, lambda key: models_nnx.train.create(config, train, key)),
+        Flavour.NNX: (
+            nnx_build,
+            _nnx_programs,
+            lambda key: models_nnx.train.create(config, train, key),
+            models_nnx.train.state_specs,
+        ),
     }[flavour]
     functions = programs(config, train)
     return make(
@@ -157,7 +153,7 @@ def decoder_build(
         {program: (functions[program], OPTIONS[program]) for program in functions},
         inputs=functools.cache(functools.partial(_batch, shape)),
         abstract_inputs=batch,
-        specs=functools.partial(_specs, config),
+        specs=functools.partial(specs, config, train),
         input_specs=functools.partial(_input_specs, config),
         sources=SOURCES[flavour],
     )

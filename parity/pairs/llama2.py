@@ -25,7 +25,7 @@ __all__ = ["PAIR"]
 
 PROGRAMS = ("forward", "grad", "train_step")
 HOME = "fsdp4.tensor2-auto"
-MESHES = ("single", "data8-auto", "fsdp8-auto", "data2.fsdp2.tensor2-auto")
+MESHES = ("single", "data8-auto", "fsdp8-auto", "data2.fsdp2.tensor2-auto", "fsdp4.tensor2-explicit")
 
 GROUPED = tiny(preset("llama2-70b"))
 MULTI_HEAD = tiny(preset("llama2-7b"))

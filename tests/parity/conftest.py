@@ -1,0 +1,153 @@
+"""What the end-to-end tests share: the command line in and out of this process, and planted models."""
+
+import contextlib
+import dataclasses
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import parity
+from parity import cli
+from parity.matrix import Case
+
+REPO = Path(__file__).parents[2]
+MODELS = ("models_linen", "models_nnx", "parity.pairs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a command ended: exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    """Runs ``parity`` in processes of their own; the package is installed, or else on PYTHONPATH."""
+
+    def __init__(self):
+        probe = [sys.executable, "-I", "-c", "import parity"]
+        self.installed = subprocess.run(probe, cwd="/", capture_output=True).returncode == 0
+
+    def environment(self, *path: Path, **variables: str) -> dict[str, str]:
+        """Returns the environment of a child: ``path`` first on PYTHONPATH, and no JAX settings of ours."""
+        ours = ("JAX_PLATFORMS", "XLA_FLAGS", "PYTHONPATH", "COLUMNS", "PYTEST_ADDOPTS")
+        kept = {name: value for name, value in os.environ.items() if name not in ours}
+        folders = [str(folder) for folder in path] + ([] if self.installed else [str(REPO)])
+        return {**kept, "PYTHONPATH": os.pathsep.join(folders), "PYTHONDONTWRITEBYTECODE": "1", **variables}
+
+    def start(self, *arguments: str, cwd: Path, path: Sequence[Path] = (), **variables: str):
+        """Starts ``python -m parity`` and returns the process, its output piped and line by line."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "parity", *arguments],
+            cwd=cwd,
+            env=self.environment(*path, PYTHONUNBUFFERED="1", **variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *arguments: str, cwd: Path, path: Sequence[Path] = (), **variables: str) -> Ended:
+        """Runs ``python -m parity`` to its end."""
+        process = self.start(*arguments, cwd=cwd, path=path, **variables)
+        try:
+            out, err = process.communicate(timeout=300)
+        except BaseException:
+            process.kill()
+            process.communicate()
+            raise
+        return Ended(process.returncode, out, err)
+
+
+@pytest.fixture(scope="session")
+def shell() -> Shell:
+    return Shell()
+
+
+def _scratch(module: ModuleType) -> bool:
+    """Says whether a module comes from a test's own folder."""
+    file = getattr(module, "__file__", None) or ""
+    return file.startswith(tempfile.gettempdir())
+
+
+@contextlib.contextmanager
+def imports_undone() -> Iterator[None]:
+    """Forgets which models and scratch modules a block imported, and what it put on the import path."""
+    modules, path = dict(sys.modules), list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in set(sys.modules) - set(modules):
+            if name.startswith(MODELS) or _scratch(sys.modules[name]):
+                del sys.modules[name]
+        sys.modules.update({name: module for name, module in modules.items() if name.startswith(MODELS)})
+        if "parity.pairs" in modules:
+            parity.pairs = modules["parity.pairs"]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """``command("run", ..., cwd=folder)`` runs the command line in this process."""
+
+    def run(*arguments: str, cwd: Path = tmp_path) -> Ended:
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["parity", *arguments])
+        monkeypatch.delenv("COLUMNS", raising=False)
+        capsys.readouterr()
+        with imports_undone(), pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        return Ended(ended.value.code or 0, printed.out, printed.err)
+
+    return run
+
+
+class Planting:
+    """Scratch copies of models_nnx with edits."""
+
+    @staticmethod
+    def copy(folder: Path, files: Mapping[str, Sequence[Sequence[str]]]) -> Path:
+        """Copies models_nnx into ``folder`` and replaces texts in its files.
+
+        Args:
+            folder: where the copy goes; what to put on the import path.
+            files: file name -> ``(old, new)`` texts; the old one must be there exactly once. An old text
+                that is empty means that the new one goes to the end of the file, or is a new file.
+        """
+        shutil.copytree(
+            REPO / "models_nnx", folder / "models_nnx", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        for name, edits in files.items():
+            path = folder / "models_nnx" / name
+            text = path.read_text() if path.exists() else ""
+            for old, new in edits:
+                assert not old or text.count(old) == 1, f"{name}: {text.count(old)} times {old!r}"
+                text = text.replace(old, new) if old else text + new
+            path.write_text(text)
+        return folder
+
+    @staticmethod
+    def case(folder: Path, id: str) -> Case:
+        """Returns the case called ``id`` as it is with the models in ``folder``."""
+        with imports_undone():
+            for name in [name for name in sys.modules if name.startswith(MODELS)]:
+                del sys.modules[name]
+            sys.path.insert(0, str(folder))
+            importlib.invalidate_caches()
+            pair = importlib.import_module("parity.pairs.llama2").PAIR
+            return next(case for case in pair.cases({}) if case.id == id)
+
+
+@pytest.fixture(scope="session")
+def planting() -> type[Planting]:
+    return Planting
