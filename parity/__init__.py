@@ -43,4 +43,5 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 def __getattr__(name: str):
     if name not in _HOMES:
         raise AttributeError(f"module 'parity' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)  # over the module `twins`
+    return value

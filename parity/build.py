@@ -45,12 +45,15 @@ class Program:
             the paths of the state leaves they belong to.
         steps: how often the state is fed back when it runs; 1 for programs that return none.
         donate: whether the state's buffers are given away, as a training loop would.
+        observed: the state's leaves as they are after the program, filled in while it is traced; stays
+            empty for flavours whose arrays carry no metadata.
     """
 
     name: str
     function: Callable[[dict[str, Any], dict[str, Any]], Outputs]
     steps: int = 1
     donate: bool = False
+    observed: dict[str, Leaf] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,8 @@ class Build:
         abstract_inputs: ``{path: jax.ShapeDtypeStruct}`` of a batch.
         specs: mesh -> spec of each state leaf.
         input_specs: the same for the batch.
+        rules: ordered logical axis rules behind ``specs``; empty where there are none.
+        explain: state leaf and mesh -> the rule behind each dimension, in words.
         sources: path fragments of files that only this flavour's model code lives in; may be empty.
     """
 
@@ -81,6 +86,8 @@ class Build:
     abstract_inputs: Mapping[str, Any]
     specs: Callable[[Any], dict[str, Spec]]
     input_specs: InputSpecs
+    rules: tuple[tuple[str, Any], ...] = ()
+    explain: Callable[[Leaf, Any], str] = lambda leaf, mesh: ""
     sources: tuple[str, ...] = ()
 
 
@@ -121,7 +128,10 @@ def linen_build(
         create=lambda key: flatten(create(key)),
         leaves=describe(example),
         abstract=flatten(example),
-        programs=_programs(programs, pure),
+        programs={
+            name: Program(name=name, function=pure(function), **options)
+            for name, (function, options) in programs.items()
+        },
         specs=lambda mesh: flatten(specs(example, mesh)),
         **_with_abstract_inputs(rest),
     )
@@ -148,9 +158,13 @@ def nnx_build(
     graphdef, example = nnx.split(nnx.eval_shape(lambda: create(jax.random.key(0))))
     codec = Codec(example)
 
-    def pure(function: Native) -> Callable[..., Outputs]:
+    observed: dict[str, dict[str, Leaf]] = {name: {} for name in programs}
+
+    def pure(name: str, function: Native) -> Callable[..., Outputs]:
         def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
-            outputs = function(nnx.merge(graphdef, codec.restore(state)), inputs)
+            module = nnx.merge(graphdef, codec.restore(state))
+            outputs = function(module, inputs)
+            observed[name].update(describe(nnx.state(module)))
             return {
                 group: flatten(nnx.state(tree) if isinstance(tree, nnx.Module) else tree)
                 for group, tree in outputs.items()
@@ -164,19 +178,13 @@ def nnx_build(
         create=lambda key: flatten(nnx.state(create(key))),
         leaves=describe(example),
         abstract=flatten(example),
-        programs=_programs(programs, pure),
+        programs={
+            name: Program(name=name, function=pure(name, function), observed=observed[name], **options)
+            for name, (function, options) in programs.items()
+        },
         specs=lambda mesh: flatten(specs(example, mesh)),
         **_with_abstract_inputs(rest),
     )
-
-
-def _programs(
-    programs: Mapping[str, tuple[Native, dict]], pure: Callable[[Native], Callable[..., Outputs]]
-) -> dict[str, Program]:
-    return {
-        name: Program(name=name, function=pure(function), **options)
-        for name, (function, options) in programs.items()
-    }
 
 
 def _with_abstract_inputs(rest: dict[str, Any]) -> dict[str, Any]:

@@ -1,27 +1,37 @@
-"""The sharding channel: logical axes and resolved specs of every state leaf on both sides."""
+"""The sharding channel: logical axes, specs, constraints and compiled shardings of both sides."""
 
-import math
+import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
+from jax.extend import core
 
+from parity.build import Group
+from parity.layout import bytes_by_role, linen_spec, placed
 from parity.side import Side
 from parity.transforms import Identity
+from parity.tree import Leaf, Role
 from parity.verdicts import ChannelResult, Finding, Verdict
 from parity.weights import Entry, WeightMap
 
-__all__ = ["compare_axes", "compare_shardings"]
+__all__ = ["compare_axes", "compare_shardings", "constraints"]
+
+CONSTRAINTS = ("sharding_constraint", "reshard")
+UNCHANGED = "logical axes changed by running the program"
 
 
-def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]]) -> list[Finding]:
     """Finds leaves of one map entry whose logical axes differ beyond what the transform explains."""
-    names = [[side[path].logical_axes for path in paths] for side, paths in _paired(entry, sides)]
+    names = [
+        [side[path].logical_axes for path in paths]
+        for side, paths in zip(sides, (entry.reference, entry.candidate), strict=True)
+    ]
     if all(axes is None for axes in (*names[0], *names[1])):
         return []
-    expected = None if None in names[0] else entry.transform.axes(names[0])
+    expected = (
+        None if None in names[0] else entry.transform.axes([axes for axes in names[0] if axes is not None])
+    )
     if None not in names[0] and None not in names[1] and expected is None:
         return []
     found = zip(entry.candidate, expected or names[0], names[1], strict=False)
@@ -38,97 +48,186 @@ def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Any]]) -> list[Findi
     ]
 
 
-def _paired(entry: Entry, sides: Sequence[Any]):
-    return zip(sides, (entry.reference, entry.candidate), strict=True)
-
-
-def _shards(spec: jax.sharding.PartitionSpec, sizes: Mapping[str, int]) -> int:
-    axes = [axis for part in spec for axis in (part if isinstance(part, tuple) else (part,)) if axis]
-    return math.prod(sizes[axis] for axis in axes)
-
-
-def _trimmed(spec: jax.sharding.PartitionSpec) -> tuple:
-    parts = list(spec)
-    while parts and parts[-1] is None:
-        parts.pop()
-    return tuple(parts)
-
-
-def _bytes(side: Side, path: str, sizes: Mapping[str, int]) -> int:
-    leaf = side.build.abstract[path]
-    width = 4 if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.dtype(leaf.dtype).itemsize
-    return width * math.prod(leaf.shape) // _shards(side.specs[path], sizes)
-
-
-def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Finding]:
-    if not isinstance(entry.transform, Identity):
-        return []
-    sizes = dict(reference.mesh.axes)
-    (path,), (twin,) = entry.reference, entry.candidate
-    specs = (reference.specs[path], candidate.specs[twin])
-    if _trimmed(specs[0]) == _trimmed(specs[1]):
-        return []
-    held = [_bytes(reference, path, sizes), _bytes(candidate, twin, sizes)]
-    return [
-        Finding(
-            where=twin,
-            reference=f"{specs[0]} from axes {reference.build.leaves[path].logical_axes}",
-            candidate=f"{specs[1]} from axes {candidate.build.leaves[twin].logical_axes}",
-            distance=f"{held[0]} and {held[1]} bytes per device",
-            cause="logical axes or rules that differ",
-            next_step="compare the parameter's declaration on both sides",
-        )
-    ]
-
-
 def compare_shardings(
     reference: Side, candidate: Side, weights: WeightMap, *, compiled: bool
 ) -> ChannelResult:
-    """Compares logical axes and resolved specs leaf by leaf.
+    """Compares where everything lies.
+
+    Looks at the logical axes of all state leaves before and after the program, at their resolved specs
+    and at what Flax Linen's resolver makes of the same rules, at the sharding constraints of the traced
+    programs, and, when ``compiled``, at the shardings of the compiled programs.
 
     Args:
-        reference, candidate: the two sides, on one mesh.
+        reference, candidate: the two sides.
         weights: which leaves belong together.
         compiled: whether to compile, and hold what each side's program wants to its own specs.
     """
+    sides = (reference, candidate)
     leaves = (reference.build.leaves, candidate.build.leaves)
     findings = [finding for entry in weights.entries for finding in compare_axes(entry, leaves)]
+    findings += [finding for side in sides for finding in _after_findings(side)]
     if not reference.mesh.axes:
         named = sum(leaf.logical_axes is not None for leaf in leaves[0].values())
-        verdict = Verdict.FAILED if findings else Verdict.EQUAL
-        return ChannelResult(
-            name="sharding",
-            verdict=verdict,
-            detail=f"{named} leaves with logical axes, one device",
-            findings=tuple(findings),
-        )
+        return _result(findings, f"{named} leaves with logical axes, one device")
     for entry in weights.entries:
         findings += _spec_findings(entry, reference, candidate)
-    sharded = sum(bool(_trimmed(spec)) for spec in reference.specs.values())
-    split = sum(bool(_trimmed(spec)) for spec in reference.input_specs.values())
+    findings += [finding for side in sides for finding in _oracle_findings(side)]
+    if reference.mesh == candidate.mesh:
+        findings += _constraint_findings(reference, candidate)
     if compiled:
-        findings += _compiled_findings(reference) + _compiled_findings(candidate)
+        findings += [finding for side in sides for finding in _compiled_findings(side)]
+    sharded = sum(any(placed(reference, path).axes) for path in reference.specs)
+    split = sum(any(spec) for spec in reference.input_specs.values())
     if not sharded and not split:
         return ChannelResult(
             name="sharding",
             verdict=Verdict.VACUOUS,
             detail=f"nothing is sharded on {reference.mesh}; give the leaves logical axes and rules",
         )
-    detail = f"{sharded} of {len(reference.specs)} leaves and {split} inputs sharded"
-    verdict = Verdict.FAILED if findings else Verdict.EQUAL
-    return ChannelResult(name="sharding", verdict=verdict, detail=detail, findings=tuple(findings))
+    held = bytes_by_role(reference)
+    words = ", ".join(f"{role} {size:,}" for role, size in held.items())
+    detail = (
+        f"{sharded} of {len(reference.specs)} leaves and {split} inputs sharded, "
+        f"{constraints(reference).total()} constraints; bytes per device: {words}"
+    )
+    return _result(findings, detail, {f"{role} bytes per device": size for role, size in held.items()})
+
+
+def _result(
+    findings: list[Finding], detail: str, measures: Mapping[str, float] | None = None
+) -> ChannelResult:
+    return ChannelResult(
+        name="sharding",
+        verdict=Verdict.FAILED if findings else Verdict.EQUAL,
+        detail=detail,
+        findings=tuple(findings),
+        measures=measures or {},
+    )
+
+
+def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Finding]:
+    if not isinstance(entry.transform, Identity):
+        return []
+    ours, theirs = placed(reference, entry.reference[0]), placed(candidate, entry.candidate[0])
+    if ours.axes == theirs.axes:
+        return []
+    return [
+        Finding(
+            where=theirs.path,
+            reference=f"{ours.spec} from axes {ours.logical_axes}",
+            candidate=f"{theirs.spec} from axes {theirs.logical_axes}",
+            distance=f"{ours.bytes_per_device:,} and {theirs.bytes_per_device:,} bytes per device",
+            cause=f"rules: reference {ours.why}; candidate {theirs.why}"
+            if ours.why
+            else "axes or rules that differ",
+            next_step="`parity shardings CASE` shows all leaves",
+        )
+    ]
+
+
+def _after_findings(side: Side) -> list[Finding]:
+    """Finds leaves whose logical axes are others once the program has run."""
+    observed = side.program.observed if side.traced else {}
+    return [
+        Finding(
+            where=f"{side.build.name} {path}",
+            reference=f"logical axes {leaf.logical_axes} before",
+            candidate=f"logical axes {observed[path].logical_axes} after"
+            if path in observed
+            else "gone after",
+            cause=UNCHANGED,
+            next_step="look where the model takes axis names off and puts them on again, such as around a scan",
+        )
+        for path, leaf in side.build.leaves.items()
+        if observed and (path not in observed or observed[path].logical_axes != leaf.logical_axes)
+    ]
+
+
+def _oracle_findings(side: Side) -> list[Finding]:
+    """Finds parameters that Flax Linen's resolver would put elsewhere under the same rules."""
+    if not side.build.rules:
+        return []
+    sizes, findings = dict(side.mesh.axes), []
+    for path, leaf in side.build.leaves.items():
+        if leaf.role is not Role.PARAMS or leaf.logical_axes is None:
+            continue
+        mine = placed(side, path)
+        wanted = linen_spec(mine, side.build.rules, sizes)
+        if wanted != mine.axes:
+            findings.append(
+                Finding(
+                    where=f"{side.build.name} {path}",
+                    reference=f"{jax.sharding.PartitionSpec(*wanted)} by Flax Linen's resolver",
+                    candidate=f"{mine.spec} from axes {mine.logical_axes}",
+                    cause=f"a resolver that loses rules or binds an axis twice ({mine.why})",
+                    next_step="walk the rules in order and track which mesh axes are used",
+                )
+            )
+    return findings
+
+
+def constraints(side: Side) -> collections.Counter[str]:
+    """Counts the sharding constraints and reshards of the traced program by what they put where."""
+    found: collections.Counter[str] = collections.Counter()
+
+    def walk(jaxpr: Any) -> None:
+        for equation in jaxpr.eqns:
+            if equation.primitive.name in CONSTRAINTS:
+                target = equation.params.get("sharding", equation.params.get("dst_sharding"))
+                aval = equation.outvars[0].aval
+                spec = getattr(target, "spec", target)
+                found[f"{aval.dtype}{list(aval.shape)} {spec}"] += 1
+            for inner in core.jaxprs_in_params(equation.params):
+                walk(getattr(inner, "jaxpr", inner))
+
+    walk(side.traced.jaxpr.jaxpr)
+    return found
+
+
+def _constraint_findings(reference: Side, candidate: Side) -> list[Finding]:
+    ours, theirs = constraints(reference), constraints(candidate)
+    if ours == theirs:
+        return []
+    if (ours and not theirs) or (theirs and not ours):
+        totals = [f"{side.total()} sharding constraints" for side in (ours, theirs)]
+        cause = "a program traced outside its mesh or rules, so that every constraint is a no-op"
+        step = "trace under jax.set_mesh, with the rules"
+        return [
+            Finding(
+                where="traced program", reference=totals[0], candidate=totals[1], cause=cause, next_step=step
+            )
+        ]
+    return [
+        Finding(
+            where=f"constraint {key}",
+            reference=f"{ours[key]} times",
+            candidate=f"{theirs[key]} times",
+            cause="an activation put elsewhere, or not put back",
+            next_step="compare the constrain calls on both sides",
+        )
+        for key in sorted(ours | theirs)
+        if ours[key] != theirs[key]
+    ]
 
 
 def _compiled_findings(side: Side) -> list[Finding]:
-    """Finds state arguments that the compiled program wants elsewhere than the rules say."""
-    compiled = side.compiled.input_shardings[0][0]
+    """Finds state that the compiled program takes or returns elsewhere than the specs say."""
+    mesh: Any = side.backend.mesh(side.mesh)
+    taken = side.compiled.input_shardings[0][0]
+    returned = side.compiled.output_shardings.get(Group.STATE, {})
     findings = []
     for path, spec in side.specs.items():
-        wanted = jax.sharding.NamedSharding(side.backend.mesh(side.mesh), spec)  # pyright: ignore[reportArgumentType]
-        got = compiled[path]
+        wanted = jax.sharding.NamedSharding(mesh, spec)
         rank = len(side.build.abstract[path].shape)
-        if got is not None and not got.is_equivalent_to(wanted, rank):
-            findings.append(
-                Finding(where=f"{side.build.name} {path}", reference=f"{spec}", candidate=f"compiled {got}")
-            )
+        for verb, shardings in (("takes", taken), ("returns", returned)):
+            got = shardings.get(path)
+            if got is not None and not got.is_equivalent_to(wanted, rank):
+                findings.append(
+                    Finding(
+                        where=f"{side.build.name} {path}",
+                        reference=f"{spec} by the rules",
+                        candidate=f"the compiled program {verb} it as {getattr(got, 'spec', got)}",
+                        cause="a step whose state does not come back where it was, so each step moves it",
+                    )
+                )
     return findings

@@ -75,8 +75,8 @@ def _linen(name: str, make: Callable[[], linen.Module], recipe: _Recipe, rest: d
 
     def create(key: jax.Array) -> dict[str, Any]:
         variables = recipe.call(functools.partial(module.init, key), jax.tree.map(jnp.asarray, example))
-        params = linen.meta.unbox(variables["params"])
-        return {**variables, "opt_state": recipe.optimizer.init(params), "step": jnp.zeros((), jnp.uint32)}
+        opt_state = recipe.optimizer.init(variables["params"])  # moments keep the boxes of their parameters
+        return {**variables, "opt_state": opt_state, "step": jnp.zeros((), jnp.uint32)}
 
     def value_and_grad(state: dict[str, Any], batch: dict[str, Any]):
         def loss(params: Any):
@@ -110,7 +110,7 @@ def _nnx(name: str, make: Callable[..., nnx.Module], recipe: _Recipe, rest: dict
         graphdef, params, rest = nnx.split(state.model, nnx.Param, ...)
 
         def loss(params: Any):
-            model = nnx.merge(graphdef, params, rest)
+            model = nnx.merge(graphdef, params, rest, copy=True)  # its own Variables, to change inside grad
             return recipe.scaled(model, batch), nnx.state(model, nnx.Not(nnx.Param))
 
         (value, after), grads = jax.value_and_grad(loss, has_aux=True)(params)
@@ -192,6 +192,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     meshes: Sequence[str] = ("single",),
     lowest: Verdict = Verdict.ARBITRATED,
     zero_gradients: Sequence[str] = (),
+    not_applicable: Mapping[str, str] | None = None,
 ) -> Pair:
     """Registers a Linen module and an NNX module as a pair of twins.
 
@@ -211,6 +212,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         meshes: ``single``, ``data8-auto``, ...; batches lie along the first axis.
         lowest: the lowest rung of the ladder that passes.
         zero_gradients: globs of leaves that have no gradient by design.
+        not_applicable: channels to leave out, with the reason, such as ``memory`` where one side fuses kernels.
 
     Returns:
         The pair, to be named in ``[tool.parity] pairs`` or ``--pair module:ATTRIBUTE``.
@@ -240,6 +242,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
                 rules=tuple(weight_rules),
                 exact=lambda: _widened(reference()),
                 zero_gradients=zero_gradients,
+                not_applicable=not_applicable or {},
                 smoke=True,
             )
             for program in ("forward", "grad", "train_step")

@@ -16,8 +16,9 @@ import models_nnx.model
 import models_nnx.train
 from models_nnx.config import ModelConfig, TrainConfig
 from models_nnx.data import packed_batch
-from models_nnx.sharding import resolve
+from models_nnx.sharding import explain, resolve
 from parity.build import Build, Flavour, linen_build, nnx_build
+from parity.tree import Leaf
 
 __all__ = ["SOURCES", "decoder_build"]
 
@@ -58,6 +59,13 @@ def _abstract_batch(shape: tuple[int, int]) -> dict[str, jax.ShapeDtypeStruct]:
 def _tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the part of the batch that a training loop would have."""
     return {name: array for name, array in batch.items() if name != "loss_scale"}
+
+
+def _explain(config: ModelConfig, leaf: Leaf, mesh: Any) -> str:
+    if leaf.logical_axes is None or mesh is None:
+        return ""
+    bindings = explain(leaf.logical_axes, leaf.shape, config.rules, mesh)
+    return ", ".join(f"{binding.name}: {binding.reason}" for binding in bindings if binding.name)
 
 
 def _input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:
@@ -155,6 +163,8 @@ def decoder_build(
         abstract_inputs=batch,
         specs=functools.partial(specs, config, train),
         input_specs=functools.partial(_input_specs, config),
+        rules=config.rules,
+        explain=functools.partial(_explain, config),
         sources=SOURCES[flavour],
     )
 

@@ -4,7 +4,15 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from models_nnx.config import LayerLayout, ModelConfig, MomentSharding, RematConfig, RematPolicy, TrainConfig, override
+from models_nnx.config import (
+    LayerLayout,
+    ModelConfig,
+    MomentSharding,
+    RematConfig,
+    RematPolicy,
+    TrainConfig,
+    override,
+)
 from models_nnx.presets import preset, tiny
 from parity.build import Flavour
 from parity.matrix import Case, Pair
@@ -44,7 +52,9 @@ def _builds(name: str, config: ModelConfig, train: TrainConfig):
     return functools.partial(decoder_build, name=f"sharded-{name}", config=config, train=train)
 
 
-def _twins(name: str, config: ModelConfig, train: TrainConfig, mesh: str, program: str = "train_step") -> Case:
+def _twins(
+    name: str, config: ModelConfig, train: TrainConfig, mesh: str, program: str = "train_step"
+) -> Case:
     build = _builds(name, config, train)
     return Case(
         id=f"sharded-{name}/{program}@{mesh}",
@@ -71,6 +81,20 @@ def _elsewhere(flavour: Flavour, config: ModelConfig, mesh: str, *, reference: s
         candidate_mesh=MeshSpec.parse(mesh),
         not_applicable=ONE_DEVICE if single else ELSEWHERE,
         exact=exact,
+    )
+
+
+def _zero1_case(flavour: Flavour, config: ModelConfig, mesh: str) -> Case:
+    """ZeRO-1 against plain moments: the same numbers in a fraction of the memory."""
+    plain, sharded = _builds("plain", config, PLAIN), _builds("plain-zero1", config, ZERO1)
+    return Case(
+        id=f"sharded-plain-against-zero1-{flavour}/train_step@{mesh}",
+        reference=functools.partial(plain, flavour),
+        candidate=functools.partial(sharded, flavour),
+        program="train_step",
+        mesh=MeshSpec.parse(mesh),
+        not_applicable={**ELSEWHERE, "sharding": "the moments lie elsewhere by intent"},
+        exact=functools.partial(_builds("plain float64", float64(config), PLAIN), Flavour.LINEN),
     )
 
 
@@ -101,7 +125,13 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         flavour = list(Flavour)[MESHES.index(mesh) % 2]
         matrix.append(_elsewhere(flavour, base, f"{mesh}-explicit", reference="single"))
         matrix.append(_elsewhere(flavour, base, f"{mesh}-explicit", reference=f"{mesh}-auto"))
+    matrix += [
+        _zero1_case(flavour, base, f"data2.fsdp2.tensor2-{mode}")
+        for flavour, mode in zip(Flavour, Mode, strict=True)
+    ]
     return matrix
 
 
-PAIR = Pair(name="sharded", about="the dense decoder on meshes: auto, explicit, ZeRO-1, size-1 axes", cases=cases)
+PAIR = Pair(
+    name="sharded", about="the dense decoder on meshes: auto, explicit, ZeRO-1, size-1 axes", cases=cases
+)

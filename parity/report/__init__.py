@@ -1,8 +1,8 @@
 """What people and tools read: a table, and JSON."""
 
 from parity.report.maps import map_line
-from parity.report.records import Run, as_json, case_record, summarise, write_json
-from parity.report.table import Progress, print_findings, print_proofs, print_table
+from parity.report.records import Run, as_json, case_record, summarise, write_json, write_text
+from parity.report.table import Progress, print_findings, print_placements, print_proofs, print_table
 
 __all__ = [
     "Progress",
@@ -11,8 +11,10 @@ __all__ = [
     "case_record",
     "map_line",
     "print_findings",
+    "print_placements",
     "print_proofs",
     "print_table",
     "summarise",
     "write_json",
+    "write_text",
 ]

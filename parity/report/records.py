@@ -20,6 +20,7 @@ __all__ = [
     "report",
     "summarise",
     "write_json",
+    "write_text",
 ]
 
 SCHEMA = 1
@@ -119,10 +120,14 @@ def check_writable(path: Path) -> None:
 
 
 def write_json(report: dict[str, Any], path: Path) -> None:
-    """Writes a report to a temporary name and renames it, so that no half report is ever seen."""
+    """Writes a report; see `write_text`."""
+    write_text(json.dumps(report, indent=1) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Writes to a temporary name and renames it, so that no half report is ever seen."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        json.dump(report, file, indent=1)
-        file.write("\n")
+        file.write(text)
     try:
         Path(file.name).chmod(0o644)
         Path(file.name).replace(path)

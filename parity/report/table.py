@@ -9,12 +9,14 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from parity.layout import Placed
 from parity.matrix import ALL_CHANNELS, VALUE_CHANNELS, Case
 from parity.report.records import Run, summarise
 from parity.run import CaseResult
-from parity.verdicts import BLOCKING, Verdict
+from parity.verdicts import BLOCKING, ChannelResult, Verdict
+from parity.weights import normalise
 
-__all__ = ["Progress", "findings_text", "print_findings", "print_proofs", "print_table"]
+__all__ = ["Progress", "findings_text", "print_findings", "print_placements", "print_proofs", "print_table"]
 
 MOST_FINDINGS = 8
 
@@ -138,6 +140,41 @@ def print_table(console: Console, run: Run) -> None:
     if run.partial:
         text = f"PARTIAL: {len(run.results)} of {run.planned} cases finished before the run was interrupted"
         console.print(Text(text, "bold yellow"))
+
+
+def print_placements(
+    console: Console, case: Case, result: ChannelResult, rows: Sequence[tuple[Placed, Placed]]
+) -> None:
+    """Prints where every leaf lies; one line each, and a second where the candidate's differs."""
+    verdict = Text(str(result.verdict), STYLES.get(result.verdict, "bold red"))
+    console.print(Text(f"{case.id}  ").append(verdict).append(f"  {result.detail}"), soft_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for head in ("leaf", "shape", "spec"):
+        table.add_column(head, overflow="fold")
+    table.add_column("bytes/device", justify="right", no_wrap=True)
+    role = None
+    for ours, theirs in rows:
+        if ours.role is not role:
+            role = ours.role
+            table.add_row(Text(str(role), "bold cyan"))
+        shape = "x".join(map(str, ours.shape)) or "scalar"
+        table.add_row(normalise(ours.path), shape, spec_text(ours), f"{ours.bytes_per_device:,}")
+        if ours.axes != theirs.axes:
+            found = Text(f"candidate {spec_text(theirs)}", "bold red")
+            table.add_row(Text("  differs", "bold red"), "", found, f"{theirs.bytes_per_device:,}")
+    console.print(table)
+    for finding in result.findings[:MOST_FINDINGS]:
+        console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)
+
+
+def spec_text(leaf: Placed) -> str:
+    """Returns ``embed/fsdp, layers, mlp/tensor``: each dimension's name and the mesh axes it lies on."""
+    names = leaf.logical_axes or ("",) * len(leaf.shape)
+    parts = [
+        "/".join(filter(None, (name or "-", "+".join(axes))))
+        for name, axes in zip(names, leaf.axes, strict=True)
+    ]
+    return ", ".join(parts) if leaf.logical_axes else "replicated"
 
 
 def print_proofs(console: Console, run: Run) -> None:
