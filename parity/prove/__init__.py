@@ -1,0 +1,18 @@
+"""StableHLO equivalence: proves that two lowered programs are the same program, without running them."""
+
+from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
+from parity.prove.frontier import Frontier, Side
+from parity.prove.proof import Proof, prove
+from parity.prove.provenance import Place, SourceFiles, source_files
+
+__all__ = [
+    "Frontier",
+    "Place",
+    "Proof",
+    "Side",
+    "SourceFiles",
+    "argument_fingerprints",
+    "program_fingerprint",
+    "prove",
+    "source_files",
+]

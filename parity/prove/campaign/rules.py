@@ -1,0 +1,138 @@
+"""Why a mutant that was not refused means the same: one rule, stated and checked, for each."""
+
+import re
+from typing import Any
+
+from parity.prove.campaign.edits import attribute, walk
+from parity.prove.campaign.mutate import COMMUTING, Mutant
+from parity.prove.numbering import Numbering, Table, number_program
+from parity.prove.program import Kind, Op, Program, Region
+
+__all__ = ["Original"]
+
+_CHANNEL = re.compile(
+    r"channel_handle: .*handle = [1-9]\d*, type = (\d+)> -> .*handle = [1-9]\d*, type = \1>"
+)
+_RETURNS = ("func.return", "stablehlo.return", "sdy.return")
+_SLOTTED = (Kind.WHILE, Kind.BARRIER, Kind.BRANCH, Kind.MANUAL)
+
+
+class Original:
+    """A program before mutation, with what the rules need to know about it.
+
+    Args:
+        program: the program as read.
+    """
+
+    def __init__(self, program: Program):
+        self._operations = walk(program.module_op)
+        self._copies: dict[Any, list[Op]] = {}
+        self._regions: dict[Any, list[tuple[Op, Region]]] = {}
+        self._collect(program.body)
+        self._main = program.body
+        table = Table()
+        numbers = [table.number(f"#argument {k}") for k in range(len(program.body.parameters))]
+        self._numbering: Numbering = number_program(program, table, numbers)[0]
+
+    def _collect(self, region: Region) -> None:
+        for op in region.ops:
+            self._copies.setdefault(op.source, []).append(op)
+            for inner in op.regions:
+                self._collect(inner)
+
+    def benign(self, mutant: Mutant) -> str:
+        """Returns the rule by which a mutant means the same as the original, or an empty string."""
+        operation = self._operations[mutant.index]
+        if operation.name == "func.func":
+            return ""
+        if operation.name in _RETURNS:
+            return self._benign_return(operation, mutant)
+        copies = [op for op in self._copies.get(operation, []) if op.live is not None]
+        if not copies:
+            return "dead code"
+        if mutant.swapped is not None:
+            positions = mutant.swapped
+            pairs = [(op, [op.operands[k] for k in positions]) for op in copies]
+            if all(op.form.kind in _SLOTTED and not set(positions) & set(op.live or ()) for op in copies):
+                return "dead slot"
+            env = self._numbering.env
+            if positions[0] != positions[1] and all(env[a] == env[b] for _, (a, b) in pairs):
+                return "both operands are the same value"
+        if mutant.rewired is not None:
+            return self._benign_rewire(copies, mutant.rewired)
+        if _CHANNEL.fullmatch(mutant.detail):
+            return "another positive channel of a collective: an identity, not a meaning"
+        return ""
+
+    def _benign_rewire(self, copies: list[Op], rewired: tuple[int, int, int]) -> str:
+        position, maker, result = rewired
+        if all(op.form.kind in _SLOTTED and _is_dead_operand(op, position) for op in copies):
+            return "dead slot"
+        env = self._numbering.env
+        for op in copies:
+            other = [each for each in self._copies.get(self._operations[maker], []) if each.chain is op.chain]
+            if len(other) != 1 or self._number(other[0], result) != env[op.operands[position]]:
+                return ""
+        return "the new operand is the same value"
+
+    def _number(self, op: Op, result: int) -> int:
+        """Returns the number of a result; a dead constant has none yet."""
+        if op.live is None and not op.operands and op.form.kind == Kind.PLAIN:
+            return self._numbering.table.number(op.form.word)
+        return self._numbering.env[op.results[result]]
+
+    def _benign_return(self, operation: Any, mutant: Mutant) -> str:
+        """A return has no record of its own: its operands are the outputs of regions, or of calls."""
+        parent = operation.parent
+        positions: list[int] = list(mutant.swapped or ())
+        if mutant.rewired:
+            positions = [mutant.rewired[0]]
+        if parent.name == "func.func":
+            return self._benign_function_return(parent, positions)
+        regions = [
+            (op, inner)
+            for op in self._copies.get(parent, [])
+            for number, inner in enumerate(op.regions)
+            if op.live is not None and _last(parent.regions[number]) == operation
+        ]
+        if not regions:
+            return "dead code"
+        if all(op.form.kind in _SLOTTED and not set(positions) & set(op.live or ()) for op, _ in regions):
+            return "dead slot"
+        env = self._numbering.env
+        if mutant.swapped and all(
+            env[r.outputs[positions[0]]] == env[r.outputs[positions[1]]] for _, r in regions
+        ):
+            return "both outputs are the same value"
+        return ""
+
+    def _benign_function_return(self, function: Any, positions: list[int]) -> str:
+        name = attribute(function, "sym_name").value
+        calls = [
+            op for op in self._operations if op.name == "func.call" and op.attributes["callee"].value == name
+        ]
+        users = [[list(call.results[k].uses) for k in positions] for call in calls]
+        if name == "main":
+            return ""
+        if not any(use for each in users for use in each):
+            return "results that no call uses"
+        if all(_meet(each) for each in users):
+            return "results that meet only in one commuting operation"
+        return ""
+
+
+def _meet(uses: list[list[Any]]) -> bool:
+    """Whether two values have one use each, in the same operation with operands in any order."""
+    owners = [use.owner.operation for each in uses for use in each]
+    return len(uses) == len(owners) == 2 and owners[0] == owners[1] and owners[0].name in COMMUTING
+
+
+def _last(region: Any) -> Any:
+    operations = region.blocks[0].operations
+    return operations[len(operations) - 1].operation
+
+
+def _is_dead_operand(op: Op, position: int) -> bool:
+    if op.form.kind == Kind.BRANCH or op.form.kind == Kind.MANUAL:
+        return False
+    return position not in (op.live or ())

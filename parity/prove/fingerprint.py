@@ -1,0 +1,140 @@
+"""Fingerprints of programs and of how they use their arguments, free of names and positions."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parity.prove.numbering import Table, number_program
+from parity.prove.program import Program
+from parity.prove.reader import read_program
+
+__all__ = ["argument_fingerprints", "program_fingerprint"]
+
+_MAX_ROUNDS = 8
+
+
+def argument_fingerprints(program: Any, *, known: Mapping[int, str] | None = None) -> tuple[str, ...]:
+    """Returns a fingerprint of how each argument of ``@main`` is used.
+
+    Names, argument order, carry order, calls, result order, shardings and donation play no part, so twins
+    that are the same program get the same fingerprints. Arguments with equal fingerprints are used alike.
+
+    Args:
+        program: a ``jax.stages.Lowered`` or an MLIR module.
+        known: labels of arguments, by position in ``@main``, that are already matched; a label that both
+            sides share tells apart arguments that are used alike.
+    """
+    # Twins whose shardings differ must still find each other's weights.
+    return tuple(_Graph(read_program(program, ignore_shardings=True)).arguments(known or {}))
+
+
+def program_fingerprint(program: Any, *, ordered: bool = True) -> str:
+    """Returns a fingerprint of a program that does not depend on names, calls or carry order.
+
+    Args:
+        program: a ``jax.stages.Lowered`` or an MLIR module.
+        ordered: whether the order of arguments and results takes part. A cache of compiled programs needs
+            it. Without it, programs that differ only in the roles of arguments used alike may collide.
+    """
+    return _Graph(read_program(program)).program(ordered)
+
+
+class _Graph:
+    """The table of one program as a graph that points from operands to users."""
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._table = Table()
+        count = len(program.body.parameters)
+        arguments = [self._table.number(f"#argument {position}") for position in range(count)]
+        numbering, self._effects = number_program(program, self._table, arguments)
+        self._count = count
+        self._results = [numbering.env[value] for value in program.body.outputs]
+        self._reached = self._reach()
+
+    def arguments(self, known: Mapping[int, str]) -> list[str]:
+        colours = [
+            _digest("argument", kind, known.get(position, ""))
+            for position, kind in enumerate(self._program.body.types)
+        ]
+        classes = 0
+        for _ in range(_MAX_ROUNDS):
+            colours = self._uses(self._cones(colours))
+            if len(set(colours)) == classes:
+                break
+            classes = len(set(colours))
+        return [colour.hex() for colour in colours]
+
+    def program(self, ordered: bool) -> str:
+        if ordered:
+            sides = zip(self._program.body.types, self._program.arguments, strict=True)
+            colours = [_digest("argument", str(k), kind, str(side)) for k, (kind, side) in enumerate(sides)]
+        else:
+            colours = [
+                _digest("argument", colour, str(_meaning(side)))
+                for colour, side in zip(self.arguments({}), self._program.arguments, strict=True)
+            ]
+        cones = self._cones(colours)
+        results = [
+            _digest("result", cones[number], str(sorted(side.items())))
+            for number, side in zip(self._results, self._program.results, strict=True)
+        ]
+        inputs = colours if ordered else sorted(colours)
+        outputs = results if ordered else sorted(results)
+        effects = [cones[number] for number in self._effects]
+        module = str(sorted(self._program.module.items()))
+        return _digest("program", module, *inputs, "results", *outputs, "effects", *effects).hex()
+
+    def _reach(self) -> bytearray:
+        """Marks the numbers that results and side effects depend on; refinement leaves others behind."""
+        reached = bytearray(len(self._table.nodes))
+        for number in [*self._results, *self._effects]:
+            reached[number] = 1
+        for number in range(len(reached) - 1, -1, -1):
+            if reached[number]:
+                for operand in self._table.nodes[number][1:]:
+                    reached[operand] = 1
+        return reached
+
+    def _cones(self, colours: Sequence[bytes]) -> list[bytes]:
+        """Returns for each number a digest of all that it is computed from."""
+        cones: list[bytes] = list(colours)
+        nodes, commuting = self._table.nodes, self._table.commuting
+        for number in range(self._count, len(nodes)):
+            word, *operands = nodes[number]
+            parts = [cones[operand] for operand in operands]
+            if word in commuting:
+                parts.sort()
+            cones.append(_digest(word, *parts))
+        return cones
+
+    def _uses(self, cones: Sequence[bytes]) -> list[bytes]:
+        """Returns for each argument a digest of all that is computed from it."""
+        nodes, commuting = self._table.nodes, self._table.commuting
+        uses: list[set[bytes]] = [set() for _ in nodes]
+        for number in self._results:
+            uses[number].add(b"result")
+        for number in range(len(nodes) - 1, self._count - 1, -1):
+            if not self._reached[number]:
+                continue
+            word, *operands = nodes[number]
+            colour = _digest("use", cones[number], *sorted(uses[number]))
+            for position, operand in enumerate(operands):
+                place = "" if word in commuting else str(position)
+                uses[operand].add(_digest(place, colour))
+            uses[number] = set()
+        return [_digest("use", cones[number], *sorted(uses[number])) for number in range(self._count)]
+
+
+def _meaning(side: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Drops what names a position: the result that a donated argument shares its memory with."""
+    return sorted((key, "" if key == "tf.aliasing_output" else value) for key, value in side.items())
+
+
+def _digest(*parts: str | bytes) -> bytes:
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.digest()

@@ -1,0 +1,331 @@
+"""Value numbering of inlined programs in a table that both sides share."""
+
+from collections.abc import Sequence
+
+from parity.prove.program import Kind, Op, Program, Region
+
+__all__ = ["Numbering", "Table", "captures", "initial_colours", "number_program", "split_classes"]
+
+# Words of the prover itself start with "#", which no operation name does.
+SETS = frozenset({"#steps", "#group"})
+
+
+class Table:
+    """Gives equal numbers to equal keys and different numbers to different keys; no hashing is trusted.
+
+    A key is a word followed by the numbers of the operands. Operands have lower numbers than their user.
+    """
+
+    def __init__(self) -> None:
+        self.ids: dict[tuple, int] = {}
+        self.nodes: list[tuple] = []
+        self.commuting: set[str] = set(SETS)
+
+    def number(self, *key) -> int:
+        """Returns the number of a key ``(word, *operand numbers)``."""
+        found = self.ids.get(key)
+        if found is None:
+            found = self.ids[key] = len(self.nodes)
+            self.nodes.append(key)
+        return found
+
+    def number_set(self, word: str, members: Sequence[int]) -> int:
+        """Returns the number of a set of numbers; order and repetition do not matter."""
+        assert word in SETS, word
+        return self.number(word, *sorted(set(members)))
+
+
+class Numbering:
+    """The numbers of one program's values.
+
+    Args:
+        table: shared by the programs that are compared.
+        values: how many values the program has.
+    """
+
+    def __init__(self, table: Table, values: int):
+        self.table = table
+        self.env: list[int] = [-1] * values
+        self.visited = 0
+        self._memo: dict[tuple, tuple] = {}
+        self._scope: tuple[int, ...] = ()
+        self._sketching = False
+
+    def forget(self) -> None:
+        """Forgets loops already numbered, so that numbering again sets the values inside them."""
+        self._memo.clear()
+
+    def region(self, region: Region, depth: int) -> list[int]:
+        """Numbers the live operations of a region whose parameters have numbers.
+
+        Args:
+            region: the region.
+            depth: how many enclosing regions bind variables.
+
+        Returns:
+            The numbers of its side effects, in order.
+        """
+        env, table = self.env, self.table
+        ids, nodes, commuting = table.ids, table.nodes, table.commuting
+        effects: list[int] = []
+        for op in region.ops:
+            if op.live is None:
+                continue
+            self.visited += 1
+            form = op.form
+            kind = form.kind
+            if kind > Kind.COMMUTE or op.effect:
+                self._special(op, depth, effects)
+                continue
+            if kind == Kind.COMMUTE:
+                left, right = op.operands
+                left, right = env[left], env[right]
+                key = (form.word, left, right) if left < right else (form.word, right, left)
+            else:
+                key = (form.word, *[env[value] for value in op.operands])
+            number = ids.get(key)
+            if number is None:
+                number = ids[key] = len(nodes)
+                nodes.append(key)
+                if kind == Kind.COMMUTE:
+                    commuting.add(form.word)
+            if form.results == 1:
+                env[op.results.start] = number
+            else:
+                for slot, value in enumerate(op.results):
+                    env[value] = table.number(f"#result {slot}", number)
+        return effects
+
+    def _special(self, op: Op, depth: int, effects: list[int]) -> None:
+        # An operation with side effects is identified by its place in the order of side effects, counted
+        # within the enclosing operation, so that no value of one place passes for a value of another.
+        scope, tail = self._scope, []
+        if op.effect:
+            tail = [self.table.number(f"#effect {len(effects)}", *scope)]
+            self._scope = (tail[0],)
+        kind = op.form.kind
+        if kind == Kind.WHILE:
+            number = self._loop(op, depth, tail)
+        elif kind == Kind.BRANCH:
+            number = self._branch(op, depth, tail)
+        elif kind == Kind.BARRIER:
+            number = self._barrier(op)
+        elif kind == Kind.MANUAL:
+            number = self._manual(op, depth, tail)
+        elif kind == Kind.CONSTRAINT:
+            number = self._constraint(op)
+        else:
+            number = self._opaque(op, depth, tail)
+        self._scope = scope
+        if op.effect:
+            effects.append(number)
+
+    def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
+        """Numbers an operation whose regions are closed functions of their parameters, by position."""
+        table, env = self.table, self.env
+        if op.regions:
+            tail = [*tail, table.number("#regions", *[self._closed(each, depth + 1) for each in op.regions])]
+        number = table.number(op.form.word, *[env[value] for value in op.operands], *tail)
+        if op.form.results == 1:
+            env[op.results.start] = number
+        else:
+            for slot, value in enumerate(op.results):
+                env[value] = table.number(f"#result {slot}", number)
+        return number
+
+    def _closed(self, region: Region, depth: int) -> int:
+        table, env = self.table, self.env
+        for position, (value, kind) in enumerate(zip(region.parameters, region.types, strict=True)):
+            env[value] = table.number(f"#parameter {depth} {position} {kind}")
+        effects = self.region(region, depth)
+        done = table.number("#effects", *effects)
+        return table.number("#region", done, *[env[value] for value in region.outputs])
+
+    def _constraint(self, op: Op) -> int:
+        """Numbers a closed sharding constraint: on a value that has just met the same one it says nothing new."""
+        operand, word = self.env[op.operands[0]], op.form.word
+        repeated = self.table.nodes[operand][0] == word
+        number = self.env[op.results[0]] = operand if repeated else self.table.number(word, operand)
+        return number
+
+    def _barrier(self, op: Op) -> int:
+        table, env, form = self.table, self.env, op.form
+        live = op.live or ()
+        members = [table.number(f"#member {form.slots_out[k]}", env[op.operands[k]]) for k in live]
+        group = table.number(form.bare, table.number_set("#group", members))
+        for slot, member in zip(live, members, strict=True):
+            env[op.results[slot]] = table.number("#barrier", group, member)
+        return group
+
+    def _branch(self, op: Op, depth: int, tail: list[int]) -> int:
+        table, env, form = self.table, self.env, op.form
+        effects = [table.number("#effects", *self.region(each, depth)) for each in op.regions]
+        if op.effect:
+            tail = [*tail, *effects]
+        index = env[op.operands[0]]
+        for slot in op.live or ():
+            outputs = [env[each.outputs[slot]] for each in op.regions]
+            env[op.results[slot]] = table.number(
+                f"{form.bare} {form.slots_out[slot]}", index, *tail, *outputs
+            )
+        return table.number(form.bare, index, *tail)
+
+    def _manual(self, op: Op, depth: int, tail: list[int]) -> int:
+        """Numbers ``manual_computation``: a parameter is a shard of an operand, a result is put together."""
+        table, env, form = self.table, self.env, op.form
+        (region,) = op.regions
+        for position, (outer, inner) in enumerate(zip(op.operands, region.parameters, strict=True)):
+            if env[outer] >= 0:
+                env[inner] = table.number(f"#shard {form.bare} {form.slots_in[position]}", env[outer])
+        effects = self.region(region, depth)
+        if op.effect:
+            tail = [*tail, table.number("#effects", *effects)]
+        for slot in op.live or ():
+            word = f"#unshard {form.bare} {form.slots_out[slot]}"
+            env[op.results[slot]] = table.number(word, env[region.outputs[slot]], *tail)
+        return table.number(form.bare, *tail)
+
+    def _loop(self, op: Op, depth: int, tail: list[int]) -> int:
+        """Numbers a loop by colour refinement of its live carries; docs/soundness.md has the argument."""
+        env = self.env
+        live = op.live or ()
+        results = [op.results[slot] for slot in live]
+        known = None
+        if depth and not self._sketching:
+            inputs = [env[op.operands[slot]] for slot in live]
+            known = (id(op), *tail, *inputs, *[env[value] for value in captures(op)])
+            if known in self._memo:
+                number, outputs = self._memo[known]
+                for value, output in zip(results, outputs, strict=True):
+                    env[value] = output
+                return number
+        number = self._refine(op, depth, tail, live)
+        if known is not None:
+            self._memo[known] = (number, [env[value] for value in results])
+        return number
+
+    def _refine(self, op: Op, depth: int, tail: list[int], live: tuple[int, ...]) -> int:
+        table, env = self.table, self.env
+        condition, body = op.regions
+        colours, moving = initial_colours(table, op, depth, env)
+        if self._sketching:
+            for slot in live:
+                known = table.number("#sketch", colours[slot]) if slot in moving else colours[slot]
+                env[op.results[slot]] = known
+            return table.number(f"#sketch {op.form.bare}", *tail)
+        if len({colours[slot] for slot in moving}) < len(moving) and _has_loops(body):
+            # Most splits show without looking into inner loops; so these are numbered once, not once a round,
+            # and the cost does not double with each level of nesting.
+            self._sketching = True
+            self._stabilise(op, depth, colours, moving)
+            self._sketching = False
+        effects, updates = self._stabilise(op, depth, colours, moving)
+        for slot in live:
+            env[condition.parameters[slot]] = colours[slot]
+        test_effects = self.region(condition, depth + 1)
+        steps = {slot: table.number("#step", colours[slot], updates[slot]) for slot in moving}
+        if op.effect:
+            tail = [*tail, table.number("#effects", *test_effects), table.number("#effects", *effects)]
+        identity = table.number(
+            f"#loop {op.form.bare}",
+            env[condition.outputs[0]],
+            table.number_set("#steps", list(steps.values())),
+            *tail,
+        )
+        for slot in live:
+            # A carry that keeps its value needs no loop; another is told by its step.
+            last = table.number("#exit", identity, steps[slot]) if slot in steps else colours[slot]
+            env[op.results[slot]] = last
+        return identity
+
+    def _stabilise(
+        self, op: Op, depth: int, colours: dict[int, int], moving: list[int]
+    ) -> tuple[list[int], dict[int, int]]:
+        """Splits colours in place until carries of one colour have one update; returns effects and updates."""
+        table, env, body = self.table, self.env, op.regions[1]
+        while True:
+            for slot, colour in colours.items():
+                env[body.parameters[slot]] = colour
+            effects = self.region(body, depth + 1)
+            updates = {slot: env[body.outputs[slot]] for slot in moving}
+            split = split_classes(colours, updates)
+            if not split:
+                return effects, updates
+            for slot in moving:
+                if colours[slot] in split:
+                    colours[slot] = table.number("#split", colours[slot], updates[slot])
+
+
+def _has_loops(region: Region) -> bool:
+    return any(
+        op.live is not None and (op.form.kind == Kind.WHILE or any(map(_has_loops, op.regions)))
+        for op in region.ops
+    )
+
+
+def initial_colours(table: Table, op: Op, depth: int, env: list[int]) -> tuple[dict[int, int], list[int]]:
+    """Returns the first colour of each live carry of a loop, and the carries that the body changes."""
+    starts = {slot: env[op.operands[slot]] for slot in op.live or ()}
+    constant = _constant_carries(op, starts)
+    colours: dict[int, int] = {}
+    for slot, start in starts.items():
+        word = f"#carry {depth} {op.form.slots_out[slot]}"
+        colours[slot] = start if slot in constant else table.number(word, start)
+    return colours, [slot for slot in starts if slot not in constant]
+
+
+def _constant_carries(op: Op, starts: dict[int, int]) -> set[int]:
+    """Returns the carries that keep their initial value: each gets a carry of the set that starts alike."""
+    if "sharding" in op.form.word:  # then even a constant carry says something
+        return set()
+    body = op.regions[1]
+    places = {value: slot for slot, value in enumerate(body.parameters)}
+    source = {slot: places.get(body.outputs[slot], -1) for slot in starts}
+    constant = {slot for slot, other in source.items() if starts.get(other) == starts[slot]}
+    while leaving := {slot for slot in constant if source[slot] not in constant}:
+        constant -= leaving
+    return constant
+
+
+def split_classes(colours: dict[int, int], updates: dict[int, int]) -> set[int]:
+    """Returns the colours whose carries are not all updated alike."""
+    first: dict[int, int] = {}
+    return {
+        colours[slot] for slot, update in updates.items() if first.setdefault(colours[slot], update) != update
+    }
+
+
+def number_program(program: Program, table: Table, arguments: Sequence[int]) -> tuple[Numbering, list[int]]:
+    """Numbers a program.
+
+    Args:
+        program: the program.
+        table: the shared table.
+        arguments: a number for each argument of ``@main``.
+
+    Returns:
+        The numbering (with the number of every result in ``env``), and the numbers of the side effects.
+    """
+    numbering = Numbering(table, program.values)
+    for value, number in zip(program.body.parameters, arguments, strict=True):
+        numbering.env[value] = number
+    return numbering, numbering.region(program.body, 0)
+
+
+def captures(op: Op) -> tuple[int, ...]:
+    """Returns the outer values that an operation's regions read."""
+    if op.captures is None:
+        used: set[int] = set()
+        defined: set[int] = set()
+        work = list(op.regions)
+        while work:
+            region = work.pop()
+            defined.update(region.parameters)
+            used.update(region.outputs)
+            for inner in region.ops:
+                if inner.live is not None:
+                    used.update(inner.operands)
+                    work.extend(inner.regions)
+                defined.update(inner.results)
+        op.captures = tuple(sorted(used - defined))
+    return op.captures

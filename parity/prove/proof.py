@@ -1,0 +1,191 @@
+"""Proves that two lowered programs are the same program, or says where they first differ."""
+
+import contextlib
+import dataclasses
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from parity.prove.frontier import Frontier, Search, attribute_differences
+from parity.prove.numbering import Numbering, Table, number_program
+from parity.prove.program import Program
+from parity.prove.reader import read_program
+from parity.verdicts import Finding
+
+__all__ = ["Proof", "prove"]
+
+_DONATION = ("jax.buffer_donor", "tf.aliasing_output")
+_Pairs = Sequence[tuple[int, int]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What the prover found.
+
+    Args:
+        proved: whether both programs are the same program.
+        operations: how many operations were numbered on each side, loop rounds included.
+        seconds: how long reading, numbering and comparing took.
+        ignored_shardings: whether sharding annotations were left out.
+        frontier: the first differences, empty if proved.
+        unequal_results: positions in ``results`` whose values were not shown equal.
+    """
+
+    proved: bool
+    operations: tuple[int, int]
+    seconds: float
+    ignored_shardings: bool = False
+    frontier: tuple[Frontier, ...] = ()
+    unequal_results: tuple[int, ...] = ()
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Returns the frontier as findings."""
+        return tuple(entry.finding() for entry in self.frontier)
+
+    def sentence(self) -> str:
+        """Returns the outcome in one sentence."""
+        scope = " up to sharding annotations" if self.ignored_shardings else ""
+        if self.proved:
+            return f"the same program{scope} ({self.operations[0]} and {self.operations[1]} operations)"
+        count = len(self.unequal_results)
+        results = f"{count} result{'s' * (count != 1)} not shown equal"
+        first = f"; first difference {self.frontier[0].sentence()}" if self.frontier else ""
+        return f"not shown to be the same program{scope}: {results}{first}"
+
+
+def prove(
+    reference: Any,
+    candidate: Any,
+    *,
+    arguments: _Pairs,
+    results: _Pairs,
+    ignore_shardings: bool = False,
+) -> Proof:
+    """Compares two lowered programs operation by operation, for all inputs, without running them.
+
+    ``docs/soundness.md`` says what a proof claims and why.
+
+    Args:
+        reference: a ``jax.stages.Lowered``, an MLIR module, or what ``read_program`` made of either.
+        candidate: the same.
+        arguments: pairs of positions in ``@main`` (reference, candidate). ``jit`` drops unused arguments;
+            ``parity.jax_internals.main_position`` gives the positions of those that are left.
+        results: pairs of result positions.
+        ignore_shardings: whether to leave sharding annotations out of the comparison.
+
+    Returns:
+        The proof, or the frontier.
+
+    Raises:
+        ValueError: if the pairs are not total and one-to-one, or a module cannot be read.
+    """
+    started = time.perf_counter()
+    with _collector_paused():
+        sides = (
+            read_program(reference, ignore_shardings=ignore_shardings),
+            read_program(candidate, ignore_shardings=ignore_shardings),
+        )
+        check_pairs("arguments", arguments, (sides[0].argument_names, sides[1].argument_names))
+        check_pairs("results", results, (sides[0].result_names, sides[1].result_names))
+        table = Table()
+        inputs = [table.number(f"#argument {position}") for position in range(len(arguments))]
+        numberings, effects = [], []
+        for side, program in enumerate(sides):
+            numbers = [0] * len(arguments)
+            for number, pair in zip(inputs, arguments, strict=True):
+                numbers[pair[side]] = number
+            numbering, effect = number_program(program, table, numbers)
+            numberings.append(numbering)
+            effects.append(effect)
+        entries = [*_module_differences(*sides), *_side_differences(*sides, arguments, results)]
+        unequal = _unequal(sides, numberings, results)
+        visited = (numberings[0].visited, numberings[1].visited)
+        if unequal or effects[0] != effects[1]:
+            entries += Search(table, *sides, *numberings).run(results, unequal)
+    proved = not (entries or unequal or effects[0] != effects[1])
+    return Proof(
+        proved=proved,
+        operations=visited,
+        seconds=time.perf_counter() - started,
+        ignored_shardings=ignore_shardings,
+        frontier=tuple(entries),
+        unequal_results=tuple(unequal),
+    )
+
+
+def check_pairs(what: str, pairs: _Pairs, names: tuple[Sequence[str], Sequence[str]]) -> None:
+    """Checks that pairs of positions are total and one-to-one.
+
+    Raises:
+        ValueError: naming every position that is out of range, used twice or left over.
+    """
+    problems = []
+    for side, label in enumerate(("reference", "candidate")):
+        used = [pair[side] for pair in pairs]
+        count = len(names[side])
+        outside = sorted({position for position in used if not 0 <= position < count})
+        twice = (
+            sorted({position for position in used if used.count(position) > 1})
+            if len(set(used)) < len(used)
+            else []
+        )
+        left = [f"{position} ({names[side][position]})" for position in sorted(set(range(count)) - set(used))]
+        problems += [f"{label} positions out of range: {outside}"] if outside else []
+        problems += [f"{label} positions used twice: {twice}"] if twice else []
+        problems += [f"{label} left over: {', '.join(left)}"] if left else []
+    if problems:
+        raise ValueError(f"{what}: expected pairs that are total and one-to-one, got {'; '.join(problems)}")
+
+
+def _unequal(sides: Sequence[Program], numberings: Sequence[Numbering], results: _Pairs) -> list[int]:
+    return [
+        position
+        for position, (left, right) in enumerate(results)
+        if numberings[0].env[sides[0].body.outputs[left]] != numberings[1].env[sides[1].body.outputs[right]]
+    ]
+
+
+def _module_differences(reference: Program, candidate: Program) -> list[Frontier]:
+    lines = attribute_differences(reference.module, candidate.module)
+    return [Frontier(where="module", differences=lines)] if lines else []
+
+
+def _side_differences(
+    reference: Program, candidate: Program, arguments: _Pairs, results: _Pairs
+) -> list[Frontier]:
+    """Compares types and attributes of paired arguments and results."""
+    entries = []
+    for left, right in arguments:
+        ours = {"type": reference.body.types[left], **_donation(reference.arguments[left])}
+        theirs = {"type": candidate.body.types[right], **_donation(candidate.arguments[right])}
+        if lines := attribute_differences(ours, theirs):
+            name = _joint_name(reference.argument_names[left], candidate.argument_names[right])
+            entries.append(Frontier(where=f"argument {name}", differences=lines))
+    for left, right in results:
+        if lines := attribute_differences(reference.results[left], candidate.results[right]):
+            name = _joint_name(reference.result_names[left], candidate.result_names[right])
+            entries.append(Frontier(where=f"result {name}", differences=lines))
+    return entries
+
+
+def _donation(attributes: dict[str, str]) -> dict[str, str]:
+    """Says whether an argument is donated; which result takes its memory is XLA's choice, not meaning."""
+    kept = {name: text for name, text in attributes.items() if name not in _DONATION}
+    return {**kept, "donated": str(any(name in attributes for name in _DONATION)).lower()}
+
+
+def _joint_name(left: str, right: str) -> str:
+    return left if left == right else f"{left} / {right}"
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keeps the garbage collector from scanning a growing heap of live objects: it halves the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

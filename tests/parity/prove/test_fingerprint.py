@@ -1,0 +1,72 @@
+import jax
+import jax.numpy as jnp
+import pytest
+
+from parity.jax_internals import kept_arguments, main_position
+from parity.prove import argument_fingerprints, program_fingerprint, source_files
+from parity.prove.campaign.programs import samples, twin_samples
+
+
+@pytest.mark.parametrize("twins", twin_samples(), ids=lambda twins: twins.name)
+def test_twins_use_their_arguments_alike(twins):
+    left, right = argument_fingerprints(twins.reference), argument_fingerprints(twins.candidate)
+    assert len(set(left)) == len(left), "every argument has a use of its own"
+    assert [left[a] for a, _ in twins.arguments] == [right[b] for _, b in twins.arguments]
+    assert program_fingerprint(twins.reference, ordered=False) == program_fingerprint(
+        twins.candidate, ordered=False
+    )
+    assert program_fingerprint(twins.reference) != program_fingerprint(twins.candidate)
+
+
+def _swiglu(x, gate, up):
+    return jax.nn.silu(x @ gate) * (x @ up)
+
+
+def _lower(run, *shapes):
+    return jax.jit(run).lower(*[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes])
+
+
+def test_gate_and_up_are_told_apart():
+    shapes = (2, 3), (3, 4), (3, 4)
+    x, gate, up = argument_fingerprints(_lower(_swiglu, *shapes))
+    assert gate != up
+    other = argument_fingerprints(_lower(lambda up, gate, x: _swiglu(x, gate, up), *reversed(shapes)))
+    assert other == (up, gate, x)
+
+
+def test_arguments_used_alike_share_a_fingerprint_until_labelled():
+    lowered = _lower(lambda a, b: jnp.sum(a * b), (3,), (3,))
+    assert len(set(argument_fingerprints(lowered))) == 1
+    assert len(set(argument_fingerprints(lowered, known={0: "left"}))) == 2
+
+
+def test_fingerprints_tell_programs_apart_and_last():
+    prints = [
+        program_fingerprint(sample.lowered, ordered=ordered)
+        for sample in samples()
+        for ordered in (True, False)
+    ]
+    assert len(set(prints)) == len(prints)
+    lowered = _lower(lambda a, b: a - b, (3,), (3,))
+    flipped = _lower(lambda a, b: b - a, (3,), (3,))
+    assert program_fingerprint(lowered) != program_fingerprint(flipped)
+    assert program_fingerprint(lowered, ordered=False) == program_fingerprint(flipped, ordered=False)
+    assert program_fingerprint(lowered) == program_fingerprint(_lower(lambda x, y: x - y, (3,), (3,)))
+
+
+def test_dropped_arguments_keep_their_place():
+    lowered = _lower(lambda a, b, c: a - c, (3,), (4,), (3,))
+    assert kept_arguments(lowered) == (0, 2)
+    assert main_position(lowered) == {0: 0, 2: 1}
+
+
+def test_source_files_name_this_file_even_through_cached_jits():
+    def first(x):
+        return jnp.where(x > 0, x, jnp.sin(x))
+
+    _lower(first, (5,))
+    counted = source_files(_lower(lambda x: jnp.where(x > 0, x, jnp.cos(x)), (5,)))
+    assert set(counted.innermost) == {__file__}
+    assert counted.stack[__file__] == counted.operations
+    twins = twin_samples()[0]
+    assert all("programs.py" in file for file in source_files(twins.reference).innermost)

@@ -1,0 +1,83 @@
+"""Hand-written pairs: what must be proved, what must be refused, and that the table notices a broken prover."""
+
+import pathlib
+import types
+
+import pytest
+
+from parity.prove import fingerprint, liveness, numbering, proof, reader, words
+from parity.prove.campaign import run as campaign_run
+from parity.prove.campaign.pairs import PAIRS, Pair
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
+def test_pair(pair: Pair):
+    result = campaign_run.prove_pair(pair)
+    assert result.proved == pair.same, result.sentence()
+    assert bool(result.frontier) != pair.same
+    for finding in result.findings():
+        assert finding.sentence()
+
+
+# (module, line as it is, line as a careless author might have written it)
+SABOTAGES = (
+    (numbering, 'f"#carry {depth} {', 'f"#carry {0} {'),
+    (numbering, "if not split:", "if True:"),
+    (numbering, "            env[condition.outputs[0]],\n", ""),
+    (numbering, '"#step", colours[slot], updates[slot]', '"#step", colours[slot]'),
+    (numbering, '"#exit", identity, steps[slot]', '"#exit", identity'),
+    (numbering, "else table.number(word, start)", "else table.number(word)"),
+    (numbering, "if starts.get(other) == starts[slot]", "if other in starts"),
+    (numbering, 'table.number_set("#group", members)', 'table.number_set("#group", [])'),
+    (numbering, '"#barrier", group, member', '"#barrier", group'),
+    (numbering, 'f"#effect {len(effects)}", *scope', 'f"#effect {len(effects)}"'),
+    (numbering, 'tail = [self.table.number(f"#effect {len(effects)}", *scope)]', "tail = []"),
+    (
+        numbering,
+        "for each in op.regions]\n            env[op.results[slot]]",
+        "for each in op.regions[:1]]\n            env[op.results[slot]]",
+    ),
+    (numbering, '"#region", done, *[env[value] for value in region.outputs]', '"#region", done'),
+    (numbering, '"#parameter {depth} {position} {kind}"', '"#parameter {depth} {kind}"'),
+    (numbering, "key = (form.word, *[env[value]", "key = (form.name, *[env[value]"),
+    (numbering, 'slots_in[position]}", env[outer]', 'slots_in[position]}"'),
+    (numbering, "repeated = self.table.nodes[operand][0] == word", "repeated = True"),
+    (liveness, "for op in self._effects:\n            self._need(op)", "pass"),
+    (words, '("add", "multiply",', '("add", "subtract", "multiply",'),
+    (words, "if int(match.group(2)) > 0 else match.group(2)", ""),
+    (words, "return self._meshes[name]", "return name"),
+    (words, "_digest_text(blob[4:], kind)", "text"),
+    (words, "_digest_text(data, str(attribute.type))", '"constant"'),
+    (words, "_digest_text(str(attribute).encode()", '_digest_text(b""'),
+    (words, 'texts["host function"] = self._private', "pass"),
+    (words, 'texts.get("has_side_effect") == "true"', "False"),
+    (words, ' or (results == 0 and name != "func.call")', ""),
+    (words, '("infeed", "outfeed", "send", "recv", "rng")', '("infeed",)'),
+    (reader, "if template.notes or form.bare", "if form.bare"),
+    (reader, 'if template.notes or form.bare != "func.call []"', "if template.notes"),
+    (reader, "if not region.effect:\n                calls", "if True:\n                calls"),
+    (proof, '"donated": str(any(name in attributes for name in _DONATION)).lower()', '"donated": ""'),
+    (proof, "entries = [*_module_differences(*sides), *", "entries = [*"),
+)
+
+
+@pytest.mark.parametrize(("module", "line", "careless"), SABOTAGES, ids=lambda value: str(value)[:40])
+def test_a_broken_prover_is_noticed(module, line, careless, monkeypatch):
+    """Rewrites one line of the prover; the table of pairs must then fail."""
+    source = pathlib.Path(module.__file__).read_text()
+    assert source.count(line) == 1, f"{module.__name__} has this line {source.count(line)} times: {line}"
+    broken = types.ModuleType(module.__name__)
+    broken.__dict__["__file__"] = module.__file__
+    exec(compile(source.replace(line, careless), module.__file__, "exec"), broken.__dict__)
+    for user in (numbering, reader, proof, fingerprint, campaign_run):
+        for name in getattr(broken, "__all__", ()):
+            if hasattr(user, name):
+                monkeypatch.setattr(user, name, getattr(broken, name))
+    assert any(_answer(pair) != pair.same for pair in PAIRS)
+
+
+def _answer(pair: Pair) -> bool | None:
+    try:
+        return campaign_run.prove_pair(pair).proved
+    except (AssertionError, IndexError, KeyError, ValueError):
+        return None
