@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -90,7 +91,24 @@ def _require(holds: bool, field: str, value: object, rule: str) -> None:
 def _require_positive(config: object, *fields: str) -> None:
     for field in fields:
         value = getattr(config, field)
-        _require(isinstance(value, int) and value > 0, field, value, "a whole number above 0")
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        _require(whole and value > 0, field, value, "a whole number above 0")
+
+
+def _require_choice(config: object, **choices: type[enum.StrEnum]) -> None:
+    for field, kind in choices.items():
+        value = getattr(config, field)
+        _require(
+            isinstance(value, kind),
+            field,
+            value,
+            f"one of {', '.join(map(str, kind.__members__.values()))} as {kind.__name__}",
+        )
+
+
+def _require_number(config: object, field: str, low: float, high: float, rule: str) -> None:
+    value = getattr(config, field)
+    _require(math.isfinite(value) and low <= value < high, field, value, rule)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,6 +135,7 @@ class AttentionConfig:
             self.heads % self.kv_heads == 0, "heads", self.heads, f"a multiple of kv_heads={self.kv_heads}"
         )
         _require(self.head_dim % 2 == 0, "head_dim", self.head_dim, "an even number (rotary turns pairs)")
+        _require_choice(self, kernel=AttentionKernel)
         _require(self.rope_theta > 1, "rope_theta", self.rope_theta, "a number above 1")
 
 
@@ -129,6 +148,7 @@ class MlpConfig:
 
     def __post_init__(self):
         _require_positive(self, "hidden")
+        _require_choice(self, activation=Activation)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,6 +164,7 @@ class RematConfig:
     names: tuple[str, ...] = ()
 
     def __post_init__(self):
+        _require_choice(self, policy=RematPolicy)
         unknown = [name for name in self.names if name not in CHECKPOINT_NAMES]
         _require(not unknown, "remat.names", unknown, f"names of {CHECKPOINT_NAMES}")
         named = self.policy is RematPolicy.SAVE_NAMED
@@ -185,6 +206,7 @@ class ModelConfig:
 
     def __post_init__(self):
         _require_positive(self, "vocab", "embed", "layers")
+        _require_choice(self, head=Head, layout=LayerLayout)
         heads = self.attention.heads
         _require(self.embed % heads == 0, "embed", self.embed, f"a multiple of attention.heads={heads}")
         _require(self.norm_epsilon > 0, "norm_epsilon", self.norm_epsilon, "a number above 0")
@@ -221,8 +243,11 @@ class OptimizerConfig:
         _require(
             self.warmup_steps < self.total_steps, "warmup_steps", self.warmup_steps, "less than total_steps"
         )
-        _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a number above 0")
-        _require(self.clip_norm > 0, "clip_norm", self.clip_norm, "a number above 0")
+        for field in ("learning_rate", "epsilon", "clip_norm"):
+            _require_number(self, field, math.ulp(0.0), math.inf, "a number above 0")
+        for field in ("b1", "b2"):
+            _require_number(self, field, 0.0, 1.0, "a rate in [0, 1)")
+        _require_number(self, "weight_decay", 0.0, math.inf, "a number >= 0")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -243,6 +268,7 @@ class TrainConfig:
 
     def __post_init__(self):
         _require_positive(self, "accumulation")
+        _require_choice(self, moments=MomentSharding)
         _require(self.z_loss >= 0, "z_loss", self.z_loss, "a number >= 0")
 
 
@@ -256,24 +282,40 @@ def override(config: Any, settings: Mapping[str, str]) -> Any:
     Raises:
         ConfigError: unknown field, text that is no value of the field's type, or a broken rule.
     """
-    for name, text in settings.items():
-        config = _override_one(config, name.split("."), text, name)
-    return config
+    if not settings:
+        return config
+    return _override(config, {tuple(name.split(".")): text for name, text in settings.items()}, "")
 
 
-def _override_one(config: Any, parts: list[str], text: str, name: str) -> Any:
+def _override(config: Any, settings: Mapping[tuple[str, ...], str], prefix: str) -> Any:
+    """Replaces all fields of a part at once, so that rules between them see the new values only."""
     fields = [field.name for field in dataclasses.fields(config)]
-    if parts[0] not in fields:
-        raise ConfigError(name, text, f"a field of {type(config).__name__}: {', '.join(fields)}")
-    current = getattr(config, parts[0])
-    if len(parts) > 1:
-        if not dataclasses.is_dataclass(current):
-            raise ConfigError(name, text, f"a field of {type(config).__name__}: {parts[0]} has no parts")
-        return dataclasses.replace(config, **{parts[0]: _override_one(current, parts[1:], text, name)})
+    changes: dict[str, Any] = {}
+    for name in dict.fromkeys(path[0] for path in settings):
+        texts = {path[1:]: text for path, text in settings.items() if path[0] == name}
+        text = next(iter(texts.values()))
+        if name not in fields:
+            raise ConfigError(prefix + name, text, f"a field of {type(config).__name__}: {', '.join(fields)}")
+        current = getattr(config, name)
+        if () in texts:
+            changes[name] = _parse(prefix + name, current, texts[()])
+        elif dataclasses.is_dataclass(current):
+            changes[name] = _override(current, texts, f"{prefix}{name}.")
+        else:
+            raise ConfigError(prefix + name, text, f"a field without parts, {type(config).__name__}.{name}")
+    return dataclasses.replace(config, **changes)
+
+
+def _parse(field: str, current: Any, text: str) -> Any:
+    if isinstance(current, tuple) and all(isinstance(item, str) for item in current):
+        return tuple(filter(None, text.split(",")))
     if not isinstance(current, int | float | str):
-        raise ConfigError(name, text, f"a single value, but {parts[0]} is {type(current).__name__}")
+        raise ConfigError(field, text, f"a single value, but it is {type(current).__name__}")
     try:
-        value = type(current)(text)
+        return type(current)(text)
     except ValueError:
-        raise ConfigError(name, text, f"a {type(current).__name__} such as {current!r}") from None
-    return dataclasses.replace(config, **{parts[0]: value})
+        choices = getattr(type(current), "__members__", {})
+        known = (
+            f"one of {', '.join(map(str, choices.values()))}" if choices else f"a {type(current).__name__}"
+        )
+        raise ConfigError(field, text, f"{known}, such as {str(current)!r}") from None

@@ -64,7 +64,8 @@ def packed_batch(rows: int, length: int, seed: int) -> dict[str, np.ndarray]:
 def _excerpt(rng: np.random.Generator, size: int) -> np.ndarray:
     """Returns ``size`` bytes of a random document, from a random place."""
     eligible = [document for document in documents() if len(document) >= size]
-    document = eligible[rng.integers(len(eligible))] if eligible else b" ".join(documents())
+    whole = b" ".join(documents())
+    document = eligible[rng.integers(len(eligible))] if eligible else whole * (size // len(whole) + 1)
     start = int(rng.integers(len(document) - size + 1))
     return np.frombuffer(document, np.uint8)[start : start + size].astype(np.int32)
 

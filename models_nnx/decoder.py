@@ -45,15 +45,19 @@ class Decoder(nnx.Module):
         if config.layout is LayerLayout.SCANNED:
             self.layers: Any = stack(config, rngs.at("layers"))
         else:
-            self.layers = nnx.List(
-                Block(config, rngs=rngs.at(f"layers_{layer}")) for layer in range(config.layers)
-            )
+            # Named as Linen names them: gradients are summed in the order of names, and bits follow the order.
+            for name in self._names:
+                setattr(self, name, Block(config, rngs=rngs.at(name)))
+
+    @property
+    def _names(self) -> list[str]:
+        return [f"layers_{layer}" for layer in range(self.config.layers)]
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
         if self.config.layout is LayerLayout.SCANNED:
             return self._scan(x_BTD, segments_BT, positions_BT, deterministic, rngs)
-        for layer in self.layers:
-            graphdef, params = nnx.split(layer)
+        for name in self._names:
+            graphdef, params = nnx.split(getattr(self, name))
 
             def apply(params, x_BTD, graphdef=graphdef):
                 block = nnx.merge(graphdef, params)

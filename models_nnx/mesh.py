@@ -3,14 +3,10 @@
 import difflib
 import enum
 import itertools
-import math
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-import jax
-import numpy as np
-from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 __all__ = [
     "DEFAULT_RULES",
@@ -23,9 +19,7 @@ __all__ = [
     "as_axes",
     "as_entry",
     "canonical_spec",
-    "make_mesh",
     "near_matches",
-    "parse_mesh",
 ]
 
 MESH_AXES = ("data", "stage", "fsdp", "fsdp_transpose", "context", "tensor", "expert", "replica")
@@ -40,9 +34,6 @@ class ShardMode(enum.StrEnum):
 
     AUTO = "auto"
     EXPLICIT = "explicit"
-
-
-_AXIS_TYPES = {ShardMode.AUTO: AxisType.Auto, ShardMode.EXPLICIT: AxisType.Explicit}
 
 
 class ShardingError(ValueError):
@@ -127,71 +118,6 @@ def near_matches(name: object, known: Collection[str]) -> str:
     """Say which known names resemble ``name``, or list them all; the end of an error message."""
     matches = difflib.get_close_matches(str(name), list(known), n=3)
     return f"did you mean {' or '.join(map(repr, matches))}?" if matches else f"choose from {tuple(known)}"
-
-
-def parse_mesh(text: str) -> dict[str, int]:
-    """Read a mesh written as axis-and-size words, such as ``fsdp4.tensor2``.
-
-    Args:
-        text: words joined by dots, each a mesh axis followed by its size; ``single`` means no mesh.
-
-    Returns:
-        Sizes by mesh axis, in the order written; empty for ``single``.
-
-    Raises:
-        ShardingError: if a word cannot be read, an axis is unknown or repeated, or a size is zero.
-    """
-    if text == "single":
-        return {}
-    axes: dict[str, int] = {}
-    for word in text.split("."):
-        match = re.fullmatch(r"([A-Za-z_]+)([0-9]+)", word)
-        if match is None:
-            raise ShardingError(
-                f"mesh {text!r}: got the word {word!r}, expected an axis and its size as in 'fsdp4.tensor2', "
-                f"or 'single'; axes are {MESH_AXES}"
-            )
-        axis, size = match[1], int(match[2])
-        if axis not in MESH_AXES:
-            raise ShardingError(
-                f"mesh {text!r}: got {axis!r}, expected one of the mesh axes; {near_matches(axis, MESH_AXES)}"
-            )
-        if axis in axes:
-            raise ShardingError(
-                f"mesh {text!r}: got {axis!r} twice, expected each axis once; drop one of them"
-            )
-        if size < 1:
-            raise ShardingError(
-                f"mesh {text!r}: got size {size} for {axis!r}, expected at least 1; drop the axis"
-            )
-        axes[axis] = size
-    return axes
-
-
-def make_mesh(axes: Mapping[str, int], mode: ShardMode, devices: Sequence[Any] | None = None) -> Mesh:
-    """Build a mesh over the first devices that it needs; the rest stay unused.
-
-    Args:
-        axes: sizes by mesh axis, outermost first. None at all gives a mesh of one device that may be set but
-            constrains nothing.
-        mode: the type of every axis.
-        devices: devices to choose from, all of ``jax.devices()`` if None.
-
-    Raises:
-        ShardingError: if the mesh needs more devices than there are.
-    """
-    available = list(jax.devices() if devices is None else devices)
-    needed = math.prod(axes.values())
-    if needed > len(available):
-        text = ".".join(f"{axis}{size}" for axis, size in axes.items())
-        raise ShardingError(
-            f"mesh {text} needs {needed} devices, found {len(available)}; choose a smaller mesh, or on CPU "
-            f"set XLA_FLAGS=--xla_force_host_platform_device_count={needed} before jax is imported"
-        )
-    if not axes:
-        return Mesh(np.array(available[0]), ())
-    types = (_AXIS_TYPES[ShardMode(mode)],) * len(axes)
-    return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=available[:needed])
 
 
 def canonical_spec(spec: PartitionSpec, ndim: int, mesh: AnyMesh) -> PartitionSpec:

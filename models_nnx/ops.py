@@ -89,6 +89,11 @@ def lookup(
     return constrain(table_VD.at[tokens_BT].get(out_sharding=spec), out_axes, rules)
 
 
+def _wide(dtype: jnp.dtype) -> jnp.dtype:
+    """Returns the dtype that norms, softmax and losses compute in: float64 for float64, else float32."""
+    return jnp.dtype(jnp.float64 if dtype == jnp.float64 else jnp.float32)
+
+
 def rms_norm(x: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array:
     """Root-mean-square norm over the last axis, computed in float32 (or wider).
 
@@ -102,7 +107,7 @@ def rms_norm(x: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array:
 
     Source: Zhang and Sennrich 2019.
     """
-    wide = jnp.promote_types(x.dtype, jnp.float32)
+    wide = _wide(x.dtype)
     x_wide = x.astype(wide)
     mean_square = jnp.mean(jnp.square(x_wide), axis=-1, keepdims=True)
     normed = x_wide * jax.lax.rsqrt(mean_square + epsilon)
@@ -122,7 +127,7 @@ def rotary(x_BTNH: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Arra
 
     Source: Su et al. 2021, in the half-split layout of the Llama checkpoints.
     """
-    wide = jnp.promote_types(x_BTNH.dtype, jnp.float32)
+    wide = _wide(x_BTNH.dtype)
     half = x_BTNH.shape[-1] // 2
     wavelength = theta ** (jnp.arange(half, dtype=wide) / half)
     angle_BT1H = positions_BT[:, :, None, None].astype(wide) / wavelength[None, None, None, :]
@@ -155,7 +160,9 @@ def attention(
     mask_BTS: jax.Array,
     kernel: AttentionKernel = AttentionKernel.PLAIN,
 ) -> jax.Array:
-    """Grouped-query softmax attention with scores and softmax in float32 (or wider).
+    """Grouped-query softmax attention with scores and softmax in float32.
+
+    The plain kernel computes them in float64 for float64 inputs; the library's stays in float32.
 
     Args:
         query_BTNH: query head n reads key-value head ``n // G``.
@@ -169,7 +176,7 @@ def attention(
     """
     if kernel is AttentionKernel.LIBRARY:
         return jax.nn.dot_product_attention(query_BTNH, key_BSKH, value_BSKH, mask=mask_BTS[:, None])
-    wide = jnp.promote_types(query_BTNH.dtype, jnp.float32)
+    wide = _wide(query_BTNH.dtype)
     B, T, N, H = query_BTNH.shape
     K = key_BSKH.shape[2]
     query_BTKGH = query_BTNH.reshape(B, T, K, N // K, H)
@@ -213,7 +220,7 @@ def cross_entropy(
     Returns:
         ``(loss_sum, weight_sum)``, scalars.
     """
-    wide = jnp.promote_types(logits_BTV.dtype, jnp.float32)
+    wide = _wide(logits_BTV.dtype)
     logits_BTV = logits_BTV.astype(wide)
     log_partition_BT = jax.nn.logsumexp(logits_BTV, axis=-1)
     target_logit_BT = jnp.sum(

@@ -1,4 +1,4 @@
-"""What placements cost: bytes per device, ZeRO-1, the guard against whole parameters. Free of Flax."""
+"""Bytes per device, ZeRO-1, the guard against whole parameters, names of stacked axes. Free of Flax."""
 
 import dataclasses
 import itertools
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from models_nnx.mesh import AnyMesh, ShardingError, as_axes, as_entry, canonical_spec
+from models_nnx.mesh import AnyMesh, ShardingError, as_axes, as_entry, canonical_spec, near_matches
 
 __all__ = [
     "WEIGHT_AXES",
@@ -18,6 +18,8 @@ __all__ = [
     "Zero1",
     "bytes_per_device",
     "check_sharded",
+    "insert_axis",
+    "remove_axis",
     "unsharded_share",
     "zero1_spec",
 ]
@@ -155,3 +157,56 @@ def check_sharded(leaves: Mapping[str, PlacedLeaf], mesh: AnyMesh, tolerance: fl
             f"at most {tolerance:.1%}; largest of {len(result.leaves)} leaves: {worst}; check names and rules"
         )
     return result
+
+
+def insert_axis(logical_axes: Sequence[str | None], position: int, name: str) -> tuple[str | None, ...]:
+    """Name the axis that a scan or vmap stacks at ``position``.
+
+    Args:
+        logical_axes: the names of one layer's array.
+        position: where the new axis stands in the result; negative counts from its end.
+        name: the axis's own name, such as ``layers``.
+
+    Raises:
+        ShardingError: if the name is taken or empty, or the position is outside the result.
+    """
+    axes, rank = list(logical_axes), len(logical_axes) + 1
+    if not name or name in axes:
+        raise ShardingError(
+            f"insert_axis: got the name {name!r} for {tuple(axes)}, expected a new one; name each stack apart"
+        )
+    if not -rank <= position < rank:
+        raise ShardingError(
+            f"insert_axis: got position {position} for {tuple(axes)}, expected {-rank} to {rank - 1}; "
+            "check the axis number of the scan"
+        )
+    axes.insert(position % rank, name)
+    return tuple(axes)
+
+
+def remove_axis(
+    logical_axes: Sequence[str | None], name: str, position: int | None = None
+) -> tuple[str | None, ...]:
+    """Take the name of a stacked axis out again; the inverse of `insert_axis`.
+
+    Args:
+        logical_axes: the names of the stacked array.
+        name: the name of the axis that goes.
+        position: if given, the name must stand here; negative counts from the end.
+
+    Raises:
+        ShardingError: if the name is not there, or stands elsewhere.
+    """
+    axes = list(logical_axes)
+    if name not in axes:
+        known = [axis for axis in axes if axis is not None]
+        raise ShardingError(
+            f"remove_axis: got {name!r}, expected a name of {tuple(axes)}; {near_matches(name, known)}"
+        )
+    found = axes.index(name)
+    if position is not None and position not in (found, found - len(axes)):
+        raise ShardingError(
+            f"remove_axis: got position {position} for {name!r}, expected {found} as in {tuple(axes)}; "
+            "remove the axis that was inserted there"
+        )
+    return tuple(axes[:found] + axes[found + 1 :])

@@ -42,7 +42,7 @@ def tiny(config: ModelConfig) -> ModelConfig:
     """Returns ``config`` shrunk for a laptop, with the same structure.
 
     Sizes are pairwise distinct (also ``heads * head_dim`` and ``embed``), so that a swapped pair of
-    dimensions cannot go unseen, and divisible by meshes of up to 8 devices. Multi-head stays
+    dimensions cannot go unseen, and divisible by 8 along weights and batch (heads by 2). Multi-head stays
     multi-head, grouped-query stays grouped. The norm epsilon is large enough to matter.
     """
     grouped = config.attention.kv_heads < config.attention.heads

@@ -24,9 +24,7 @@ from models_nnx.mesh import (
     as_axes,
     as_entry,
     canonical_spec,
-    make_mesh,
     near_matches,
-    parse_mesh,
 )
 from models_nnx.placement import (
     WEIGHT_AXES,
@@ -35,6 +33,8 @@ from models_nnx.placement import (
     Zero1,
     bytes_per_device,
     check_sharded,
+    insert_axis,
+    remove_axis,
     unsharded_share,
     zero1_spec,
 )
@@ -59,10 +59,8 @@ __all__ = [
     "constrain_moment",
     "explain",
     "insert_axis",
-    "make_mesh",
     "named_sharding",
     "out_sharding",
-    "parse_mesh",
     "remove_axis",
     "resolve",
     "state_spec",
@@ -255,7 +253,7 @@ def _mode(mesh: AbstractMesh, where: str) -> ShardMode | None:
     free = set(types.values()) - {AxisType.Manual}
     if len(free) > 1:
         raise ShardingError(
-            f"got axis types {types}, expected one mode; build the mesh with make_mesh", where
+            f"got axis types {types}, expected one mode; give all axes of the mesh one type", where
         )
     if not free:
         return None
@@ -351,56 +349,3 @@ def out_sharding(
     """
     target = _ambient(logical_axes, shape, rules, "out_sharding")
     return target[1] if target is not None and target[0] is ShardMode.EXPLICIT else None
-
-
-def insert_axis(logical_axes: Sequence[str | None], position: int, name: str) -> tuple[str | None, ...]:
-    """Name the axis that a scan or vmap stacks at ``position``.
-
-    Args:
-        logical_axes: the names of one layer's array.
-        position: where the new axis stands in the result; negative counts from its end.
-        name: the axis's own name, such as ``layers``.
-
-    Raises:
-        ShardingError: if the name is taken or empty, or the position is outside the result.
-    """
-    axes, rank = list(logical_axes), len(logical_axes) + 1
-    if not name or name in axes:
-        raise ShardingError(
-            f"insert_axis: got the name {name!r} for {tuple(axes)}, expected a new one; name each stack apart"
-        )
-    if not -rank <= position < rank:
-        raise ShardingError(
-            f"insert_axis: got position {position} for {tuple(axes)}, expected {-rank} to {rank - 1}; "
-            "check the axis number of the scan"
-        )
-    axes.insert(position % rank, name)
-    return tuple(axes)
-
-
-def remove_axis(
-    logical_axes: Sequence[str | None], name: str, position: int | None = None
-) -> tuple[str | None, ...]:
-    """Take the name of a stacked axis out again; the inverse of `insert_axis`.
-
-    Args:
-        logical_axes: the names of the stacked array.
-        name: the name of the axis that goes.
-        position: if given, the name must stand here; negative counts from the end.
-
-    Raises:
-        ShardingError: if the name is not there, or stands elsewhere.
-    """
-    axes = list(logical_axes)
-    if name not in axes:
-        known = [axis for axis in axes if axis is not None]
-        raise ShardingError(
-            f"remove_axis: got {name!r}, expected a name of {tuple(axes)}; {near_matches(name, known)}"
-        )
-    found = axes.index(name)
-    if position is not None and position not in (found, found - len(axes)):
-        raise ShardingError(
-            f"remove_axis: got position {position} for {name!r}, expected {found} as in {tuple(axes)}; "
-            "remove the axis that was inserted there"
-        )
-    return tuple(axes[:found] + axes[found + 1 :])

@@ -6,6 +6,7 @@ import numpy as np
 
 from parity.build import Group
 from parity.comparison import SEED, Comparison
+from parity.pairing import state_arguments
 from parity.tree import Role
 from parity.weights import Entry
 
@@ -33,8 +34,9 @@ class Certified:
 def certify(work: Comparison) -> list[Certified]:
     """Perturbs the parameters one by one on both sides and compares how the outputs move.
 
-    This tells leaves of one shape apart, such as the gate and up projections of an MLP. Leaves that
-    are no parameters are confirmed by the map being total and one-to-one.
+    This tells leaves of one shape apart, such as the gate and up projections of an MLP. Where the
+    proof holds under the map, it confirms all leaves that the program reads, and nothing runs. Leaves
+    that the program does not read are confirmed by the map being total and one-to-one.
 
     Args:
         work: a comparison whose program returns values.
@@ -42,6 +44,12 @@ def certify(work: Comparison) -> list[Certified]:
     Raises:
         MapError: the map is not total.
     """
+    if work.proof is not None and work.proof.proved:
+        read = set(state_arguments(work.reference))
+        return [
+            Certified(entry=entry, confirmed_by="proof" if set(entry.reference) <= read else "one-to-one")
+            for entry in work.weights.entries
+        ]
     base = [outputs[Group.VALUES] for outputs in work.outputs]
     return [_probe(work, entry, base) for entry in work.weights.entries]
 

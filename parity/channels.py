@@ -172,7 +172,7 @@ def state(work: Comparison) -> ChannelResult:
 
 def sharding(work: Comparison) -> ChannelResult:
     """Logical axes, resolved specs and compiled input shardings of all state leaves."""
-    return compare_shardings(work.reference, work.candidate, work.weights, compiled=not work.settled)
+    return compare_shardings(work.reference, work.candidate, work.weights, proved=lambda: work.settled)
 
 
 def loops(work: Comparison) -> ChannelResult:

@@ -6,6 +6,7 @@ Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harn
 
 import collections
 import dataclasses
+import os
 import sys
 import time
 import traceback
@@ -295,11 +296,16 @@ def main() -> None:
     """Runs the command line; every way it can end has an exit code of its own."""
     prepare()
     try:
-        sys.exit(app(standalone_mode=False) or PARITY)
+        code = app(standalone_mode=False) or PARITY
     except (typer.Abort, KeyboardInterrupt):
-        sys.exit(INTERRUPTED)
+        code = INTERRUPTED
     except Exception as error:
-        sys.exit(_explain(error))
+        code = _explain(error)
+    if code == INTERRUPTED:  # a compiler thread may still be at work, and crashes when Python tears down
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _explain(error: Exception) -> int:
@@ -311,6 +317,10 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ValueError):
         print(f"parity: {error}", file=sys.stderr)
         return USAGE
+    side = sys.modules.get("parity.side")
+    if side and isinstance(error, side.SideError):
+        print(f"parity: {str(error).splitlines()[0]}", file=sys.stderr)
+        return DIFFERENCE
     traceback.print_exception(error)
     print("parity: the harness itself failed; the traceback above says where", file=sys.stderr)
     return HARNESS

@@ -14,7 +14,7 @@ from parity.ladder import Judge
 from parity.matrix import Case
 from parity.meshes import MeshSpec
 from parity.numerics import measure_floor, randomise, to_float64
-from parity.pairing import pair_positions
+from parity.pairing import pair_positions, state_fingerprints
 from parity.prove import Frontier, Proof, prove
 from parity.side import Clock, Side
 from parity.tree import to_host
@@ -92,7 +92,12 @@ class Comparison:
         Raises:
             MapError: leaves are left over.
         """
-        return infer(self.builds[0].leaves, self.builds[1].leaves, self.case.rules)
+        return infer(
+            self.builds[0].leaves,
+            self.builds[1].leaves,
+            self.case.rules,
+            lambda: (state_fingerprints(self.reference), state_fingerprints(self.candidate)),
+        )
 
     @functools.cached_property
     def proof(self) -> Proof | None:

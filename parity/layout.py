@@ -13,7 +13,7 @@ from flax import linen
 from parity.side import Side
 from parity.tree import Role
 
-__all__ = ["Placed", "bytes_by_role", "entries", "linen_spec", "placed"]
+__all__ = ["Placed", "bytes_by_role", "entries", "linen_spec", "placed", "whole_share"]
 
 KEY_BYTES = 8
 """Data of one threefry key."""
@@ -85,6 +85,14 @@ def bytes_by_role(side: Side) -> dict[str, int]:
         leaf = placed(side, path)
         held[leaf.role] = held.get(leaf.role, 0) + leaf.bytes_per_device
     return held
+
+
+def whole_share(side: Side) -> float:
+    """Returns the share of the parameters' bytes that every device holds whole, 0 to 1."""
+    params = [placed(side, path) for path, leaf in side.build.leaves.items() if leaf.role is Role.PARAMS]
+    held = sum(leaf.bytes_per_device for leaf in params)
+    whole = sum(leaf.bytes_per_device for leaf in params if not any(leaf.axes))
+    return whole / held if held else 0.0
 
 
 def linen_spec(

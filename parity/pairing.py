@@ -4,11 +4,12 @@ import dataclasses
 from collections.abc import Mapping
 
 from parity.jax_internals import main_position
+from parity.prove import argument_fingerprints
 from parity.side import Side
 from parity.verdicts import Finding
 from parity.weights import WeightMap
 
-__all__ = ["Pairing", "pair_positions"]
+__all__ = ["Pairing", "pair_positions", "state_arguments", "state_fingerprints"]
 
 Positions = list[tuple[int, int]]
 
@@ -51,6 +52,19 @@ def _returned(side: Side, names: Mapping[str, str]) -> dict[str, int]:
     info = side.traced.out_info
     flat = [(group, path) for group in sorted(info) for path in sorted(info[group])]
     return {f"{group} {names.get(path, path)}": position for position, (group, path) in enumerate(flat)}
+
+
+def state_fingerprints(side: Side) -> dict[str, str]:
+    """Returns ``{path: fingerprint}`` of how the program uses each state leaf that it reads."""
+    prints = argument_fingerprints(side.lowered)
+    return {path: prints[position] for path, position in state_arguments(side).items()}
+
+
+def state_arguments(side: Side) -> dict[str, int]:
+    """Returns the position in ``@main`` of each state leaf that the program reads."""
+    positions = main_position(side.lowered)
+    state = enumerate(sorted(side.build.abstract))
+    return {path: positions[index] for index, path in state if index in positions}
 
 
 def _match(

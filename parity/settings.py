@@ -43,14 +43,14 @@ def find_settings(start: Path) -> Settings:
         if not path.is_file():
             continue
         try:
-            table = tomllib.loads(path.read_text()).get("tool", {}).get("parity")
+            tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{path}: {error}; mend the file") from error
+        table = tools.get("parity") if isinstance(tools, dict) else None
         if table is None:
             continue
-        pairs = table.get("pairs")
-        unknown = sorted(set(table) - {"pairs"})
-        if unknown or not isinstance(pairs, list) or not all(isinstance(pair, str) for pair in pairs):
+        pairs = table["pairs"] if isinstance(table, dict) and set(table) == {"pairs"} else None
+        if not isinstance(pairs, list) or not pairs or not all(isinstance(pair, str) for pair in pairs):
             raise SettingsError(
                 f'{path} [tool.parity]: got {table}, expected pairs = ["module:ATTRIBUTE", ...] and no other key'
             )
@@ -69,8 +69,9 @@ def load_pair(name: str) -> Pair:
         raise SettingsError(f"pair {name!r}: expected module:ATTRIBUTE, such as my_models.parity:PAIR")
     try:
         pair = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise SettingsError(f"pair {name!r}: {error}; check the name and the import path") from error
+    except Exception as error:  # the module is the user's: whatever it raises
+        what = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        raise SettingsError(f"pair {name!r}: {what}{error}; check the name and the import path") from error
     if not isinstance(pair, Pair):
         raise SettingsError(
             f"pair {name!r}: got {type(pair).__name__}, expected parity.Pair, as parity.twins returns it"
@@ -120,6 +121,11 @@ def collect(
             pair.cases(settings_given) if devices is None else pair.full_size(settings_given, devices)
         )
     ]
+    if not cases:
+        names = ", ".join(pair.name for pair in pairs)
+        raise SettingsError(
+            f"pairs {names}: no cases; expected at least one; see the pair's function `cases`"
+        )
     ids = [case.id for case in cases]
     twice = sorted({name for name in ids if ids.count(name) > 1})
     if twice:

@@ -1,14 +1,14 @@
 """The sharding channel: logical axes, specs, constraints and compiled shardings of both sides."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 from jax.extend import core
 
 from parity.build import Group
-from parity.layout import bytes_by_role, linen_spec, placed
+from parity.layout import bytes_by_role, linen_spec, placed, whole_share
 from parity.side import Side
 from parity.transforms import Identity
 from parity.tree import Leaf, Role
@@ -19,6 +19,8 @@ __all__ = ["compare_axes", "compare_shardings", "constraints"]
 
 CONSTRAINTS = ("sharding_constraint", "reshard")
 UNCHANGED = "logical axes changed by running the program"
+NO_OP = "a program traced outside its mesh or rules, so that constraints are no-ops"
+OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
 
 
 def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]]) -> list[Finding]:
@@ -49,33 +51,32 @@ def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]]) -> list[Find
 
 
 def compare_shardings(
-    reference: Side, candidate: Side, weights: WeightMap, *, compiled: bool
+    reference: Side, candidate: Side, weights: WeightMap, *, proved: Callable[[], bool]
 ) -> ChannelResult:
     """Compares where everything lies.
 
     Looks at the logical axes of all state leaves before and after the program, at their resolved specs
     and at what Flax Linen's resolver makes of the same rules, at the sharding constraints of the traced
-    programs, and, when ``compiled``, at the shardings of the compiled programs.
+    programs, and, unless they are proved the same, at the shardings of the compiled programs.
 
     Args:
         reference, candidate: the two sides.
         weights: which leaves belong together.
-        compiled: whether to compile, and hold what each side's program wants to its own specs.
+        proved: says whether both are proved the same program; asked last, as it may trace and crash.
     """
     sides = (reference, candidate)
-    leaves = (reference.build.leaves, candidate.build.leaves)
-    findings = [finding for entry in weights.entries for finding in compare_axes(entry, leaves)]
-    findings += [finding for side in sides for finding in _after_findings(side)]
+    findings: list[Finding] = []
+    try:
+        for finding in _findings(sides, weights, proved):
+            findings.append(finding)
+    except Exception as error:
+        if not findings:
+            raise
+        first = (str(error).strip().splitlines() or [""])[0]
+        return _result(findings, f"all that was found before {type(error).__name__}: {first}")
     if not reference.mesh.axes:
-        named = sum(leaf.logical_axes is not None for leaf in leaves[0].values())
+        named = sum(leaf.logical_axes is not None for leaf in reference.build.leaves.values())
         return _result(findings, f"{named} leaves with logical axes, one device")
-    for entry in weights.entries:
-        findings += _spec_findings(entry, reference, candidate)
-    findings += [finding for side in sides for finding in _oracle_findings(side)]
-    if reference.mesh == candidate.mesh:
-        findings += _constraint_findings(reference, candidate)
-    if compiled:
-        findings += [finding for side in sides for finding in _compiled_findings(side)]
     sharded = sum(any(placed(reference, path).axes) for path in reference.specs)
     split = sum(any(spec) for spec in reference.input_specs.values())
     if not sharded and not split:
@@ -88,9 +89,29 @@ def compare_shardings(
     words = ", ".join(f"{role} {size:,}" for role, size in held.items())
     detail = (
         f"{sharded} of {len(reference.specs)} leaves and {split} inputs sharded, "
-        f"{constraints(reference).total()} constraints; bytes per device: {words}"
+        f"{constraints(reference).total()} constraints; bytes per device: {words}; "
+        f"{whole_share(reference):.1%} of the parameters' are whole on every device"
     )
     return _result(findings, detail, {f"{role} bytes per device": size for role, size in held.items()})
+
+
+def _findings(sides: tuple[Side, Side], weights: WeightMap, proved: Callable[[], bool]) -> Iterator[Finding]:
+    """Yields findings, those that need least first: a side that crashes later has told where it differs."""
+    leaves = (sides[0].build.leaves, sides[1].build.leaves)
+    for entry in weights.entries:
+        yield from compare_axes(entry, leaves)
+    if sides[0].mesh.axes:
+        for entry in weights.entries:
+            yield from _spec_findings(entry, *sides)
+        for side in sides:
+            yield from _oracle_findings(side)
+    for side in sides:
+        yield from _after_findings(side)
+    if sides[0].mesh.axes and sides[0].mesh == sides[1].mesh:
+        yield from _constraint_findings(*sides)
+    if sides[0].mesh.axes and not proved():
+        for side in sides:
+            yield from _compiled_findings(side)
 
 
 def _result(
@@ -166,17 +187,16 @@ def _oracle_findings(side: Side) -> list[Finding]:
     return findings
 
 
-def constraints(side: Side) -> collections.Counter[str]:
-    """Counts the sharding constraints and reshards of the traced program by what they put where."""
-    found: collections.Counter[str] = collections.Counter()
+def constraints(side: Side) -> collections.Counter[tuple[str, str]]:
+    """Counts the sharding constraints and reshards of the traced program by array type and spec."""
+    found: collections.Counter[tuple[str, str]] = collections.Counter()
 
     def walk(jaxpr: Any) -> None:
         for equation in jaxpr.eqns:
             if equation.primitive.name in CONSTRAINTS:
                 target = equation.params.get("sharding", equation.params.get("dst_sharding"))
                 aval = equation.outvars[0].aval
-                spec = getattr(target, "spec", target)
-                found[f"{aval.dtype}{list(aval.shape)} {spec}"] += 1
+                found[f"{aval.dtype}{list(aval.shape)}", str(getattr(target, "spec", target))] += 1
             for inner in core.jaxprs_in_params(equation.params):
                 walk(getattr(inner, "jaxpr", inner))
 
@@ -186,28 +206,36 @@ def constraints(side: Side) -> collections.Counter[str]:
 
 def _constraint_findings(reference: Side, candidate: Side) -> list[Finding]:
     ours, theirs = constraints(reference), constraints(candidate)
-    if ours == theirs:
-        return []
-    if (ours and not theirs) or (theirs and not ours):
+    if bool(ours) != bool(theirs):
         totals = [f"{side.total()} sharding constraints" for side in (ours, theirs)]
-        cause = "a program traced outside its mesh or rules, so that every constraint is a no-op"
-        step = "trace under jax.set_mesh, with the rules"
         return [
             Finding(
-                where="traced program", reference=totals[0], candidate=totals[1], cause=cause, next_step=step
+                where="traced program",
+                reference=totals[0],
+                candidate=totals[1],
+                cause=NO_OP,
+                next_step=OUTSIDE,
             )
         ]
+    arrays = sorted({array for array, _ in ours | theirs})
+    sides = [(array, _specs_of(ours, array), _specs_of(theirs, array)) for array in arrays]
     return [
         Finding(
-            where=f"constraint {key}",
-            reference=f"{ours[key]} times",
-            candidate=f"{theirs[key]} times",
-            cause="an activation put elsewhere, or not put back",
-            next_step="compare the constrain calls on both sides",
+            where=f"constraints on {array}",
+            reference=wanted or "none",
+            candidate=got or "none",
+            cause="an activation put elsewhere, or not put back" if wanted and got else NO_OP,
+            next_step="compare the constrain calls on both sides" if wanted and got else OUTSIDE,
         )
-        for key in sorted(ours | theirs)
-        if ours[key] != theirs[key]
+        for array, wanted, got in sides
+        if wanted != got
     ]
+
+
+def _specs_of(found: collections.Counter[tuple[str, str]], array: str) -> str:
+    """Returns to what and how often an array type is constrained; empty where it never is."""
+    specs = sorted((spec, times) for (name, spec), times in found.items() if name == array)
+    return ", ".join(f"{spec} {times} times" for spec, times in specs)
 
 
 def _compiled_findings(side: Side) -> list[Finding]:

@@ -8,7 +8,7 @@ layouts), then by role, shape, dtype and the nearest name. The result is one-to-
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -110,12 +110,19 @@ def normalise(path: str) -> str:
     return "/".join(re.sub(r"_(\d+)$", r"/\1", part) for part in parts)
 
 
-def infer(reference: Leaves, candidate: Leaves, rules: Sequence[Rule] = ()) -> WeightMap:
+def infer(
+    reference: Leaves,
+    candidate: Leaves,
+    rules: Sequence[Rule] = (),
+    use: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] | None = None,
+) -> WeightMap:
     """Pairs all leaves of two states.
 
     Args:
         reference, candidate: the leaves of both sides.
         rules: explicit pairings, tried first.
+        use: computes a fingerprint of how each side's program uses each leaf; only called when names and
+            shapes leave a choice.
 
     Raises:
         MapError: leaves are left over.
@@ -123,8 +130,11 @@ def infer(reference: Leaves, candidate: Leaves, rules: Sequence[Rule] = ()) -> W
     search = _Search(reference, candidate)
     search.by_rules(rules)
     for role in Role:
-        for matcher in (search.by_parameter, search.by_name, search.by_stack, search.by_shape):
+        for matcher in (search.by_parameter, search.by_name, search.by_stack):
             matcher(role)
+        if use and search.has_choice(role):
+            search.by_use(role, use())
+        search.by_shape(role)
     left = [[side[path] for path in names.values()] for side, names in search.sides()]
     if any(left):
         raise MapError(*left)
@@ -228,6 +238,24 @@ class _Search:
                 for path, shape in shapes.items()
             ):
                 self._pair(owned[0], owned[1], "parameter it belongs to", entry.transform)
+
+    def has_choice(self, role: Role) -> bool:
+        """Whether several unpaired leaves of one side share shape and dtype."""
+        kinds = [(leaf.shape, leaf.dtype) for leaf in self._of(0, role).values()]
+        return len(set(kinds)) < len(kinds)
+
+    def by_use(self, role: Role, use: tuple[Mapping[str, str], Mapping[str, str]]) -> None:
+        """Pairs leaves that the two programs use alike, where no other leaf is used so."""
+        holders: list[dict[tuple, list[str]]] = [{}, {}]
+        for side, prints in enumerate(use):
+            for name, leaf in self._of(side, role).items():
+                if leaf.path in prints:
+                    key = (prints[leaf.path], leaf.shape, leaf.dtype)
+                    holders[side].setdefault(key, []).append(name)
+        for key, names in holders[0].items():
+            others = holders[1].get(key, [])
+            if len(names) == len(others) == 1:
+                self._pair(names, others, "use in the program")
 
     def by_shape(self, role: Role) -> None:
         """Pairs the rest by shape and dtype, nearest names first.

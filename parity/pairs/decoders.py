@@ -14,7 +14,7 @@ import models_linen.model
 import models_linen.train
 import models_nnx.model
 import models_nnx.train
-from models_nnx.config import ModelConfig, TrainConfig
+from models_nnx.config import AttentionKernel, ModelConfig, TrainConfig
 from models_nnx.data import packed_batch
 from models_nnx.sharding import explain, resolve
 from parity.build import Build, Flavour, linen_build, nnx_build
@@ -170,5 +170,6 @@ def decoder_build(
 
 
 def float64(config: ModelConfig) -> ModelConfig:
-    """Returns ``config`` computing in float64, the truth that arbitration asks."""
-    return dataclasses.replace(config, param_dtype="float64", compute_dtype="float64")
+    """Returns ``config`` computing in float64, the truth that arbitration asks; the plain kernel is the exact one."""
+    attention = dataclasses.replace(config.attention, kernel=AttentionKernel.PLAIN)
+    return dataclasses.replace(config, attention=attention, param_dtype="float64", compute_dtype="float64")

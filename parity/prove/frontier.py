@@ -317,16 +317,25 @@ class Search:
             and left.form.kind != Kind.COMMUTE
         ):
             return (*lines, "the same operands in another order")
-        for position, (ours, theirs) in enumerate(zip(*numbers, strict=False)):
-            if ours != theirs:
-                texts = [self._literals.get(number, "a computed value") for number in (ours, theirs)]
-                same = texts[0] == texts[1]
-                lines += (
-                    f"operand {position}: {'another value' if same else f'{texts[0]} against {texts[1]}'}",
-                )
+        lines += self._operand_lines(numbers)
         if len(numbers[0]) != len(numbers[1]):
             lines += (f"{len(numbers[0])} operands against {len(numbers[1])}",)
         return lines
+
+    def _operand_lines(self, numbers: list[list[int]]) -> tuple[str, ...]:
+        """Says which operands differ: literals by value, others together."""
+        lines: list[str] = []
+        others: list[str] = []
+        for position, (ours, theirs) in enumerate(zip(*numbers, strict=False)):
+            texts = [self._literals.get(number, "a computed value") for number in (ours, theirs)]
+            if texts[0] != texts[1]:
+                lines.append(f"operand {position}: {texts[0]} against {texts[1]}")
+            elif ours != theirs:
+                others.append(str(position))
+        if others:
+            more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+            lines.append(f"another value: operand {', '.join(others[:3])}{more}")
+        return tuple(lines)
 
     def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:
         names = [op.form.name for op in (left, right) if op is not None]

@@ -40,8 +40,8 @@ class Proof:
     unequal_results: tuple[int, ...] = ()
 
     def findings(self) -> tuple[Finding, ...]:
-        """Returns the frontier as findings."""
-        return tuple(entry.finding() for entry in self.frontier)
+        """Returns the frontier as findings, each once."""
+        return tuple(dict.fromkeys(entry.finding() for entry in self.frontier))
 
     def sentence(self) -> str:
         """Returns the outcome in one sentence."""

@@ -105,14 +105,19 @@ def check_writable(path: Path) -> None:
     Raises:
         ValueError: the folder is missing or not writable, or the path is a folder.
     """
-    folder = path.parent
+    folder, problem = path.parent, ""
     if path.is_dir():
         problem = "is a folder"
     elif not folder.is_dir():
         problem = f"folder {folder} does not exist"
-    elif not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+    elif path.exists() and not os.access(path, os.W_OK):
         problem = "is not writable"
     else:
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            problem = f"cannot make a file in {folder} ({error.strerror})"
+    if not problem:
         return
     raise ValueError(
         f"report path {path}: {problem}; expected a writable file name; choose another with --json"
@@ -126,11 +131,12 @@ def write_json(report: dict[str, Any], path: Path) -> None:
 
 def write_text(text: str, path: Path) -> None:
     """Writes to a temporary name and renames it, so that no half report is ever seen."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(text)
+    file = tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115
     try:
+        with file:
+            file.write(text)
         Path(file.name).chmod(0o644)
         Path(file.name).replace(path)
-    except OSError:
+    except BaseException:
         Path(file.name).unlink(missing_ok=True)
         raise

@@ -116,7 +116,7 @@ def _cell(result: CaseResult, name: str) -> Text:
 def print_table(console: Console, run: Run) -> None:
     """Prints one row per case and a closing line."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("case", overflow="fold", ratio=1, min_width=34)
+    table.add_column("case", overflow="fold", ratio=1, min_width=28)
     for name in ALL_CHANNELS:
         table.add_column(HEADS[name], no_wrap=True)
     table.add_column("s", justify="right", no_wrap=True)

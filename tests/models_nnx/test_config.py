@@ -150,15 +150,13 @@ def test_override_reaches_two_levels_and_keeps_the_rest():
             {"attention.head": "4"},
             "field attention.head: got '4', expected a field of AttentionConfig: heads",
         ),
-        ({"embed.x": "4"}, "field embed.x: got '4', expected a field of ModelConfig: embed has no parts"),
-        ({"embed": "4.5"}, "config field embed: got '4.5', expected a int such as 18"),
-        ({"dropout": "much"}, "config field dropout: got 'much', expected a float such as 0.0"),
-        ({"layout": "sideways"}, "config field layout: got 'sideways', expected a LayerLayout such as"),
-        (
-            {"attention": "4"},
-            "config field attention: got '4', expected a single value, but attention is Att",
-        ),
-        ({"remat.names": "query"}, "remat.names: got 'query', expected a single value, but names is tuple"),
+        ({"embed.x": "4"}, "field embed: got '4', expected a field without parts, ModelConfig.embed"),
+        ({"embed": "4.5"}, "config field embed: got '4.5', expected a int, such as '18'"),
+        ({"dropout": "much"}, "config field dropout: got 'much', expected a float, such as '0.0'"),
+        ({"layout": "sideways"}, "layout: got 'sideways', expected one of scanned, unrolled, such as"),
+        ({"attention": "4"}, "config field attention: got '4', expected a single value, but it is Att"),
+        ({"remat.names": "query"}, "remat.names: got ('query',), expected no names unless policy is save"),
+        ({"rules": "x"}, "config field rules: got 'x', expected a single value, but it is tuple"),
         ({"embed": "20"}, "config field embed: got 20, expected a multiple of attention.heads=6"),
         ({"attention.head_dim": "3"}, "config field head_dim: got 3, expected an even number"),
         ({"dropout": "nan"}, "config field dropout: got nan, expected a rate in [0, 1)"),
@@ -167,3 +165,33 @@ def test_override_reaches_two_levels_and_keeps_the_rest():
 def test_override_refuses_and_says_why(settings, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         override(SMALL, settings)
+
+
+def test_override_sets_all_fields_of_a_part_at_once():
+    settings = {"warmup_steps": "200", "total_steps": "1000"}
+    both_orders = [
+        override(OptimizerConfig(), dict(items)) for items in (settings.items(), list(settings.items())[::-1])
+    ]
+    assert both_orders[0] == both_orders[1] == OptimizerConfig(warmup_steps=200, total_steps=1000)
+    remat = override(SMALL, {"remat.policy": "save_named", "remat.names": "query,key"}).remat
+    assert remat == RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "key"))
+
+
+@pytest.mark.parametrize(
+    "make, field",
+    [
+        (lambda: OptimizerConfig(b1=1.5), "b1"),
+        (lambda: OptimizerConfig(epsilon=-1.0), "epsilon"),
+        (lambda: OptimizerConfig(weight_decay=float("nan")), "weight_decay"),
+        (lambda: OptimizerConfig(learning_rate=float("inf")), "learning_rate"),
+        (lambda: dataclasses.replace(SMALL, layers=True), "layers"),
+        (lambda: dataclasses.replace(SMALL, head="untied"), "head"),
+        (lambda: dataclasses.replace(SMALL, layout="scanned"), "layout"),
+        (lambda: dataclasses.replace(SMALL.attention, kernel="library"), "kernel"),
+        (lambda: RematConfig(policy="full"), "policy"),
+        (lambda: TrainConfig(moments="zero1"), "moments"),
+    ],
+)
+def test_values_that_would_silently_mean_something_else_are_refused(make, field):
+    with pytest.raises(ConfigError, match=f"config field {field}: got "):
+        make()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from meshes import make_mesh, parse_mesh
 
 from models_nnx import sharding
 from models_nnx.sharding import DEFAULT_RULES, ShardingError, ShardMode
@@ -25,7 +26,7 @@ BTF = ("activation_batch", "activation_length", "activation_mlp")
 @pytest.mark.parametrize("mode", ShardMode)
 @pytest.mark.parametrize("text", MESHES)
 def test_constrain_puts_the_array_there(mode, text):
-    mesh = sharding.make_mesh(sharding.parse_mesh(text), mode)
+    mesh = make_mesh(parse_mesh(text), mode)
     x_BTF = jnp.asarray(np.random.default_rng(0).normal(size=(8, 4, 6)), jnp.float32)
     expected = sharding.named_sharding(BTF, x_BTF.shape, DEFAULT_RULES, mesh)
     assert any(expected.spec)
@@ -52,7 +53,7 @@ def test_constrain_puts_the_array_there(mode, text):
 def test_constrain_without_a_mesh_changes_nothing():
     x_BTF = jnp.ones((5, 3, 7))
     assert sharding.constrain(x_BTF, BTF, DEFAULT_RULES) is x_BTF
-    with jax.set_mesh(sharding.make_mesh({}, ShardMode.AUTO)):
+    with jax.set_mesh(make_mesh({}, ShardMode.AUTO)):
         assert sharding.constrain(x_BTF, BTF, DEFAULT_RULES) is x_BTF
         assert sharding.out_sharding(BTF, x_BTF.shape, DEFAULT_RULES) is None
     lowered = jax.jit(lambda x: sharding.constrain(x, BTF, DEFAULT_RULES)).lower(x_BTF).as_text()
@@ -61,7 +62,7 @@ def test_constrain_without_a_mesh_changes_nothing():
 
 @pytest.mark.parametrize("mode", ShardMode)
 def test_constrain_under_scan_remat_vmap_and_grad(mode):
-    mesh = sharding.make_mesh(sharding.parse_mesh("stage2.fsdp2.tensor2.context1"), mode)
+    mesh = make_mesh(parse_mesh("stage2.fsdp2.tensor2.context1"), mode)
     rng = np.random.default_rng(1)
     x_SBTD, w_SLDF = rng.normal(size=(2, 4, 3, 6)), rng.normal(size=(2, 5, 6, 8)) / 3
 
@@ -93,7 +94,7 @@ def test_constrain_under_scan_remat_vmap_and_grad(mode):
 @pytest.mark.parametrize("mode", ShardMode)
 @pytest.mark.parametrize("manual", [{"fsdp"}, {"fsdp", "tensor"}])
 def test_constrain_leaves_manual_axes_out(mode, manual):
-    mesh = sharding.make_mesh(sharding.parse_mesh("fsdp2.tensor2"), mode)
+    mesh = make_mesh(parse_mesh("fsdp2.tensor2"), mode)
     seen = []
 
     def local(x_BTF):
@@ -115,12 +116,12 @@ def test_constrain_leaves_manual_axes_out(mode, manual):
 def test_out_sharding_is_for_explicit_meshes_only():
     shape = (8, 4, 6)
     for mode, expected in ((ShardMode.AUTO, None), (ShardMode.EXPLICIT, P("fsdp", None, "tensor"))):
-        with jax.set_mesh(sharding.make_mesh({"fsdp": 4, "tensor": 2}, mode)):
+        with jax.set_mesh(make_mesh({"fsdp": 4, "tensor": 2}, mode)):
             assert sharding.out_sharding(BTF, shape, DEFAULT_RULES) == expected
 
 
 def test_size_one_axis_kept_on_one_side_breaks_an_explicit_scan_and_constrain_does_not():
-    mesh = sharding.make_mesh({"fsdp": 2, "context": 1}, ShardMode.EXPLICIT)
+    mesh = make_mesh({"fsdp": 2, "context": 1}, ShardMode.EXPLICIT)
 
     def run(put):
         x_BTD = sharding.constrain(jnp.ones((4, 3, 5)), BTD, DEFAULT_RULES)
@@ -137,6 +138,6 @@ def test_a_mesh_of_mixed_modes_is_an_error():
     mesh = jax.make_mesh((2, 2), ("fsdp", "tensor"), axis_types=types, devices=jax.devices()[:4])
     with (
         jax.set_mesh(mesh),
-        pytest.raises(ShardingError, match=r"constrain: got axis types .*expected one mode; build"),
+        pytest.raises(ShardingError, match=r"constrain: got axis types .*expected one mode; give"),
     ):
         sharding.constrain(jnp.ones((4, 4, 4)), BTF, DEFAULT_RULES)

@@ -110,8 +110,12 @@ def test_scores_of_rotated_heads_depend_on_the_distance():
 
 
 def test_causal_segment_mask():
-    got = np.asarray(ops.causal_segment_mask(jnp.asarray(PACKED["segments"])))
+    segments = jnp.asarray(PACKED["segments"])
+    got = np.asarray(ops.causal_segment_mask(segments, segments))
     np.testing.assert_array_equal(got, oracle_ops.visible(PACKED["segments"]))
+    crossed = np.asarray(ops.causal_segment_mask(segments, segments[::-1]))
+    for b, t, s in np.ndindex(crossed.shape):
+        assert crossed[b, t, s] == (s <= t and PACKED["segments"][b, t] == PACKED["segments"][-1 - b, s])
     assert got.dtype == bool and got.any(axis=-1).all()
     assert (PACKED["segments"].max(axis=1) >= 3).all() and (PACKED["segments"][:, -1] == 0).all()
 

@@ -13,41 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from meshes import make_mesh, parse_mesh
 
 from models_nnx import sharding
-from models_nnx.sharding import MESH_AXES, PlacedLeaf, ShardingError, ShardMode
+from models_nnx.sharding import PlacedLeaf, ShardingError, ShardMode
 
 few = settings(max_examples=400, deadline=None, database=None, derandomize=True)
 
 
 def mesh_of(text):
-    axes = sharding.parse_mesh(text)
+    axes = parse_mesh(text)
     return AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
-
-
-@few
-@given(st.dictionaries(st.sampled_from(MESH_AXES), st.integers(1, 64), min_size=1))
-def test_parse_mesh_reads_what_it_should(axes):
-    parsed = sharding.parse_mesh(".".join(f"{axis}{size}" for axis, size in axes.items()))
-    assert parsed == axes and list(parsed) == list(axes)
-
-
-@pytest.mark.parametrize("mode", ShardMode)
-def test_make_mesh_uses_the_first_devices_and_the_mode(mode):
-    mesh = sharding.make_mesh(sharding.parse_mesh("fsdp2.tensor2.context1"), mode)
-    assert dict(mesh.shape) == {"fsdp": 2, "tensor": 2, "context": 1}
-    assert set(mesh.devices.flat) == set(jax.devices()[:4])
-    kind = AxisType.Auto if mode is ShardMode.AUTO else AxisType.Explicit
-    assert set(mesh.axis_types) == {kind}
-    chosen = sharding.make_mesh({"data": 2}, mode, devices=jax.devices()[6:])
-    assert set(chosen.devices.flat) == set(jax.devices()[6:])
-
-
-def test_single_is_a_mesh_of_one_device_that_constrains_nothing():
-    mesh = sharding.make_mesh(sharding.parse_mesh("single"), ShardMode.EXPLICIT)
-    assert dict(mesh.shape) == {} and mesh.devices.size == 1
-    with jax.set_mesh(mesh):
-        assert jax.sharding.get_abstract_mesh().empty
 
 
 def test_canonical_spec_makes_equal_placements_equal():
@@ -60,7 +36,7 @@ def test_canonical_spec_makes_equal_placements_equal():
 @pytest.mark.parametrize("dtype", ["float32", jnp.bfloat16, np.int8, np.dtype("float16")])
 @pytest.mark.parametrize("spec", [P(), P("fsdp"), P(None, ("tensor", "fsdp")), P("tensor", "fsdp")])
 def test_bytes_per_device_is_what_a_device_holds(dtype, spec):
-    mesh = sharding.make_mesh({"fsdp": 2, "tensor": 2}, ShardMode.AUTO)
+    mesh = make_mesh({"fsdp": 2, "tensor": 2}, ShardMode.AUTO)
     array = jax.device_put(np.zeros((4, 12), dtype), NamedSharding(mesh, spec))
     held = {shard.data.nbytes for shard in array.addressable_shards}
     assert held == {sharding.bytes_per_device(array.shape, dtype, spec, mesh)}
@@ -115,7 +91,7 @@ def test_zero1_divides_by_exactly_the_axis_or_says_that_it_did_not(shape, entrie
 
 @pytest.mark.parametrize("mode", ShardMode)
 def test_zero1_moments_shrink_by_the_data_axis_and_stay_put(mode):
-    mesh = sharding.make_mesh({"data": 4, "fsdp": 2}, mode)
+    mesh = make_mesh({"data": 4, "fsdp": 2}, mode)
     shape, spec = (6, 8), P("fsdp", None)
     placed = NamedSharding(mesh, sharding.zero1_spec(spec, shape, mesh).spec)
     with jax.set_mesh(mesh):
@@ -154,25 +130,6 @@ def test_unsharded_share_counts_bytes_and_names_leaves():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda: sharding.parse_mesh("fsdp4.tensr2"),
-            r"mesh 'fsdp4.tensr2': got 'tensr', .*did you mean 'tensor'\?",
-        ),
-        (
-            lambda: sharding.parse_mesh("fsdp4.zzz2"),
-            r"got 'zzz', expected one of the mesh axes; choose from \('data'",
-        ),
-        (
-            lambda: sharding.parse_mesh("fsdp"),
-            r"mesh 'fsdp': got the word 'fsdp', expected an axis and its size as in",
-        ),
-        (lambda: sharding.parse_mesh(""), r"mesh '': got the word '', expected an axis"),
-        (lambda: sharding.parse_mesh("fsdp2.fsdp2"), r"got 'fsdp' twice, expected each axis once; drop one"),
-        (lambda: sharding.parse_mesh("fsdp0"), r"got size 0 for 'fsdp', expected at least 1; drop the axis"),
-        (
-            lambda: sharding.make_mesh({"fsdp": 8, "tensor": 2}, ShardMode.AUTO),
-            r"mesh fsdp8.tensor2 needs 16 devices, found 8; choose a smaller mesh, or on CPU set XLA_FLAGS=",
-        ),
         (
             lambda: sharding.canonical_spec(P("fsdp", None), 1, mesh_of("fsdp2")),
             r"got P.* for 1 dimensions, expected at most one entry each; shorten",

@@ -5,12 +5,13 @@ import dataclasses
 import numpy as np
 import oracle_decoder
 import pytest
+from meshes import make_mesh, parse_mesh
 from twin_nnx import TWIN
 
 from models_nnx.config import Activation, AttentionKernel, ConfigError, Head, RematConfig, TrainConfig
 from models_nnx.data import VOCAB, packed_batch
 from models_nnx.presets import PRESETS, preset, tiny
-from models_nnx.sharding import ShardMode, make_mesh, parse_mesh, resolve
+from models_nnx.sharding import ShardMode, resolve
 
 # Touvron et al. 2023 (arXiv:2307.09288) and the config.json of each released checkpoint.
 PUBLISHED = {

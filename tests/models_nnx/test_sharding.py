@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from meshes import parse_mesh
 
 from models_nnx import mesh as mesh_module
 from models_nnx import placement, sharding
@@ -52,7 +53,7 @@ def abstract_mesh_of(axes):
 
 
 def abstract_mesh(text):
-    return abstract_mesh_of(sharding.parse_mesh(text))
+    return abstract_mesh_of(parse_mesh(text))
 
 
 def entry_axes(entry):
@@ -183,11 +184,11 @@ def test_explain_says_why_there_is_no_rule():
 @pytest.mark.parametrize("names", TENSORS, ids="-".join)
 @pytest.mark.parametrize("text", MESHES)
 def test_default_rules_do_not_depend_on_size_one_axes(text, names):
-    axes = {axis: size for axis, size in sharding.parse_mesh(text).items() if size > 1}
+    axes = {axis: size for axis, size in parse_mesh(text).items() if size > 1}
     full = {axis: axes.get(axis, 1) for axis in MESH_AXES}
     specs = {
         sharding.resolve(names, (8,) * len(names), DEFAULT_RULES, abstract_mesh_of(case))
-        for case in (axes, sharding.parse_mesh(text), full)
+        for case in (axes, parse_mesh(text), full)
     }
     assert len(specs) == 1
 

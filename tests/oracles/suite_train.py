@@ -14,10 +14,12 @@ from models_nnx import ops
 from models_nnx.config import Head, LayerLayout, OptimizerConfig, RematConfig, RematPolicy, TrainConfig
 
 DOUBLE = dataclasses.replace(SMALL, param_dtype="float64", compute_dtype="float64")
-TIED = dataclasses.replace(DOUBLE, head=Head.TIED, scan_axis=0, remat=RematConfig(policy=RematPolicy.FULL))
+TIED = dataclasses.replace(
+    DOUBLE, layers=2, head=Head.TIED, scan_axis=0, remat=RematConfig(policy=RematPolicy.FULL)
+)
 UNROLLED = dataclasses.replace(
     DOUBLE,
-    layers=3,
+    layers=2,
     layout=LayerLayout.UNROLLED,
     remat=RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "mlp_hidden")),
 )
@@ -29,7 +31,7 @@ CLIPPED = dataclasses.replace(OPTIMIZER, clip_norm=0.2, max_bad_steps=2)
 LOOSE = dataclasses.replace(OPTIMIZER, clip_norm=1e3)
 CASES = {
     "scanned-accumulate1-clipped": (DOUBLE, TrainConfig(optimizer=CLIPPED, z_loss=0.1)),
-    "scanned-accumulate4-loose": (DOUBLE, TrainConfig(optimizer=LOOSE, z_loss=0.0, accumulation=4)),
+    "scanned-accumulate4-loose": (DOUBLE, TrainConfig(optimizer=LOOSE, z_loss=0.1, accumulation=4)),
     "scanned-tied-accumulate2-clipped": (TIED, TrainConfig(optimizer=CLIPPED, z_loss=0.1, accumulation=2)),
     "unrolled-accumulate2-loose": (UNROLLED, TrainConfig(optimizer=LOOSE, z_loss=0.1, accumulation=2)),
 }

@@ -6,9 +6,11 @@ import jax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import NamedSharding, PartitionSpec
 
-from parity.backends import BACKENDS, Backend, find
+from parity.backends import BACKENDS, Devices, find
 from parity.meshes import MeshSpec, Mode
+from parity.topologies import Topology
 
 few = settings(max_examples=150, deadline=None, database=None, derandomize=True)
 
@@ -102,7 +104,7 @@ def test_a_mesh_too_large_says_what_there_is_and_what_to_do():
 
 def test_a_single_device_has_no_mesh_and_no_context():
     cpu = find("cpu")
-    assert cpu is BACKENDS["cpu"] and cpu.executes
+    assert cpu is BACKENDS["cpu"]
     assert cpu.mesh(MeshSpec()) is None
     with cpu.context(MeshSpec()):
         assert jax.sharding.get_abstract_mesh().empty
@@ -119,7 +121,7 @@ def test_a_backend_asks_for_devices_only_for_a_mesh():
     def none():
         raise AssertionError("asked for devices")
 
-    assert Backend(name="far", devices=none).mesh(MeshSpec()) is None
+    assert Devices(name="far", devices=none).mesh(MeshSpec()) is None
 
 
 @pytest.mark.parametrize(("name", "hint"), [("cp", "did you mean cpu?"), ("quantum", "expected one of")])
@@ -127,3 +129,50 @@ def test_unknown_backends_are_named_with_the_known_ones(name, hint):
     with pytest.raises(ValueError, match=re.escape(f"backend {name!r}")) as caught:
         find(name)
     assert hint in str(caught.value) and "cpu" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "devices"),
+    [
+        ("v5p:2x2x1", 4),
+        ("v5p:8x8x8", 512),
+        ("v5e:2x4", 8),
+        ("v6e:16x16", 256),
+        ("tpu7x:2x2x1", 8),
+        ("v4:2x2x2", 16),
+    ],
+)
+def test_a_topology_counts_devices_as_jax_does(text, devices):
+    assert Topology.parse(text).devices == devices
+    assert str(Topology.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("v5q:2x2x1", r"topology 'v5q:2x2x1': expected one of v4, v5e, .*did you mean v5p\?"),
+        ("v5p:2x2", r"topology 'v5p:2x2': expected 3 sizes, such as v5p:2x2x1"),
+        ("v5e:2x2x1", r"expected 2 sizes, such as v5e:2x1"),
+        ("v5p:2x0x1", r"expected 3 sizes"),
+        ("v5p", r"expected 3 sizes"),
+    ],
+)
+def test_a_topology_that_is_none_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        Topology.parse(text)
+
+
+def test_a_topology_lowers_for_more_devices_than_there_are_and_does_not_compile():
+    backend, spec = find("lower:v5p:8x8x8"), MeshSpec.parse("fsdp64.tensor8")
+    mesh = backend.mesh(spec)
+    assert mesh.size == 512
+    x = jax.ShapeDtypeStruct(
+        (128, 16), "float32", sharding=NamedSharding(mesh, PartitionSpec("fsdp", "tensor"))
+    )
+    with backend.context(spec):
+        lowered = backend.lower(jax.jit(lambda x: x * 2).trace(x))
+    assert '"fsdp"=64, "tensor"=8' in lowered.as_text()
+    with pytest.raises(ValueError, match="it only lowers; use it with `parity prove`"):
+        backend.compile(lowered)
+    with pytest.raises(ValueError, match=r"needs 512 devices, v5p:2x2x1 has 4; choose a larger topology"):
+        find("lower:v5p:2x2x1").mesh(spec)
