@@ -261,7 +261,7 @@ def shardings(
     from parity.verdicts import BLOCKING
 
     if html:
-        check_writable(html)
+        check_writable(html, "--html")
     cases = [
         case for case in _cases([select], pair, setting)[1] if case.mesh.axes and not case.not_applicable
     ]

@@ -1,7 +1,7 @@
 """The pytest door: ``pytest -m parity`` runs every case as a test, with the verdicts of ``parity run``."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,14 +53,37 @@ def pytest_configure(config: pytest.Config) -> None:
             check_writable(Path(directory) / "parity.json")
         except ValueError as error:
             raise pytest.UsageError(str(error)) from error
-    config.pluginmanager.register(_Cases(config), "parity-cases")
+    try:
+        cases = _chosen(config)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.pluginmanager.register(_Cases(config, cases), "parity-cases")
+
+
+def _chosen(config: pytest.Config) -> list["Case"]:
+    """Returns the cases to run; in the process that starts xdist's workers too, which can still refuse.
+
+    Raises:
+        ValueError: an option, the settings or a mesh cannot be used.
+    """
+    from parity.backends import find
+    from parity.matrix import select
+    from parity.settings import collect
+
+    option = config.option
+    backend = find(option.parity_backend)
+    _, cases = collect(option.parity_pair, start=config.invocation_params.dir)
+    chosen = select(cases, option.parity_select)
+    for mesh in {mesh for case in chosen for mesh in case.meshes}:
+        backend.mesh(mesh)
+    return chosen
 
 
 class _Cases:
     """Collects the cases as items, runs them and writes the report."""
 
-    def __init__(self, config: pytest.Config):
-        self._config = config
+    def __init__(self, config: pytest.Config, cases: list["Case"]):
+        self._config, self._cases = config, cases
         self._records: dict[str, dict] = {}
         self._planned = 0
         self._start = time.perf_counter()
@@ -68,27 +91,26 @@ class _Cases:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Adds one item per case before marks are selected."""
-        from parity.backends import find
         from parity.comparison import Workbench
-        from parity.matrix import select
-        from parity.settings import collect
 
         option = self._config.option
-        try:
-            find(option.parity_backend)
-            _, cases = collect(option.parity_pair, start=self._config.invocation_params.dir)
-            chosen = select(cases, option.parity_select)
-        except ValueError as error:
-            raise pytest.UsageError(str(error)) from error
         bench = Workbench(paranoid=option.parity_paranoid)
         collector = _Matrix.from_parent(session, name=MARK, nodeid=MARK)
         items += [
             CaseItem.from_parent(
                 collector, name=case.id, case=case, bench=bench, backend=option.parity_backend
             )
-            for case in chosen
+            for case in self._cases
         ]
-        self._planned = len(chosen)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Counts the cases that marks and ``-k`` left."""
+        self._planned = sum(isinstance(item, CaseItem) for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
+        """Counts them where xdist's workers collect."""
+        self._planned = sum(id.startswith(f"{MARK}::") for id in ids)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keeps the records; under xdist they arrive from the workers with the reports."""

@@ -94,7 +94,9 @@ def _verdict(channels: dict[str, ChannelResult]) -> str:
 
 
 def _same_error(one: ChannelResult, other: ChannelResult) -> bool:
-    return other.verdict is Verdict.ERROR and one.verdict is Verdict.ERROR and one.findings == other.findings
+    if not one.verdict is other.verdict is Verdict.ERROR:
+        return False
+    return one.findings[0].candidate == other.findings[0].candidate
 
 
 def _skipped(name: str, why: str) -> ChannelResult:
@@ -119,8 +121,9 @@ def _channel(name: str, work: Comparison) -> ChannelResult:
 
 
 def _error(name: str, where: str, error: Exception) -> ChannelResult:
-    lines = str(error).strip().splitlines() or [""]
-    message = f"{type(error).__name__}: {lines[0]}"
+    lines = [line for line in str(error).strip().splitlines() if line] or [""]
+    first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]  # the colon promises what matters
+    message = f"{type(error).__name__}: {first}"
     finding = Finding(where=where, reference="no exception", candidate=message)
     return ChannelResult(name=name, verdict=Verdict.ERROR, detail=type(error).__name__, findings=(finding,))
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -159,6 +160,11 @@ def _input_specs(batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str,
     }
 
 
+def _source(make: Any) -> str | None:
+    """Returns the file of a module class, by which operations are told apart; None for what is no class."""
+    return inspect.getsourcefile(make) if inspect.isclass(make) else None
+
+
 def _widened(build: Build) -> Build:
     """Returns ``build`` on float64 state and inputs, for models that follow the dtype of what they get."""
 
@@ -225,8 +231,11 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         "specs": functools.partial(_specs, axis_rules),
         "input_specs": _input_specs,
     }
-    reference = functools.cache(lambda: _linen(name, linen, recipe, rest))
-    candidate = functools.cache(lambda: _nnx(name, nnx, recipe, rest))
+    files = [_source(make) for make in (linen, nnx)]
+    apart = None not in files and files[0] != files[1]
+    sources = [(file,) if apart else () for file in files]
+    reference = functools.cache(lambda: _linen(name, linen, recipe, {**rest, "sources": sources[0]}))
+    candidate = functools.cache(lambda: _nnx(name, nnx, recipe, {**rest, "sources": sources[1]}))
 
     def cases(settings: Mapping[str, str]) -> list[Case]:
         if settings:

@@ -32,9 +32,10 @@ class Side:
     loop_depth: int
     type: str
 
-    def __str__(self) -> str:
+    def beside(self, other: "Side | None") -> str:
+        """Returns the operation and its place, with the caller where that tells it from the other side's."""
         loops = f", loop depth {self.loop_depth}" if self.loop_depth else ""
-        return f"{self.operation} at {self.place}{loops}"
+        return f"{self.operation} at {self.place.beside(other.place if other else None)}{loops}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,20 +56,20 @@ class Frontier:
 
     def finding(self) -> Finding:
         """Returns the difference as a finding."""
-        missing = "has nothing there" if self._placed() else "as said"
-        return Finding(
-            where=f"{self.where}{_list(self.differences)}",
-            reference=str(self.reference or missing),
-            candidate=str(self.candidate or missing),
-        )
+        reference, candidate = self._texts("has nothing there" if self._placed() else "as said")
+        where = f"{self.where}{_list(self.differences)}"
+        return Finding(where=where, reference=reference, candidate=candidate)
 
     def sentence(self) -> str:
         """Returns the difference as one sentence."""
-        text = f"in {self.where}{_list(self.differences)}"
         if not self._placed():
-            return text
-        sides = [side or "has nothing there" for side in (self.reference, self.candidate)]
-        return f"{text}: reference {sides[0]}, candidate {sides[1]}"
+            return f"in {self.where}{_list(self.differences)}"
+        reference, candidate = self._texts("has nothing there")
+        return f"in {self.where}{_list(self.differences)}: reference {reference}, candidate {candidate}"
+
+    def _texts(self, missing: str) -> list[str]:
+        sides = ((self.reference, self.candidate), (self.candidate, self.reference))
+        return [side.beside(other) if side else missing for side, other in sides]
 
     def _placed(self) -> bool:
         return bool(self.reference or self.candidate)

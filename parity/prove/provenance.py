@@ -2,14 +2,16 @@
 
 import collections
 import dataclasses
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from parity.prove.program import Chain, Op, Region
 from parity.prove.reader import read_program
 
-__all__ = ["Place", "SourceFiles", "op_place", "source_files"]
+__all__ = ["Place", "SourceFiles", "op_place", "short_path", "source_files"]
 
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
 _FRAME = re.compile(rf"{_QUOTED}\({_QUOTED}:(\d+):")
@@ -42,7 +44,15 @@ class Place:
     def __str__(self) -> str:
         if not self.file:
             return self.stack or "unknown place"
-        return f"{self.file}:{self.line} in {self.function}"
+        return _frame_text((self.function, self.file, self.line))
+
+    def beside(self, other: "Place | None") -> str:
+        """Returns the place, and where it was called from when that is what tells it from ``other``."""
+        pairs = list(zip(self.frames, other.frames, strict=False)) if other else []
+        if not pairs or pairs[0][0] != pairs[0][1]:
+            return str(self)
+        callers = [ours for ours, theirs in pairs if ours != theirs]
+        return f"{self}, called at {_frame_text(callers[0])}" if callers else str(self)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +68,20 @@ class SourceFiles:
     innermost: dict[str, int]
     stack: dict[str, int]
     operations: int
+
+
+def _frame_text(frame: _Frame) -> str:
+    function, file, line = frame
+    return f"{short_path(file)}:{line} in {function}"
+
+
+def short_path(file: str) -> str:
+    """Returns a path from the working directory or from the installed package it belongs to."""
+    _, installed, inside = file.rpartition("site-packages/")
+    if installed:
+        return inside
+    here = f"{Path.cwd()}{os.sep}"
+    return file.removeprefix(here)
 
 
 def source_files(program: Any) -> SourceFiles:

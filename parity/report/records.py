@@ -99,7 +99,7 @@ def report(
     return whole
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, option: str = "--json") -> None:
     """Raises before any work when a report could not be written in the end.
 
     Raises:
@@ -120,7 +120,7 @@ def check_writable(path: Path) -> None:
     if not problem:
         return
     raise ValueError(
-        f"report path {path}: {problem}; expected a writable file name; choose another with --json"
+        f"report path {path}: {problem}; expected a writable file name; choose another with {option}"
     )
 
 

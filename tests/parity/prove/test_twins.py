@@ -10,6 +10,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from parity.prove import prove
 from parity.prove.campaign.programs import twin_samples
+from parity.prove.provenance import short_path
 
 
 @pytest.mark.parametrize("name", ["forward", "grad", "train_step"])
@@ -63,7 +64,7 @@ def test_a_difference_is_refused_and_placed(check, options, line, words):
     assert first.reference.place.file == first.candidate.place.file == __file__
     assert line in (first.reference.place.line, first.candidate.place.line), proof.sentence()
     assert words in proof.sentence()
-    assert f"{__file__}:{line}" in proof.findings()[0].sentence()
+    assert f"{short_path(__file__)}:{line}" in proof.findings()[0].sentence()
     inside = LAYER_LINE in (first.reference.place.line, first.candidate.place.line)
     assert first.reference.loop_depth == inside
 
