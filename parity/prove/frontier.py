@@ -11,9 +11,7 @@ from parity.verdicts import Finding
 
 __all__ = ["Frontier", "Search", "Side", "attribute_differences"]
 
-_MAX_ENTRIES = 8
-_MAX_ROUNDS = 6
-_MAX_TEXT = 160
+_MAX_ENTRIES, _MAX_ROUNDS, _MAX_TEXT = 8, 6, 160
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

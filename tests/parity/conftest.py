@@ -96,6 +96,12 @@ def imports_undone() -> Iterator[None]:
 
 
 @pytest.fixture
+def undone_imports() -> Iterator[None]:
+    with imports_undone():
+        yield
+
+
+@pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
     """``command("run", ..., cwd=folder)`` runs the command line in this process."""
 

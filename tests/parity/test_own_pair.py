@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +11,9 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.comparison import Workbench
 from parity.report.table import findings_text
 from parity.run import run_cases
 from parity.transforms import Split
-
-from pathlib import Path
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "foreign_mlp.py"
 PROGRAMS = ["forward", "grad", "train_step"]
@@ -310,5 +308,51 @@ def test_a_hundred_times_the_noise_fails():
     assert rungs(found, "values")["forward"] == "failed"
 
 
-def test_beyond_the_floor_the_float64_run_decides():
-    """The reference cancels: it is off the truth itself, so another order may be as far from it."""
+def narrow(x):
+    """bfloat16, but in the float64 run."""
+    return x.astype(jnp.bfloat16) if x.dtype == jnp.float32 else x
+
+
+class LinenNarrow(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        a, b = (narrow(self.param(name, linen.initializers.normal(), (D, F))) for name in "ab")
+        return (narrow(x) @ (a + b)).astype(x.dtype)
+
+
+class NnxNarrow(NnxSum):
+    def __call__(self, x):
+        a, b = narrow(self.a[...]), narrow(self.b[...])
+        return (narrow(x) @ a + narrow(x) @ b).astype(x.dtype) * (1 + self.error)
+
+
+@pytest.mark.parametrize(("error", "rung"), [(0.0, "arbitrated"), (100 * 2.0**-9, "failed")])
+def test_beyond_the_floor_the_float64_run_decides(error, rung):
+    """Nudging float32 inputs hardly moves what is rounded to bfloat16, so that the floor is too low to tell."""
+    found = results(
+        LinenNarrow, lambda rngs: NnxNarrow(rngs, error), not_applicable={"memory": "another program"}
+    )
+    assert rungs(found, "values")["forward"] == rung, findings_text(found["forward@single"])
+    assert str(found["forward@single"].verdict) == ("passed" if error == 0 else "failed")
+    strict = results(LinenNarrow, lambda rngs: NnxNarrow(rngs, error), lowest=parity.Verdict.FLOOR)
+    assert rungs(strict, "values")["forward"] == "failed"
+
+
+# --- registering ---
+
+
+def test_two_pairs_are_registered_in_one_process():
+    """`parity.twins` is a function, though the module of that name has been imported by then."""
+    pairs = [
+        parity.twins(name, linen=LinenSum, nnx=NnxSum, inputs=inputs, loss=loss, meshes=MESHES)
+        for name in ("one", "two")
+    ]
+    assert [case.id for pair in pairs for case in pair.cases({}) if case.program == "grad"] == [
+        f"{name}/grad@{mesh}" for name in ("one", "two") for mesh in MESHES
+    ]
+
+
+def test_a_pair_without_a_config_takes_no_settings():
+    pair = parity.twins("one", linen=LinenSum, nnx=NnxSum, inputs=inputs, loss=loss)
+    with pytest.raises(ValueError, match=r"pair one: got settings \{'embed': '48'\}, expected none"):
+        pair.cases({"embed": "48"})

@@ -172,7 +172,10 @@ def test_another_learning_rate_fails_the_state_and_nothing_before_it():
 
 def test_channels_that_do_not_apply_give_the_case_s_reason():
     result = run_case(case(forward, forward, not_applicable={"loops": "one side scans"}), Workbench())
-    assert (result.channels["loops"].verdict, result.channels["loops"].detail) == ("skipped", "one side scans")
+    assert (result.channels["loops"].verdict, result.channels["loops"].detail) == (
+        "skipped",
+        "one side scans",
+    )
     every = run_case(case(forward, forward, not_applicable=dict.fromkeys(ALL_CHANNELS, "no")), Workbench())
     assert every.verdict == "skipped"
 
@@ -264,7 +267,9 @@ def test_a_batch_of_one_number_is_vacuous_where_values_decide():
 
 def test_numbers_that_are_not_finite_on_both_sides_are_vacuous():
     def broken(apply):
-        return lambda state, inputs: {"values": {"loss": jnp.log(-jnp.sum(apply(state["params"], inputs) ** 2))}}
+        return lambda state, inputs: {
+            "values": {"loss": jnp.log(-jnp.sum(apply(state["params"], inputs) ** 2))}
+        }
 
     result = outcome(broken(model), broken(unproved))
     assert result.verdict == "vacuous"
@@ -341,7 +346,9 @@ def test_a_side_that_crashes_is_an_error_with_side_phase_and_message(function, p
     assert result.channels["tree"].verdict == "equal"
     assert sum(channel.verdict == "error" for channel in result.channels.values()) == 1
     again = {name: c.detail for name, c in result.channels.items() if c.detail.startswith("the same error")}
-    assert bool(again) == (phase != "execute") and all(detail.endswith(result.blocking[0].name) for detail in again.values())
+    assert bool(again) == (phase != "execute") and all(
+        detail.endswith(result.blocking[0].name) for detail in again.values()
+    )
 
 
 def test_a_build_that_cannot_be_made_is_an_error():
