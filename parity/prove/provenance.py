@@ -96,21 +96,27 @@ def source_files(program: Any) -> SourceFiles:
     """
     innermost: collections.Counter[str] = collections.Counter()
     stack: collections.Counter[str] = collections.Counter()
+    seen: dict[Any, tuple[_Frame, ...]] = {}
     total = 0
     for op in _placed_ops(read_program(program).body):
         total += 1
-        frames = _traced_frames(op)
+        frames = _traced_frames(op, seen)
         if frames:
             innermost[frames[0][1]] += 1
         stack.update({file for _, file, _ in frames})
     return SourceFiles(innermost=dict(innermost), stack=dict(stack), operations=total)
 
 
-def _traced_frames(op: Op) -> tuple[_Frame, ...]:
+def _traced_frames(op: Op, seen: dict[Any, tuple[_Frame, ...]]) -> tuple[_Frame, ...]:
+    """Returns the frames of the outermost call; ``seen`` spares printing a location more than once."""
     source, chain = op.source, op.chain
     while chain is not None:
         source, chain = chain.call, chain.parent
-    return _parse(source.location)[1]
+    location = source.location
+    frames = seen.get(location.attr)
+    if frames is None:
+        frames = seen[location.attr] = _parse(location)[1]
+    return frames
 
 
 def op_place(op: Op) -> Place:

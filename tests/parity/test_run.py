@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +13,9 @@ from parity.build import Build, linen_build
 from parity.comparison import Workbench
 from parity.matrix import ALL_CHANNELS, Case
 from parity.meshes import MeshSpec
-from parity.report.records import case_record
 from parity.run import run_case, run_cases
 from parity.side import PHASES
-from parity.verdicts import Finding, Verdict
-
-SCHEMA = ("verdict", "detail", "findings", "measures")
+from parity.verdicts import Verdict
 
 # B batch, D in, F out
 B, D, F = 5, 4, 3
@@ -395,36 +391,3 @@ def test_a_failed_channel_outranks_an_error_and_an_error_a_vacuous_one(monkeypat
     wrong = outcome(forward, scaled(-1))
     assert wrong.verdict == "failed" and [c.name for c in wrong.blocking] == ["values", "loops"]
     assert outcome(empty, empty, paranoid=True).verdict == "error"
-
-
-# --- the record ---
-
-
-def test_the_record_of_a_case_has_the_schema_s_keys_and_survives_json():
-    record = case_record(outcome(forward, scaled(-1)))
-    assert list(record) == [
-        "id",
-        "reference",
-        "candidate",
-        "program",
-        "mesh",
-        "backend",
-        "verdict",
-        "channels",
-        "seconds",
-    ]
-    assert [record[name] for name in ("id", "reference", "candidate", "program", "mesh", "backend")] == [
-        "toy/step@single",
-        "linen left toy/step@single",
-        "linen right toy/step@single",
-        "step",
-        "single",
-        "cpu",
-    ]
-    assert tuple(record["channels"]) == ALL_CHANNELS
-    fields = [field.name for field in dataclasses.fields(Finding)]
-    for channel in record["channels"].values():
-        assert list(channel)[:3] == ["verdict", "detail", "findings"] and set(channel) <= {*SCHEMA}
-        assert all(list(finding) == fields for finding in channel["findings"])
-    assert {"trace", "lower", "compile", "execute", "other"} <= set(record["seconds"])
-    assert json.loads(json.dumps(record)) == record
