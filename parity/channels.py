@@ -43,7 +43,8 @@ def program(work: Comparison) -> ChannelResult:
     if work.proof is None:
         detail = f"attested {flavours}; no proof, layouts or meshes differ"
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
-    verdict = Verdict.PROVED if work.proof.proved else Verdict.UNPROVED
+    unproved = Verdict.FAILED if work.case.lowest is Verdict.PROVED else Verdict.UNPROVED
+    verdict = Verdict.PROVED if work.proof.proved else unproved
     return ChannelResult(
         name="program",
         verdict=verdict,

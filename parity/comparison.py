@@ -18,6 +18,7 @@ from parity.pairing import pair_positions, state_fingerprints
 from parity.prove import Frontier, Proof, prove
 from parity.side import Clock, Side
 from parity.tree import to_host
+from parity.verdicts import Verdict
 from parity.weights import WeightMap, infer
 
 __all__ = ["Comparison", "Workbench"]
@@ -156,12 +157,16 @@ class Comparison:
             return side.run(to_float64(self.state), SEED)
 
     def judge(self, group: str) -> Judge:
-        """Returns what the lower rungs of the ladder need for one group of outputs."""
+        """Returns what the lower rungs of the ladder need for one group of outputs.
+
+        What is proved and runs all the same must give equal bits.
+        """
+        proved = self.proof is not None and self.proof.proved
         run: Callable[[Mapping[str, np.ndarray]], Outputs] = lambda state: self.reference.run(state, SEED)  # noqa: E731
         return Judge(
             floor=lambda: measure_floor(run, self.state, self.outputs[0], group),
             exact=(lambda: self._float64[group]) if self.case.exact else None,
-            lowest=self.case.lowest,
+            lowest=Verdict.BITWISE if proved else self.case.lowest,
         )
 
 

@@ -129,7 +129,12 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
         if (found := deviation(path, reference[path], candidate[path])) is not None
     ]
     if not off:
-        return ChannelResult(name=name, verdict=Verdict.BITWISE, detail=f"{len(reference)} leaves")
+        demanded = judge.lowest is Verdict.PROVED
+        detail = f"{len(reference)} leaves" + (
+            "; rung bitwise where this case demands proved" if demanded else ""
+        )
+        verdict = Verdict.FAILED if demanded else Verdict.BITWISE
+        return ChannelResult(name=name, verdict=verdict, detail=detail)
     floor = judge.floor()
     rungs = {found.path: _rung(found, floor, reference, candidate, judge) for found in off}
     lowest = max(rungs.values(), key=lambda rung: (*ORDER, Verdict.FAILED).index(rung))
