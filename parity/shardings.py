@@ -8,7 +8,8 @@ import jax
 from jax.extend import core
 
 from parity.build import Group
-from parity.layout import bytes_by_role, linen_spec, placed, whole_share
+from parity.layout import bytes_by_role, entries, linen_spec, placed, whole_share
+from parity.meshes import Mode
 from parity.side import Side
 from parity.transforms import Identity
 from parity.tree import Leaf, Role
@@ -107,6 +108,7 @@ def _findings(sides: tuple[Side, Side], weights: WeightMap, proved: Callable[[],
             yield from _oracle_findings(side)
     for side in sides:
         yield from _after_findings(side)
+        yield from _returned_findings(side)
     if sides[0].mesh.axes and sides[0].mesh == sides[1].mesh:
         yield from _constraint_findings(*sides)
     if sides[0].mesh.axes and not proved():
@@ -236,6 +238,28 @@ def _specs_of(found: collections.Counter[tuple[str, str]], array: str) -> str:
     """Returns to what and how often an array type is constrained; empty where it never is."""
     specs = sorted((spec, times) for (name, spec), times in found.items() if name == array)
     return ", ".join(f"{spec} {times} times" for spec, times in specs)
+
+
+def _returned_findings(side: Side) -> list[Finding]:
+    """Finds state that a program on an explicit mesh returns elsewhere than it took it."""
+    if not side.mesh.axes or side.mesh.mode is not Mode.EXPLICIT:
+        return []
+    mesh: Any = side.backend.mesh(side.mesh)
+    findings = []
+    for path, leaf in side.returned.get(Group.STATE, {}).items():
+        rank, spec, got = len(leaf.shape), side.specs.get(path), leaf.sharding
+        if spec is None or got is None or entries(got.spec, rank) == entries(spec, rank):
+            continue
+        findings.append(
+            Finding(
+                where=f"{side.build.name} {path}",
+                reference=f"{spec} where the step takes it",
+                candidate=f"{got.spec} where it returns it, on {dict(mesh.shape)}",
+                cause="state that is moved for the update and not put back",
+                next_step="constrain it to its own axes before returning it",
+            )
+        )
+    return findings
 
 
 def _compiled_findings(side: Side) -> list[Finding]:

@@ -112,15 +112,21 @@ class Side:
         return {} if mesh is None else self.build.input_specs(self.build.abstract_inputs, mesh)
 
     @functools.cached_property
-    def traced(self) -> jax.stages.Traced:
-        """The traced program; its state outputs lie where the state inputs do."""
+    def returned(self) -> dict[str, dict[str, jax.ShapeDtypeStruct]]:
+        """What the program returns by itself; on an explicit mesh the types say where it lies."""
         with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
-            returns = jax.jit(self.program.function).trace(*self._arguments).out_info
+            return jax.jit(self.program.function).trace(*self._arguments).out_info
+
+    @functools.cached_property
+    def traced(self) -> jax.stages.Traced:
+        """The traced program; its state outputs are made to lie where the state inputs do."""
+        returned = self.returned
+        with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
             out_shardings = {
                 group: {path: self._state_shardings.get(path) for path in leaves}
                 if group != Group.VALUES
                 else dict.fromkeys(leaves)
-                for group, leaves in returns.items()
+                for group, leaves in returned.items()
             }
             donated = (0,) if self.program.donate else ()
             jitted = jax.jit(self.program.function, donate_argnums=donated, out_shardings=out_shardings)

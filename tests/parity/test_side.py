@@ -56,7 +56,8 @@ def batch(seed):
     return {"x": rng.standard_normal((4, 8), np.float32), "scale": np.float32(seed + 1)}
 
 
-def specs(leaves, mesh):
+def specs(mesh):
+    leaves = jax.eval_shape(create, jax.random.key(0))
     return {path: P("fsdp", "tensor") if len(leaf.shape) == 2 else P() for path, leaf in leaves.items()}
 
 
@@ -74,6 +75,7 @@ def side(function=None, mesh="single", clock=None, **options):
         abstract=jax.eval_shape(create, jax.random.key(0)),
         programs={"step": program},
         inputs=batch,
+        abstract_inputs={name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in batch(0).items()},
         specs=specs,
         input_specs=input_specs,
     )

@@ -1,0 +1,196 @@
+"""The architecture as rules: public names are documented, files are short, packages depend one way."""
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[2]
+PACKAGES = ("models_linen", "models_nnx", "parity")
+LONGEST = 400
+
+FILES = sorted(path for package in PACKAGES for path in (REPO / package).rglob("*.py"))
+TESTS = sorted((REPO / "tests").rglob("*.py"))
+MODULES = [".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__") for path in FILES]
+MODULES.remove("parity.__main__")
+
+
+def test_the_packages_are_found():
+    assert {"parity.run", "parity.pairs.llama2", "models_nnx.ops", "models_linen.model"} <= set(MODULES)
+
+
+def undocumented(name):
+    """Returns the public names of a module, and the methods of public classes, without a docstring."""
+    module = importlib.import_module(name)
+    missing = [] if module.__doc__ else ["the module"]
+    for public in getattr(module, "__all__", ()):
+        value = getattr(module, public)
+        constant = public.isupper()
+        if not constant and callable(value) and not (value.__doc__ or "").strip():
+            missing.append(public)
+        dataclass_made = inspect.isclass(value) and (value.__doc__ or "").startswith(f"{public}(")
+        if dataclass_made:
+            missing.append(f"{public}: only what dataclasses writes")
+    return missing
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_has_a_docstring(name):
+    assert undocumented(name) == []
+
+
+def test_what_is_public_exists_and_is_named_once():
+    for name in MODULES:
+        module = importlib.import_module(name)
+        public = list(getattr(module, "__all__", ()))
+        assert len(set(public)) == len(public), name
+        assert [word for word in public if not hasattr(module, word)] == [], name
+
+
+def test_files_are_short():
+    lengths = {str(path.relative_to(REPO)): len(path.read_text().splitlines()) for path in FILES + TESTS}
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+
+
+# --- private names ---
+
+PRIVATE = re.compile(r"^(jax|jaxlib|flax|optax)(\.|$)")
+
+
+def private_names(path):
+    """Returns what a file takes from the private parts of JAX, jaxlib, Flax and Optax."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = [name for name in [ast.unparse(node)] if re.fullmatch(r"[\w.]+", name)]
+        else:
+            continue
+        private = [
+            name
+            for name in names
+            if PRIVATE.match(name)
+            and (re.search(r"\._(?!_)", name) or name.startswith(("jaxlib", "jax.interpreters", "jax._src")))
+        ]
+        found += [f"{path.relative_to(REPO)}:{node.lineno} {name}" for name in private]
+    return found
+
+
+def test_private_names_of_the_frameworks_are_in_one_file():
+    files = [path for path in FILES if path != REPO / "parity" / "jax_internals.py"]
+    assert [name for path in files for name in private_names(path)] == []
+    assert private_names(REPO / "parity" / "jax_internals.py"), (
+        "the rule finds nothing where there is something"
+    )
+
+
+def test_private_attributes_of_lowered_and_compiled_programs_are_in_one_file():
+    """What hangs on a framework's object has no name to import: lowered._lowering, dtype._impl, ..."""
+    known = re.compile(r"\.(_lowering|_impl|_hlo|_src|_executable|_cached_lowering)\b")
+    outside = [path for path in FILES if path.name != "jax_internals.py" and known.search(path.read_text())]
+    assert outside == []
+
+
+# --- who imports whom, tried out in a fresh process ---
+
+
+def python(code, **rest):
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, timeout=120, **rest
+    )
+
+
+def test_the_package_and_the_doors_do_not_import_jax():
+    """So that a command or a test session can still choose devices."""
+    code = (
+        "import sys, parity, parity.environment, parity.cli, parity.plugin; "
+        "print(sorted(name for name in sys.modules if name.partition('.')[0] in ('jax', 'flax', 'numpy')))"
+    )
+    ended = python(code)
+    assert (ended.stdout.strip(), ended.stderr) == ("[]", "")
+
+
+def test_without_the_twin_that_retires_all_but_its_pairs_imports():
+    code = f"""
+import importlib, sys
+
+class Gone:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "models_linen":
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Gone())
+failed = []
+for name in {[name for name in MODULES if not name.startswith("models_linen")]!r}:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        failed.append(name)
+print(*failed)
+"""
+    ended = python(code)
+    assert ended.returncode == 0, ended.stderr
+    failed = ended.stdout.split()
+    assert failed and all(name.startswith("parity.pairs.") for name in failed), failed
+
+
+def imports(path):
+    """Returns the modules that a file imports anywhere in it, type checking aside."""
+    tree = ast.parse(path.read_text())
+    ignored = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    names = set()
+    for node in ast.walk(tree):
+        if node in ignored:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def importers(prefix):
+    """Returns the files that import a package, by package and folder."""
+    return {
+        str(path.relative_to(REPO))
+        for path in FILES
+        if any(name == prefix or name.startswith(f"{prefix}.") for name in imports(path))
+    }
+
+
+def test_only_pairs_import_models():
+    for models in ("models_linen", "models_nnx"):
+        engine = {name for name in importers(models) if name.startswith("parity/")}
+        assert engine and all(name.startswith("parity/pairs/") for name in engine), engine
+
+
+def test_models_never_import_the_engine_nor_the_survivor_the_other_twin():
+    assert {name for name in importers("parity") if name.startswith("models_")} == set()
+    assert {name for name in importers("models_linen") if name.startswith("models_nnx/")} == set()
+
+
+def test_the_twins_hold_files_and_classes_of_the_same_names():
+    """Read side by side: what one twin has, the other has, but for what the framework forces."""
+    nnx_alone = {"rngs.py", "dropout.py"}  # keys by path; in Linen the framework draws them
+    linen = {path.name for path in (REPO / "models_linen").glob("*.py")}
+    nnx = {path.name for path in (REPO / "models_nnx").glob("*.py")}
+    assert linen <= nnx
+    for name in sorted(linen - nnx_alone - {"__init__.py"}):
+        public = [
+            importlib.import_module(f"{package}.{name.removesuffix('.py')}").__all__
+            for package in ("models_linen", "models_nnx")
+        ]
+        assert set(public[0]) <= set(public[1]), name

@@ -1,0 +1,211 @@
+"""The pytest door: the ids and verdicts of ``parity run``, findings and no tracebacks, nothing unless asked."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+TWINS = """
+import jax.numpy as jnp, numpy as np
+from flax import linen, nnx
+import parity
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return jnp.tanh(linen.Dense(5, name="dense")(x))
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs, act=jnp.tanh):
+        self.dense, self.act = nnx.Linear(6, 5, rngs=rngs), act
+
+    def __call__(self, x):
+        return self.act(self.dense(x))
+
+def inputs(seed):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=(4, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}
+
+def loss(out, batch):
+    return jnp.mean((out - batch["y"]) ** 2)
+
+def crash(out, batch):
+    raise ZeroDivisionError("no luck")
+
+def pair(name, loss=loss, nnx=Nnx, **rest):
+    return parity.twins(name, linen=Linen, nnx=nnx, inputs=inputs, loss=loss, **rest)
+
+SOUND = pair("sound")
+WRONG = pair("wrong", nnx=lambda rngs: Nnx(rngs, jnp.sin))
+CRASH = pair("crash", loss=crash)
+WIDE = pair("wide", meshes=["data64-auto"])
+"""
+PROGRAMS = ("forward", "grad", "train_step")
+OURS = """
+import os, sys
+import pytest
+
+def test_that_jax_was_left_alone():
+    assert "JAX_PLATFORMS" not in os.environ and "XLA_FLAGS" not in os.environ
+    assert "jax" not in sys.modules
+
+@pytest.mark.slow
+def test_slow():
+    pass
+"""
+
+
+@pytest.fixture
+def project(pytester, monkeypatch, shell):
+    """A user's project with a few pairs and tests of its own; runs pytest in it, in a process of its own."""
+    for name, value in shell.environment().items():
+        monkeypatch.setenv(name, value)
+    for name in ("JAX_PLATFORMS", "XLA_FLAGS", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    pytester.makepyfile(my_twins=TWINS, test_own=OURS)
+
+    def run(*arguments, pairs=("SOUND",), ours=("-p", "no:cacheprovider")):
+        named = ", ".join(f'"my_twins:{pair}"' for pair in pairs)
+        pytester.makepyprojecttoml(
+            f"[tool.parity]\npairs = [{named}]\n[tool.pytest.ini_options]\nmarkers = ['slow: long']\n"
+        )
+        loaded = () if shell.installed else ("-p", "parity.plugin")
+        return pytester.runpytest_subprocess(*loaded, *ours, *arguments, timeout=120)
+
+    return run
+
+
+def ids(*pairs):
+    return [f"{pair}/{program}@single" for pair in pairs for program in PROGRAMS]
+
+
+def records(folder):
+    return json.loads((Path(folder) / "parity.json").read_text())
+
+
+# --- nothing unless asked ---
+
+
+@pytest.mark.parametrize(
+    ("mark", "chosen"), [((), 2), (("-m", "not parity"), 2), (("-m", "slow and not (parity)"), 1)], ids=str
+)
+def test_without_the_mark_no_case_is_collected_and_jax_is_left_alone(project, mark, chosen):
+    result = project("-v", *mark)
+    result.assert_outcomes(passed=chosen, deselected=2 - chosen)
+    result.stdout.no_fnmatch_line("*parity::*")
+
+
+def test_the_mark_is_registered_for_strict_projects(project, pytester):
+    pytester.makepyfile(test_strict="import pytest\n\n@pytest.mark.parity\ndef test_mine():\n    pass\n")
+    project("--strict-markers", "test_strict.py").assert_outcomes(passed=1)
+    assert "parity: a parity case" in project("--markers").stdout.str()
+
+
+# --- cases as tests ---
+
+
+@pytest.mark.slow
+def test_the_cases_of_the_command_line_with_its_ids(project, shell, pytester):
+    result = project("-m", "parity", "-v", "--parity-report=out", pairs=("SOUND", "WRONG", "CRASH"))
+    (pytester.path / "out").mkdir()
+    assert result.ret == 4, "the folder of a report must exist before any work"
+    result = project("-m", "parity", "-v", "--parity-report=out", pairs=("SOUND", "WRONG", "CRASH"))
+    result.assert_outcomes(passed=4, failed=5, deselected=2)
+    assert result.ret == 1
+    shell("run", "--json", "cli.json", cwd=pytester.path)
+    ours, theirs = records("out"), json.loads((pytester.path / "cli.json").read_text())
+    assert list(ours) == list(theirs) and ours["summary"] == theirs["summary"]
+    assert list(ours["environment"]) == list(theirs["environment"])
+    assert [case["id"] for case in ours["cases"]] == ids("sound", "wrong", "crash")
+    for one, other in zip(ours["cases"], theirs["cases"], strict=True):
+        assert list(one) == list(other)
+        verdicts = [{name: c["verdict"] for name, c in each["channels"].items()} for each in (one, other)]
+        assert verdicts[0] == verdicts[1]
+
+
+def test_failures_print_findings_and_no_traceback(project):
+    result = project("-m", "parity", pairs=("WRONG", "CRASH"))
+    text = result.stdout.str()
+    for words in (
+        "wrong/forward@single  values failed: 1 of 1 leaves differ",
+        "outputs[",
+        "wrong/grad@single  gradients failed",
+        "params/dense/kernel[",
+        "first operation that differs: ",
+        "linen crash, trace: reference no exception, candidate ZeroDivisionError: no luck",
+        "FAILED parity::wrong/forward@single",
+    ):
+        assert words in text, words
+    for words in ("Traceback", "CaseFailedError", "def runtest", "plugin.py"):
+        assert words not in text, words
+
+
+@pytest.mark.slow
+def test_workers_share_the_cases_and_one_process_writes_the_report(project, pytester):
+    (pytester.path / "out").mkdir()
+    result = project("-m", "parity", "-n", "2", "--parity-report=out", pairs=("SOUND", "WRONG"))
+    result.assert_outcomes(passed=3, failed=3)
+    report = records("out")
+    assert sorted(case["id"] for case in report["cases"]) == sorted(ids("sound", "wrong"))
+    assert report["summary"]["failed"] == 3 and "partial" not in report
+    assert [path.name for path in (pytester.path / "out").iterdir()] == ["parity.json"]
+
+
+@pytest.mark.parametrize(
+    "workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)], ids=["one process", "xdist"]
+)
+def test_a_session_that_stops_early_writes_a_partial_report(project, pytester, workers):
+    (pytester.path / "out").mkdir()
+    result = project("-m", "parity", "-x", "--parity-report=out", *workers, pairs=("WRONG", "SOUND"))
+    assert result.ret in (1, 2)
+    report = records("out")
+    assert report["partial"] == {"planned": 6, "finished": len(report["cases"])}
+    assert 1 <= len(report["cases"]) < 6
+
+
+def test_cases_left_out_on_purpose_do_not_make_a_report_partial(project, pytester):
+    (pytester.path / "out").mkdir()
+    project("-m", "parity", "-k", "grad", "--parity-report=out").assert_outcomes(passed=1, deselected=4)
+    assert [case["id"] for case in records("out")["cases"]] == ["sound/grad@single"]
+    assert "partial" not in records("out")
+
+
+def test_a_mark_expression_with_other_marks(project):
+    result = project("-m", "parity or slow", "-v")
+    result.assert_outcomes(passed=4, deselected=1)
+    result.stdout.fnmatch_lines(["*::test_slow PASSED*", "parity::sound/forward@single PASSED*"])
+
+
+def test_selecting_adding_pairs_and_junit(project, pytester):
+    result = project(
+        "-m", "parity", "-v", "--parity-select", "sound/f*", "--parity-select", "wrong/grad",
+        "--parity-pair", "my_twins:WRONG", "--parity-paranoid", "--junitxml=junit.xml",
+    )  # fmt: skip
+    result.assert_outcomes(passed=1, failed=1, deselected=2)
+    result.stdout.fnmatch_lines(["parity::sound/forward@single PASSED*", "parity::wrong/grad@single FAILED*"])
+    assert "wrong/grad@single  gradients failed" in (pytester.path / "junit.xml").read_text()
+
+
+# --- bad input: one message, no traceback, exit 4 as pytest has it ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--parity-select", "sond"), "selector 'sond': matches none of 3 cases; did you mean sound"),
+        (("-n", "2", "--parity-select", "sond"), "selector 'sond': matches none of 3 cases"),
+        (("--parity-backend", "cpv"), "backend 'cpv': expected one of cpu"),
+        (("--parity-pair", "nope:PAIR"), "pair 'nope:PAIR': No module named 'nope'"),
+        (("--parity-pair", "my_twins:WIDE"), "mesh data64-auto: needs 64 devices, found 8"),
+        (("--parity-report=missing/out",), "folder missing/out does not exist"),
+    ],
+    ids=["selector", "selector with xdist", "backend", "pair", "mesh", "report"],
+)
+def test_bad_input_is_one_message(project, arguments, words):
+    result = project("-m", "parity", *arguments)
+    text = result.stdout.str() + result.stderr.str()
+    assert result.ret == 4, text
+    assert words in text
+    assert "Traceback" not in text and "INTERNALERROR" not in text and "plugin.py" not in text
