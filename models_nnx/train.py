@@ -1,6 +1,7 @@
 """The training step: loss, accumulated gradients, clipped AdamW that skips non-finite steps."""
 
 import functools
+from typing import Any
 
 import jax
 import optax
@@ -121,8 +122,8 @@ def is_variable(node) -> bool:
     return isinstance(node, nnx.Variable)
 
 
-def axes_of(variable: nnx.Variable) -> tuple[str | None, ...] | None:
-    """Returns the logical axes of a Variable, None where it has none."""
+def axes_of(variable: nnx.Variable) -> Any:
+    """Returns the tuple of logical axes of a Variable, None where it has none."""
     return variable.get_metadata().get("out_sharding")
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from parity.build import Build, Flavour, Program, linen_build, nnx_build
+    from parity.foreign import twins
     from parity.matrix import Case, Pair
     from parity.meshes import MeshSpec
-    from parity.twins import twins
     from parity.verdicts import Verdict
     from parity.weights import Rule
 
@@ -33,7 +33,7 @@ _MODULES = {
     "parity.build": ("Build", "Flavour", "Program", "linen_build", "nnx_build"),
     "parity.matrix": ("Case", "Pair"),
     "parity.meshes": ("MeshSpec",),
-    "parity.twins": ("twins",),
+    "parity.foreign": ("twins",),
     "parity.verdicts": ("Verdict",),
     "parity.weights": ("Rule",),
 }
@@ -43,5 +43,4 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 def __getattr__(name: str):
     if name not in _HOMES:
         raise AttributeError(f"module 'parity' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)  # over the module `twins`
-    return value
+    return getattr(importlib.import_module(_HOMES[name]), name)

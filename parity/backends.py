@@ -17,13 +17,12 @@ AnyMesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
 
 
 class Backend(Protocol):
-    """A place for programs.
+    """A place for programs."""
 
-    Args:
-        name: as the command line spells it.
-    """
-
-    name: str
+    @property
+    def name(self) -> str:
+        """As the command line spells it."""
+        ...
 
     def mesh(self, spec: MeshSpec) -> AnyMesh | None:
         """Returns the mesh of ``spec``, or None for a single device.

@@ -32,7 +32,7 @@ class Group(enum.StrEnum):
 Outputs = dict[str, dict[str, Any]]
 Spec = jax.sharding.PartitionSpec
 Specs = Callable[[Any, Any], Any]
-InputSpecs = Callable[[Mapping[str, Any], jax.sharding.Mesh], dict[str, Spec]]
+InputSpecs = Callable[[Mapping[str, Any], Any], dict[str, Spec]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ FLOOR_FACTOR = 10.0
 ARBITRATION = 2.0
 """Against the float64 reference the candidate may err this many times as much as the reference."""
 
-TRUSTED = 1_000.0
-"""A float64 run is the reference's truth only if the reference is within this many times its noise of it."""
+TRUSTED = 0.1
+"""A float64 run is the reference's truth only if the reference is within this relative distance of it."""
 
 ORDER = (Verdict.PROVED, Verdict.BITWISE, Verdict.FLOOR, Verdict.ARBITRATED)
 
@@ -163,7 +163,9 @@ def _rung(
     if found.path in exact:
         truth = _wide(exact[found.path])
         errors = [float(np.linalg.norm(_wide(side[found.path]) - truth)) for side in (candidate, reference)]
-        if np.isfinite(errors).all() and errors[0] <= ARBITRATION * errors[1]:
+        # A run that draws other random numbers is no truth: both sides are equally far from it.
+        trusted = errors[1] <= TRUSTED * float(np.linalg.norm(truth))
+        if trusted and np.isfinite(errors).all() and errors[0] <= ARBITRATION * errors[1]:
             return Verdict.ARBITRATED
     return Verdict.FAILED
 

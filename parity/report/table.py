@@ -180,8 +180,8 @@ def spec_text(leaf: Placed) -> str:
 def print_proofs(console: Console, run: Run) -> None:
     """Prints one row per case: what the prover says, how many operations it read and how fast."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for head, justify in (("case", "left"), ("program", "left"), ("then", "left")):
-        table.add_column(head, justify=justify, overflow="fold")
+    for head in ("case", "program", "then"):
+        table.add_column(head, overflow="fold")
     for head in ("operations", "trace+lower s", "prove s"):
         table.add_column(head, justify="right", no_wrap=True)
     for result in run.results:

@@ -72,7 +72,7 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
     functions = {}
     for op in stablehlo_module(lowered).body.operations:
         if mlir.name_of(op) == "func.func":
-            functions[op.attributes["sym_name"].value] = op
+            functions[str(op.attributes["sym_name"]).strip('"')] = op
     if "main" not in functions:
         raise ValueError(f"lowered module: got functions {sorted(functions)}, expected one named main")
     reader = _Reader(functions)

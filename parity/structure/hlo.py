@@ -72,7 +72,7 @@ class Instruction:
             ValueError: the attribute looks like JSON and is not.
         """
         text = self.attributes.get("backend_config", "")
-        if not text.startswith("{"):
+        if not text.startswith(('{"', "{}")):
             return {}
         try:
             return json.loads(text)

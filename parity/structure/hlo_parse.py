@@ -24,6 +24,8 @@ _OPERAND = re.compile(r"%?([\w.\-]+)")
 _SPACE = re.compile(r"[ \t\n]*")
 _BLANK = re.compile(r"[ \t]*(?:\n|\Z)")
 _BRACKET = re.compile(r""""[^"\\]*(?:\\.[^"\\]*)*"|'[^'\n]*'|["'()\[\]{}]""", re.DOTALL)
+# A host callback's settings are an MLIR dictionary, every other operation's are JSON.
+_MLIR = re.compile(r"\{[A-Za-z_][\w.]* = ")
 _STOP = re.compile(r"""["'(\[{,\n)\]}]""")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 _JSON = json.JSONDecoder()
@@ -226,7 +228,7 @@ class _Parser:
 
     def _value(self, key: str) -> str:
         start = self.place
-        if key == "backend_config" and self.text.startswith("{", start):
+        if key == "backend_config" and self.text.startswith("{", start) and not _MLIR.match(self.text, start):
             try:
                 _, self.place = _JSON.raw_decode(self.text, start)
             except (ValueError, RecursionError):

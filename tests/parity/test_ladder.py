@@ -160,6 +160,12 @@ def test_arbitration_asks_the_truth(error, verdict):
     assert result.verdict is verdict
 
 
+@pytest.mark.parametrize(("truth", "verdict"), [(8.0, Verdict.ARBITRATED), (4.0, Verdict.FAILED)])
+def test_a_truth_far_from_the_reference_excuses_nothing(truth, verdict):
+    """Other random numbers in float64: both sides are equally far from such a run."""
+    assert one(f32(8.5), f32(7.5), exact={"x": np.array([truth])}).verdict is verdict
+
+
 def test_the_truth_is_asked_only_beyond_the_floor():
     lower = Judge(floor=lambda: {"x": 1.0}, exact=never)
     assert climb("values", {"x": f32(4.0)}, {"x": f32(5.0)}, lower).verdict is Verdict.FLOOR

@@ -342,7 +342,6 @@ def test_beyond_the_floor_the_float64_run_decides(error, rung):
 
 
 def test_two_pairs_are_registered_in_one_process():
-    """`parity.twins` is a function, though the module of that name has been imported by then."""
     pairs = [
         parity.twins(name, linen=LinenSum, nnx=NnxSum, inputs=inputs, loss=loss, meshes=MESHES)
         for name in ("one", "two")

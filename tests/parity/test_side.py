@@ -214,7 +214,7 @@ def test_donation_spares_a_host_array_that_the_device_uses_in_place():
 
 def test_specs_are_those_of_the_build_and_the_state_comes_back_where_it_lay():
     one = side(mesh=MESH)
-    assert one.specs == specs(one.build.leaves, None)
+    assert one.specs == specs(None)
     assert side().specs == {}
     assert one.compiled.output_shardings["state"]["params/w"].spec == P("fsdp", "tensor")
     assert one.compiled.input_shardings[0][1]["x"].spec == P("fsdp")
@@ -262,8 +262,8 @@ def test_a_crash_in_the_inputs_belongs_to_a_phase():
 
     one = side()
     one = dataclasses.replace(one, build=dataclasses.replace(one.build, inputs=missing))
-    with pytest.raises(SideError, match="linen toy: trace failed: OSError: no data"):
-        assert one.traced
+    with pytest.raises(SideError, match="linen toy: execute failed: OSError: no data"):
+        one.run(host_state(), 0)
 
 
 def test_an_interrupt_is_no_crash():

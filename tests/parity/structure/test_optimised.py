@@ -238,3 +238,19 @@ def test_rows_are_plain_data(programs, cpu, step):
     assert sum(row["count"] for row in tables[1]) == len(read_collectives(step))
     totals = [row["total_bytes"] for row in tables[1]]
     assert totals == sorted(totals, reverse=True)
+
+
+def test_a_host_callback_is_read():
+    """Its backend_config is an MLIR dictionary, not JSON."""
+
+    def step(x):
+        return jax.pure_callback(lambda x: x, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + 1
+
+    module = optimised_module(jax.jit(step).lower(jnp.ones(3)).compile())
+    calls = [
+        one
+        for computation in module.computations.values()
+        for one in computation.instructions
+        if one.opcode == "custom-call"
+    ]
+    assert calls and all(one.backend_config() == {} for one in calls)
