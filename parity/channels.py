@@ -12,11 +12,19 @@ from parity.ladder import climb
 from parity.prove import source_files
 from parity.shardings import compare_axes, compare_shardings
 from parity.structure import (
+    MEMORY_BUDGETS,
+    PACKING_BUDGETS,
     Loops,
+    compare_collectives,
+    compare_donation,
+    compare_dots,
     compare_loops,
     compare_memory,
     lowered_loops,
     optimised_loops,
+    read_collectives,
+    read_donation,
+    read_dtypes,
     read_memory,
 )
 from parity.structure.traced import compare_passed_through
@@ -122,6 +130,10 @@ def _measured(
         )
     if work.settled:
         return ChannelResult(name=group, verdict=Verdict.PROVED, detail="equal for all inputs")
+    backend = work.reference.backend
+    if not backend.executes:
+        detail = f"{backend.name} compiles and does not run"
+        return ChannelResult(name=group, verdict=Verdict.SKIPPED, detail=detail)
     reference, candidate = (outputs.get(group, {}) for outputs in work.outputs)
     missing = _missing(reference, candidate)
     if missing:
@@ -170,9 +182,16 @@ def state(work: Comparison) -> ChannelResult:
     return _measured(work, Group.STATE, guard)
 
 
+def dots(work: Comparison) -> ChannelResult:
+    """Types of dots, exponentials, sums and roots, as the source asks for them."""
+    if work.settled:
+        return ChannelResult(name="dots", verdict=Verdict.PROVED, detail="the same program")
+    return compare_dots(read_dtypes(work.reference.lowered), read_dtypes(work.candidate.lowered))
+
+
 def sharding(work: Comparison) -> ChannelResult:
     """Logical axes, resolved specs and compiled input shardings of all state leaves."""
-    return compare_shardings(work.reference, work.candidate, work.weights, proved=lambda: work.settled)
+    return compare_shardings(work.reference, work.candidate, work.weights, proved=lambda: work.compiles_alike)
 
 
 def loops(work: Comparison) -> ChannelResult:
@@ -181,7 +200,7 @@ def loops(work: Comparison) -> ChannelResult:
     ours, theirs = (
         Loops(
             lowered=lowered_loops(side.lowered),
-            optimised=None if work.settled else optimised_loops(side.compiled),
+            optimised=None if work.compiles_alike else optimised_loops(side.optimised),
         )
         for side in sides
     )
@@ -193,11 +212,44 @@ def loops(work: Comparison) -> ChannelResult:
     return result
 
 
+def collectives(work: Comparison) -> ChannelResult:
+    """What moves between devices: kind, dtype, bytes, group, how often."""
+    devices = max(mesh.size for mesh in work.case.meshes)
+    if devices == 1:
+        detail = "one device, nothing to move"
+        return ChannelResult(name="collectives", verdict=Verdict.SKIPPED, detail=detail)
+    if work.compiles_alike:
+        return ChannelResult(name="collectives", verdict=Verdict.PROVED, detail="the same program")
+    ours, theirs = (read_collectives(side.optimised) for side in (work.reference, work.candidate))
+    return compare_collectives(ours, theirs, devices)
+
+
 def memory(work: Comparison) -> ChannelResult:
-    """Argument, output and temp bytes of the compiled programs."""
-    if work.settled:
+    """Argument, output and temp bytes of the compiled programs, and which arguments they reuse in place."""
+    if work.compiles_alike:
         return ChannelResult(name="memory", verdict=Verdict.PROVED, detail="the same program")
-    return compare_memory(read_memory(work.reference.compiled), read_memory(work.candidate.compiled))
+    sides = (work.reference, work.candidate)
+    ours, theirs = (read_memory(side.compiled) for side in sides)
+    same = work.proof is not None and work.proof.proved
+    result = compare_memory(ours, theirs, PACKING_BUDGETS if same else MEMORY_BUDGETS)
+    if result.verdict is Verdict.VACUOUS:
+        return result
+    donation = compare_donation(*(read_donation(side.optimised) for side in sides))
+    failed = Verdict.FAILED in (result.verdict, donation.verdict)
+    temp = (ours.values.get("temp"), theirs.values.get("temp"))
+    return dataclasses.replace(
+        result,
+        verdict=Verdict.FAILED if failed else result.verdict,
+        detail=f"{result.detail}; {donation.detail}",
+        findings=(*result.findings, *donation.findings),
+        measures=_ratio(*temp),
+    )
+
+
+def _ratio(ours: int | None, theirs: int | None) -> dict[str, float]:
+    if ours is None or theirs is None or (ours == 0 < theirs):
+        return {}
+    return {"temp_ratio": theirs / ours if ours else 1.0}
 
 
 CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
@@ -206,7 +258,9 @@ CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
     "values": values,
     "gradients": gradients,
     "state": state,
+    "dots": dots,
     "sharding": sharding,
     "loops": loops,
+    "collectives": collectives,
     "memory": memory,
 }

@@ -5,7 +5,6 @@ Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harn
 """
 
 import collections
-import dataclasses
 import os
 import sys
 import time
@@ -173,20 +172,18 @@ def _on(backend: str, cases: Sequence["Case"], json: Path | None) -> list["Case"
     Raises:
         ValueError: unknown backend, a mesh that does not fit it, or a report that cannot be written.
     """
-    from parity.backends import find
+    from parity.matrix import place
     from parity.report.records import check_writable
 
     if json:
         check_writable(json)
-    for mesh in {mesh for case in cases for mesh in case.meshes}:
-        find(backend).mesh(mesh)
-    return [dataclasses.replace(case, backend=backend) for case in cases]
+    return place(cases, backend)
 
 
 @app.command("list")
 def list_cases(select: Select = None, pair: Pairs = None, setting: Settings = None) -> None:
     """List pairs, variants, programs and meshes."""
-    from parity.backends import BACKENDS
+    from parity.backends import known_backends
 
     pairs, cases = _cases(select, pair, setting)
     screen = console()
@@ -201,7 +198,7 @@ def list_cases(select: Select = None, pair: Pairs = None, setting: Settings = No
     for (variant, mesh), programs in groups.items():
         table.add_row(variant, mesh, " ".join(programs))
     screen.print(table)
-    screen.print(f"{len(cases)} cases; backends: {', '.join(BACKENDS)}")
+    screen.print(f"{len(cases)} cases; backends: {', '.join(known_backends())}")
 
 
 @app.command("map")

@@ -119,6 +119,11 @@ class Comparison:
         """Whether a proof makes compiling and running needless."""
         return not self._bench.paranoid and self.proof is not None and self.proof.proved
 
+    @property
+    def compiles_alike(self) -> bool:
+        """Whether a proof makes it needless to look at compiled programs: not where that is what one came for."""
+        return self.settled and not self.reference.backend.inspects
+
     @functools.cached_property
     def state(self) -> dict[str, np.ndarray]:
         """The reference's state before the program runs."""
