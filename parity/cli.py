@@ -277,6 +277,35 @@ def shardings(
 
 
 @app.command()
+def hlo(
+    select: Annotated[str, typer.Argument(metavar="CASE", help="A case, or a selector of one.")],
+    backend: Annotated[str, typer.Option(help="Where to compile; aot:v5p:2x2x1 needs no TPU.")] = "cpu",
+    json: Json = None,
+    pair: Pairs = None,
+    setting: Settings = None,
+) -> None:
+    """Show loops, collectives, memory, cost and dots of both sides, before and after optimisation."""
+    from parity.comparison import Comparison, Workbench
+    from parity.inspection import inspect_sides
+    from parity.matrix import STRUCTURE_CHANNELS
+    from parity.report import print_sections, sections_record, write_json
+    from parity.run import run_case
+
+    cases = _on(backend, _cases([select], pair, setting)[1], json)
+    if len(cases) > 1:
+        some = ", ".join(case.id for case in cases[:3])
+        raise ValueError(f"hlo {select!r}: expected one case, got {len(cases)}: {some}...; name one of them")
+    bench = Workbench(paranoid=True)
+    sections = inspect_sides(Comparison(cases[0], bench))
+    result = run_case(cases[0], bench, STRUCTURE_CHANNELS)
+    print_sections(console(), result, sections)
+    if json:
+        write_json(sections_record(result, sections), json)
+        console().print(f"report: {json}", soft_wrap=True)
+    raise typer.Exit(DIFFERENCE if result.blocking else PARITY)
+
+
+@app.command()
 def doctor() -> None:
     """Show versions, devices and backends, and how to get what is missing."""
     from parity.doctor import diagnose

@@ -12,9 +12,19 @@ from parity.meshes import MeshSpec
 from parity.verdicts import Verdict
 from parity.weights import Rule
 
-__all__ = ["ALL_CHANNELS", "VALUE_CHANNELS", "Case", "Pair", "SelectionError", "place", "select"]
+__all__ = [
+    "ALL_CHANNELS",
+    "STRUCTURE_CHANNELS",
+    "VALUE_CHANNELS",
+    "Case",
+    "Pair",
+    "SelectionError",
+    "place",
+    "select",
+]
 
 VALUE_CHANNELS = ("values", "gradients", "state")
+STRUCTURE_CHANNELS = ("dots", "loops", "collectives", "memory")
 ALL_CHANNELS = ("program", "tree", *VALUE_CHANNELS, "dots", "sharding", "loops", "collectives", "memory")
 
 
