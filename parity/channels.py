@@ -12,9 +12,9 @@ from parity.ladder import climb
 from parity.prove import source_files
 from parity.shardings import compare_axes, compare_shardings
 from parity.structure import (
-    MEMORY_BUDGETS,
     PACKING_BUDGETS,
     Loops,
+    Memory,
     compare_collectives,
     compare_donation,
     compare_dots,
@@ -230,23 +230,42 @@ def memory(work: Comparison) -> ChannelResult:
         return ChannelResult(name="memory", verdict=Verdict.PROVED, detail="the same program")
     sides = (work.reference, work.candidate)
     ours, theirs = (read_memory(side.compiled) for side in sides)
-    same = work.proof is not None and work.proof.proved
-    result = compare_memory(ours, theirs, PACKING_BUDGETS if same else MEMORY_BUDGETS)
+    result = compare_memory(ours, theirs)
     if result.verdict is Verdict.VACUOUS:
         return result
+    measures = _ratio(ours, theirs)
+    if result.verdict is Verdict.FAILED and work.proof is not None and work.proof.proved:
+        result, again = _packed(work, result, ours, theirs)
+        measures |= again
     donation = compare_donation(*(read_donation(side.optimised) for side in sides))
     failed = Verdict.FAILED in (result.verdict, donation.verdict)
-    temp = (ours.values.get("temp"), theirs.values.get("temp"))
     return dataclasses.replace(
         result,
         verdict=Verdict.FAILED if failed else result.verdict,
         detail=f"{result.detail}; {donation.detail}",
         findings=(*result.findings, *donation.findings),
-        measures=_ratio(*temp),
+        measures=measures,
     )
 
 
-def _ratio(ours: int | None, theirs: int | None) -> dict[str, float]:
+def _packed(
+    work: Comparison, failed: ChannelResult, ours: Memory, theirs: Memory
+) -> tuple[ChannelResult, dict[str, float]]:
+    """Asks whether the order of arguments, which a proof leaves open, is all that makes the candidate need more."""
+    within = compare_memory(ours, theirs, PACKING_BUDGETS)
+    if within.verdict is Verdict.FAILED:
+        return failed, {}
+    again = read_memory(work.reordered.compiled)
+    same_order = compare_memory(ours, again)
+    measures = {f"{name}_in_the_same_order": value for name, value in _ratio(ours, again).items()}
+    if same_order.verdict is Verdict.FAILED:
+        return failed, measures
+    needs = f"temp {again.values['temp']:,} with its arguments in the reference's order"
+    return dataclasses.replace(within, detail=f"{within.detail}, {needs}"), measures
+
+
+def _ratio(reference: Memory, candidate: Memory) -> dict[str, float]:
+    ours, theirs = (side.values.get("temp") for side in (reference, candidate))
     if ours is None or theirs is None or (ours == 0 < theirs):
         return {}
     return {"temp_ratio": theirs / ours if ours else 1.0}

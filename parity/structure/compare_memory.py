@@ -35,10 +35,10 @@ PACKING_BUDGETS: Mapping[str, Budget] = {
     **MEMORY_BUDGETS,
     "temp": Budget(
         ratio=1.05,
-        reason="programs proved the same differ in the order of arguments and carries, which moves the packing",
+        reason="the order of arguments moves the packing of buffers, in either direction",
     ),
 }
-"""What is compared between programs that are proved to be the same."""
+"""How far the order of arguments may move what programs need that are proved to be the same."""
 
 _CAUSES = {
     "argument": "a leaf that only one side takes, or one in another dtype or sharding",
