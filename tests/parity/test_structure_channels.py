@@ -6,14 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
 from parity.build import linen_build
 from parity.comparison import Workbench
-from parity.matrix import Case
+from parity.matrix import ALL_CHANNELS, Case
 from parity.meshes import MeshSpec
-from parity.run import run_case
+from parity.report.records import Run
+from parity.report.table import SHORT, print_table
+from parity.run import CaseResult, run_case
 from parity.side import Side, SideError
-from parity.verdicts import Verdict
+from parity.verdicts import ChannelResult, Verdict
 
 # B batch, D model, L layers
 B, D, L = 16, 8, 3
@@ -152,3 +155,19 @@ def test_a_program_that_cannot_be_read_is_an_error_of_that_side(monkeypatch):
 def test_a_case_may_leave_them_out(name):
     channels = outcome({"function": gather}, {"function": gather}, not_applicable={name: "not today"})
     assert (str(channels[name].verdict), channels[name].detail) == ("skipped", "not today")
+
+
+def test_the_longest_id_and_ten_channels_fit_100_columns(capsys):
+    id = "llama2-scan-against-unroll-linen/train_step@single"
+    word = {"program": Verdict.UNPROVED, "values": Verdict.BITWISE, "state": Verdict.FLOOR}
+    channels = {
+        name: ChannelResult(name=name, verdict=word.get(name, Verdict.EQUAL)) for name in ALL_CHANNELS
+    }
+    case = Case(id=id, reference=lambda: None, candidate=lambda: None, program="train_step")
+    result = CaseResult(
+        case=case, reference="", candidate="", verdict="passed", channels=channels, seconds={"compile": 99.9}
+    )
+    print_table(Console(width=100), Run(environment={}, planned=1, results=[result]))
+    head, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert row.split() == [id.removesuffix("@single"), *(SHORT[c.verdict] for c in channels.values()), "99.9"]
+    assert head.split()[-3:] == ["coll", "mem", "s"]
