@@ -19,7 +19,6 @@ from parity.matrix import place
 from parity.meshes import MeshSpec
 from parity.pairs import llama2, sharded
 from parity.run import run_case
-from parity.structure import MEMORY_BUDGETS
 from parity.topologies import Topology
 from parity.verdicts import Verdict
 
@@ -192,19 +191,6 @@ def test_the_twins_are_the_same_to_the_tpu_compiler(topology):
         measures = channels["memory"].measures
         same_order = measures.get("temp_ratio_in_the_same_order", measures["temp_ratio"])
         assert same_order <= 1.01 and measures["temp_ratio"] <= 1.02
-
-
-@needs_compiler
-@pytest.mark.slow
-def test_the_order_of_arguments_is_told_from_a_need_for_memory(monkeypatch):
-    (case,) = place([case for case in smoke() if case.id.startswith("sharded")], "aot:v6e:2x2")
-    bench = Workbench()
-    memory = run_case(case, bench, ("memory",)).channels["memory"]
-    assert memory.verdict is Verdict.EQUAL and "with its arguments in the reference's order" in memory.detail
-    assert memory.measures["temp_ratio"] > 1.01
-    assert memory.measures["temp_ratio_in_the_same_order"] == 1.0
-    monkeypatch.setattr("parity.channels.PACKING_BUDGETS", MEMORY_BUDGETS)
-    assert run_case(case, bench, ("memory",)).channels["memory"].verdict is Verdict.FAILED
 
 
 @needs_compiler

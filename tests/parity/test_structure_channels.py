@@ -16,6 +16,7 @@ from parity.report.records import Run
 from parity.report.table import SHORT, print_table
 from parity.run import CaseResult, run_case
 from parity.side import Side, SideError
+from parity.structure import Memory
 from parity.verdicts import ChannelResult, Verdict
 
 # B batch, D model, L layers
@@ -43,7 +44,7 @@ def build(name, function, **options):
     )
 
 
-def outcome(reference, candidate, mesh=MESH, **rest):
+def outcome(reference, candidate, mesh=MESH, paranoid=False, **rest):
     sides = [build("left", **reference), build("right", **candidate)]
     case = Case(
         id=f"toy/step@{mesh}",
@@ -53,7 +54,7 @@ def outcome(reference, candidate, mesh=MESH, **rest):
         mesh=mesh,
         **rest,
     )
-    return run_case(case, Workbench()).channels
+    return run_case(case, Workbench(paranoid=paranoid)).channels
 
 
 def words(channel):
@@ -171,3 +172,29 @@ def test_the_longest_id_and_ten_channels_fit_100_columns(capsys):
     head, _, row, *_ = capsys.readouterr().out.splitlines()
     assert row.split() == [id.removesuffix("@single"), *(SHORT[c.verdict] for c in channels.values()), "99.9"]
     assert head.split()[-3:] == ["coll", "mem", "s"]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reordered", "verdict", "compiles"),
+    [
+        (101_000, None, "equal", 2),
+        (102_000, 100_000, "equal", 3),
+        (102_000, 102_000, "failed", 3),
+        (106_000, None, "failed", 2),
+    ],
+)
+def test_the_order_of_arguments_is_told_from_a_need(candidate, reordered, verdict, compiles, monkeypatch):
+    """A proved candidate over the budget is measured once more with the reference's order of arguments."""
+    numbers, asked = iter([100_000, candidate, reordered]), []
+
+    def read(compiled):
+        asked.append(compiled)
+        return Memory(values={"argument": 1, "output": 1, "temp": next(numbers)}, reasons={})
+
+    monkeypatch.setattr("parity.channels.read_memory", read)
+    result = outcome({"function": gather}, {"function": gather}, paranoid=True)["memory"]
+    assert (str(result.verdict), len(asked)) == (verdict, compiles)
+    assert result.measures["temp_ratio"] == candidate / 100_000
+    if compiles == 3:
+        assert result.measures["temp_ratio_in_the_same_order"] == reordered / 100_000
+    assert ("in the reference's order" in result.detail) == (verdict == "equal" and compiles == 3)
