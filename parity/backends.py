@@ -8,10 +8,12 @@ from typing import Any, Protocol
 
 import jax
 
+from parity.aot import AheadOfTime
 from parity.meshes import MeshSpec
+from parity.topologies import FAMILIES as GENERATIONS
 from parity.topologies import Topology
 
-__all__ = ["BACKENDS", "AnyMesh", "Backend", "Devices", "Lowering", "find"]
+__all__ = ["BACKENDS", "AnyMesh", "Backend", "Devices", "Lowering", "find", "known_backends"]
 
 AnyMesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
 
@@ -22,6 +24,29 @@ class Backend(Protocol):
     @property
     def name(self) -> str:
         """As the command line spells it."""
+        ...
+
+    @property
+    def executes(self) -> bool:
+        """Whether it can run programs."""
+        ...
+
+    @property
+    def inspects(self) -> bool:
+        """Whether one comes for the compiled programs, so that they are looked at even if proved."""
+        ...
+
+    @property
+    def placement(self) -> jax.sharding.Sharding | None:
+        """Where the arguments of a program without a mesh lie; None for JAX's default device."""
+        ...
+
+    def fit(self, spec: MeshSpec) -> MeshSpec:
+        """Returns the mesh that stands for ``spec`` here, mostly itself.
+
+        Raises:
+            ValueError: there is none.
+        """
         ...
 
     def mesh(self, spec: MeshSpec) -> AnyMesh | None:
@@ -60,6 +85,14 @@ class Devices:
 
     name: str
     devices: Callable[[], list]
+    executes: bool = dataclasses.field(default=True, init=False)
+    inspects: bool = dataclasses.field(default=False, init=False)
+    placement: None = dataclasses.field(default=None, init=False)
+
+    def fit(self, spec: MeshSpec) -> MeshSpec:
+        """See `Backend`."""
+        self.mesh(spec)
+        return spec
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
         """See `Backend`."""
@@ -88,11 +121,19 @@ class Lowering:
     """
 
     topology: Topology
+    executes: bool = dataclasses.field(default=False, init=False)
+    inspects: bool = dataclasses.field(default=False, init=False)
+    placement: None = dataclasses.field(default=None, init=False)
 
     @property
     def name(self) -> str:
         """Name in case records."""
         return f"lower:{self.topology}"
+
+    def fit(self, spec: MeshSpec) -> MeshSpec:
+        """See `Backend`."""
+        self.mesh(spec)
+        return spec
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.AbstractMesh | None:
         """See `Backend`."""
@@ -117,7 +158,15 @@ class Lowering:
         raise ValueError(f"backend {self.name}: it only lowers; use it with `parity prove`")
 
 
+FAMILIES = {"aot": AheadOfTime, "lower": Lowering}
+"""Backends that take a topology behind a colon."""
+
 BACKENDS: dict[str, Backend] = {"cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"))}
+
+
+def known_backends() -> list[str]:
+    """Returns the backends as people write them, the ones behind a topology with what it may be."""
+    return [*BACKENDS, f"aot:TOPOLOGY ({', '.join(GENERATIONS)})"]
 
 
 def find(name: str) -> Backend:
@@ -127,10 +176,11 @@ def find(name: str) -> Backend:
         ValueError: there is none of that name.
     """
     family, _, rest = name.partition(":")
-    if family == "lower":
-        return Lowering(topology=Topology.parse(rest))
+    if family in FAMILIES:
+        return FAMILIES[family](topology=Topology.parse(rest))
     if name not in BACKENDS:
-        near = difflib.get_close_matches(name, BACKENDS, n=1)
+        near = difflib.get_close_matches(name.partition(":")[0], [*BACKENDS, "aot"], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}{hint}")
+        known = ", ".join([*BACKENDS, "aot:TOPOLOGY"])
+        raise ValueError(f"backend {name!r}: expected one of {known}, such as aot:v5p:2x2x1{hint}")
     return BACKENDS[name]

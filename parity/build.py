@@ -11,7 +11,7 @@ from flax import nnx
 
 from parity.tree import Codec, Leaf, describe, flatten
 
-__all__ = ["Build", "Flavour", "Group", "Program", "linen_build", "nnx_build"]
+__all__ = ["Build", "Flavour", "Group", "Program", "linen_build", "nnx_build", "renamed"]
 
 
 class Flavour(enum.StrEnum):
@@ -184,6 +184,34 @@ def nnx_build(
         },
         specs=lambda mesh: flatten(specs(example, mesh)),
         **_with_abstract_inputs(rest),
+    )
+
+
+def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
+    """Returns a build with one program whose state has other paths, and so another order of arguments.
+
+    Args:
+        build: what to rename.
+        program: the program to keep.
+        names: ``{path: new path}`` of all state leaves.
+    """
+    back = {new: path for path, new in names.items()}
+
+    def function(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
+        outputs = program.function({path: state[new] for new, path in back.items()}, inputs)
+        return {
+            group: leaves if group == Group.VALUES else {names[path]: leaves[path] for path in leaves}
+            for group, leaves in outputs.items()
+        }
+
+    return dataclasses.replace(
+        build,
+        name=f"{build.name} renamed",
+        leaves={names[path]: leaf for path, leaf in build.leaves.items()},
+        abstract={names[path]: leaf for path, leaf in build.abstract.items()},
+        create=lambda key: {names[path]: leaf for path, leaf in build.create(key).items()},
+        programs={program.name: dataclasses.replace(program, function=function)},
+        specs=lambda mesh: {names[path]: spec for path, spec in build.specs(mesh).items()},
     )
 
 

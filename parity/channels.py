@@ -12,11 +12,19 @@ from parity.ladder import climb
 from parity.prove import source_files
 from parity.shardings import compare_axes, compare_shardings
 from parity.structure import (
+    PACKING_BUDGETS,
     Loops,
+    Memory,
+    compare_collectives,
+    compare_donation,
+    compare_dots,
     compare_loops,
     compare_memory,
     lowered_loops,
     optimised_loops,
+    read_collectives,
+    read_donation,
+    read_dtypes,
     read_memory,
 )
 from parity.structure.traced import compare_passed_through
@@ -123,6 +131,10 @@ def _measured(
         )
     if work.settled:
         return ChannelResult(name=group, verdict=Verdict.PROVED, detail="equal for all inputs")
+    backend = work.reference.backend
+    if not backend.executes:
+        detail = f"{backend.name} compiles and does not run"
+        return ChannelResult(name=group, verdict=Verdict.SKIPPED, detail=detail)
     reference, candidate = (outputs.get(group, {}) for outputs in work.outputs)
     missing = _missing(reference, candidate)
     if missing:
@@ -171,9 +183,16 @@ def state(work: Comparison) -> ChannelResult:
     return _measured(work, Group.STATE, guard)
 
 
+def dots(work: Comparison) -> ChannelResult:
+    """Types of dots, exponentials, sums and roots, as the source asks for them."""
+    if work.settled:
+        return ChannelResult(name="dots", verdict=Verdict.PROVED, detail="the same program")
+    return compare_dots(read_dtypes(work.reference.lowered), read_dtypes(work.candidate.lowered))
+
+
 def sharding(work: Comparison) -> ChannelResult:
     """Logical axes, resolved specs and compiled input shardings of all state leaves."""
-    return compare_shardings(work.reference, work.candidate, work.weights, proved=lambda: work.settled)
+    return compare_shardings(work.reference, work.candidate, work.weights, proved=lambda: work.compiles_alike)
 
 
 def loops(work: Comparison) -> ChannelResult:
@@ -182,7 +201,7 @@ def loops(work: Comparison) -> ChannelResult:
     ours, theirs = (
         Loops(
             lowered=lowered_loops(side.lowered),
-            optimised=None if work.settled else optimised_loops(side.compiled),
+            optimised=None if work.compiles_alike else optimised_loops(side.optimised),
         )
         for side in sides
     )
@@ -194,11 +213,63 @@ def loops(work: Comparison) -> ChannelResult:
     return result
 
 
+def collectives(work: Comparison) -> ChannelResult:
+    """What moves between devices: kind, dtype, bytes, group, how often."""
+    devices = max(mesh.size for mesh in work.case.meshes)
+    if devices == 1:
+        detail = "one device, nothing to move"
+        return ChannelResult(name="collectives", verdict=Verdict.SKIPPED, detail=detail)
+    if work.compiles_alike:
+        return ChannelResult(name="collectives", verdict=Verdict.PROVED, detail="the same program")
+    ours, theirs = (read_collectives(side.optimised) for side in (work.reference, work.candidate))
+    return compare_collectives(ours, theirs, devices)
+
+
 def memory(work: Comparison) -> ChannelResult:
-    """Argument, output and temp bytes of the compiled programs."""
-    if work.settled:
+    """Argument, output and temp bytes of the compiled programs, and which arguments they reuse in place."""
+    if work.compiles_alike:
         return ChannelResult(name="memory", verdict=Verdict.PROVED, detail="the same program")
-    return compare_memory(read_memory(work.reference.compiled), read_memory(work.candidate.compiled))
+    sides = (work.reference, work.candidate)
+    ours, theirs = (read_memory(side.compiled) for side in sides)
+    result = compare_memory(ours, theirs)
+    if result.verdict is Verdict.VACUOUS:
+        return result
+    measures = _ratio(ours, theirs)
+    if result.verdict is Verdict.FAILED and work.proof is not None and work.proof.proved:
+        result, again = _packed(work, result, ours, theirs)
+        measures |= again
+    donation = compare_donation(*(read_donation(side.optimised) for side in sides))
+    failed = Verdict.FAILED in (result.verdict, donation.verdict)
+    return dataclasses.replace(
+        result,
+        verdict=Verdict.FAILED if failed else result.verdict,
+        detail=f"{result.detail}; {donation.detail}",
+        findings=(*result.findings, *donation.findings),
+        measures=measures,
+    )
+
+
+def _packed(
+    work: Comparison, failed: ChannelResult, ours: Memory, theirs: Memory
+) -> tuple[ChannelResult, dict[str, float]]:
+    """Asks whether the order of arguments, which a proof leaves open, is all that makes the candidate need more."""
+    within = compare_memory(ours, theirs, PACKING_BUDGETS)
+    if within.verdict is Verdict.FAILED:
+        return failed, {}
+    again = read_memory(work.reordered.compiled)
+    same_order = compare_memory(ours, again)
+    measures = {f"{name}_in_the_same_order": value for name, value in _ratio(ours, again).items()}
+    if same_order.verdict is Verdict.FAILED:
+        return failed, measures
+    needs = f"temp {again.values['temp']:,} with its arguments in the reference's order"
+    return dataclasses.replace(within, detail=f"{within.detail}, {needs}"), measures
+
+
+def _ratio(reference: Memory, candidate: Memory) -> dict[str, float]:
+    ours, theirs = (side.values.get("temp") for side in (reference, candidate))
+    if ours is None or theirs is None or (ours == 0 < theirs):
+        return {}
+    return {"temp_ratio": theirs / ours if ours else 1.0}
 
 
 CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
@@ -207,7 +278,9 @@ CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
     "values": values,
     "gradients": gradients,
     "state": state,
+    "dots": dots,
     "sharding": sharding,
     "loops": loops,
+    "collectives": collectives,
     "memory": memory,
 }

@@ -5,7 +5,6 @@ Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harn
 """
 
 import collections
-import dataclasses
 import os
 import sys
 import time
@@ -173,20 +172,18 @@ def _on(backend: str, cases: Sequence["Case"], json: Path | None) -> list["Case"
     Raises:
         ValueError: unknown backend, a mesh that does not fit it, or a report that cannot be written.
     """
-    from parity.backends import find
+    from parity.matrix import place
     from parity.report.records import check_writable
 
     if json:
         check_writable(json)
-    for mesh in {mesh for case in cases for mesh in case.meshes}:
-        find(backend).mesh(mesh)
-    return [dataclasses.replace(case, backend=backend) for case in cases]
+    return place(cases, backend)
 
 
 @app.command("list")
 def list_cases(select: Select = None, pair: Pairs = None, setting: Settings = None) -> None:
     """List pairs, variants, programs and meshes."""
-    from parity.backends import BACKENDS
+    from parity.backends import known_backends
 
     pairs, cases = _cases(select, pair, setting)
     screen = console()
@@ -201,7 +198,7 @@ def list_cases(select: Select = None, pair: Pairs = None, setting: Settings = No
     for (variant, mesh), programs in groups.items():
         table.add_row(variant, mesh, " ".join(programs))
     screen.print(table)
-    screen.print(f"{len(cases)} cases; backends: {', '.join(BACKENDS)}")
+    screen.print(f"{len(cases)} cases; backends: {', '.join(known_backends())}")
 
 
 @app.command("map")
@@ -277,6 +274,35 @@ def shardings(
         write_text(shardings_page(cases[0].id, outcome, rows, dict(cases[0].mesh.axes)), html)
         screen.print(f"page: {html}", soft_wrap=True)
     raise typer.Exit(DIFFERENCE if result.verdict in BLOCKING else PARITY)
+
+
+@app.command()
+def hlo(
+    select: Annotated[str, typer.Argument(metavar="CASE", help="A case, or a selector of one.")],
+    backend: Annotated[str, typer.Option(help="Where to compile; aot:v5p:2x2x1 needs no TPU.")] = "cpu",
+    json: Json = None,
+    pair: Pairs = None,
+    setting: Settings = None,
+) -> None:
+    """Show loops, collectives, memory, cost and dots of both sides, before and after optimisation."""
+    from parity.comparison import Comparison, Workbench
+    from parity.inspection import inspect_sides
+    from parity.matrix import STRUCTURE_CHANNELS
+    from parity.report import print_sections, sections_record, write_json
+    from parity.run import run_case
+
+    cases = _on(backend, _cases([select], pair, setting)[1], json)
+    if len(cases) > 1:
+        some = ", ".join(case.id for case in cases[:3])
+        raise ValueError(f"hlo {select!r}: expected one case, got {len(cases)}: {some}...; name one of them")
+    bench = Workbench(paranoid=True)
+    sections = inspect_sides(Comparison(cases[0], bench))
+    result = run_case(cases[0], bench, STRUCTURE_CHANNELS)
+    print_sections(console(), result, sections)
+    if json:
+        write_json(sections_record(result, sections), json)
+        console().print(f"report: {json}", soft_wrap=True)
+    raise typer.Exit(DIFFERENCE if result.blocking else PARITY)
 
 
 @app.command()

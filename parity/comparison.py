@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.backends import find
-from parity.build import Build
+from parity.build import Build, renamed
 from parity.ladder import Judge
 from parity.matrix import Case
 from parity.meshes import MeshSpec
@@ -87,6 +87,14 @@ class Comparison:
         return self._bench.side(self.builds[1], self.case, self.case.meshes[1])
 
     @functools.cached_property
+    def reordered(self) -> Side:
+        """The candidate with its arguments and results in the reference's order; needs a map that moves nothing."""
+        assert self.weights.is_identity
+        names = {entry.candidate[0]: entry.reference[0] for entry in self.weights.entries}
+        build = renamed(self.candidate.build, self.candidate.program, names)
+        return self._bench.side(build, self.case, self.case.meshes[1])
+
+    @functools.cached_property
     def weights(self) -> WeightMap:
         """The weight map.
 
@@ -119,6 +127,11 @@ class Comparison:
     def settled(self) -> bool:
         """Whether a proof makes compiling and running needless."""
         return not self._bench.paranoid and self.proof is not None and self.proof.proved
+
+    @property
+    def compiles_alike(self) -> bool:
+        """Whether a proof makes it needless to look at compiled programs: not where that is what one came for."""
+        return self.settled and not self.reference.backend.inspects
 
     @functools.cached_property
     def state(self) -> dict[str, np.ndarray]:

@@ -4,7 +4,8 @@ import dataclasses
 
 import jax
 
-from parity.backends import BACKENDS
+from parity.aot import missing_compiler
+from parity.backends import known_backends
 from parity.environment import DEVICES, PACKAGES, version
 
 __all__ = ["Check", "diagnose"]
@@ -29,7 +30,7 @@ class Check:
 
 def diagnose() -> list[Check]:
     """Returns versions, devices and backends, each with a remedy where something is missing."""
-    remedies = {"libtpu": 'pip install "linen-nnx-parity[tpu]" brings the TPU compiler; nothing needs it yet'}
+    remedies = {"libtpu": f"{missing_compiler()} brings the TPU compiler, which aot:TOPOLOGY needs"}
     checks = []
     for package in PACKAGES:
         found, needed = version(package), package != "libtpu"
@@ -42,5 +43,5 @@ def diagnose() -> list[Check]:
     remedy = f"set XLA_FLAGS=--xla_force_host_platform_device_count={DEVICES}" if few else ""
     checks.append(Check(name="cpu devices", found=f"{len(devices)} simulated", remedy=remedy, needed=few))
     checks.append(Check(name="default platform", found=jax.default_backend()))
-    checks.append(Check(name="backends", found=", ".join(BACKENDS)))
+    checks.append(Check(name="backends", found=", ".join(known_backends())))
     return checks

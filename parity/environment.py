@@ -21,6 +21,9 @@ def prepare() -> None:
     if "jax" in sys.modules:
         return
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    if os.environ["JAX_PLATFORMS"] == "cpu":  # then libtpu only compiles: it need not look for a TPU
+        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+        os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "true")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the partitioner's advice, not meant for our users
     flags = os.environ.get("XLA_FLAGS", "")
     if COUNT_FLAG not in flags:

@@ -3,17 +3,29 @@
 import dataclasses
 import difflib
 import fnmatch
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from parity.backends import find
 from parity.build import Build
 from parity.meshes import MeshSpec
 from parity.verdicts import Verdict
 from parity.weights import Rule
 
-__all__ = ["ALL_CHANNELS", "VALUE_CHANNELS", "Case", "Pair", "SelectionError", "select"]
+__all__ = [
+    "ALL_CHANNELS",
+    "STRUCTURE_CHANNELS",
+    "VALUE_CHANNELS",
+    "Case",
+    "Pair",
+    "SelectionError",
+    "place",
+    "select",
+]
 
 VALUE_CHANNELS = ("values", "gradients", "state")
-ALL_CHANNELS = ("program", "tree", *VALUE_CHANNELS, "sharding", "loops", "memory")
+STRUCTURE_CHANNELS = ("dots", "loops", "collectives", "memory")
+ALL_CHANNELS = ("program", "tree", *VALUE_CHANNELS, "dots", "sharding", "loops", "collectives", "memory")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +39,7 @@ class Case:
         mesh: where it runs.
         candidate_mesh: where the candidate runs, if that is elsewhere.
         backend: what compiles and runs it.
+        asked: the mesh in the id, where the backend has made it fit; empty where it runs as it is.
         not_applicable: channels that say nothing here, with the reason.
         lowest: the lowest rung of the ladder this case may rest on.
         rules: explicit weight pairings.
@@ -42,6 +55,7 @@ class Case:
     mesh: MeshSpec = MeshSpec()
     candidate_mesh: MeshSpec | None = None
     backend: str = "cpu"
+    asked: str = ""
     not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lowest: Verdict = Verdict.ARBITRATED
     rules: Sequence[Rule] = ()
@@ -70,6 +84,30 @@ class Pair:
     about: str
     cases: Callable[[Mapping[str, str]], Sequence[Case]]
     full_size: Callable[[Mapping[str, str], int], Sequence[Case]] = lambda settings, devices: ()
+
+
+def place(cases: Iterable[Case], backend: str) -> list[Case]:
+    """Returns the cases on a backend, with meshes that fit it; ids stay as they are.
+
+    Args:
+        cases: as the pairs give them.
+        backend: its name.
+
+    Raises:
+        ValueError: there is no such backend, or a mesh does not fit it.
+    """
+    target = find(backend)
+    fitted = functools.cache(target.fit)
+    return [
+        dataclasses.replace(
+            case,
+            backend=backend,
+            asked="" if fitted(case.meshes[1]) == case.meshes[1] else str(case.meshes[1]),
+            mesh=fitted(case.mesh),
+            candidate_mesh=case.candidate_mesh and fitted(case.candidate_mesh),
+        )
+        for case in cases
+    ]
 
 
 class SelectionError(ValueError):

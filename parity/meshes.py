@@ -76,6 +76,27 @@ class MeshSpec:
         grid = np.array(devices[: self.size]).reshape([size for _, size in self.axes])
         return jax.sharding.Mesh(grid, self._names, axis_types=self._types)
 
+    def fitted(self, devices: int, where: str) -> "MeshSpec":
+        """Returns this mesh on at most ``devices``: while it is too large, its largest axis is halved.
+
+        Args:
+            devices: how many there are.
+            where: what has them, for the message.
+
+        Raises:
+            ValueError: the largest axis cannot be halved.
+        """
+        sizes = dict(self.axes)
+        while math.prod(sizes.values()) > devices:
+            largest = max(sizes, key=lambda name: sizes[name])
+            if sizes[largest] % 2:
+                raise ValueError(
+                    f"mesh {self}: needs {self.size} devices, {where} has {devices}, and {largest} of "
+                    f"{sizes[largest]} cannot be halved; choose a larger topology, or a mesh of powers of two"
+                )
+            sizes[largest] //= 2
+        return dataclasses.replace(self, axes=tuple(sizes.items()))
+
     def abstract(self) -> jax.sharding.AbstractMesh:
         """Returns the mesh without devices: enough to trace and lower."""
         sizes = tuple(size for _, size in self.axes)

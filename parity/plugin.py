@@ -66,17 +66,12 @@ def _chosen(config: pytest.Config) -> list["Case"]:
     Raises:
         ValueError: an option, the settings or a mesh cannot be used.
     """
-    from parity.backends import find
-    from parity.matrix import select
+    from parity.matrix import place, select
     from parity.settings import collect
 
     option = config.option
-    backend = find(option.parity_backend)
     _, cases = collect(option.parity_pair, start=config.invocation_params.dir)
-    chosen = select(cases, option.parity_select)
-    for mesh in {mesh for case in chosen for mesh in case.meshes}:
-        backend.mesh(mesh)
-    return chosen
+    return place(select(cases, option.parity_select), option.parity_backend)
 
 
 class _Cases:
@@ -97,10 +92,7 @@ class _Cases:
         bench = Workbench(paranoid=option.parity_paranoid)
         collector = _Matrix.from_parent(session, name=MARK, nodeid=MARK)
         items += [
-            CaseItem.from_parent(
-                collector, name=case.id, case=case, bench=bench, backend=option.parity_backend
-            )
-            for case in self._cases
+            CaseItem.from_parent(collector, name=case.id, case=case, bench=bench) for case in self._cases
         ]
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -142,11 +134,9 @@ class _Matrix(pytest.Collector):
 class CaseItem(pytest.Item):
     """One case as a test."""
 
-    def __init__(self, *, case: "Case", bench: "Workbench", backend: str, **rest):
+    def __init__(self, *, case: "Case", bench: "Workbench", **rest):
         super().__init__(**rest)
-        import dataclasses
-
-        self.case, self.bench = dataclasses.replace(case, backend=backend), bench
+        self.case, self.bench = case, bench
         self.add_marker(MARK)
 
     def runtest(self) -> None:

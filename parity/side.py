@@ -17,6 +17,7 @@ from parity.jax_internals import key_implementation
 from parity.meshes import MeshSpec
 from parity.prove.program import Program as ReadProgram
 from parity.prove.reader import read_program
+from parity.structure import HloModule, optimised_module
 from parity.tree import to_host
 
 __all__ = ["PHASES", "Clock", "Side", "SideError"]
@@ -89,8 +90,9 @@ class Side:
         return self._shardings(self.specs)
 
     def _abstract(self, leaves: Mapping[str, Any], shardings: Mapping[str, Any]) -> dict[str, Any]:
+        default = None if self.mesh.axes else self.backend.placement
         return {
-            path: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=shardings.get(path))
+            path: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=shardings.get(path, default))
             for path, leaf in leaves.items()
         }
 
@@ -152,6 +154,19 @@ class Side:
         lowered = self.lowered
         with self.clock.phase(self.build.name, "compile"), self.backend.context(self.mesh):
             return self.backend.compile(lowered)
+
+    @functools.cached_property
+    def optimised(self) -> HloModule:
+        """The compiled program's HLO, parsed once for all that read it.
+
+        Raises:
+            SideError: the text uses a construct the reader does not know.
+        """
+        compiled = self.compiled
+        try:
+            return optimised_module(compiled)
+        except ValueError as cause:
+            raise SideError(self.build.name, "reading the optimised program", cause) from cause
 
     def _place(
         self, host: Mapping[str, np.ndarray], shardings: Mapping[str, Any], like: Any

@@ -58,6 +58,7 @@ PLAIN = TrainConfig()
 ACCUMULATING = TrainConfig(accumulation=2)
 
 OTHER_LAYOUT = {
+    "collectives": "one side scans, the other does not",
     "loops": "one side scans, the other does not",
     "memory": "one side scans, the other does not",
     "sharding": "stacked leaves have an axis that single ones lack",

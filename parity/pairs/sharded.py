@@ -42,6 +42,7 @@ ZERO1 = TrainConfig(moments=MomentSharding.ZERO1)
 PLAIN = TrainConfig()
 
 ELSEWHERE = {
+    "collectives": "another mesh moves other bytes",
     "loops": "another mesh compiles to other loops",
     "memory": "another mesh needs other memory",
 }

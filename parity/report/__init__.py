@@ -2,6 +2,7 @@
 
 from parity.report.maps import map_line
 from parity.report.records import Run, as_json, case_record, summarise, write_json, write_text
+from parity.report.structure import print_sections, sections_record
 from parity.report.table import Progress, print_findings, print_placements, print_proofs, print_table
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "print_findings",
     "print_placements",
     "print_proofs",
+    "print_sections",
     "print_table",
+    "sections_record",
     "summarise",
     "write_json",
     "write_text",

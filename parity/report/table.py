@@ -34,25 +34,27 @@ STYLES = {
     Verdict.ARBITRATED: "yellow",
 }
 SHORT = {
-    Verdict.PROVED: "proof",
+    Verdict.PROVED: "qed",
     Verdict.BITWISE: "bits",
-    Verdict.EQUAL: "equal",
-    Verdict.FLOOR: "floor",
-    Verdict.ARBITRATED: "arbit.",
+    Verdict.EQUAL: "same",
+    Verdict.FLOOR: "flr",
+    Verdict.ARBITRATED: "arb",
     Verdict.FAILED: "FAILED",
     Verdict.VACUOUS: "VACUOUS",
     Verdict.ERROR: "ERROR",
-    Verdict.UNPROVED: "differ",
+    Verdict.UNPROVED: "diff",
     Verdict.SKIPPED: "-",
 }
 HEADS = {
     "program": "prog",
     "tree": "tree",
-    "values": "values",
-    "gradients": "grads",
+    "values": "vals",
+    "gradients": "grad",
     "state": "state",
-    "sharding": "shard",
-    "loops": "loops",
+    "dots": "dots",
+    "sharding": "spec",
+    "loops": "loop",
+    "collectives": "coll",
     "memory": "mem",
 }
 
@@ -130,6 +132,8 @@ def print_table(console: Console, run: Run) -> None:
         seconds = f"{sum(result.seconds.values()):.1f}"
         table.add_row(Text(result.case.id.rpartition("@")[0], style), *cells, seconds)
     console.print(table)
+    for asked, got in dict.fromkeys(_fitted(run.results)):
+        console.print(f"{asked} fitted to {run.results[0].case.backend} as {got}", soft_wrap=True)
     counts = {verdict: count for verdict, count in summarise(run.results).items() if count}
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing ran"
     spent = {
@@ -140,6 +144,11 @@ def print_table(console: Console, run: Run) -> None:
     if run.partial:
         text = f"PARTIAL: {len(run.results)} of {run.planned} cases finished before the run was interrupted"
         console.print(Text(text, "bold yellow"))
+
+
+def _fitted(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
+    """Returns the meshes of ids beside what the backend made of them."""
+    return [(result.case.asked, str(result.case.meshes[1])) for result in results if result.case.asked]
 
 
 def print_placements(

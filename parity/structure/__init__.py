@@ -4,7 +4,7 @@ from parity.structure.collectives import Collective, read_collectives
 from parity.structure.compare_collectives import compare_collectives
 from parity.structure.compare_dots import compare_dots
 from parity.structure.compare_loops import Loops, compare_loops
-from parity.structure.compare_memory import MEMORY_BUDGETS, Budget, compare_memory
+from parity.structure.compare_memory import MEMORY_BUDGETS, PACKING_BUDGETS, Budget, compare_memory
 from parity.structure.cycles import Cycles, read_cycles
 from parity.structure.donation import Alias, Donation, compare_donation, read_donation
 from parity.structure.dtypes import SENSITIVE, TypedOp, read_dtypes
@@ -19,6 +19,7 @@ from parity.structure.rows import Row, collective_rows, dtype_rows, loop_rows, m
 
 __all__ = [
     "MEMORY_BUDGETS",
+    "PACKING_BUDGETS",
     "QUANTITIES",
     "SENSITIVE",
     "Alias",

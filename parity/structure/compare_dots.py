@@ -26,16 +26,19 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
     """Compares in which types two programs multiply, exponentiate and sum.
 
     An operation of one side is paired with one of equal kind, result dimensions and direction; only then do
-    types differ. What stays alone is reported too: it is an operation that one side does more often.
+    types differ. What stays alone is an operation that one side does more often or in another shape, which
+    is no matter of types; it is reported when the other side does nothing of its kind in these types.
 
     Args:
         reference: operations of the reference build.
         candidate: operations of the candidate build.
 
     Returns:
-        The ``dots`` channel: equal, failed with a finding per group of operations, or vacuous when a side
-        has none.
+        The ``dots`` channel: equal, failed with a finding per group of operations, skipped when neither side
+        has any, or vacuous when only one has.
     """
+    if not reference and not candidate:
+        return ChannelResult(name="dots", verdict=Verdict.SKIPPED, detail="no floating-point dot or sum")
     for side, entries in (("reference", reference), ("candidate", candidate)):
         if not entries:
             text = f"the {side} has no floating-point dot, exponential or sum"
@@ -45,18 +48,21 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
     for ours, theirs in pairs:
         groups[_full(ours), _full(theirs), theirs.provenance.line].append((ours, theirs))
     findings = [_differs(*group[0], len(group)) for group in groups.values()]
-    findings += [_alone(one, count, "reference") for one, count in _grouped(missing)]
-    findings += [_alone(one, count, "candidate") for one, count in _grouped(extra)]
+    findings += [_alone(one, count, "reference") for one, count in _grouped(missing, candidate)]
+    findings += [_alone(one, count, "candidate") for one, count in _grouped(extra, reference)]
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
     ours, theirs = _detail(reference), _detail(candidate)
     detail = ours if ours == theirs else f"{ours} -> {theirs}"
     return ChannelResult(name="dots", verdict=verdict, detail=detail, findings=tuple(findings))
 
 
-def _grouped(entries: Sequence[TypedOp]) -> list[tuple[TypedOp, int]]:
+def _grouped(entries: Sequence[TypedOp], other: Sequence[TypedOp]) -> list[tuple[TypedOp, int]]:
+    """Counts the operations whose kind has types that the other side has nowhere."""
+    known = {(one.kind, one.types) for one in other}
     groups: dict[Hashable, list[TypedOp]] = collections.defaultdict(list)
     for one in entries:
-        groups[_full(one), one.provenance.line].append(one)
+        if (one.kind, one.types) not in known:
+            groups[_full(one), one.provenance.line].append(one)
     return [(group[0], len(group)) for group in groups.values()]
 
 
@@ -98,5 +104,5 @@ def _alone(one: TypedOp, count: int, side: str) -> Finding:
         where=f"{one.kind} {_size(one)} of the {side} ({one.provenance})",
         reference=texts["reference"],
         candidate=texts["candidate"],
-        cause="an operation that one side repeats (rematerialisation, unrolling) or does in another shape",
+        cause=f"the only {one.kind} in these types; the other side has its like in others or not at all",
     )

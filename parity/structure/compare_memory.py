@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from parity.structure.memory import QUANTITIES, Memory
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["MEMORY_BUDGETS", "Budget", "compare_memory"]
+__all__ = ["MEMORY_BUDGETS", "PACKING_BUDGETS", "Budget", "compare_memory"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,15 @@ MEMORY_BUDGETS: Mapping[str, Budget] = {
     "temp": Budget(ratio=1.01, reason="buffer assignment packs equal programs alike to within a percent"),
 }
 """What is compared unless the caller says otherwise; donation has a channel of its own."""
+
+PACKING_BUDGETS: Mapping[str, Budget] = {
+    **MEMORY_BUDGETS,
+    "temp": Budget(
+        ratio=1.05,
+        reason="the order of arguments moves the packing of buffers, in either direction",
+    ),
+}
+"""How far the order of arguments may move what programs need that are proved to be the same."""
 
 _CAUSES = {
     "argument": "a leaf that only one side takes, or one in another dtype or sharding",

@@ -1,0 +1,218 @@
+"""The ahead-of-time TPU backend: what it refuses, how it fits meshes, and what it shows of the twins."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from parity import aot
+from parity.aot import AheadOfTime
+from parity.backends import find, known_backends
+from parity.comparison import Workbench
+from parity.doctor import diagnose
+from parity.matrix import place
+from parity.meshes import MeshSpec
+from parity.pairs import llama2, sharded
+from parity.run import run_case
+from parity.topologies import Topology
+from parity.verdicts import Verdict
+
+REPO = Path(__file__).parents[2]
+TOPOLOGIES = ("v5p:2x2x1", "v5e:2x4", "v6e:2x2", "tpu7x:2x2x1")
+MISSING = aot.missing_compiler()
+needs_compiler = pytest.mark.skipif(bool(MISSING), reason=f"libtpu is not installed: {MISSING}")
+
+
+@pytest.fixture
+def no_libtpu(monkeypatch):
+    """As on a machine without the extra."""
+    monkeypatch.setitem(sys.modules, "libtpu", None)
+
+
+# --- without the compiler ---
+
+
+def test_a_missing_compiler_is_one_message_with_the_command(no_libtpu, command):
+    ended = command("run", "smoke", "--backend", "aot:v5p:2x2x1")
+    assert ended.code == 2 and ended.out == ""
+    assert ended.err == (
+        "parity: backend aot:v5p:2x2x1: libtpu, the TPU compiler, is not installed; "
+        f'get it with pip install "jax[tpu]=={jax.__version__}"\n'
+    )
+
+
+def test_the_doctor_says_how_to_get_it(no_libtpu, monkeypatch):
+    monkeypatch.setattr("parity.doctor.version", lambda package: None if package == "libtpu" else "1")
+    (check,) = [check for check in diagnose() if check.name == "libtpu"]
+    assert (check.found, check.needed) == ("not installed", False)
+    assert check.remedy.startswith('pip install "jax[tpu]==') and "aot:TOPOLOGY" in check.remedy
+
+
+def test_it_is_among_the_backends():
+    assert known_backends() == ["cpu", "aot:TOPOLOGY (v4, v5e, v5p, v6e, tpu7x)"]
+    backend = find("aot:v5e:2x4")
+    assert backend == AheadOfTime(topology=Topology.parse("v5e:2x4"))
+    assert (backend.name, backend.executes, backend.inspects) == ("aot:v5e:2x4", False, True)
+
+
+@pytest.mark.parametrize(
+    ("backend", "says"),
+    [
+        ("aot:v5q:2x2x1", "topology 'v5q:2x2x1': expected one of v4, v5e, v5p, v6e, tpu7x"),
+        ("aot:v5p:2x2", "topology 'v5p:2x2': expected 3 sizes, such as v5p:2x2x1"),
+        ("aot", "topology '': expected one of"),
+        ("aotv5p", "expected one of cpu, aot:TOPOLOGY, such as aot:v5p:2x2x1; did you mean aot?"),
+    ],
+)
+def test_unknown_topologies_are_one_message(backend, says, command):
+    ended = command("run", "smoke", "--backend", backend)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert says in ended.err
+
+
+@pytest.mark.parametrize(
+    ("mesh", "devices", "fitted"),
+    [
+        ("fsdp4.tensor2-auto", 4, "fsdp2.tensor2-auto"),
+        ("fsdp4.tensor2-explicit", 8, "fsdp4.tensor2-explicit"),
+        ("data2.fsdp2.tensor2-auto", 4, "data1.fsdp2.tensor2-auto"),
+        ("fsdp64.tensor8-auto", 8, "fsdp2.tensor4-auto"),
+        ("data2-auto", 8, "data2-auto"),
+        ("single", 4, "single"),
+    ],
+)
+def test_a_mesh_that_is_too_large_is_halved_where_it_is_largest(mesh, devices, fitted):
+    assert str(MeshSpec.parse(mesh).fitted(devices, "here")) == fitted
+
+
+def test_a_mesh_that_cannot_be_halved_is_refused():
+    with pytest.raises(ValueError, match=r"mesh data6-auto: needs 6 devices, v5e:1x2 has 2, and data of 3"):
+        MeshSpec.parse("data6").fitted(2, "v5e:1x2")
+
+
+# --- with it ---
+
+
+@needs_compiler
+def test_a_mesh_that_does_not_fit_is_one_message(command, tmp_path):
+    example = (REPO / "docs" / "examples" / "foreign_mlp.py").read_text()
+    (tmp_path / "five.py").write_text(example.replace("loss=loss)", 'loss=loss, meshes=("data5",))'))
+    ended = command("run", "mlp", "--pair", "five:PAIR", "--backend", "aot:v5p:2x2x1")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        "parity: mesh data5-auto: needs 5 devices, v5p:2x2x1 has 4, and data of 5 cannot be halved; "
+        "choose a larger topology, or a mesh of powers of two\n"
+    )
+
+
+@needs_compiler
+def test_a_topology_of_half_a_host_is_refused(command):
+    ended = command("run", "smoke", "--backend", "aot:v5e:3x3")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert "topology v5e:3x3: the TPU compiler refuses it (Topology layout" in ended.err
+
+
+@needs_compiler
+@pytest.mark.parametrize("mesh", ["single", "fsdp2-auto"])
+def test_it_compiles_for_one_device_and_for_part_of_a_slice(mesh):
+    backend, spec = find("aot:v5e:2x2"), MeshSpec.parse(mesh)
+    with backend.context(spec):
+        mesh = backend.mesh(spec)
+        where = jax.sharding.NamedSharding(mesh, jax.P("fsdp")) if mesh else backend.placement
+        traced = jax.jit(lambda x: x @ x.T).trace(jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=where))
+        text = backend.compile(backend.lower(traced)).as_text()
+    assert "estimated_cycles" in text
+
+
+@needs_compiler
+def test_what_the_compiler_writes_stays_off_the_screen_and_goes_with_the_error(capfd):
+    def noisy():
+        os.write(2, b"E0000 common_lib.cc: no such luck\n")
+        raise ValueError("out of luck")
+
+    with pytest.raises(ValueError, match="out of luck") as caught, aot._quiet():
+        noisy()
+    assert capfd.readouterr().err == ""
+    assert caught.value.__notes__ == ["the compiler wrote:\nE0000 common_lib.cc: no such luck"]
+
+
+def smoke():
+    return [case for pair in (llama2.PAIR, sharded.PAIR) for case in pair.cases({}) if case.smoke]
+
+
+@needs_compiler
+def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs():
+    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    result = run_case(case, Workbench())
+    assert result.verdict == "passed" and result.seconds["execute"] == 0.0 < result.seconds["compile"]
+    verdicts = {name: str(channel.verdict) for name, channel in result.channels.items()}
+    assert verdicts == {
+        "program": "proved",
+        "tree": "equal",
+        "values": "proved",
+        "gradients": "skipped",
+        "state": "skipped",
+        "dots": "proved",
+        "sharding": "equal",
+        "loops": "equal",
+        "collectives": "equal",
+        "memory": "equal",
+    }
+    assert (str(case.mesh), case.asked) == ("fsdp2.tensor2-auto", "fsdp4.tensor2-auto")
+
+
+@needs_compiler
+def test_what_is_not_proved_is_skipped_with_the_reason():
+    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    result = run_case(case, Workbench(paranoid=True), ("values",))
+    assert (str(result.channels["values"].verdict), result.channels["values"].detail) == (
+        "skipped",
+        "aot:v5p:2x2x1 compiles and does not run",
+    )
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_the_twins_are_the_same_to_the_tpu_compiler(topology):
+    bench, cases = Workbench(), place(smoke(), f"aot:{topology}")
+    assert len(cases) == 4
+    for case in cases:
+        channels = run_case(case, bench, ("program", "loops", "collectives", "memory")).channels
+        structure = {name: channels[name].verdict for name in ("loops", "collectives", "memory")}
+        assert set(structure.values()) == {Verdict.EQUAL}, (case.id, structure)
+        assert not channels["collectives"].detail.startswith("0 moving")
+        assert "optimised" in channels["loops"].detail
+        measures = channels["memory"].measures
+        same_order = measures.get("temp_ratio_in_the_same_order", measures["temp_ratio"])
+        assert same_order <= 1.01 and measures["temp_ratio"] <= 1.02
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_workers_compile_side_by_side(shell, tmp_path):
+    """Under xdist two processes hold libtpu at once, and the report has every case."""
+    pytest.importorskip("xdist")
+    chosen = ("llama2-scan/forward", "llama2-unroll/forward")
+    (tmp_path / "report").mkdir()
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "parity.plugin", "-m", "parity", "-n", "2"),
+            *(word for id in chosen for word in ("--parity-select", id)),
+            *("--parity-backend", "aot:v5p:2x2x1", "--parity-report=report"),
+        ],
+        cwd=tmp_path,
+        env=shell.environment(REPO),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "libtpu" not in ended.stdout + ended.stderr
+    record = json.loads((tmp_path / "report" / "parity.json").read_text())
+    assert [case["backend"] for case in record["cases"]] == ["aot:v5p:2x2x1"] * 2
