@@ -132,6 +132,9 @@ def print_table(console: Console, run: Run) -> None:
         seconds = f"{sum(result.seconds.values()):.1f}"
         table.add_row(Text(result.case.id.rpartition("@")[0], style), *cells, seconds)
     console.print(table)
+    shown = {channel.verdict for result in run.results for channel in result.channels.values()} - BLOCKING
+    legend = ", ".join(f"{word} {verdict}" for verdict, word in SHORT.items() if verdict in shown)
+    console.print(Text(legend, "dim"), soft_wrap=True)
     for asked, got in dict.fromkeys(_fitted(run.results)):
         console.print(f"{asked} fitted to {run.results[0].case.backend} as {got}", soft_wrap=True)
     counts = {verdict: count for verdict, count in summarise(run.results).items() if count}
