@@ -1,6 +1,6 @@
 """Random states, the noise floor and the float64 reference: the numbers the ladder stands on."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,12 +8,11 @@ import numpy as np
 from parity.ladder import deviation
 from parity.tree import Leaf, Role
 
-__all__ = ["measure_floor", "nudge", "randomise", "to_float64"]
+__all__ = ["DRAWS", "measure_floor", "nudge", "randomise", "to_float64"]
 
 Flat = Mapping[str, np.ndarray]
-Outputs = Mapping[str, Mapping[str, np.ndarray]]
-
 DRAWS = 3
+"""How often the reference is nudged."""
 
 
 def is_float(array: np.ndarray) -> bool:
@@ -59,37 +58,26 @@ def nudge(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return nudged
 
 
-def measure_floor(
-    run: Callable[[Flat], Outputs], state: Flat, outputs: Outputs, group: str
-) -> dict[str, float]:
-    """Returns the noise of each leaf: relative deviation of the reference against itself, nudged.
+def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
+    """Returns the noise of each leaf: relative deviation of the reference from itself when it is nudged.
 
     Args:
-        run: runs the reference from a state.
-        state: the state of the comparison.
-        outputs: what the reference returned from it.
-        group: which outputs.
+        reference: what the reference returned.
+        nudged: what it returned from nudged weights and inputs, one per draw.
 
     Returns:
         ``{path: median over draws}``, at least half a unit in the last place.
     """
-    draws: list[dict[str, float]] = []
-    for draw in range(DRAWS):
-        again = run(nudge(state, np.random.default_rng(1_000 + draw)))[group]
-        found = {path: deviation(path, outputs[group][path], again[path]) for path in again}
-        draws.append({path: off.relative if off else 0.0 for path, off in found.items()})
-    return {
-        path: max(_median([draw[path] for draw in draws]), _resolution(outputs[group][path]))
-        for path in draws[0]
-    }
+    floor = {}
+    for path, array in reference.items():
+        found = [deviation(path, array, again[path]) for again in nudged]
+        noise = float(np.median([off.relative if off else 0.0 for off in found]))
+        floor[path] = max(noise, _resolution(array))
+    return floor
 
 
 def _resolution(array: np.ndarray) -> float:
     return float(jnp.finfo(array.dtype).eps) / 2 if is_float(array) else 0.0
-
-
-def _median(values: Sequence[float]) -> float:
-    return float(np.median(values))
 
 
 def to_float64(flat: Flat) -> dict[str, np.ndarray]:

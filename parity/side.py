@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -21,6 +21,8 @@ from parity.structure import HloModule, optimised_module
 from parity.tree import to_host
 
 __all__ = ["PHASES", "Clock", "Side", "SideError"]
+
+Flat = Mapping[str, np.ndarray]
 
 PHASES: tuple[str, ...] = ("trace", "lower", "prove", "compile", "execute")
 
@@ -180,12 +182,15 @@ class Side:
             placed[path] = jax.device_put(array, shardings.get(path), may_alias=False)
         return placed
 
-    def run(self, state: Mapping[str, np.ndarray], seed: int) -> dict[str, dict[str, np.ndarray]]:
+    def run(
+        self, state: Mapping[str, np.ndarray], seed: int, alter: Callable[[Flat], Flat] = lambda batch: batch
+    ) -> dict[str, dict[str, np.ndarray]]:
         """Runs the program from ``state`` and returns host copies of what it returned.
 
         Args:
             state: host arrays of all state leaves; keys as uint32 data.
             seed: of the first step's batch; later steps take the next ones.
+            alter: what is done to each batch first, such as a nudge.
 
         Returns:
             ``{group: {path: array}}``; with several steps the paths begin with ``step1/`` and so on,
@@ -196,7 +201,7 @@ class Side:
         with self.clock.phase(self.build.name, "execute"), self.backend.context(self.mesh):
             current = self._place(state, self._state_shardings, self.build.abstract)
             for step in range(1, steps + 1):
-                batch = self.build.inputs(seed + step - 1)
+                batch = alter(self.build.inputs(seed + step - 1))
                 outputs = compiled(current, self._place(batch, self._input_shardings, batch))
                 current = outputs.get(Group.STATE, current)
                 for group, leaves in outputs.items():

@@ -170,7 +170,8 @@ def full_run():
 @pytest.mark.parametrize("width", [100, 120, 200])
 def test_the_table_fits_and_cuts_no_word(width):
     lines = printed(print_table, full_run(), width=width).splitlines()
-    table = lines[:-1]
+    table, legend = lines[:-2], lines[-2]
+    assert legend.startswith("qed proved, bits bitwise, same equal") and "FAILED" not in legend
     assert max(map(len, table)) <= width
     assert not any("…" in line for line in table)
     text = "\n".join(table)
