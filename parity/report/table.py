@@ -39,9 +39,9 @@ SHORT = {
     Verdict.EQUAL: "same",
     Verdict.FLOOR: "flr",
     Verdict.ARBITRATED: "arb",
-    Verdict.FAILED: "FAILED",
-    Verdict.VACUOUS: "VACUOUS",
-    Verdict.ERROR: "ERROR",
+    Verdict.FAILED: "FAIL",
+    Verdict.VACUOUS: "VAC",
+    Verdict.ERROR: "ERR",
     Verdict.UNPROVED: "diff",
     Verdict.SKIPPED: "-",
 }
@@ -132,7 +132,7 @@ def print_table(console: Console, run: Run) -> None:
         seconds = f"{sum(result.seconds.values()):.1f}"
         table.add_row(Text(result.case.id.rpartition("@")[0], style), *cells, seconds)
     console.print(table)
-    shown = {channel.verdict for result in run.results for channel in result.channels.values()} - BLOCKING
+    shown = {channel.verdict for result in run.results for channel in result.channels.values()}
     legend = ", ".join(f"{word} {verdict}" for verdict, word in SHORT.items() if verdict in shown)
     console.print(Text(legend, "dim"), soft_wrap=True)
     for asked, got in dict.fromkeys(_fitted(run.results)):
