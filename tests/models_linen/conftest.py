@@ -23,3 +23,11 @@ def quick():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+def pytest_collection_modifyitems(items):
+    """The inner loop runs the shared suites on the twin that survives; the whole run runs them on both."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.slow)

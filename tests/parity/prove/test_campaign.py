@@ -12,6 +12,8 @@ from parity.prove.campaign.programs import samples
 from parity.prove.campaign.variants import EDITS
 from parity.prove.words import Words
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = {sample.name: sample for sample in samples()}
 MUTANTS = {"forward": 100, "grad": 100, "train_step": 100, "ring": 60, "ring_gradient": 100, "mixed": 200}
 

@@ -24,6 +24,8 @@ from parity.structure import (
 )
 from parity.verdicts import Verdict
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip(
     "libtpu", reason="libtpu is not installed; it comes with the extra [tpu]: no TPU compiler"
 )
