@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.environment import describe_environment, prepare
+from parity.verdicts import BLOCKING, Verdict
 
 if TYPE_CHECKING:
     from parity.matrix import Case, Pair
@@ -102,8 +103,8 @@ def _execute(cases: Sequence["Case"], json: Path | None, **options: Any) -> "Run
     return record
 
 
-def _finish(record: "Run", json: Path | None) -> None:
-    """Prints the findings and ends with the exit code of the run."""
+def _finish(record: "Run", json: Path | None, blocks: frozenset[Verdict] = BLOCKING) -> None:
+    """Prints the findings and ends with the exit code of the run; a verdict in ``blocks`` is a difference."""
     from parity.report import print_findings
 
     print_findings(console(), record.results)
@@ -111,7 +112,8 @@ def _finish(record: "Run", json: Path | None) -> None:
         console().print(f"report: {json}", soft_wrap=True)
     if record.partial:
         raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(DIFFERENCE if any(result.blocking for result in record.results) else PARITY)
+    found = {channel.verdict for result in record.results for channel in result.channels.values()}
+    raise typer.Exit(DIFFERENCE if found & blocks else PARITY)
 
 
 @app.command()
@@ -163,7 +165,7 @@ def prove(
     channels = ("program", *(VALUE_CHANNELS if paranoid else ()))
     record = _execute(cases, json, channels=channels, paranoid=paranoid)
     print_proofs(console(), record)
-    _finish(record, json)
+    _finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED})
 
 
 def _on(backend: str, cases: Sequence["Case"], json: Path | None) -> list["Case"]:
@@ -255,7 +257,6 @@ def shardings(
     from parity.report import print_placements, write_text
     from parity.report.page import placements, shardings_page
     from parity.report.records import check_writable
-    from parity.verdicts import BLOCKING
 
     if html:
         check_writable(html, "--html")

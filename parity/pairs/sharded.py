@@ -94,7 +94,11 @@ def _zero1_case(flavour: Flavour, config: ModelConfig, mesh: str) -> Case:
         candidate=functools.partial(sharded, flavour),
         program="train_step",
         mesh=MeshSpec.parse(mesh),
-        not_applicable={**ELSEWHERE, "sharding": "the moments lie elsewhere by intent"},
+        not_applicable={
+            **ELSEWHERE,
+            "program": "ZeRO-1 reshards, so these are other programs by intent",
+            "sharding": "the moments lie elsewhere by intent",
+        },
         exact=functools.partial(_builds("plain float64", float64(config), PLAIN), Flavour.LINEN),
     )
 
