@@ -1,0 +1,44 @@
+"""``parity prove``: its exit codes, the published sizes on slices that need not exist, and bad input."""
+
+import json
+
+import pytest
+
+BROKEN = {"norms.py": [("self.config.norm_epsilon", "2 * self.config.norm_epsilon")]}
+
+
+def test_a_proof_that_was_tried_and_failed_exits_1_and_names_the_caller(shell, planting, tmp_path):
+    scratch = planting.copy(tmp_path / "scratch", BROKEN)
+    ended = shell("prove", "llama2-scan/forward", "--json", "report.json", cwd=tmp_path, path=[scratch])
+    assert ended.code == 1
+    assert "0 of 1 proved" in ended.out and "models_nnx/norms.py" in ended.out
+    (case,) = json.loads((tmp_path / "report.json").read_text())["cases"]
+    assert list(case["channels"]) == ["program"] and case["channels"]["program"]["verdict"] == "unproved"
+    assert case["seconds"]["compile"] == case["seconds"]["execute"] == 0
+
+
+def test_what_is_another_program_by_intent_is_no_failed_proof(shell, tmp_path):
+    ended = shell("prove", "llama2-scan/forward", "llama2-scan-against-unroll-nnx/forward", cwd=tmp_path)
+    assert (ended.code, ended.err) == (0, "")
+    assert "1 of 2 proved" in ended.out and "operations a second" in ended.out
+
+
+def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, tmp_path):
+    ended = shell("prove", "llama2-70b*", "--full-size", "--topology", "v5p:8x8x8", cwd=tmp_path)
+    assert (ended.code, ended.err) == (0, "")
+    assert "3 of 3 proved" in ended.out and "@fsdp64.tensor8-auto" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--full-size",), "--full-size: needs --topology"),
+        (("--topology", "v5q:2x2x1"), "topology 'v5q:2x2x1': expected one of"),
+        (("--topology", "v5p:2x2x1", "--paranoid"), "--paranoid: got --topology too"),
+        (("smoke", "--topology", "v5p:2x1x1"), "choose a larger topology"),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_2(shell, tmp_path, arguments, message):
+    ended = shell("prove", *arguments, cwd=tmp_path)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err and ended.err.count("\n") == 1
