@@ -1,0 +1,27 @@
+"""One frozen configuration for both twins, composed of small parts and validated on construction."""
+
+from models_nnx.config.attention import AttentionConfig, AttentionKernel
+from models_nnx.config.checks import ConfigError
+from models_nnx.config.mlp import Activation, MlpConfig
+from models_nnx.config.model import Head, LayerLayout, ModelConfig
+from models_nnx.config.override import override
+from models_nnx.config.remat import CHECKPOINT_NAMES, RematConfig, RematPolicy
+from models_nnx.config.train import MomentSharding, OptimizerConfig, TrainConfig
+
+__all__ = [
+    "CHECKPOINT_NAMES",
+    "Activation",
+    "AttentionConfig",
+    "AttentionKernel",
+    "ConfigError",
+    "Head",
+    "LayerLayout",
+    "MlpConfig",
+    "ModelConfig",
+    "MomentSharding",
+    "OptimizerConfig",
+    "RematConfig",
+    "RematPolicy",
+    "TrainConfig",
+    "override",
+]

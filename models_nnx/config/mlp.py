@@ -1,0 +1,30 @@
+"""The gated MLP."""
+
+import dataclasses
+import enum
+
+from models_nnx.config.checks import require_choice, require_positive
+
+__all__ = [
+    "Activation",
+    "MlpConfig",
+]
+
+
+class Activation(enum.StrEnum):
+    """Gate activation of the MLP."""
+
+    SILU = "silu"
+    GELU = "gelu"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MlpConfig:
+    """Gated MLP: ``down(activation(gate(x)) * up(x))``."""
+
+    hidden: int
+    activation: Activation = Activation.SILU
+
+    def __post_init__(self):
+        require_positive(self, "hidden")
+        require_choice(self, activation=Activation)

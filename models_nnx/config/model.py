@@ -1,0 +1,76 @@
+"""A decoder, composed of its parts."""
+
+import dataclasses
+import enum
+
+from models_nnx.config.attention import AttentionConfig
+from models_nnx.config.checks import require, require_choice, require_positive
+from models_nnx.config.mlp import MlpConfig
+from models_nnx.config.remat import RematConfig
+from models_nnx.sharding import DEFAULT_RULES, Rules
+
+__all__ = [
+    "Head",
+    "LayerLayout",
+    "ModelConfig",
+]
+
+DTYPES = ("float32", "bfloat16", "float64")
+
+
+class LayerLayout(enum.StrEnum):
+    """How the layers lie in the state: one stacked leaf per parameter, or one leaf per layer."""
+
+    SCANNED = "scanned"
+    UNROLLED = "unrolled"
+
+
+class Head(enum.StrEnum):
+    """Where the logits come from: a kernel of their own, or the embedding table."""
+
+    UNTIED = "untied"
+    TIED = "tied"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A decoder.
+
+    Args:
+        vocab, embed, layers: sizes; ``embed`` is a multiple of the query heads.
+        attention, mlp, remat: the parts of a block.
+        norm_epsilon: added to the mean square in every RMS norm.
+        head: tied or untied logits.
+        layout: scanned (stacked parameters) or unrolled layers.
+        scan_axis: where the layer axis lies in stacked parameters of rank >= 2 (rank 1 clips it).
+        dropout: rate of the two residual dropouts of a block, in [0, 1).
+        param_dtype: dtype parameters are stored in.
+        compute_dtype: dtype activations are computed in (norms, softmax and losses use float32).
+        rules: ordered logical axis rules.
+    """
+
+    vocab: int
+    embed: int
+    layers: int
+    attention: AttentionConfig
+    mlp: MlpConfig
+    norm_epsilon: float = 1e-6
+    head: Head = Head.UNTIED
+    layout: LayerLayout = LayerLayout.SCANNED
+    scan_axis: int = 1
+    remat: RematConfig = RematConfig()
+    dropout: float = 0.0
+    param_dtype: str = "float32"
+    compute_dtype: str = "float32"
+    rules: Rules = DEFAULT_RULES
+
+    def __post_init__(self):
+        require_positive(self, "vocab", "embed", "layers")
+        require_choice(self, head=Head, layout=LayerLayout)
+        heads = self.attention.heads
+        require(self.embed % heads == 0, "embed", self.embed, f"a multiple of attention.heads={heads}")
+        require(self.norm_epsilon > 0, "norm_epsilon", self.norm_epsilon, "a number above 0")
+        require(self.scan_axis in (0, 1), "scan_axis", self.scan_axis, "0 or 1")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "a rate in [0, 1)")
+        for field in ("param_dtype", "compute_dtype"):
+            require(getattr(self, field) in DTYPES, field, getattr(self, field), f"one of {DTYPES}")

@@ -1,0 +1,58 @@
+"""Gradient accumulation."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+__all__ = [
+    "accumulate",
+]
+
+
+def accumulate(
+    gradients: Callable[..., tuple[Any, jax.Array, jax.Array]],
+    batch: Any,
+    microbatches: int,
+    key: jax.Array | None,
+) -> tuple[Any, jax.Array, jax.Array]:
+    """Sums gradients, losses and weights over microbatches, one after the other.
+
+    Dividing the sums by the summed weight gives the full batch's mean, also where microbatches
+    hold unequal numbers of tokens. Microbatch i takes rows i, i + n, i + 2n, ..., so that a sharded
+    batch axis stays on its devices.
+
+    Args:
+        gradients: ``(batch, key) -> (grads, loss_sum, weight_sum)``.
+        batch: tree of arrays ``[B, ...]``; ``microbatches`` divides B.
+        microbatches: how many; 1 makes no loop.
+        key: dropout key, folded with the microbatch's number; None for none.
+
+    Returns:
+        ``(grads, loss_sum, weight_sum)``, summed.
+
+    Raises:
+        ValueError: ``microbatches`` does not divide the rows.
+    """
+    rows = {x.shape[0] for x in jax.tree.leaves(batch)}
+    if any(number % microbatches for number in rows):
+        raise ValueError(
+            f"accumulate: got batches of {sorted(rows)} rows for {microbatches} microbatches, expected a multiple; "
+            "change the batch or TrainConfig.accumulation"
+        )
+    if microbatches == 1:
+        return gradients(batch, key)
+
+    def split(x):
+        return jnp.swapaxes(x.reshape(-1, microbatches, *x.shape[1:]), 0, 1)
+
+    def body(total, microbatch):
+        number, batch = microbatch
+        step_key = None if key is None else jax.random.fold_in(key, number)
+        return jax.tree.map(jnp.add, total, gradients(batch, step_key)), None
+
+    first = jax.tree.map(lambda x: x[::microbatches], batch)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradients, first, key))
+    total, _ = jax.lax.scan(body, zeros, (jnp.arange(microbatches), jax.tree.map(split, batch)))
+    return total

@@ -1,0 +1,12 @@
+"""The precision that sensitive parts compute in."""
+
+import jax.numpy as jnp
+
+__all__ = [
+    "wide_dtype",
+]
+
+
+def wide_dtype(dtype: jnp.dtype) -> jnp.dtype:
+    """Returns the dtype that norms, softmax and losses compute in: float64 for float64, else float32."""
+    return jnp.dtype(jnp.float64 if dtype == jnp.float64 else jnp.float32)
