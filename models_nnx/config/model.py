@@ -2,27 +2,21 @@
 
 import dataclasses
 import enum
+import functools
 
 from models_nnx.config.attention import AttentionConfig
 from models_nnx.config.checks import require, require_choice, require_positive
+from models_nnx.config.layers import FeedForward, LayerLayout, Stack, layer_kinds, make_stacks
 from models_nnx.config.mlp import MlpConfig
 from models_nnx.config.remat import RematConfig
 from models_nnx.sharding import DEFAULT_RULES, Rules
 
 __all__ = [
     "Head",
-    "LayerLayout",
     "ModelConfig",
 ]
 
 DTYPES = ("float32", "bfloat16", "float64")
-
-
-class LayerLayout(enum.StrEnum):
-    """How the layers lie in the state: one stacked leaf per parameter, or one leaf per layer."""
-
-    SCANNED = "scanned"
-    UNROLLED = "unrolled"
 
 
 class Head(enum.StrEnum):
@@ -74,3 +68,11 @@ class ModelConfig:
         require(0 <= self.dropout < 1, "dropout", self.dropout, "a rate in [0, 1)")
         for field in ("param_dtype", "compute_dtype"):
             require(getattr(self, field) in DTYPES, field, getattr(self, field), f"one of {DTYPES}")
+        period = len(self.attention.cycle)
+        require(self.layers >= period, "layers", self.layers, f"at least one attention.cycle of {period}")
+
+    @functools.cached_property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The stacks of layers, in the order they run."""
+        kinds = layer_kinds(self.attention.cycle, (FeedForward.DENSE,) * self.layers)
+        return make_stacks(kinds, len(self.attention.cycle), self.layout)

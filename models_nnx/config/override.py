@@ -47,7 +47,7 @@ def _override(config: Any, settings: Mapping[tuple[str, ...], str], prefix: str)
 
 def _parse(field: str, current: Any, text: str) -> Any:
     if isinstance(current, tuple) and all(isinstance(item, str) for item in current):
-        return tuple(filter(None, text.split(",")))
+        return tuple(_parse(field, current[0] if current else "", part) for part in text.split(",") if part)
     if not isinstance(current, int | float | str):
         raise ConfigError(field, text, f"a single value, but it is {type(current).__name__}")
     try:
