@@ -4,6 +4,7 @@ from models_nnx.config.attention import AttentionConfig, AttentionKernel
 from models_nnx.config.checks import ConfigError
 from models_nnx.config.mlp import Activation, MlpConfig
 from models_nnx.config.model import Head, LayerLayout, ModelConfig
+from models_nnx.config.moe import Biases, Dispatch, MoeConfig, Scoring, Weighting
 from models_nnx.config.override import override
 from models_nnx.config.remat import CHECKPOINT_NAMES, RematConfig, RematPolicy
 from models_nnx.config.train import MomentSharding, OptimizerConfig, TrainConfig
@@ -13,15 +14,20 @@ __all__ = [
     "Activation",
     "AttentionConfig",
     "AttentionKernel",
+    "Biases",
     "ConfigError",
+    "Dispatch",
     "Head",
     "LayerLayout",
     "MlpConfig",
     "ModelConfig",
+    "MoeConfig",
     "MomentSharding",
     "OptimizerConfig",
     "RematConfig",
     "RematPolicy",
+    "Scoring",
     "TrainConfig",
+    "Weighting",
     "override",
 ]

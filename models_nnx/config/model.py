@@ -6,6 +6,7 @@ import enum
 from models_nnx.config.attention import AttentionConfig
 from models_nnx.config.checks import require, require_choice, require_positive
 from models_nnx.config.mlp import MlpConfig
+from models_nnx.config.moe import MoeConfig
 from models_nnx.config.remat import RematConfig
 from models_nnx.sharding import DEFAULT_RULES, Rules
 
@@ -39,6 +40,7 @@ class ModelConfig:
     Args:
         vocab, embed, layers: sizes; ``embed`` is a multiple of the query heads.
         attention, mlp, remat: the parts of a block.
+        moe: experts in place of the MLP; None for a dense model.
         norm_epsilon: added to the mean square in every RMS norm.
         head: tied or untied logits.
         layout: scanned (stacked parameters) or unrolled layers.
@@ -63,6 +65,7 @@ class ModelConfig:
     param_dtype: str = "float32"
     compute_dtype: str = "float32"
     rules: Rules = DEFAULT_RULES
+    moe: MoeConfig | None = None
 
     def __post_init__(self):
         require_positive(self, "vocab", "embed", "layers")
