@@ -5,6 +5,7 @@ from models_nnx.config.checks import ConfigError
 from models_nnx.config.layers import FeedForward, LayerKind, LayerLayout, Stack
 from models_nnx.config.mlp import Activation, MlpConfig
 from models_nnx.config.model import Head, ModelConfig
+from models_nnx.config.moe import Biases, Dispatch, MoeConfig, Scoring, Weighting
 from models_nnx.config.override import override
 from models_nnx.config.remat import CHECKPOINT_NAMES, RematConfig, RematPolicy
 from models_nnx.config.train import MomentSharding, OptimizerConfig, TrainConfig
@@ -14,19 +15,24 @@ __all__ = [
     "Activation",
     "AttentionConfig",
     "AttentionKernel",
+    "Biases",
     "ConfigError",
+    "Dispatch",
     "FeedForward",
     "Head",
     "LayerKind",
     "LayerLayout",
     "MlpConfig",
     "ModelConfig",
+    "MoeConfig",
     "MomentSharding",
     "OptimizerConfig",
     "RematConfig",
     "RematPolicy",
+    "Scoring",
     "Span",
     "Stack",
     "TrainConfig",
+    "Weighting",
     "override",
 ]
