@@ -72,8 +72,9 @@ class AttentionConfig:
 
     def theta(self, span: Span) -> float:
         """Returns the rotary base of layers of a span."""
-        local = span is Span.LOCAL and self.local_rope_theta is not None
-        return self.local_rope_theta if local else self.rope_theta
+        if span is Span.GLOBAL or self.local_rope_theta is None:
+            return self.rope_theta
+        return self.local_rope_theta
 
     def reach(self, span: Span) -> int | None:
         """Returns how many keys layers of a span see, None for all."""
