@@ -6,8 +6,9 @@ B batch, T position, D embed.
 from flax import linen as nn
 
 from models_linen.blocks import Block, Cycle
+from models_linen.pipeline import Pipeline
 from models_nnx import ops
-from models_nnx.config import LayerLayout, ModelConfig, RematPolicy, Stack
+from models_nnx.config import LayerLayout, ModelConfig, PipelinedStack, RematPolicy, Stack
 
 __all__ = ["Decoder"]
 
@@ -50,7 +51,7 @@ def scanned(config: ModelConfig, stack: Stack) -> nn.Module:
         split_rngs={"params": True, "dropout": True},
         in_axes=nn.broadcast,
         length=stack.repeats,
-        metadata_params={nn.PARTITION_NAME: "layers"},
+        metadata_params={nn.PARTITION_NAME: stack.axis},
         check_constancy_invariants=False,
     )
     return scan(config, stack.cycle[0] if single else stack.cycle)
@@ -64,6 +65,9 @@ class Decoder(nn.Module):
     def setup(self):
         cfg = self.config
         for stack in cfg.stacks:
+            if isinstance(stack, PipelinedStack):
+                setattr(self, stack.name, Pipeline(cfg, Decoder))
+                continue
             if stack.layout is LayerLayout.SCANNED:
                 setattr(self, stack.name, scanned(cfg, stack))
                 continue
@@ -72,6 +76,9 @@ class Decoder(nn.Module):
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
         for stack in self.config.stacks:
+            if isinstance(stack, PipelinedStack):
+                x_BTD = getattr(self, stack.name)(x_BTD, segments_BT, positions_BT, deterministic)
+                continue
             if stack.layout is LayerLayout.SCANNED:
                 x_BTD, _ = getattr(self, stack.name)(x_BTD, segments_BT, positions_BT, deterministic)
                 continue

@@ -12,7 +12,8 @@ from flax import nnx
 
 from models_nnx import ops
 from models_nnx.blocks import Block, Cycle
-from models_nnx.config import LayerLayout, ModelConfig, RematPolicy, Stack
+from models_nnx.config import LayerLayout, ModelConfig, PipelinedStack, RematPolicy, Stack
+from models_nnx.pipeline import Pipeline
 from models_nnx.rngs import PathRngs
 
 __all__ = ["Decoder"]
@@ -30,7 +31,7 @@ def scanned(config: ModelConfig, stack: Stack, *, rngs: PathRngs) -> nnx.Module:
     """Returns one block, or one cycle of them, whose parameters hold all repeats along ``config.scan_axis``."""
     single = len(stack.cycle) == 1
 
-    @nnx.vmap(in_axes=0, out_axes=config.scan_axis, transform_metadata={nnx.PARTITION_NAME: "layers"})
+    @nnx.vmap(in_axes=0, out_axes=config.scan_axis, transform_metadata={nnx.PARTITION_NAME: stack.axis})
     def create(keys):
         if single:
             return Block(config, stack.cycle[0], rngs=rngs.using(keys))
@@ -46,6 +47,9 @@ class Decoder(nnx.Module):
         self.config = config
         cfg = config
         for stack in cfg.stacks:
+            if isinstance(stack, PipelinedStack):
+                setattr(self, stack.name, Pipeline(cfg, Decoder, rngs=rngs.at(stack.name)))
+                continue
             if stack.layout is LayerLayout.SCANNED:
                 setattr(self, stack.name, scanned(cfg, stack, rngs=rngs.at(stack.name)))
                 continue
@@ -55,6 +59,9 @@ class Decoder(nnx.Module):
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
         for stack in self.config.stacks:
+            if isinstance(stack, PipelinedStack):
+                x_BTD = getattr(self, stack.name)(x_BTD, segments_BT, positions_BT, deterministic, rngs)
+                continue
             if stack.layout is LayerLayout.SCANNED:
                 x_BTD = self._scan(stack, x_BTD, segments_BT, positions_BT, deterministic, rngs)
                 continue

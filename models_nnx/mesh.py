@@ -85,6 +85,7 @@ DEFAULT_RULES: Rules = (
     ("replica", "replica"),
     ("expert", "expert"),
     ("layers", None),
+    ("layers_outside_pipeline", None),
     ("repeats", None),
     # Activations.
     ("activation_stage", "stage"),

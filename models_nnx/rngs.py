@@ -37,16 +37,17 @@ class PathRngs:
     Args:
         streams: root key of each stream, such as ``{"params": key}``.
         path: names of the modules from the root to here.
+        root: how many of these names the keys do not depend on.
     """
 
-    def __init__(self, streams: Mapping[str, jax.Array], path: tuple[str, ...] = ()):
+    def __init__(self, streams: Mapping[str, jax.Array], path: tuple[str, ...] = (), root: int = 0):
         self.streams = dict(streams)
-        self.path = path
+        self.path, self.root = path, root
         self._counts: collections.Counter[tuple[str, tuple[str, ...]]] = collections.Counter()
 
     def at(self, name: str) -> "PathRngs":
         """Returns the same streams seen from the submodule ``name``."""
-        child = PathRngs(self.streams, (*self.path, name))
+        child = PathRngs(self.streams, (*self.path, name), self.root)
         child._counts = self._counts
         return child
 
@@ -60,7 +61,7 @@ class PathRngs:
         if stream not in self.streams:
             raise KeyError(f"no stream {stream!r} at {'/'.join(path)}; there are {sorted(self.streams)}")
         self._counts[stream, path] += 1
-        return fold_path(self.streams[stream], path, self._counts[stream, path])
+        return fold_path(self.streams[stream], path[self.root :], self._counts[stream, path])
 
     def split(self, number: int) -> dict[str, jax.Array]:
         """Returns every stream's root key split into ``[number]`` keys, one per scanned layer."""
@@ -68,4 +69,9 @@ class PathRngs:
 
     def using(self, streams: Mapping[str, jax.Array]) -> "PathRngs":
         """Returns this place with other root keys and counters from the start, for a scan body."""
-        return PathRngs(streams, self.path)
+        return PathRngs(streams, self.path, self.root)
+
+    @classmethod
+    def alone(cls, streams: Mapping[str, jax.Array], path: tuple[str, ...]) -> "PathRngs":
+        """Returns root keys that see ``path`` as the root, as a Linen module applied on its own does."""
+        return cls(streams, path, len(path))

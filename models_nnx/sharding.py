@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from models_nnx.mesh import (
@@ -61,11 +62,13 @@ __all__ = [
     "insert_axis",
     "named_sharding",
     "out_sharding",
+    "place",
     "remove_axis",
     "resolve",
     "state_spec",
     "unsharded_share",
     "zero1_spec",
+    "zeros",
 ]
 
 
@@ -331,6 +334,18 @@ def state_spec(
         return PartitionSpec(*[None] * len(shape))
     spec = resolve(logical_axes, shape, rules, mesh, where)
     return zero1_spec(spec, shape, mesh).spec if zero1 else spec
+
+
+def place(x: jax.Array, spec: PartitionSpec) -> jax.Array:
+    """Put an array on a given spec of the ambient mesh, as `constrain` does on the one its names resolve to."""
+    mode = _mode(jax.sharding.get_abstract_mesh(), "place")
+    return x if mode is None else _put(x, mode, spec)
+
+
+def zeros(shape: Sequence[int], dtype: jax.typing.DTypeLike, spec: PartitionSpec) -> jax.Array:
+    """Make zeros that lie on a given spec of the ambient mesh from the start."""
+    explicit = _mode(jax.sharding.get_abstract_mesh(), "zeros") is ShardMode.EXPLICIT
+    return place(jnp.zeros(shape, dtype, out_sharding=spec if explicit else None), spec)
 
 
 def _put(x: jax.Array, mode: ShardMode, spec: PartitionSpec) -> jax.Array:

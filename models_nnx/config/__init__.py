@@ -7,6 +7,7 @@ from models_nnx.config.mlp import Activation, MlpConfig
 from models_nnx.config.model import Head, ModelConfig
 from models_nnx.config.moe import Biases, Dispatch, MoeConfig, Scoring, Weighting
 from models_nnx.config.override import override
+from models_nnx.config.pipeline import Gather, Loop, PipelineConfig, PipelinedStack
 from models_nnx.config.remat import CHECKPOINT_NAMES, RematConfig, RematPolicy
 from models_nnx.config.train import MomentSharding, OptimizerConfig, TrainConfig
 
@@ -19,14 +20,18 @@ __all__ = [
     "ConfigError",
     "Dispatch",
     "FeedForward",
+    "Gather",
     "Head",
     "LayerKind",
     "LayerLayout",
+    "Loop",
     "MlpConfig",
     "ModelConfig",
     "MoeConfig",
     "MomentSharding",
     "OptimizerConfig",
+    "PipelineConfig",
+    "PipelinedStack",
     "RematConfig",
     "RematPolicy",
     "Scoring",

@@ -52,6 +52,7 @@ class Stack:
         cycle: the kinds of one cycle, in order.
         repeats: how often the cycle runs.
         layout: scanned (one loop over the repeats) or unrolled.
+        axis: logical name of the axis that scanned parameters have more than one layer's.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Stack:
     cycle: tuple[LayerKind, ...]
     repeats: int
     layout: LayerLayout
+    axis: str = "layers"
 
     @property
     def layers(self) -> dict[str, LayerKind]:

@@ -9,6 +9,7 @@ from models_nnx.config.checks import require, require_choice, require_positive
 from models_nnx.config.layers import FeedForward, LayerLayout, Stack, layer_kinds, make_stacks
 from models_nnx.config.mlp import MlpConfig
 from models_nnx.config.moe import MoeConfig
+from models_nnx.config.pipeline import PipelineConfig, with_pipeline
 from models_nnx.config.remat import RematConfig
 from models_nnx.sharding import DEFAULT_RULES, Rules
 
@@ -36,6 +37,7 @@ class ModelConfig:
         attention, mlp, remat: the parts of a block.
         moe: experts in place of the MLP; None for a dense model.
         dense_layers: how many of the first layers keep the MLP in a model with experts.
+        pipeline: stages that the main stack of layers runs in; None for no pipeline.
         norm_epsilon: added to the mean square in every RMS norm.
         head: tied or untied logits.
         layout: scanned (stacked parameters) or unrolled layers.
@@ -62,6 +64,7 @@ class ModelConfig:
     rules: Rules = DEFAULT_RULES
     moe: MoeConfig | None = None
     dense_layers: int = 0
+    pipeline: PipelineConfig | None = None
 
     def __post_init__(self):
         require_positive(self, "vocab", "embed", "layers")
@@ -81,6 +84,7 @@ class ModelConfig:
         require(isinstance(dense, int) and dense >= 0, "dense_layers", dense, "a whole number >= 0")
         require(dense < self.layers, "dense_layers", dense, f"less than layers={self.layers}")
         require(dense == 0 or self.moe is not None, "dense_layers", dense, "0: without moe all are dense")
+        _ = self.stacks  # refuses layers that do not divide
 
     @functools.cached_property
     def stacks(self) -> tuple[Stack, ...]:
@@ -88,4 +92,19 @@ class ModelConfig:
         dense = self.dense_layers if self.moe else self.layers
         feed_forwards = (FeedForward.DENSE,) * dense + (FeedForward.MOE,) * (self.layers - dense)
         kinds = layer_kinds(self.attention.cycle, feed_forwards)
-        return make_stacks(kinds, len(self.attention.cycle), self.layout)
+        stacks = make_stacks(kinds, len(self.attention.cycle), self.layout)
+        return with_pipeline(stacks, self.pipeline)
+
+    @functools.cached_property
+    def stage(self) -> "ModelConfig":
+        """The part of a pipeline that one stage runs in one repeat, as a decoder of its own."""
+        assert self.pipeline is not None
+        cycles = self.pipeline.layers_per_stage
+        return dataclasses.replace(
+            self,
+            layers=cycles * len(self.attention.cycle),
+            layout=self.pipeline.stage_layout if cycles > 1 else LayerLayout.UNROLLED,
+            scan_axis=0,
+            dense_layers=0,
+            pipeline=None,
+        )

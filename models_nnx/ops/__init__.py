@@ -6,11 +6,15 @@ from models_nnx.ops.dropout import dropout
 from models_nnx.ops.losses import cross_entropy
 from models_nnx.ops.mlp import clamped_swiglu, gated_activation
 from models_nnx.ops.norms import rms_norm
+from models_nnx.ops.pipeline import Pipe, stage_key
 from models_nnx.ops.projections import EMBEDDING_INIT, einsum, kernel_init, lookup
 from models_nnx.ops.remat import remat_policy, tag
+from models_nnx.ops.stages import STAGE
 
 __all__ = [
     "EMBEDDING_INIT",
+    "STAGE",
+    "Pipe",
     "accumulate",
     "attention",
     "causal_segment_mask",
@@ -24,5 +28,6 @@ __all__ = [
     "remat_policy",
     "rms_norm",
     "rotary",
+    "stage_key",
     "tag",
 ]

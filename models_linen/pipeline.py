@@ -1,0 +1,101 @@
+"""The main stack of layers, run in stages that work at the same time.
+
+S stage, M microbatch, B rows of the batch or of a microbatch, T position, D embed.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from models_nnx import ops
+from models_nnx.config import Loop, ModelConfig, RematPolicy
+
+__all__ = ["Pipeline"]
+
+
+def remat(iterate: Callable, config: ModelConfig) -> Callable:
+    """Returns the pure ``iterate`` behind the remat policy of the iterations."""
+    policy = config.pipeline.iteration_remat
+    if policy.policy is RematPolicy.NONE:
+        return iterate
+    scanned = config.pipeline.iteration_loop is Loop.SCANNED
+    return jax.checkpoint(iterate, policy=ops.remat_policy(policy), prevent_cse=not scanned)
+
+
+def in_turn(stages: nn.Module, x_BTD, segments_BT, positions_BT, deterministic: bool):
+    """One stage with the signature of a scan body."""
+    return stages(x_BTD, segments_BT, positions_BT, deterministic), None
+
+
+def stacked(run: Callable, axes: list[tuple[str, int]]) -> Callable:
+    """Returns ``run`` over modules whose parameters have ``axes``, each a name and a length, in front."""
+    for name, length in reversed(axes):
+        run = nn.scan(
+            run,
+            variable_axes={"params": 0},
+            split_rngs={"params": True, "dropout": True},
+            in_axes=nn.broadcast,
+            length=length,
+            metadata_params={nn.PARTITION_NAME: name},
+            check_constancy_invariants=False,
+        )
+    return run
+
+
+class Pipeline(nn.Module):
+    """Stages that run side by side, each on a microbatch of its own.
+
+    Args:
+        config: has a pipeline.
+        stage: makes what a stage runs in one repeat, a decoder of ``config.stage``.
+    """
+
+    config: ModelConfig
+    stage: Callable[..., nn.Module]
+
+    def setup(self):
+        self.stages = self.stage(self.config.stage)
+
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
+        cfg = self.config
+        if self.is_initializing():  # all stages in turn make the parameters, without a mesh
+            run = stacked(in_turn, cfg.pipeline.axes)
+            return run(self.stages, x_BTD, segments_BT, positions_BT, deterministic)[0]
+        leaves, tree = jax.tree.flatten(self.variables["params"]["stages"])
+        pipe = ops.Pipe.of(cfg, self._axes(), leaves, x_BTD)
+        key = self.make_rng("dropout") if cfg.dropout and not deterministic else None
+
+        def iterate(weights, inputs, x_SBTD, iteration):
+            def stage(leaves, x_BTD, segments_BT, positions_BT, number):
+                module = self.stage(cfg.stage, parent=None)
+                variables = {"params": jax.tree.unflatten(tree, leaves)}
+                rngs = ops.stage_key(inputs.key, iteration, number)
+                return module.apply(variables, x_BTD, segments_BT, positions_BT, deterministic, rngs=rngs)
+
+            of_stages = pipe.of_stages(inputs, iteration)
+            run = jax.vmap(stage, spmd_axis_name=ops.STAGE)
+            return run(pipe.chosen(weights, iteration), x_SBTD, *of_stages), ()
+
+        inputs = pipe.inputs(segments_BT, positions_BT, key)
+        out_BTD, _ = pipe.run(remat(iterate, cfg), leaves, inputs, x_BTD)
+        return out_BTD
+
+    def _axes(self) -> list[tuple[str | None, ...]]:
+        """Returns the logical axes of each stacked parameter."""
+        front = tuple(name for name, _ in self.config.pipeline.axes)
+        return [(*front, *names) for names in stage_axes(self.config.stage, self.stage)]
+
+
+@functools.cache
+def stage_axes(config: ModelConfig, stage: Callable[..., nn.Module]) -> list[tuple[str | None, ...]]:
+    """Returns the logical axes of each parameter of one stage."""
+    x_BTD = jax.ShapeDtypeStruct((1, 1, config.embed), config.compute_dtype)
+    ids_BT = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+    init = functools.partial(stage(config, parent=None).init, deterministic=True)
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+        params = jax.eval_shape(init, jax.random.key(0), x_BTD, ids_BT, ids_BT)["params"]
+    boxes = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, nn.Partitioned))
+    return [box.names for box in boxes]

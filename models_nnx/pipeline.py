@@ -1,0 +1,82 @@
+"""The main stack of layers, run in stages that work at the same time.
+
+S stage, M microbatch, B rows of the batch or of a microbatch, T position, D embed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from flax import nnx
+
+from models_nnx import ops
+from models_nnx.config import Loop, ModelConfig, RematPolicy
+from models_nnx.rngs import PathRngs
+
+__all__ = ["Pipeline"]
+
+
+def remat(iterate: Callable, config: ModelConfig) -> Callable:
+    """Returns the pure ``iterate`` behind the remat policy of the iterations."""
+    policy = config.pipeline.iteration_remat
+    if policy.policy is RematPolicy.NONE:
+        return iterate
+    scanned = config.pipeline.iteration_loop is Loop.SCANNED
+    return jax.checkpoint(iterate, policy=ops.remat_policy(policy), prevent_cse=not scanned)
+
+
+def stacked(create: Callable[[PathRngs], nnx.Module], axes: list[tuple[str, int]], rngs: PathRngs) -> Any:
+    """Returns a module whose parameters have ``axes``, each a name and a length, in front of their own."""
+    if not axes:
+        return create(rngs)
+    (name, length), *rest = axes
+
+    @nnx.vmap(in_axes=0, out_axes=0, transform_metadata={nnx.PARTITION_NAME: name})
+    def create_all(keys):
+        return stacked(create, rest, rngs.using(keys))
+
+    return create_all(rngs.split(length))
+
+
+class Pipeline(nnx.Module):
+    """Stages that run side by side, each on a microbatch of its own.
+
+    Args:
+        config: has a pipeline.
+        stage: makes what a stage runs in one repeat, a decoder of ``config.stage``.
+        rngs: keys to initialise from.
+    """
+
+    def __init__(self, config: ModelConfig, stage: Callable[..., nnx.Module], *, rngs: PathRngs):
+        self.config, self.path = config, rngs.path
+        cfg = config
+        self.stages = stacked(
+            lambda rngs: stage(cfg.stage, rngs=rngs), cfg.pipeline.axes, rngs.at("stages")
+        )
+
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
+        cfg = self.config
+        graphdef, params = nnx.split(self.stages)
+        leaves, tree = jax.tree.flatten(params)
+        pipe = ops.Pipe.of(cfg, self._axes(params), leaves, x_BTD)
+        key = rngs.draw("dropout", self.path) if cfg.dropout and not deterministic else None
+
+        def iterate(weights, inputs, x_SBTD, iteration):
+            def stage(leaves, x_BTD, segments_BT, positions_BT, number):
+                module = nnx.merge(graphdef, jax.tree.unflatten(tree, leaves))
+                keys = ops.stage_key(inputs.key, iteration, number)
+                alone = PathRngs.alone(keys, (*self.path, "stages")) if keys else None
+                return module(x_BTD, segments_BT, positions_BT, deterministic, alone)
+
+            of_stages = pipe.of_stages(inputs, iteration)
+            run = jax.vmap(stage, spmd_axis_name=ops.STAGE)
+            return run(pipe.chosen(weights, iteration), x_SBTD, *of_stages), ()
+
+        inputs = pipe.inputs(segments_BT, positions_BT, key)
+        out_BTD, _ = pipe.run(remat(iterate, cfg), leaves, inputs, x_BTD)
+        return out_BTD
+
+    def _axes(self, params) -> list[tuple[str | None, ...]]:
+        """Returns the logical axes of each stacked parameter."""
+        variables = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, nnx.Variable))
+        return [variable.get_metadata()["out_sharding"] for variable in variables]
