@@ -1,18 +1,32 @@
 """Framework-free maths shared by both twins, one file per concern."""
 
 from models_nnx.ops.accumulation import accumulate
-from models_nnx.ops.attention import attention, causal_segment_mask, rotary
+from models_nnx.ops.attention import SINK_INIT, attention, causal_segment_mask, repeat_heads, soft_cap
 from models_nnx.ops.dropout import dropout
 from models_nnx.ops.losses import cross_entropy
 from models_nnx.ops.mlp import clamped_swiglu, gated_activation
-from models_nnx.ops.norms import rms_norm
-from models_nnx.ops.projections import EMBEDDING_INIT, einsum, kernel_init, lookup
+from models_nnx.ops.norms import norm_init, rms_norm
+from models_nnx.ops.projections import (
+    EMBEDDING_INIT,
+    add_bias,
+    bias_axes,
+    bias_shape,
+    einsum,
+    kernel_init,
+    lookup,
+    scale_embedding,
+)
 from models_nnx.ops.remat import remat_policy, tag
+from models_nnx.ops.rotary import rotary
 
 __all__ = [
     "EMBEDDING_INIT",
+    "SINK_INIT",
     "accumulate",
+    "add_bias",
     "attention",
+    "bias_axes",
+    "bias_shape",
     "causal_segment_mask",
     "clamped_swiglu",
     "cross_entropy",
@@ -21,8 +35,12 @@ __all__ = [
     "gated_activation",
     "kernel_init",
     "lookup",
+    "norm_init",
     "remat_policy",
+    "repeat_heads",
     "rms_norm",
     "rotary",
+    "scale_embedding",
+    "soft_cap",
     "tag",
 ]

@@ -35,6 +35,7 @@ SOURCES = {
             "decoder",
             "embeddings",
             "linear",
+            "mla",
             "mlp",
             "model",
             "norms",

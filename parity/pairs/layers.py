@@ -4,7 +4,15 @@ from models_nnx.config import LayerLayout, ModelConfig, Stack
 from parity.transforms import Unstack
 from parity.weights import Rule
 
-__all__ = ["layer_rules"]
+__all__ = ["OTHER_LAYOUT", "layer_rules"]
+
+OTHER_LAYOUT = {
+    "collectives": "one side scans, the other does not",
+    "loops": "one side scans, the other does not",
+    "memory": "one side scans, the other does not",
+    "sharding": "stacked leaves have an axis that single ones lack",
+}
+"""What a scanned and an unrolled decoder cannot be compared on, and why."""
 
 
 def layer_rules(config: ModelConfig) -> tuple[Rule, ...]:
