@@ -3,26 +3,43 @@
 from models_nnx.ops.accumulation import accumulate
 from models_nnx.ops.attention import attention, causal_segment_mask, rotary
 from models_nnx.ops.dropout import dropout
+from models_nnx.ops.experts import ExpertWeights, experts
 from models_nnx.ops.losses import cross_entropy
 from models_nnx.ops.mlp import clamped_swiglu, gated_activation
 from models_nnx.ops.norms import rms_norm
 from models_nnx.ops.projections import EMBEDDING_INIT, einsum, kernel_init, lookup
 from models_nnx.ops.remat import remat_policy, tag
+from models_nnx.ops.routing import (
+    Routing,
+    balance_bias,
+    expert_load,
+    load_balance,
+    route,
+    router_logits,
+)
 
 __all__ = [
     "EMBEDDING_INIT",
+    "ExpertWeights",
+    "Routing",
     "accumulate",
     "attention",
+    "balance_bias",
     "causal_segment_mask",
     "clamped_swiglu",
     "cross_entropy",
     "dropout",
     "einsum",
+    "expert_load",
+    "experts",
     "gated_activation",
     "kernel_init",
+    "load_balance",
     "lookup",
     "remat_policy",
     "rms_norm",
     "rotary",
+    "route",
+    "router_logits",
     "tag",
 ]
