@@ -7,7 +7,7 @@ from flax import linen as nn
 
 from models_linen.linear import Linear
 from models_nnx import ops
-from models_nnx.config import ModelConfig
+from models_nnx.config import ModelConfig, Span
 from models_nnx.sharding import constrain
 
 __all__ = ["Attention"]
@@ -23,6 +23,7 @@ class Attention(nn.Module):
     """Projects to query, key and value, attends inside each segment, projects back."""
 
     config: ModelConfig
+    span: Span
 
     def setup(self):
         cfg, att = self.config, self.config.attention
@@ -35,13 +36,13 @@ class Attention(nn.Module):
 
     def __call__(self, x_BTD, segments_BT, positions_BT):
         att = self.config.attention
-        query_BTNH = ops.rotary(self.query(x_BTD), positions_BT, att.rope_theta)
-        key_BSKH = ops.rotary(self.key(x_BTD), positions_BT, att.rope_theta)
+        query_BTNH = ops.rotary(self.query(x_BTD), positions_BT, att.theta(self.span))
+        key_BSKH = ops.rotary(self.key(x_BTD), positions_BT, att.theta(self.span))
         query_BTNH = ops.tag(query_BTNH, "query")
         key_BSKH = ops.tag(key_BSKH, "key")
         value_BSKH = ops.tag(self.value(x_BTD), "value")
         key_BSKH, value_BSKH = (constrain(x, GATHERED_KV, self.config.rules) for x in (key_BSKH, value_BSKH))
         segments_BS = constrain(segments_BT, GATHERED, self.config.rules)
-        mask_BTS = ops.causal_segment_mask(segments_BT, segments_BS)
+        mask_BTS = ops.causal_segment_mask(segments_BT, segments_BS, att.reach(self.span))
         out_BTNH = ops.attention(query_BTNH, key_BSKH, value_BSKH, mask_BTS, att.kernel)
         return self.out(ops.tag(out_BTNH, "attention_out"))

@@ -1,4 +1,4 @@
-"""A decoder block: attention and MLP, each behind a norm and around a residual.
+"""A decoder block: attention and MLP, each behind a norm and around a residual; and a cycle of blocks.
 
 B batch, T position, D embed.
 """
@@ -9,10 +9,10 @@ from models_linen.attention import Attention
 from models_linen.dropout import Dropout
 from models_linen.mlp import Mlp
 from models_linen.norms import RMSNorm
-from models_nnx.config import ModelConfig
+from models_nnx.config import LayerKind, ModelConfig
 from models_nnx.sharding import constrain
 
-__all__ = ["Block"]
+__all__ = ["Block", "Cycle"]
 
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
@@ -21,11 +21,12 @@ class Block(nn.Module):
     """Pre-norm attention, then pre-norm MLP."""
 
     config: ModelConfig
+    layer: LayerKind
 
     def setup(self):
         cfg = self.config
         self.attention_norm = RMSNorm(cfg)
-        self.attention = Attention(cfg)
+        self.attention = Attention(cfg, self.layer.span)
         self.attention_dropout = Dropout(cfg.dropout)
         self.mlp_norm = RMSNorm(cfg)
         self.mlp = Mlp(cfg)
@@ -36,3 +37,19 @@ class Block(nn.Module):
         x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic)
         x_BTD = x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)), deterministic)
         return constrain(x_BTD, EMBEDDED, self.config.rules)
+
+
+class Cycle(nn.Module):
+    """Blocks of several kinds, one after the other: ``block_0``, ``block_1``, ..."""
+
+    config: ModelConfig
+    layers: tuple[LayerKind, ...]
+
+    def setup(self):
+        for index, layer in enumerate(self.layers):
+            setattr(self, f"block_{index}", Block(self.config, layer))
+
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
+        for index in range(len(self.layers)):
+            x_BTD = getattr(self, f"block_{index}")(x_BTD, segments_BT, positions_BT, deterministic)
+        return x_BTD

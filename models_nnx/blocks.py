@@ -1,4 +1,4 @@
-"""A decoder block: attention and MLP, each behind a norm and around a residual.
+"""A decoder block: attention and MLP, each behind a norm and around a residual; and a cycle of blocks.
 
 B batch, T position, D embed.
 """
@@ -6,14 +6,14 @@ B batch, T position, D embed.
 from flax import nnx
 
 from models_nnx.attention import Attention
-from models_nnx.config import ModelConfig
+from models_nnx.config import LayerKind, ModelConfig
 from models_nnx.dropout import Dropout
 from models_nnx.mlp import Mlp
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
 from models_nnx.sharding import constrain
 
-__all__ = ["Block"]
+__all__ = ["Block", "Cycle"]
 
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
@@ -21,11 +21,11 @@ EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 class Block(nnx.Module):
     """Pre-norm attention, then pre-norm MLP."""
 
-    def __init__(self, config: ModelConfig, *, rngs: PathRngs):
-        self.config = config
+    def __init__(self, config: ModelConfig, layer: LayerKind, *, rngs: PathRngs):
+        self.config, self.layer = config, layer
         cfg = config
         self.attention_norm = RMSNorm(cfg, rngs=rngs.at("attention_norm"))
-        self.attention = Attention(cfg, rngs=rngs.at("attention"))
+        self.attention = Attention(cfg, layer.span, rngs=rngs.at("attention"))
         self.attention_dropout = Dropout(cfg.dropout, rngs=rngs.at("attention_dropout"))
         self.mlp_norm = RMSNorm(cfg, rngs=rngs.at("mlp_norm"))
         self.mlp = Mlp(cfg, rngs=rngs.at("mlp"))
@@ -36,3 +36,17 @@ class Block(nnx.Module):
         x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic, rngs)
         x_BTD = x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)), deterministic, rngs)
         return constrain(x_BTD, EMBEDDED, self.config.rules)
+
+
+class Cycle(nnx.Module):
+    """Blocks of several kinds, one after the other: ``block_0``, ``block_1``, ..."""
+
+    def __init__(self, config: ModelConfig, layers: tuple[LayerKind, ...], *, rngs: PathRngs):
+        self.config, self.layers = config, layers
+        for index, layer in enumerate(layers):
+            setattr(self, f"block_{index}", Block(config, layer, rngs=rngs.at(f"block_{index}")))
+
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
+        for index in range(len(self.layers)):
+            x_BTD = getattr(self, f"block_{index}")(x_BTD, segments_BT, positions_BT, deterministic, rngs)
+        return x_BTD

@@ -1,9 +1,10 @@
 """One frozen configuration for both twins, composed of small parts and validated on construction."""
 
-from models_nnx.config.attention import AttentionConfig, AttentionKernel
+from models_nnx.config.attention import AttentionConfig, AttentionKernel, Span
 from models_nnx.config.checks import ConfigError
+from models_nnx.config.layers import FeedForward, LayerKind, LayerLayout, Stack
 from models_nnx.config.mlp import Activation, MlpConfig
-from models_nnx.config.model import Head, LayerLayout, ModelConfig
+from models_nnx.config.model import Head, ModelConfig
 from models_nnx.config.moe import Biases, Dispatch, MoeConfig, Scoring, Weighting
 from models_nnx.config.override import override
 from models_nnx.config.remat import CHECKPOINT_NAMES, RematConfig, RematPolicy
@@ -17,7 +18,9 @@ __all__ = [
     "Biases",
     "ConfigError",
     "Dispatch",
+    "FeedForward",
     "Head",
+    "LayerKind",
     "LayerLayout",
     "MlpConfig",
     "ModelConfig",
@@ -27,6 +30,8 @@ __all__ = [
     "RematConfig",
     "RematPolicy",
     "Scoring",
+    "Span",
+    "Stack",
     "TrainConfig",
     "Weighting",
     "override",

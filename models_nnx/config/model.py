@@ -2,9 +2,11 @@
 
 import dataclasses
 import enum
+import functools
 
 from models_nnx.config.attention import AttentionConfig
 from models_nnx.config.checks import require, require_choice, require_positive
+from models_nnx.config.layers import FeedForward, LayerLayout, Stack, layer_kinds, make_stacks
 from models_nnx.config.mlp import MlpConfig
 from models_nnx.config.moe import MoeConfig
 from models_nnx.config.remat import RematConfig
@@ -12,18 +14,10 @@ from models_nnx.sharding import DEFAULT_RULES, Rules
 
 __all__ = [
     "Head",
-    "LayerLayout",
     "ModelConfig",
 ]
 
 DTYPES = ("float32", "bfloat16", "float64")
-
-
-class LayerLayout(enum.StrEnum):
-    """How the layers lie in the state: one stacked leaf per parameter, or one leaf per layer."""
-
-    SCANNED = "scanned"
-    UNROLLED = "unrolled"
 
 
 class Head(enum.StrEnum):
@@ -41,6 +35,7 @@ class ModelConfig:
         vocab, embed, layers: sizes; ``embed`` is a multiple of the query heads.
         attention, mlp, remat: the parts of a block.
         moe: experts in place of the MLP; None for a dense model.
+        dense_layers: how many of the first layers keep the MLP in a model with experts.
         norm_epsilon: added to the mean square in every RMS norm.
         head: tied or untied logits.
         layout: scanned (stacked parameters) or unrolled layers.
@@ -66,6 +61,7 @@ class ModelConfig:
     compute_dtype: str = "float32"
     rules: Rules = DEFAULT_RULES
     moe: MoeConfig | None = None
+    dense_layers: int = 0
 
     def __post_init__(self):
         require_positive(self, "vocab", "embed", "layers")
@@ -77,3 +73,19 @@ class ModelConfig:
         require(0 <= self.dropout < 1, "dropout", self.dropout, "a rate in [0, 1)")
         for field in ("param_dtype", "compute_dtype"):
             require(getattr(self, field) in DTYPES, field, getattr(self, field), f"one of {DTYPES}")
+        self._check_layers()
+
+    def _check_layers(self):
+        period, dense = len(self.attention.cycle), self.dense_layers
+        require(self.layers >= period, "layers", self.layers, f"at least one attention.cycle of {period}")
+        require(isinstance(dense, int) and dense >= 0, "dense_layers", dense, "a whole number >= 0")
+        require(dense < self.layers, "dense_layers", dense, f"less than layers={self.layers}")
+        require(dense == 0 or self.moe is not None, "dense_layers", dense, "0: without moe all are dense")
+
+    @functools.cached_property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The stacks of layers, in the order they run."""
+        dense = self.dense_layers if self.moe else self.layers
+        feed_forwards = (FeedForward.DENSE,) * dense + (FeedForward.MOE,) * (self.layers - dense)
+        kinds = layer_kinds(self.attention.cycle, feed_forwards)
+        return make_stacks(kinds, len(self.attention.cycle), self.layout)

@@ -58,7 +58,8 @@ def _parse(field: str, current: Any, optional: type | None, text: str) -> Any:
     if optional and text == "none":
         return None
     if isinstance(current, tuple) and all(isinstance(item, str) for item in current):
-        return tuple(filter(None, text.split(",")))
+        item = current[0] if current else ""
+        return tuple(_parse(field, item, None, part) for part in text.split(",") if part)
     kind = optional or type(current)
     if not issubclass(kind, int | float | str):
         raise ConfigError(field, text, f"a single value, but it is {kind.__name__}")

@@ -41,18 +41,23 @@ def rotary(x_BTNH: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Arra
     )
 
 
-def causal_segment_mask(segments_BT: jax.Array, segments_BS: jax.Array) -> jax.Array:
+def causal_segment_mask(
+    segments_BT: jax.Array, segments_BS: jax.Array, window: int | None = None
+) -> jax.Array:
     """Mask of packed documents: a query sees earlier keys of its own segment, and itself.
 
     Args:
         segments_BT: int32 segment of each query; 0 is padding, which sees padding only.
         segments_BS: the same of each key; its own argument, because it may lie elsewhere on the mesh.
+        window: how many keys a query sees, its own among them; None for all.
 
     Returns:
         bool ``[B, T, S]``, True where the query may look.
     """
     query_T, key_S = (jnp.arange(segments.shape[1]) for segments in (segments_BT, segments_BS))
     causal_TS = query_T[:, None] >= key_S[None, :]
+    if window is not None:
+        causal_TS &= query_T[:, None] - key_S[None, :] < window
     return (segments_BT[:, :, None] == segments_BS[:, None, :]) & causal_TS[None]
 
 
