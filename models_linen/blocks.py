@@ -8,8 +8,9 @@ from flax import linen as nn
 from models_linen.attention import Attention
 from models_linen.dropout import Dropout
 from models_linen.mlp import Mlp
+from models_linen.moe import Moe
 from models_linen.norms import RMSNorm
-from models_nnx.config import LayerKind, ModelConfig
+from models_nnx.config import FeedForward, LayerKind, ModelConfig
 from models_nnx.sharding import constrain
 
 __all__ = ["Block", "Cycle"]
@@ -29,14 +30,23 @@ class Block(nn.Module):
         self.attention = Attention(cfg, self.layer.span)
         self.attention_dropout = Dropout(cfg.dropout)
         self.mlp_norm = RMSNorm(cfg)
-        self.mlp = Mlp(cfg)
+        if self.layer.feed_forward is FeedForward.MOE:
+            self.moe = Moe(cfg)
+        else:
+            self.mlp = Mlp(cfg)
         self.mlp_dropout = Dropout(cfg.dropout)
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
         attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT)
         x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic)
-        x_BTD = x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)), deterministic)
+        fed_BTD = self._feed_forward(self.mlp_norm(x_BTD), segments_BT)
+        x_BTD = x_BTD + self.mlp_dropout(fed_BTD, deterministic)
         return constrain(x_BTD, EMBEDDED, self.config.rules)
+
+    def _feed_forward(self, x_BTD, segments_BT):
+        if self.layer.feed_forward is FeedForward.MOE:
+            return self.moe(x_BTD, segments_BT)
+        return self.mlp(x_BTD)
 
 
 class Cycle(nn.Module):

@@ -6,9 +6,10 @@ B batch, T position, D embed.
 from flax import nnx
 
 from models_nnx.attention import Attention
-from models_nnx.config import LayerKind, ModelConfig
+from models_nnx.config import FeedForward, LayerKind, ModelConfig
 from models_nnx.dropout import Dropout
 from models_nnx.mlp import Mlp
+from models_nnx.moe import Moe
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
 from models_nnx.sharding import constrain
@@ -28,14 +29,23 @@ class Block(nnx.Module):
         self.attention = Attention(cfg, layer.span, rngs=rngs.at("attention"))
         self.attention_dropout = Dropout(cfg.dropout, rngs=rngs.at("attention_dropout"))
         self.mlp_norm = RMSNorm(cfg, rngs=rngs.at("mlp_norm"))
-        self.mlp = Mlp(cfg, rngs=rngs.at("mlp"))
+        if layer.feed_forward is FeedForward.MOE:
+            self.moe = Moe(cfg, rngs=rngs.at("moe"))
+        else:
+            self.mlp = Mlp(cfg, rngs=rngs.at("mlp"))
         self.mlp_dropout = Dropout(cfg.dropout, rngs=rngs.at("mlp_dropout"))
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
         attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT)
         x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic, rngs)
-        x_BTD = x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)), deterministic, rngs)
+        fed_BTD = self._feed_forward(self.mlp_norm(x_BTD), segments_BT)
+        x_BTD = x_BTD + self.mlp_dropout(fed_BTD, deterministic, rngs)
         return constrain(x_BTD, EMBEDDED, self.config.rules)
+
+    def _feed_forward(self, x_BTD, segments_BT):
+        if self.layer.feed_forward is FeedForward.MOE:
+            return self.moe(x_BTD, segments_BT)
+        return self.mlp(x_BTD)
 
 
 class Cycle(nnx.Module):

@@ -3,7 +3,8 @@
 from models_nnx.ops.accumulation import accumulate
 from models_nnx.ops.attention import attention, causal_segment_mask, rotary
 from models_nnx.ops.dropout import dropout
-from models_nnx.ops.experts import ExpertWeights, experts
+from models_nnx.ops.dtypes import wide_dtype
+from models_nnx.ops.experts import ExpertWeights, expert_parameters, experts
 from models_nnx.ops.losses import cross_entropy
 from models_nnx.ops.mlp import clamped_swiglu, gated_activation
 from models_nnx.ops.norms import rms_norm
@@ -17,11 +18,13 @@ from models_nnx.ops.routing import (
     route,
     router_logits,
 )
+from models_nnx.ops.sown import SownError, load_balance_sum, sown_load, sown_metrics, sown_sums
 
 __all__ = [
     "EMBEDDING_INIT",
     "ExpertWeights",
     "Routing",
+    "SownError",
     "accumulate",
     "attention",
     "balance_bias",
@@ -31,15 +34,21 @@ __all__ = [
     "dropout",
     "einsum",
     "expert_load",
+    "expert_parameters",
     "experts",
     "gated_activation",
     "kernel_init",
     "load_balance",
+    "load_balance_sum",
     "lookup",
     "remat_policy",
     "rms_norm",
     "rotary",
     "route",
     "router_logits",
+    "sown_load",
+    "sown_metrics",
+    "sown_sums",
     "tag",
+    "wide_dtype",
 ]

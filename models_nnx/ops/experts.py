@@ -10,15 +10,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from models_nnx.config import Dispatch, MoeConfig
+from models_nnx.config import Biases, Dispatch, MoeConfig
 from models_nnx.mesh import as_axes
 from models_nnx.ops.mlp import gated_activation
+from models_nnx.ops.projections import kernel_init
 from models_nnx.ops.remat import tag
 from models_nnx.ops.routing import Routing
 from models_nnx.sharding import Rules, constrain, out_sharding, spec_here
 
 __all__ = [
     "ExpertWeights",
+    "expert_parameters",
     "experts",
 ]
 
@@ -48,6 +50,24 @@ class ExpertWeights(NamedTuple):
     gate_bias: jax.Array | None = None
     up_bias: jax.Array | None = None
     down_bias: jax.Array | None = None
+
+
+PARAMETERS = {
+    "gate": (kernel_init("EBCD,EDF->EBCF"), "EDF", ("expert", "embed", "mlp")),
+    "up": (kernel_init("EBCD,EDF->EBCF"), "EDF", ("expert", "embed", "mlp")),
+    "down": (kernel_init("EBCF,EFD->EBCD"), "EFD", ("expert", "mlp", "embed")),
+    "gate_bias": (jax.nn.initializers.zeros, "EF", ("expert", "mlp")),
+    "up_bias": (jax.nn.initializers.zeros, "EF", ("expert", "mlp")),
+    "down_bias": (jax.nn.initializers.zeros, "ED", ("expert", "embed")),
+}
+
+
+def expert_parameters(
+    moe: MoeConfig,
+) -> dict[str, tuple[jax.nn.initializers.Initializer, str, tuple[str, ...]]]:
+    """Returns ``{name: (initializer, letters of the shape, logical axes)}`` of what the experts train."""
+    biased = moe.biases is Biases.TRAINED
+    return {name: parts for name, parts in PARAMETERS.items() if biased or not name.endswith("_bias")}
 
 
 def experts(
@@ -112,6 +132,17 @@ def _slots(routing: Routing, moe: MoeConfig, rules: Rules) -> tuple[jax.Array, j
     return dispatch_BTEC, dispatch_BTEC * weights_BTE[..., None]
 
 
+class Parts(NamedTuple):
+    """The mesh axes that shard the experts, of those the ones that shard the tokens too, and the experts' width."""
+
+    experts: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
+WHOLE = Parts()
+
+
 def _dropless(x_BTD, routing: Routing, weights: ExpertWeights, moe: MoeConfig, rules: Rules):
     """Every choice is computed: on each device its rows are sorted by expert and multiplied group by group.
 
@@ -126,50 +157,34 @@ def _dropless(x_BTD, routing: Routing, weights: ExpertWeights, moe: MoeConfig, r
         return _dropless_local(*arguments, moe=moe)
     arguments = jax.tree.map(lambda x, names: constrain(x, names, rules), arguments, axes)
     batch, sharing, hidden = (as_axes(specs[0][0]), *(as_axes(specs[3]["gate"][dim]) for dim in (0, 2)))
-    gathered = tuple(axis for axis in sharing if axis in batch)
-    local = functools.partial(_dropless_local, moe=moe, sharing=sharing, gathered=gathered, hidden=hidden)
+    parts = Parts(experts=sharing, tokens=tuple(axis for axis in sharing if axis in batch), hidden=hidden)
+    local = functools.partial(_dropless_local, moe=moe, parts=parts)
     return jax.shard_map(local, in_specs=specs, out_specs=specs[0])(*arguments)
 
 
-Axes = tuple[str, ...]
-
-
-def _dropless_local(
-    x_BTD,
-    experts_BTK,
-    weights_BTK,
-    weights: dict[str, jax.Array],
-    *,
-    moe: MoeConfig,
-    sharing: Axes = (),
-    gathered: Axes = (),
-    hidden: Axes = (),
-):
-    """One device's part of the tokens through one device's part of the experts.
-
-    The mesh axes ``sharing`` shard the experts, ``gathered`` of them the tokens too, ``hidden`` the experts' width.
-    """
+def _dropless_local(x_BTD, experts_BTK, weights_BTK, weights, *, moe: MoeConfig, parts: Parts = WHOLE):
+    """One device's part of the tokens through one device's part of the experts."""
     batch, length, embed = x_BTD.shape
     held = weights["gate"].shape[0]
 
     def gather(x):
         x_ND = x.reshape(batch * length, -1)
-        return jax.lax.all_gather(x_ND, gathered, tiled=True) if gathered else x_ND
+        return jax.lax.all_gather(x_ND, parts.tokens, tiled=True) if parts.tokens else x_ND
 
     x_ND, experts_NK, weights_NK = gather(x_BTD), gather(experts_BTK), gather(weights_BTK)
-    first = held * jax.lax.axis_index(sharing) if sharing else 0
+    first = held * jax.lax.axis_index(parts.experts) if parts.experts else 0
     expert_R = experts_NK.reshape(-1) - first
     expert_R = jnp.where((expert_R >= 0) & (expert_R < held), expert_R, held)
-    if hidden and "down_bias" in weights:  # one of those whose parts are added up brings it
-        brings = jax.lax.axis_index(hidden) == 0
+    if parts.hidden and "down_bias" in weights:  # one of those whose parts are added up brings it
+        brings = jax.lax.axis_index(parts.hidden) == 0
         weights = {**weights, "down_bias": jnp.where(brings, weights["down_bias"], 0)}
     x_RD = jnp.broadcast_to(x_ND[:, None], (*experts_NK.shape, embed)).reshape(-1, embed)
     out_RD = _grouped(x_RD, expert_R, weights, moe)
-    out_NKD = out_RD.reshape(*experts_NK.shape, embed) * weights_NK[..., None].astype(out_RD.dtype)
-    out_ND = jnp.sum(out_NKD, axis=1)
-    summed = tuple(axis for axis in (*sharing, *hidden) if axis not in gathered)
+    out_NKD = out_RD.reshape(*experts_NK.shape, embed).astype(weights_NK.dtype) * weights_NK[..., None]
+    out_ND = jnp.sum(out_NKD, axis=1).astype(x_BTD.dtype)
+    summed = tuple(axis for axis in (*parts.experts, *parts.hidden) if axis not in parts.tokens)
     out_ND = jax.lax.psum(out_ND, summed) if summed else out_ND
-    out_ND = jax.lax.psum_scatter(out_ND, gathered, tiled=True) if gathered else out_ND
+    out_ND = jax.lax.psum_scatter(out_ND, parts.tokens, tiled=True) if parts.tokens else out_ND
     return out_ND.reshape(batch, length, embed)
 
 

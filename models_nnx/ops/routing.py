@@ -159,15 +159,15 @@ def load_balance(shares_BTE: jax.Array, load_E: jax.Array, present_BT: jax.Array
     return load_E.shape[0] * jnp.sum(fraction_E * mean_share_E)
 
 
-def balance_bias(bias_E: jax.Array, load_E: jax.Array, rate: float) -> jax.Array:
+def balance_bias(bias_E: jax.Array, load_E: jax.Array, moe: MoeConfig) -> jax.Array:
     """Returns the routing bias after a step: up for experts below the mean load, down for those above.
 
     Args:
         bias_E: ``[..., E]``.
         load_E: int32 ``[..., E]``, of the whole step.
-        rate: of the change.
+        moe: has the rate; without one the bias stays.
 
     Source: Wang et al. 2024, "Auxiliary-loss-free load balancing"; DeepSeek-V3.
     """
     load_E = load_E.astype(bias_E.dtype)
-    return bias_E + rate * jnp.sign(jnp.mean(load_E, axis=-1, keepdims=True) - load_E)
+    return bias_E + (moe.bias_rate or 0.0) * jnp.sign(jnp.mean(load_E, axis=-1, keepdims=True) - load_E)
