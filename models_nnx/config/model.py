@@ -6,7 +6,13 @@ import functools
 import math
 
 from models_nnx.config.attention import AttentionConfig
-from models_nnx.config.checks import require, require_choice, require_number, require_positive
+from models_nnx.config.checks import (
+    ConfigError,
+    require,
+    require_choice,
+    require_number,
+    require_positive,
+)
 from models_nnx.config.layers import FeedForward, LayerLayout, Stack, layer_kinds, make_stacks
 from models_nnx.config.mlp import MlpConfig
 from models_nnx.config.moe import MoeConfig
@@ -110,3 +116,19 @@ class ModelConfig:
         feed_forwards = (FeedForward.DENSE,) * dense + (FeedForward.MOE,) * (self.layers - dense)
         kinds = layer_kinds(self.attention.cycle, feed_forwards)
         return make_stacks(kinds, len(self.attention.cycle), self.layout)
+
+    @property
+    def moe_layers(self) -> int:
+        """How many layers have experts."""
+        return self.layers - self.dense_layers if self.moe else 0
+
+    @property
+    def mixture(self) -> MoeConfig:
+        """The experts of a model that has some.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        if self.moe is None:
+            raise ConfigError("moe", None, "a MoeConfig in a model whose layers have experts")
+        return self.moe

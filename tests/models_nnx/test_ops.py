@@ -174,7 +174,7 @@ def test_attention_takes_scores_and_softmax_in_float32(kernel):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("activation", [Activation.SILU, Activation.GELU])
 def test_gated_activation(activation):
     gate, up = draw(5, 7, 22, scale=3), draw(5, 7, 22)
     oracle = {Activation.SILU: oracle_ops.silu, Activation.GELU: oracle_ops.gelu}[activation]
