@@ -18,7 +18,7 @@ from models_nnx.ops.routing import (
     route,
     router_logits,
 )
-from models_nnx.ops.sown import SownError, load_balance_sum, sown_load, sown_metrics, sown_sums
+from models_nnx.ops.sown import SownError, by_layer, from_layers, load_balance_sum, sown_load, sown_metrics, sown_sums
 
 __all__ = [
     "EMBEDDING_INIT",
@@ -28,6 +28,7 @@ __all__ = [
     "accumulate",
     "attention",
     "balance_bias",
+    "by_layer",
     "causal_segment_mask",
     "clamped_swiglu",
     "cross_entropy",
@@ -36,6 +37,7 @@ __all__ = [
     "expert_load",
     "expert_parameters",
     "experts",
+    "from_layers",
     "gated_activation",
     "kernel_init",
     "load_balance",
