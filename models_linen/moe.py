@@ -83,7 +83,7 @@ class Moe(nn.Module):
         load_E = ops.expert_load(routing.experts_BTK, moe.experts)
         self._sow("sown", "expert_load", load_E)
         self._sow("sown", "load_balance", ops.load_balance(routing.shares_BTE, load_E, present_BT))
-        self._sow("routed", "chosen", routing.experts_BTK)
+        self._sow("routed", "preferred", routing.preferred_BTK)
         self._sow("routed", "margin", routing.margin_BT)
         out_BTD = self.experts(x_BTD, routing)
         return out_BTD + self.shared(x_BTD) if moe.shared_hidden else out_BTD

@@ -87,7 +87,7 @@ class Moe(nnx.Module):
         load_E = ops.expert_load(routing.experts_BTK, moe.experts)
         self._sow(Sown, "expert_load", load_E)
         self._sow(Sown, "load_balance", ops.load_balance(routing.shares_BTE, load_E, present_BT))
-        self._sow(Routed, "chosen", routing.experts_BTK)
+        self._sow(Routed, "preferred", routing.preferred_BTK)
         self._sow(Routed, "margin", routing.margin_BT)
         out_BTD = self.experts(x_BTD, routing)
         return out_BTD + self.shared(x_BTD) if moe.shared_hidden else out_BTD

@@ -21,7 +21,15 @@ from models_nnx.ops.projections import (
 from models_nnx.ops.remat import remat_policy, tag
 from models_nnx.ops.rotary import rotary
 from models_nnx.ops.routing import Routing, balance_bias, expert_load, load_balance, route, router_logits
-from models_nnx.ops.sown import SownError, load_balance_sum, sown_load, sown_metrics, sown_sums
+from models_nnx.ops.sown import (
+    SownError,
+    by_layer,
+    from_layers,
+    load_balance_sum,
+    sown_load,
+    sown_metrics,
+    sown_sums,
+)
 
 __all__ = [
     "EMBEDDING_INIT",
@@ -35,6 +43,7 @@ __all__ = [
     "balance_bias",
     "bias_axes",
     "bias_shape",
+    "by_layer",
     "causal_segment_mask",
     "clamped_swiglu",
     "cross_entropy",
@@ -43,6 +52,7 @@ __all__ = [
     "expert_load",
     "expert_parameters",
     "experts",
+    "from_layers",
     "gated_activation",
     "kernel_init",
     "load_balance",

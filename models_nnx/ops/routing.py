@@ -28,7 +28,8 @@ class Routing(NamedTuple):
     """What the router decided.
 
     Attributes:
-        experts_BTK: int32 chosen experts, best first; E, which is no expert, for padding.
+        experts_BTK: int32 experts taken, best first; E, which is no expert, for padding.
+        preferred_BTK: the same, but what the router would choose where other choices were forced on it.
         weights_BTK: what their outputs are multiplied by, in float32 or wider.
         shares_BTE: scores that sum to one over the experts, for the load-balance loss.
         margin_BT: by how much the last choice beat the best that was not chosen, in units of the
@@ -36,6 +37,7 @@ class Routing(NamedTuple):
     """
 
     experts_BTK: jax.Array
+    preferred_BTK: jax.Array
     weights_BTK: jax.Array
     shares_BTE: jax.Array
     margin_BT: jax.Array
@@ -85,8 +87,8 @@ def route(
     scoring = jax.nn.softmax if moe.scoring is Scoring.SOFTMAX else jax.nn.sigmoid
     scores_BTE = scoring(logits_BTE)
     ranked_BTE = scores_BTE if routing_bias_E is None else scores_BTE + routing_bias_E[None, None]
-    chosen_BTK, margin_BT = _choose(jax.lax.stop_gradient(ranked_BTE), moe)
-    chosen_BTK = chosen_BTK if forced_BTK is None else forced_BTK
+    preferred_BTK, margin_BT = _choose(jax.lax.stop_gradient(ranked_BTE), moe)
+    chosen_BTK = preferred_BTK if forced_BTK is None else forced_BTK
     one_hot_BTKE = jax.nn.one_hot(chosen_BTK, experts, dtype=logits_BTE.dtype)
     if moe.scoring is Scoring.SOFTMAX and moe.weighting is Weighting.NORMALISED:
         weights_BTK = jax.nn.softmax(_pick(logits_BTE, one_hot_BTKE), axis=-1)
@@ -96,6 +98,7 @@ def route(
             weights_BTK = weights_BTK / jnp.sum(weights_BTK, axis=-1, keepdims=True)
     return Routing(
         experts_BTK=jnp.where(present_BT[:, :, None], chosen_BTK, experts),
+        preferred_BTK=jnp.where(present_BT[:, :, None], preferred_BTK, experts),
         weights_BTK=weights_BTK * moe.scale,
         shares_BTE=scores_BTE / jnp.sum(scores_BTE, axis=-1, keepdims=True),
         margin_BT=margin_BT,

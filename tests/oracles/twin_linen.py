@@ -86,7 +86,7 @@ class LinenTwin:
 
         def loss(params, batch, key=None):
             variables = linen_train.with_bias(params, {})
-            loss_sum, (weight_sum, _) = linen_train.loss_sums(config, train, variables, batch, key)
+            loss_sum, (weight_sum, *_) = linen_train.loss_sums(config, train, variables, batch, key)
             return loss_sum, weight_sum
 
         return loss

@@ -75,7 +75,7 @@ class NnxTwin:
         """``(params, batch, key) -> (loss_sum, weight_sum)``, untraced."""
 
         def loss(model, batch, key=None):
-            loss_sum, (weight_sum, _) = nnx_train.loss_sums(model, train, batch, key)
+            loss_sum, (weight_sum, *_) = nnx_train.loss_sums(model, train, batch, key)
             return loss_sum, weight_sum
 
         return loss
