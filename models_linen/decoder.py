@@ -12,6 +12,7 @@ from models_nnx.config import LayerLayout, ModelConfig, PipelinedStack, RematPol
 
 __all__ = ["Decoder"]
 
+BESIDE_PARAMS = ("sown", "routed", "routing_bias", "forced")  # stacked along axis 0
 DETERMINISTIC = 4  # position of the argument in Block.__call__, counting self
 
 
@@ -47,7 +48,7 @@ def scanned(config: ModelConfig, stack: Stack) -> nn.Module:
     single = len(stack.cycle) == 1
     scan = nn.scan(
         remat(ScanBlock if single else ScanCycle, config, stack.layout),
-        variable_axes={"params": config.scan_axis},
+        variable_axes={"params": config.scan_axis, **dict.fromkeys(BESIDE_PARAMS, 0)},
         split_rngs={"params": True, "dropout": True},
         in_axes=nn.broadcast,
         length=stack.repeats,

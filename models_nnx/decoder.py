@@ -15,11 +15,14 @@ from models_nnx.blocks import Block, Cycle
 from models_nnx.config import LayerLayout, ModelConfig, PipelinedStack, RematPolicy, Stack
 from models_nnx.pipeline import Pipeline
 from models_nnx.rngs import PathRngs
+from models_nnx.state import Routed, Sown
 
 __all__ = ["Decoder"]
 
+SOWN = (Sown, Routed)
 
-def remat(apply: Callable[..., jax.Array], config: ModelConfig, layout: LayerLayout):
+
+def remat(apply: Callable, config: ModelConfig, layout: LayerLayout):
     """Returns the pure ``apply`` behind the remat policy of ``config``."""
     if config.remat.policy is RematPolicy.NONE:
         return apply
@@ -30,8 +33,9 @@ def remat(apply: Callable[..., jax.Array], config: ModelConfig, layout: LayerLay
 def scanned(config: ModelConfig, stack: Stack, *, rngs: PathRngs) -> nnx.Module:
     """Returns one block, or one cycle of them, whose parameters hold all repeats along ``config.scan_axis``."""
     single = len(stack.cycle) == 1
+    axes = nnx.StateAxes({nnx.Param: config.scan_axis, ...: 0})
 
-    @nnx.vmap(in_axes=0, out_axes=config.scan_axis, transform_metadata={nnx.PARTITION_NAME: stack.axis})
+    @nnx.vmap(in_axes=0, out_axes=axes, transform_metadata={nnx.PARTITION_NAME: stack.axis})
     def create(keys):
         if single:
             return Block(config, stack.cycle[0], rngs=rngs.using(keys))
@@ -70,25 +74,30 @@ class Decoder(nnx.Module):
         return x_BTD
 
     def _apply(self, name, x_BTD, segments_BT, positions_BT, deterministic, rngs):
-        graphdef, params = nnx.split(getattr(self, name))
+        graphdef, state = nnx.split(getattr(self, name))
 
-        def apply(params, x_BTD):
-            block = nnx.merge(graphdef, params)
-            return block(x_BTD, segments_BT, positions_BT, deterministic, rngs)
+        def apply(state, x_BTD):
+            block = nnx.merge(graphdef, state)
+            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, rngs)
+            return x_BTD, nnx.pop(block, SOWN)
 
-        return remat(apply, self.config, LayerLayout.UNROLLED)(params, x_BTD)
+        x_BTD, sown = remat(apply, self.config, LayerLayout.UNROLLED)(state, x_BTD)
+        nnx.update(getattr(self, name), sown)
+        return x_BTD
 
     def _scan(self, stack: Stack, x_BTD, segments_BT, positions_BT, deterministic, rngs):
-        graphdef, params = nnx.split(getattr(self, stack.name))
+        graphdef, params, beside = nnx.split(getattr(self, stack.name), nnx.Param, ...)
         to_front = functools.partial(jnp.moveaxis, source=self.config.scan_axis, destination=0)
         keys = rngs.split(stack.repeats) if rngs else None
 
-        def apply(params, keys, x_BTD):
-            block = nnx.merge(graphdef, params)
-            return block(x_BTD, segments_BT, positions_BT, deterministic, rngs.using(keys) if rngs else None)
+        def apply(params, beside, keys, x_BTD):
+            block = nnx.merge(graphdef, params, beside)
+            layer_rngs = rngs.using(keys) if rngs else None
+            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, layer_rngs)
+            return x_BTD, nnx.pop(block, SOWN)
 
         apply = remat(apply, self.config, LayerLayout.SCANNED)
-        x_BTD, _ = jax.lax.scan(
-            lambda x_BTD, layer: (apply(*layer, x_BTD), None), x_BTD, (jax.tree.map(to_front, params), keys)
-        )
+        layers = (jax.tree.map(to_front, params), beside, keys)
+        x_BTD, sown = jax.lax.scan(lambda x_BTD, layer: apply(*layer, x_BTD), x_BTD, layers)
+        nnx.update(getattr(self, stack.name), sown)
         return x_BTD
