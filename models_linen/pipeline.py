@@ -15,6 +15,9 @@ from models_nnx.config import Loop, ModelConfig, RematPolicy
 
 __all__ = ["Pipeline"]
 
+STATE = ("params", "routing_bias")
+SOWN = ("sown", "routed")
+
 
 def remat(iterate: Callable, config: ModelConfig) -> Callable:
     """Returns the pure ``iterate`` behind the remat policy of the iterations."""
@@ -35,7 +38,7 @@ def stacked(run: Callable, axes: list[tuple[str, int]]) -> Callable:
     for name, length in reversed(axes):
         run = nn.scan(
             run,
-            variable_axes={"params": 0},
+            variable_axes=dict.fromkeys((*STATE, *SOWN), 0),
             split_rngs={"params": True, "dropout": True},
             in_axes=nn.broadcast,
             length=length,
@@ -64,38 +67,42 @@ class Pipeline(nn.Module):
         if self.is_initializing():  # all stages in turn make the parameters, without a mesh
             run = stacked(in_turn, cfg.pipeline.axes)
             return run(self.stages, x_BTD, segments_BT, positions_BT, deterministic)[0]
-        leaves, tree = jax.tree.flatten(self.variables["params"]["stages"])
+        state = {name: held["stages"] for name, held in self.variables.items() if name in STATE}
+        leaves, tree = jax.tree.flatten(state)
         pipe = ops.Pipe.of(cfg, self._axes(), leaves, x_BTD)
         key = self.make_rng("dropout") if cfg.dropout and not deterministic else None
 
         def iterate(weights, inputs, x_SBTD, iteration):
             def stage(leaves, x_BTD, segments_BT, positions_BT, number):
                 module = self.stage(cfg.stage, parent=None)
-                variables = {"params": jax.tree.unflatten(tree, leaves)}
-                rngs = ops.stage_key(inputs.key, iteration, number)
-                return module.apply(variables, x_BTD, segments_BT, positions_BT, deterministic, rngs=rngs)
+                keys = ops.stage_key(inputs.key, iteration, number)
+                apply = functools.partial(module.apply, jax.tree.unflatten(tree, leaves), mutable=SOWN, rngs=keys)
+                return apply(x_BTD, segments_BT, positions_BT, deterministic)
 
             of_stages = pipe.of_stages(inputs, iteration)
             run = jax.vmap(stage, spmd_axis_name=ops.STAGE)
-            return run(pipe.chosen(weights, iteration), x_SBTD, *of_stages), ()
+            return run(pipe.chosen(weights, iteration), x_SBTD, *of_stages)
 
         inputs = pipe.inputs(segments_BT, positions_BT, key)
-        out_BTD, _ = pipe.run(remat(iterate, cfg), leaves, inputs, x_BTD)
+        out_BTD, sown = pipe.run(remat(iterate, cfg), leaves, inputs, x_BTD)
+        for name in filter(self.is_mutable_collection, sown):
+            self.put_variable(name, "stages", sown[name])
         return out_BTD
 
-    def _axes(self) -> list[tuple[str | None, ...]]:
-        """Returns the logical axes of each stacked parameter."""
+    def _axes(self) -> list[tuple[str | None, ...] | None]:
+        """Returns the logical axes of each stacked leaf."""
         front = tuple(name for name, _ in self.config.pipeline.axes)
-        return [(*front, *names) for names in stage_axes(self.config.stage, self.stage)]
+        return [names and (*front, *names) for names in stage_axes(self.config.stage, self.stage)]
 
 
 @functools.cache
-def stage_axes(config: ModelConfig, stage: Callable[..., nn.Module]) -> list[tuple[str | None, ...]]:
-    """Returns the logical axes of each parameter of one stage."""
+def stage_axes(config: ModelConfig, stage: Callable[..., nn.Module]) -> list[tuple[str | None, ...] | None]:
+    """Returns the logical axes of each leaf of one stage; None for state that has none."""
     x_BTD = jax.ShapeDtypeStruct((1, 1, config.embed), config.compute_dtype)
     ids_BT = jax.ShapeDtypeStruct((1, 1), jnp.int32)
     init = functools.partial(stage(config, parent=None).init, deterministic=True)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
-        params = jax.eval_shape(init, jax.random.key(0), x_BTD, ids_BT, ids_BT)["params"]
-    boxes = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, nn.Partitioned))
-    return [box.names for box in boxes]
+        variables = jax.eval_shape(init, jax.random.key(0), x_BTD, ids_BT, ids_BT)
+    state = {name: held for name, held in variables.items() if name in STATE}
+    boxes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, nn.Partitioned))
+    return [getattr(box, "names", None) for box in boxes]

@@ -12,8 +12,11 @@ from flax import nnx
 from models_nnx import ops
 from models_nnx.config import Loop, ModelConfig, RematPolicy
 from models_nnx.rngs import PathRngs
+from models_nnx.state import Routed, Sown
 
 __all__ = ["Pipeline"]
+
+SOWN = (Sown, Routed)
 
 
 def remat(iterate: Callable, config: ModelConfig) -> Callable:
@@ -56,9 +59,9 @@ class Pipeline(nnx.Module):
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
         cfg = self.config
-        graphdef, params = nnx.split(self.stages)
-        leaves, tree = jax.tree.flatten(params)
-        pipe = ops.Pipe.of(cfg, self._axes(params), leaves, x_BTD)
+        graphdef, state = nnx.split(self.stages)
+        leaves, tree = jax.tree.flatten(state)
+        pipe = ops.Pipe.of(cfg, self._axes(state), leaves, x_BTD)
         key = rngs.draw("dropout", self.path) if cfg.dropout and not deterministic else None
 
         def iterate(weights, inputs, x_SBTD, iteration):
@@ -66,17 +69,19 @@ class Pipeline(nnx.Module):
                 module = nnx.merge(graphdef, jax.tree.unflatten(tree, leaves))
                 keys = ops.stage_key(inputs.key, iteration, number)
                 alone = PathRngs.alone(keys, (*self.path, "stages")) if keys else None
-                return module(x_BTD, segments_BT, positions_BT, deterministic, alone)
+                out_BTD = module(x_BTD, segments_BT, positions_BT, deterministic, alone)
+                return out_BTD, nnx.pop(module, SOWN)
 
             of_stages = pipe.of_stages(inputs, iteration)
             run = jax.vmap(stage, spmd_axis_name=ops.STAGE)
-            return run(pipe.chosen(weights, iteration), x_SBTD, *of_stages), ()
+            return run(pipe.chosen(weights, iteration), x_SBTD, *of_stages)
 
         inputs = pipe.inputs(segments_BT, positions_BT, key)
-        out_BTD, _ = pipe.run(remat(iterate, cfg), leaves, inputs, x_BTD)
+        out_BTD, sown = pipe.run(remat(iterate, cfg), leaves, inputs, x_BTD)
+        nnx.update(self.stages, sown)
         return out_BTD
 
-    def _axes(self, params) -> list[tuple[str | None, ...]]:
-        """Returns the logical axes of each stacked parameter."""
-        variables = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, nnx.Variable))
-        return [variable.get_metadata()["out_sharding"] for variable in variables]
+    def _axes(self, state) -> list[tuple[str | None, ...] | None]:
+        """Returns the logical axes of each stacked leaf."""
+        variables = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, nnx.Variable))
+        return [variable.get_metadata().get("out_sharding") for variable in variables]

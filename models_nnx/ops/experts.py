@@ -159,7 +159,8 @@ def _dropless(x_BTD, routing: Routing, weights: ExpertWeights, moe: MoeConfig, r
     batch, sharing, hidden = (as_axes(specs[0][0]), *(as_axes(specs[3]["gate"][dim]) for dim in (0, 2)))
     parts = Parts(experts=sharing, tokens=tuple(axis for axis in sharing if axis in batch), hidden=hidden)
     local = functools.partial(_dropless_local, moe=moe, parts=parts)
-    return jax.shard_map(local, in_specs=specs, out_specs=specs[0])(*arguments)
+    # Unchecked, because a vmap over the stages of a pipeline does not mark constants as varying over them.
+    return jax.shard_map(local, in_specs=specs, out_specs=specs[0], check_vma=False)(*arguments)
 
 
 def _dropless_local(x_BTD, experts_BTK, weights_BTK, weights, *, moe: MoeConfig, parts: Parts = WHOLE):

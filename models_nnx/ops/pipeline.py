@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 
-from models_nnx.config import Gather, Loop, ModelConfig, PipelineConfig
+from models_nnx.config import Dispatch, Gather, Loop, ModelConfig, PipelineConfig
 from models_nnx.mesh import as_axes, as_entry
 from models_nnx.ops.stages import STAGE, Buffers, Moves, on_stages
-from models_nnx.sharding import Rules, place, resolve, zeros
+from models_nnx.sharding import ShardingError, place, resolve, zeros
 
 __all__ = ["Inputs", "Pipe", "Weights", "stage_key"]
 
@@ -84,13 +84,13 @@ class Pipe:
 
     @classmethod
     def of(
-        cls, config: ModelConfig, axes: Sequence[Sequence[str | None]], leaves: Leaves, x_BTD: jax.Array
+        cls, config: ModelConfig, axes: Sequence[Sequence[str | None] | None], leaves: Leaves, x_BTD: jax.Array
     ) -> "Pipe":
         """Returns the pipeline of a model's main stack for a batch.
 
         Args:
             config: has a pipeline.
-            axes: the logical axes of each leaf.
+            axes: the logical axes of each leaf; None for state that has none.
             leaves: the stacked weights.
             x_BTD: the batch.
 
@@ -99,9 +99,20 @@ class Pipe:
         """
         assert config.pipeline is not None
         mesh = jax.sharding.get_abstract_mesh()
+        explicit = AxisType.Explicit in mesh.axis_types
+        if explicit and config.moe and config.moe.dispatch is Dispatch.DROPLESS:
+            raise ShardingError(
+                "got moe.dispatch=dropless on an explicit mesh, expected dropping: JAX has no rule that runs a grouped "
+                "product for several stages there; set moe.dispatch=dropping, or give the mesh auto axes",
+                "pipeline",
+            )
         moves = Moves.of(config.pipeline.schedule, config.rules, x_BTD.shape)
+        front = tuple(name for name, _ in config.pipeline.axes)
         specs = tuple(
-            resolve(names, leaf.shape, config.rules, mesh, "pipeline weights")
+            resolve(
+                names or (*front, *[None] * (leaf.ndim - len(front))),
+                *(leaf.shape, config.rules, mesh, "pipeline weights"),
+            )
             for names, leaf in zip(axes, leaves, strict=True)
         )
         return cls(config=config.pipeline, moves=moves, specs=specs)
@@ -155,9 +166,10 @@ class Pipe:
             x_BTD: the batch.
 
         Returns:
-            ``(out_BTD, aside)``, what each iteration gives aside stacked in front.
+            ``(out_BTD, aside)``, what the stages sow stacked as the weights are; see `_collect`.
         """
         buffers = self.moves.enter(x_BTD)
+        leaves = [place(leaf, spec) for leaf, spec in zip(leaves, self.specs, strict=True)]
         if self.config.gather is Gather.PER_REPEAT:
             buffers, aside = self._prefetched(iterate)(leaves, inputs, buffers)
         else:
@@ -166,7 +178,7 @@ class Pipe:
             weights = Stacked(leaves) if self.config.repeats > 1 else Same(leaves)
             numbers = jnp.arange(self.config.schedule.iterations)
             buffers, aside = self._iterations(iterate, weights, inputs, buffers, numbers)
-        return self.moves.leave(buffers), aside
+        return self.moves.leave(buffers), self.moves.collect(aside, inputs.segments_MBT)
 
     def _iterations(self, iterate: Iterate, weights: Weights, inputs, buffers: Buffers, numbers: jax.Array):
         def body(buffers, iteration):
@@ -213,15 +225,15 @@ class Pipe:
         def backward(residuals, cotangents):
             leaves, inputs, starts, late, last = residuals
             d_buffers, (d_asides, d_aside) = cotangents
-            pull = jax.vjp(lambda last, late: drain(last, inputs, late), last, late)[1]
-            d_upcoming, d_buffers = pull((d_buffers, d_aside))
+            pull = jax.vjp(lambda last, late: _differentiable(drain(last, inputs, late)), last, late)[1]
+            d_upcoming, d_buffers = pull((d_buffers, _trainable(d_aside)))
 
             def body(carry, of_repeat):
                 d_buffers, d_upcoming, upcoming = carry
                 number, start, d_aside = of_repeat
                 current = self._gather(leaves, jnp.maximum(number - 1, 0))
                 _, pull = jax.vjp(
-                    lambda current, upcoming, start: repeat(current, upcoming, inputs, start, number),
+                    lambda *varied: _differentiable(repeat(*varied[:2], inputs, varied[2], number)),
                     *(current, upcoming, start),
                 )
                 d_current, d_more, d_buffers = pull((d_buffers, d_aside))
@@ -229,7 +241,7 @@ class Pipe:
                 return (d_buffers, d_current, current), d_leaves
 
             carry = (d_buffers, d_upcoming, last)
-            numbers = (jnp.arange(R), starts, d_asides)
+            numbers = (jnp.arange(R), starts, _trainable(d_asides))
             (d_buffers, _, _), d_leaves = _loop(body, carry, numbers, self.config.repeat_loop, reverse=True)
             return d_leaves, None, d_buffers
 
@@ -277,6 +289,16 @@ def stage_key(key: jax.Array | None, iteration: jax.Array, stage: jax.Array) -> 
     if key is None:
         return None
     return {"dropout": jax.random.fold_in(jax.random.fold_in(key, iteration), stage)}
+
+
+def _trainable(tree: Any) -> list[jax.Array]:
+    """Returns the leaves that have gradients, or are gradients of such leaves."""
+    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+
+
+def _differentiable(result: tuple[Buffers, Any]) -> tuple[Buffers, list[jax.Array]]:
+    buffers, aside = result
+    return buffers, _trainable(aside)
 
 
 def _loop(body, carry, numbers, loop: Loop, *, reverse: bool = False):

@@ -9,8 +9,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from models_nnx.config import FeedForward, LayerLayout, ModelConfig
+from models_nnx.config import FeedForward, LayerLayout, ModelConfig, PipelinedStack, Stack
 
 __all__ = [
     "SownError",
@@ -92,9 +93,8 @@ def by_layer(sown: Any, config: ModelConfig) -> dict[str, jax.Array]:
     for module, layers in _places(config).items():
         names = [path.rpartition("/")[2] for path in flat if path.rpartition("/")[0] == module]
         for name in names:
-            values = [flat[f"{module}/{name}"]] if isinstance(layers, str) else flat[f"{module}/{name}"]
-            single = [layers] if isinstance(layers, str) else layers
-            found |= {f"{layer}/{name}": values[index] for index, layer in enumerate(single)}
+            value = flat[f"{module}/{name}"]
+            found |= {f"{layer}/{name}": value[index] for index, layer in np.ndenumerate(layers)}
     return found
 
 
@@ -105,25 +105,46 @@ def from_layers(values: Mapping[str, jax.Array], config: ModelConfig) -> dict[st
         values: ``{"layers_3": value}`` of all layers with experts.
         config: which layers there are.
     """
-    return {
-        module: values[layers] if isinstance(layers, str) else jnp.stack([values[name] for name in layers])
-        for module, layers in _places(config).items()
-    }
+    found = {}
+    for module, layers in _places(config).items():
+        stacked = [values[name] for name in layers.flat]
+        found[module] = jnp.stack(stacked).reshape(*layers.shape, *stacked[0].shape)
+    return found
 
 
-def _places(config: ModelConfig) -> dict[str, str | tuple[str, ...]]:
-    """Returns ``{path of each module of experts: name of its layer, or of the layers stacked there}``."""
-    places: dict[str, str | tuple[str, ...]] = {}
+def _places(config: ModelConfig) -> dict[str, np.ndarray]:
+    """Returns ``{path of each module of experts: names of the layers stacked there}``, an array like the stack."""
+    places: dict[str, np.ndarray] = {}
     for stack in config.stacks:
-        period, layers = len(stack.cycle), tuple(stack.layers.items())
-        if stack.layout is LayerLayout.UNROLLED:
-            places |= {f"decoder/{name}/moe": name for name, kind in layers if kind.feed_forward is MOE}
-            continue
-        for index, kind in enumerate(stack.cycle):
-            block = "" if period == 1 else f"block_{index}/"
-            if kind.feed_forward is MOE:
-                places[f"decoder/{stack.name}/{block}moe"] = tuple(name for name, _ in layers[index::period])
+        names = np.array(tuple(stack.layers))
+        if isinstance(stack, PipelinedStack):
+            assert config.pipeline is not None
+            lengths = [length for _, length in config.pipeline.axes]
+            held = names.reshape(*lengths, *_held(config.stage.stacks[0]))
+            places |= _modules(f"decoder/{stack.name}/stages", config.stage.stacks[0], held)
+        else:
+            places |= _modules("decoder", stack, names.reshape(_held(stack)))
     return places
+
+
+def _held(stack: Stack) -> tuple[int, ...]:
+    """Returns how the layers of a stack lie: repeats and cycle where scanned, in a row where not."""
+    period = len(stack.cycle)
+    return (stack.repeats * period,) if stack.layout is LayerLayout.UNROLLED else (stack.repeats, period)
+
+
+def _modules(where: str, stack: Stack, names: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns ``{path: names}`` of the modules of experts, each an index of the last dimension of ``names``."""
+    period = len(stack.cycle)
+    if stack.layout is LayerLayout.UNROLLED:
+        modules = list(stack.layers)
+    else:
+        modules = [stack.name] if period == 1 else [f"{stack.name}/block_{index}" for index in range(period)]
+    return {
+        f"{where}/{module}/moe": names[..., index]
+        for index, module in enumerate(modules)
+        if stack.cycle[index % period].feed_forward is MOE
+    }
 
 
 def _flat(tree: Any) -> dict[str, jax.Array]:

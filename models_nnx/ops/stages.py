@@ -4,6 +4,7 @@ S stage, M microbatch, W waiting slot, B rows of a microbatch, T position, D emb
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -187,6 +188,49 @@ class Moves:
         out_MBTD = out_SWBTD.reshape(self.schedule.microbatches, *out_SWBTD.shape[2:])
         out_BMTD = jnp.swapaxes(out_MBTD, 0, 1)
         return constrain(out_BMTD.reshape(-1, *out_BMTD.shape[2:]), ROWS, self.rules)
+
+    def collect(self, aside: Any, segments_MBT: jax.Array) -> Any:
+        """Returns what the stages sowed as ``[R, S, ...]``, bubbles left out; without R if there is one repeat.
+
+        Loads are summed over microbatches and balances averaged, each token counting alike; routing choices get
+        the rows of the whole batch.
+
+        Args:
+            aside: tree of ``[iterations, S, ...]`` whose last names are those that `Moe` sows.
+            segments_MBT: 0 where there is no token.
+        """
+        schedule = self.schedule
+        M, R = schedule.microbatches, schedule.repeats
+
+        def local(x, share_M, rows: int | None):
+            start = schedule.delay * jax.lax.axis_index(STAGE)
+            x = jax.lax.dynamic_slice_in_dim(x, start, M * R).reshape(R, M, *x.shape[1:])
+            if rows is not None:
+                x = jnp.moveaxis(x, 1, rows)
+                x = x.reshape(*x.shape[: rows - 1], -1, *x.shape[rows + 1 :])
+            elif share_M is None:
+                x = jnp.sum(x, axis=1)
+            else:
+                x = jnp.tensordot(share_M.astype(x.dtype), x, (0, 1))
+            return x if R > 1 else x[0]
+
+        def collected(path, x):
+            name = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)][-1]
+            trailing = {"margin": 2, "preferred": 3}.get(name)
+            rows = None if trailing is None else x.ndim + 1 - trailing
+            spec = [None, STAGE, *[None] * (x.ndim - 2)]
+            if rows is not None:
+                spec[rows - 1 : rows + 1] = self.moving[1:3]
+            given, made = PartitionSpec(*spec), [*[None] * (R > 1), STAGE, *spec[2:]]
+            run = on_stages(
+                functools.partial(local, rows=rows), (given, PartitionSpec()), PartitionSpec(*made)
+            )
+            x = run(place(x, given), share_M if name == "load_balance" else None)
+            return place(x, PartitionSpec(*(None if entry == STAGE else entry for entry in made)))
+
+        tokens_M = jnp.sum(segments_MBT != 0, axis=(1, 2)).astype(jnp.float32)
+        share_M = tokens_M / jnp.maximum(jnp.sum(tokens_M), 1)
+        return jax.tree_util.tree_map_with_path(collected, aside)
 
     def _specs(self, buffers: Buffers) -> Buffers:
         return Buffers(

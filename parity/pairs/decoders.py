@@ -42,6 +42,7 @@ SOURCES = {
             "model",
             "moe",
             "norms",
+            "pipeline",
             "train",
         )
     ),
