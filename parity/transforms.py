@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["Concat", "Identity", "Permute", "Reshape", "Split", "Stack", "Transform", "Unstack"]
+__all__ = ["Concat", "Identity", "Permute", "Reshape", "Split", "Stack", "StackGrid", "Transform", "Unstack"]
 
 Arrays = Sequence[np.ndarray]
 
@@ -136,6 +136,29 @@ class Stack:
 
     def __str__(self) -> str:
         return f"stack {self.number} along axis {self.axis}"
+
+
+@dataclasses.dataclass(frozen=True)
+class StackGrid:
+    """Leaves become one whose first dimensions, ``shape``, count them in row-major order."""
+
+    shape: tuple[int, ...]
+
+    def apply(self, arrays: Arrays) -> list[np.ndarray]:
+        """Stacks."""
+        return [np.stack(arrays).reshape(*self.shape, *np.shape(arrays[0]))]
+
+    def invert(self, arrays: Arrays) -> list[np.ndarray]:
+        """Cuts."""
+        rest = np.shape(arrays[0])[len(self.shape) :]
+        return list(np.reshape(arrays[0], (-1, *rest)))
+
+    def axes(self, axes: Sequence[tuple]) -> None:
+        """The stacked axes' names are the candidate's own."""
+        return
+
+    def __str__(self) -> str:
+        return f"stack as {self.shape}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,13 @@
 """How stacked layers of the decoders map to unrolled ones."""
 
-from models_nnx.config import LayerLayout, ModelConfig, Stack
-from parity.transforms import Unstack
+import numpy as np
+
+from models_nnx.config import LayerLayout, ModelConfig, PipelinedStack, Stack
+from parity.transforms import StackGrid, Transform, Unstack
+from parity.transforms import Stack as StackLeaves
 from parity.weights import Rule
 
-__all__ = ["OTHER_LAYOUT", "layer_rules"]
+__all__ = ["OTHER_LAYOUT", "layer_rules", "pipeline_rules"]
 
 OTHER_LAYOUT = {
     "collectives": "one side scans, the other does not",
@@ -35,10 +38,59 @@ def layer_rules(config: ModelConfig) -> tuple[Rule, ...]:
 
 def _rule(stack: Stack, index: int, leaf: str, axis: int) -> Rule:
     period = len(stack.cycle)
-    block = "" if period == 1 else f"block/{index}/"
+    block = _block(stack, index)
     numbers = range(stack.first + index, stack.first + period * stack.repeats, period)
     return Rule(
         reference=(rf"decoder/{stack.name}/{block}({leaf})",),
         candidate=tuple(rf"decoder/layers/{number}/\1" for number in numbers),
         transform=Unstack(axis, stack.repeats),
+    )
+
+
+def pipeline_rules(config: ModelConfig) -> tuple[Rule, ...]:
+    """Returns the rules from an unrolled decoder to the same layers in a pipeline.
+
+    Layer l of stage s in repeat r is number ``(r * S + s) * L + l`` of its stack.
+
+    Args:
+        config: the decoder with the pipeline.
+    """
+    rules = []
+    for stack in config.stacks:
+        numbers = np.arange(stack.first, stack.first + len(stack.layers))
+        if isinstance(stack, PipelinedStack) and config.pipeline:
+            lengths = tuple(length for _, length in config.pipeline.axes)
+            rules += _stage_rules(config.stage.stacks[0], lengths, numbers)
+        elif stack.layout is LayerLayout.SCANNED:
+            for index, of_block in enumerate(numbers.reshape(stack.repeats, -1).T):
+                where = f"decoder/{stack.name}/{_block(stack, index)}"
+                for leaf, axis in {".*/routing_bias": 0, ".*": config.scan_axis}.items():
+                    rules.append(_gathered(where, leaf, of_block, StackLeaves(axis, stack.repeats)))
+    return tuple(rules)
+
+
+def _stage_rules(stage: Stack, lengths: tuple[int, ...], numbers: np.ndarray) -> list[Rule]:
+    period, where = len(stage.cycle), "decoder/pipeline/stages"
+    if stage.layout is LayerLayout.UNROLLED:
+        held = {f"{where}/layers/{index}/": index for index in range(len(stage.layers))}
+        grid = numbers.reshape(*lengths, len(held))
+    else:
+        held = {f"{where}/{stage.name}/{_block(stage, index)}": index for index in range(period)}
+        grid = numbers.reshape(*lengths, stage.repeats, period)
+    return [
+        _gathered(path, ".*", grid[..., index].ravel(), StackGrid(grid.shape[:-1]))
+        for path, index in held.items()
+    ]
+
+
+def _block(stack: Stack, index: int) -> str:
+    return "" if len(stack.cycle) == 1 else f"block/{index}/"
+
+
+def _gathered(where: str, leaf: str, numbers: np.ndarray, transform: Transform) -> Rule:
+    first, *others = (f"decoder/layers/{number}/" for number in numbers)
+    return Rule(
+        reference=(rf"{first}({leaf})", *(rf"{other}\1" for other in others)),
+        candidate=(rf"{where}\1",),
+        transform=transform,
     )
