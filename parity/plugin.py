@@ -88,7 +88,6 @@ class _Cases:
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Adds one item per case before marks are selected."""
         from parity.comparison import Workbench
-
         from parity.compiler import Resources
         from parity.settings import find_settings
 

@@ -30,7 +30,7 @@ GRACE = 5.0
 STALE = 4 * GIB
 """A worker that holds more than this after a call is replaced: compilers keep what they once took."""
 
-ALIVE: "weakref.WeakSet[Worker]" = weakref.WeakSet()
+ALIVE: "set[Worker]" = set()
 
 
 class WorkerError(RuntimeError):
@@ -180,8 +180,12 @@ class Worker:
 
 @atexit.register
 def _kill_all() -> None:
-    for worker in list(ALIVE):
-        worker.kill()
+    _kill(list(ALIVE))
+
+
+def _kill(workers: list[Worker]) -> None:
+    while workers:
+        workers.pop().kill()
 
 
 class Pool:
@@ -199,6 +203,7 @@ class Pool:
         self._state = threading.Condition()
         self._idle: list[Worker] = []
         self._busy: list[Worker] = []
+        weakref.finalize(self, _kill, self._idle)
 
     def submit(self, function: str, *arguments: Any) -> "concurrent.futures.Future[Any]":
         """Starts a call of ``module:function`` and returns what will be its result.
@@ -213,9 +218,9 @@ class Pool:
     def close(self) -> None:
         """Ends all workers."""
         with self._state:
-            workers, self._idle = [*self._idle, *self._busy], []
-        for worker in workers:
-            worker.kill()
+            _kill(self._idle)
+            for worker in self._busy:
+                worker.kill()
 
     def _fulfil(self, future: concurrent.futures.Future, function: str, arguments: tuple) -> None:
         try:
@@ -269,9 +274,8 @@ class Pool:
         if worker.seconds > self._limits.seconds:
             raise WorkerError(f"exceeded {self._limits.seconds:g} s")
         with self._state:
-            for spare in self._idle if self._filled() > self._limits.memory else ():
-                spare.kill()
-            self._idle = [spare for spare in self._idle if spare in ALIVE]
+            if self._filled() > self._limits.memory:
+                _kill(self._idle)
             if self._filled() <= self._limits.memory:
                 return
             if len(self._busy) == 1:

@@ -68,6 +68,14 @@ class Shell:
         return Ended(process.returncode, out, err)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory) -> Iterator[None]:
+    """Tests find nothing that earlier runs have compiled, and leave nothing in the home folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shell() -> Shell:
     return Shell()

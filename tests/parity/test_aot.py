@@ -125,7 +125,7 @@ def test_it_compiles_for_one_device_and_for_part_of_a_slice(mesh):
         mesh = backend.mesh(spec)
         where = jax.sharding.NamedSharding(mesh, jax.P("fsdp")) if mesh else backend.placement
         traced = jax.jit(lambda x: x @ x.T).trace(jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=where))
-        text = backend.compile(backend.lower(traced)).as_text()
+        text = backend.start(backend.lower(traced))().as_text()
     assert "estimated_cycles" in text
 
 
