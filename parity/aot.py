@@ -19,10 +19,13 @@ from parity.environment import version
 from parity.jax_internals import compile_module, compile_request, compiled_shardings, kept_arguments
 from parity.meshes import MeshSpec
 from parity.topologies import Topology
+from parity.workers import Limits, Pool, RemoteError, WorkerError
 
-__all__ = ["AheadOfTime", "CompiledAhead", "compile_request_here", "missing_compiler"]
+__all__ = ["AheadOfTime", "CompiledAhead", "compile_request_here", "load_compiler", "missing_compiler"]
 
 PACKAGE = "libtpu"
+FLAGS = "LIBTPU_INIT_ARGS"
+LOADING = 120.0
 KEPT_LINES = 4
 
 
@@ -52,8 +55,31 @@ def _quiet() -> Iterator[None]:
             os.close(screen)
 
 
+def load_compiler(topology: str, tell: Callable[[str], None]) -> int:
+    """Loads the TPU compiler in this process, which should be a worker; returns how many devices a slice has."""
+    tell("load")
+    return len(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
+
+
+def _try_flags(topology: Topology) -> None:
+    """Refuses flags that the compiler refuses by ending its process, which shall not be this one."""
+    pool = Pool(1, Limits(seconds=LOADING))
+    try:
+        pool.submit("parity.aot:load_compiler", str(topology)).result()
+    except WorkerError as error:
+        raise ValueError(
+            f"{FLAGS}={os.environ[FLAGS]}: the TPU compiler {error}; mend or unset {FLAGS}"
+        ) from error
+    except RemoteError:
+        return  # an exception is no end: this process gets the same and says more
+    finally:
+        pool.close()
+
+
 @functools.cache
 def _devices(topology: Topology) -> tuple:
+    if os.environ.get(FLAGS):
+        _try_flags(topology)
     try:
         with _quiet():
             return tuple(topologies.get_topology_desc(platform="tpu", topology_name=str(topology)).devices)

@@ -172,7 +172,7 @@ class Compiler:
         try:
             compilation = future.result()
         except WorkerError as error:
-            raise CompileError(f"compile for {request.backend}: {error}") from error
+            raise CompileError(f"compile for {request.backend} {error}") from error
         if self.cache:
             self.cache.store(key, compilation.plain())
         return compilation

@@ -16,7 +16,7 @@ from parity.weights import MapError
 __all__ = ["CaseResult", "error_result", "run_case", "run_cases"]
 
 PASSED = "passed"
-SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS)
+SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class CaseResult:
     Args:
         case: the case.
         reference, candidate: names of the builds.
-        verdict: ``passed``, ``failed``, ``vacuous``, ``error`` or ``skipped``.
+        verdict: ``passed``, ``failed``, ``vacuous``, ``error``, ``open`` or ``skipped``.
         channels: by name, in the order of the channels.
         seconds: per phase, and ``other``.
     """

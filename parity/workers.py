@@ -175,7 +175,7 @@ class Worker:
         except ValueError:
             how = f"signal {-code}"
         words = " | ".join(self._last_words())
-        return f"the process died with {how}" + (f": {words}" if words else "")
+        return f"died with {how}" + (f": {words}" if words else "")
 
 
 @atexit.register

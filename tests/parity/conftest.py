@@ -35,8 +35,9 @@ class Shell:
     """Runs ``parity`` in processes of their own; the package is installed, or else on PYTHONPATH."""
 
     def __init__(self):
-        probe = [sys.executable, "-I", "-c", "import parity"]
-        self.installed = subprocess.run(probe, cwd="/", capture_output=True).returncode == 0
+        probe = [sys.executable, "-I", "-c", "import parity; print(parity.__file__)"]
+        found = subprocess.run(probe, cwd="/", capture_output=True, text=True).stdout.strip()
+        self.installed = bool(found) and Path(found).parents[1] == REPO  # and not another checkout
 
     def environment(self, *path: Path, **variables: str) -> dict[str, str]:
         """Returns the environment of a child: ``path`` first on PYTHONPATH, and no JAX settings of ours."""

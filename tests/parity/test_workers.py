@@ -119,9 +119,9 @@ def test_a_death_is_told_with_signal_and_last_words_and_the_next_call_works(pool
     one = pool(1)
     with pytest.raises(WorkerError) as died:
         one.submit(tasks("die")).result()
-    says = "the process died with signal 11 (SIGSEGV): said on stdout | F0000 out of registers"
+    says = "died with signal 11 (SIGSEGV): said on stdout | F0000 out of registers"
     assert str(died.value).startswith(says)
-    with pytest.raises(WorkerError, match="the process died with exit code 7"):
+    with pytest.raises(WorkerError, match="died with exit code 7"):
         one.submit(tasks("leave")).result()
     assert one.submit(tasks("add"), 1, 1).result() == 2
     assert capfd.readouterr() == ("", "")
