@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.environment import prepare
+from parity.train_command import register
 from parity.verdicts import BLOCKING, Verdict
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Proves or measures that a Flax Linen model and its Flax NNX twin are the same program.",
 )
+
+
+register(app)
 
 
 @app.callback(invoke_without_command=True)
