@@ -5,29 +5,43 @@ Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harn
 """
 
 import collections
+import itertools
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from parity.environment import prepare
+from parity.options import (
+    DIFFERENCE,
+    HARNESS,
+    INTERRUPTED,
+    PARITY,
+    USAGE,
+    CompileGib,
+    CompileSeconds,
+    FullSize,
+    Json,
+    NoCache,
+    Pairs,
+    Select,
+    Settings,
+    Workers,
+    console,
+)
+from parity.options import order as make_order
 from parity.verdicts import BLOCKING, Verdict
 
 if TYPE_CHECKING:
-    from parity.execute import Order
     from parity.report import Run
 
 __all__ = ["app", "main"]
-
-PARITY, DIFFERENCE, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
-NARROWEST = 100
 
 app = typer.Typer(
     add_completion=False,
@@ -43,69 +57,6 @@ def help_without_command(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)
         raise typer.Exit(USAGE)
-
-
-Select = Annotated[
-    list[str] | None, typer.Argument(help="Globs or prefixes of case ids, or `smoke`; all cases without.")
-]
-Pairs = Annotated[
-    list[str] | None, typer.Option("--pair", help="A further pair, module:ATTRIBUTE; may be repeated.")
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Override a config field in every case, FIELD=VALUE; may be repeated."),
-]
-
-FullSize = Annotated[bool, typer.Option("--full-size", help="The published sizes instead of the small ones.")]
-Json = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
-
-
-def console() -> Console:
-    """Returns a console that never squeezes the table below 100 columns where nobody looks on."""
-    plain = Console()
-    return plain if plain.is_terminal else Console(width=max(NARROWEST, plain.width))
-
-
-Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes at once; without it, one a core.")
-]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew what an earlier run has compiled.")]
-CompileGib = Annotated[
-    float | None, typer.Option("--compile-gib", min=0.1, help="Host memory that compiles may take.")
-]
-CompileSeconds = Annotated[
-    float | None, typer.Option("--compile-seconds", min=0.1, help="Time that one compile may take.")
-]
-
-
-def _order(
-    select: list[str] | None,
-    pairs: list[str] | None,
-    settings: list[str] | None,
-    options: Mapping[str, Any] | None = None,
-    **rest: Any,
-) -> "Order":
-    """Returns what the command line asks for; ``options`` go over ``[tool.parity]``."""
-    from parity.compiler import Resources
-    from parity.execute import Order
-    from parity.settings import find_settings, resources
-
-    overrides = []
-    for setting in settings or []:
-        field, separator, value = setting.partition("=")
-        if not separator or not field:
-            raise ValueError(f"--set {setting!r}: expected FIELD=VALUE, such as embed=96")
-        overrides.append((field, value))
-    given = {name: value for name, value in (options or {}).items() if value is not None}
-    found = {**find_settings(Path.cwd()).resources, **resources(given, Path.cwd())}
-    return Order(
-        select=tuple(select or ()),
-        pairs=tuple(pairs or ()),
-        settings=tuple(overrides),
-        workers=given.get("workers"),
-        resources=Resources(**found),
-        **rest,
-    )
 
 
 def _finish(record: "Run", json: Path | None, blocks: frozenset[Verdict] = BLOCKING) -> None:
@@ -145,7 +96,7 @@ def run(
         "compile-gib": compile_gib,
         "compile-seconds": compile_seconds,
     }
-    order = _order(
+    order = make_order(
         select, pair, setting, options, backend=backend, full_size=full_size, paranoid=paranoid, json=json
     )
     record = execute(order, console())
@@ -178,7 +129,7 @@ def prove(
         raise ValueError(
             "--paranoid: got --topology too, expected one of them; a topology cannot run programs"
         )
-    order = _order(
+    order = make_order(
         select,
         pair,
         setting,
@@ -199,7 +150,7 @@ def list_cases(select: Select = None, pair: Pairs = None, setting: Settings = No
     from parity.backends import known_backends
     from parity.execute import chosen
 
-    pairs, cases = chosen(_order(select, pair, setting))
+    pairs, cases = chosen(make_order(select, pair, setting))
     screen = console()
     for found in pairs:
         screen.print(Text(found.name, "bold").append(f"  {found.about}", "dim"))
@@ -229,7 +180,7 @@ def show_map(
     from parity.tree import Role
     from parity.weights import MapError
 
-    cases = chosen(_order([select], pair, setting))[1]
+    cases = chosen(make_order([select], pair, setting))[1]
     work = Comparison(cases[0], Workbench())
     screen = console()
     screen.print(f"{cases[0].id}: {work.builds[0].name} against {work.builds[1].name}", soft_wrap=True)
@@ -276,7 +227,7 @@ def shardings(
         check_writable(html, "--html")
     cases = [
         case
-        for case in chosen(_order([select], pair, setting))[1]
+        for case in chosen(make_order([select], pair, setting))[1]
         if case.mesh.axes and not case.not_applicable
     ]
     if not cases:
@@ -312,7 +263,7 @@ def hlo(
     from parity.run import run_case
 
     options = {"cache": "" if no_cache else None}
-    order = _order([select], pair, setting, options, backend=backend, full_size=full_size, json=json)
+    order = make_order([select], pair, setting, options, backend=backend, full_size=full_size, json=json)
     cases = chosen(order)[1]
     if len(cases) > 1:
         some = ", ".join(case.id for case in cases[:3])
@@ -325,6 +276,41 @@ def hlo(
         write_json(sections_record(result, sections), json)
         console().print(f"report: {json}", soft_wrap=True)
     raise typer.Exit(DIFFERENCE if result.blocking else PARITY)
+
+
+@app.command()
+def structure(
+    select: Select = None,
+    backend: Annotated[str, typer.Option(help="Where to compile; aot:v5p:2x2x1 needs no TPU.")] = "cpu",
+    full_size: FullSize = False,
+    json: Json = None,
+    markdown: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    pair: Pairs = None,
+    setting: Settings = None,
+    no_cache: NoCache = False,
+    compile_gib: CompileGib = None,
+    compile_seconds: CompileSeconds = None,
+) -> None:
+    """Show loops, collectives, memory and cycles of both sides in one line each, also at published size."""
+    from parity.execute import chosen, summarise_cases
+    from parity.report import print_summaries, summaries_markdown, summaries_record, write_json, write_text
+    from parity.report.records import check_writable
+
+    if markdown:
+        check_writable(markdown, "--markdown")
+    options = {
+        "cache": "" if no_cache else None,
+        "compile-gib": compile_gib,
+        "compile-seconds": compile_seconds,
+    }
+    asked = make_order(select, pair, setting, options, backend=backend, full_size=full_size, json=json)
+    summaries = summarise_cases(asked, chosen(asked)[1], console())
+    print_summaries(console(), summaries)
+    if markdown:
+        write_text(summaries_markdown(summaries), markdown)
+    if json:
+        write_json(summaries_record(summaries), json)
+    raise typer.Exit(DIFFERENCE if any(side.error for one in summaries for side in one.sides) else PARITY)
 
 
 @app.command()
@@ -342,7 +328,7 @@ def doctor() -> None:
 
 def main() -> None:
     """Runs the command line; every way it can end has an exit code of its own."""
-    prepare()
+    prepare(_backend(sys.argv))
     try:
         code = app(standalone_mode=False) or PARITY
     except (typer.Abort, KeyboardInterrupt):
@@ -354,6 +340,13 @@ def main() -> None:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _backend(words: Sequence[str]) -> str:
+    """Returns the backend that a command line names: it decides what JAX looks for when it is imported."""
+    named = [after for word, after in itertools.pairwise(words) if word == "--backend"]
+    named += [word.partition("=")[2] for word in words if word.startswith("--backend=")]
+    return named[-1] if named else "cpu"
 
 
 def _explain(error: Exception) -> int:

@@ -8,16 +8,19 @@ from pathlib import Path
 from rich.console import Console
 
 from parity.backends import find
+from parity.comparison import Comparison, Workbench
 from parity.compiler import Resources
-from parity.environment import describe_environment
+from parity.environment import PLATFORMS, describe_environment
 from parity.matrix import ALL_CHANNELS, Case, Pair, place, select
+from parity.meshes import MeshSpec
 from parity.parallel import Plan, run_in_workers
 from parity.report import Progress, Run, as_json, write_json
 from parity.report.records import check_writable
 from parity.run import CaseResult, run_cases
 from parity.settings import collect
+from parity.summary import Summary, summarise_case
 
-__all__ = ["Order", "chosen", "execute"]
+__all__ = ["Order", "chosen", "execute", "summarise_cases"]
 
 WORTH_WORKERS = 8
 """From so many cases on worker processes gain more than their start costs."""
@@ -65,10 +68,15 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
     """
     if order.json:
         check_writable(order.json)
+    find(order.backend).fit(MeshSpec())  # says what is missing before anything is imported or built
     if order.full_size and ":" not in order.backend:
         raise ValueError(
             f"--full-size: got backend {order.backend}, expected a slice such as aot:v5p:2x2x1; "
             "the published sizes fit no laptop"
+        )
+    if order.backend in PLATFORMS and (order.workers or 1) > 1:
+        raise ValueError(
+            f"--workers {order.workers}: backend {order.backend} belongs to one process; leave it out"
         )
     pairs, cases = collect(order.pairs, dict(order.settings), devices=order.devices)
     return pairs, place(select(cases, order.select), order.backend)
@@ -104,7 +112,9 @@ def execute(order: Order, console: Console) -> Run:
 
 
 def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterator[CaseResult]:
-    workers = order.workers or (order.resources.workers if len(cases) >= WORTH_WORKERS else 1)
+    shared = order.backend not in PLATFORMS  # an accelerator belongs to one process
+    most = order.resources.workers if shared and len(cases) >= WORTH_WORKERS else 1
+    workers = order.workers or most
     if workers == 1:
         compiler = order.resources.compiler()
         return run_cases(
@@ -118,3 +128,19 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
         resources=dataclasses.replace(order.resources, workers=workers),
     )
     return run_in_workers(cases, plan, progress.started)
+
+
+def summarise_cases(order: Order, cases: Sequence[Case], console: Console) -> list[Summary]:
+    """Returns the structure of each case, one after the other; both sides of a case compile at once.
+
+    Args:
+        order: what was asked.
+        cases: on their backend.
+        console: where to show progress.
+    """
+    bench = Workbench(paranoid=True, compiler=order.resources.compiler())
+    summaries = []
+    for number, case in enumerate(cases, 1):
+        console.print(f"[{number}/{len(cases)}] {case.id}", soft_wrap=True, markup=False, highlight=False)
+        summaries.append(summarise_case(Comparison(case, bench)))
+    return summaries
