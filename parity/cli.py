@@ -82,6 +82,9 @@ def run(
     paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
     full_size: FullSize = False,
     workers: Workers = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that run each case together, under jax.distributed.")
+    ] = 1,
     no_cache: NoCache = False,
     compile_gib: CompileGib = None,
     compile_seconds: CompileSeconds = None,
@@ -97,7 +100,15 @@ def run(
         "compile-seconds": compile_seconds,
     }
     order = make_order(
-        select, pair, setting, options, backend=backend, full_size=full_size, paranoid=paranoid, json=json
+        select,
+        pair,
+        setting,
+        options,
+        backend=backend,
+        full_size=full_size,
+        paranoid=paranoid,
+        processes=processes,
+        json=json,
     )
     record = execute(order, console())
     print_table(console(), record)

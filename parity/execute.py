@@ -14,6 +14,7 @@ from parity.environment import PLATFORMS, describe_environment
 from parity.matrix import ALL_CHANNELS, Case, Pair, place, select
 from parity.meshes import MeshSpec
 from parity.parallel import Plan, run_in_workers
+from parity.processes import check_spread, run_in_processes
 from parity.report import Progress, Run, as_json, write_json
 from parity.report.records import check_writable
 from parity.run import CaseResult, run_cases
@@ -39,6 +40,7 @@ class Order:
         channels: what to compare.
         paranoid: compile and run also what is proved.
         workers: cases at once; None for as many as pay.
+        processes: how many run each case together.
         resources: what the run may take.
         json: file of the report.
     """
@@ -51,6 +53,7 @@ class Order:
     channels: tuple[str, ...] = ALL_CHANNELS
     paranoid: bool = False
     workers: int | None = None
+    processes: int = 1
     resources: Resources = dataclasses.field(default_factory=Resources)
     json: Path | None = None
 
@@ -79,7 +82,14 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
             f"--workers {order.workers}: backend {order.backend} belongs to one process; leave it out"
         )
     pairs, cases = collect(order.pairs, dict(order.settings), devices=order.devices)
-    return pairs, place(select(cases, order.select), order.backend)
+    cases = place(select(cases, order.select), order.backend)
+    if order.processes > 1:
+        if order.backend != "cpu" or order.workers:
+            raise ValueError(
+                "--processes: runs on cpu, one case at a time; leave out --backend and --workers"
+            )
+        check_spread(cases, order.processes)
+    return pairs, cases
 
 
 def execute(order: Order, console: Console) -> Run:
@@ -93,7 +103,8 @@ def execute(order: Order, console: Console) -> Run:
         ValueError: see `chosen`.
     """
     cases = chosen(order)[1]
-    record = Run(environment=describe_environment(), planned=len(cases))
+    together = {"processes": order.processes} if order.processes > 1 else {}
+    record = Run(environment={**describe_environment(), **together}, planned=len(cases))
     start = time.perf_counter()
     try:
         with Progress(console, len(cases)) as progress:
@@ -115,18 +126,20 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
     shared = order.backend not in PLATFORMS  # an accelerator belongs to one process
     most = order.resources.workers if shared and len(cases) >= WORTH_WORKERS else 1
     workers = order.workers or most
+    plan = Plan(
+        find="parity.settings:find_cases",
+        arguments=(order.pairs, order.settings, str(Path.cwd()), order.devices, order.backend),
+        channels=order.channels,
+        paranoid=order.paranoid or order.processes > 1,  # who asks for processes wants to see them run
+        resources=dataclasses.replace(order.resources, workers=workers),
+    )
+    if order.processes > 1:
+        return run_in_processes(cases, plan, order.processes, progress.started)
     if workers == 1:
         compiler = order.resources.compiler()
         return run_cases(
             cases, progress.started, channels=order.channels, paranoid=order.paranoid, compiler=compiler
         )
-    plan = Plan(
-        find="parity.settings:find_cases",
-        arguments=(order.pairs, order.settings, str(Path.cwd()), order.devices, order.backend),
-        channels=order.channels,
-        paranoid=order.paranoid,
-        resources=dataclasses.replace(order.resources, workers=workers),
-    )
     return run_in_workers(cases, plan, progress.started)
 
 

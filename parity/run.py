@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from parity.build import Group
 from parity.channels import CHANNELS
@@ -13,7 +13,7 @@ from parity.side import SideError
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 from parity.weights import MapError
 
-__all__ = ["CaseResult", "error_result", "run_case", "run_cases"]
+__all__ = ["SEVERITY", "CaseResult", "error_result", "run_case", "run_cases", "verdict_of"]
 
 PASSED = "passed"
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
@@ -80,7 +80,7 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL_CHANNEL
         case=case,
         reference=names[0],
         candidate=names[1],
-        verdict=_verdict(results),
+        verdict=verdict_of(results),
         channels=results,
         seconds=seconds,
     )
@@ -100,7 +100,8 @@ def error_result(case: Case, where: str, error: Exception) -> CaseResult:
     )
 
 
-def _verdict(channels: dict[str, ChannelResult]) -> str:
+def verdict_of(channels: Mapping[str, ChannelResult]) -> str:
+    """Returns the verdict of a case with these channels: the worst one that blocks, else that it passed."""
     found = {result.verdict for result in channels.values()}
     for verdict in SEVERITY:
         if verdict in found:
