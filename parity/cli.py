@@ -329,7 +329,7 @@ def doctor() -> None:
     """Show versions, devices and backends, and how to get what is missing."""
     from parity.doctor import diagnose
 
-    screen, checks = console(), diagnose()
+    screen, checks = console(), diagnose(make_order(None, None, None).resources)
     table = Table(box=None, pad_edge=False, show_header=False)
     for check in checks:
         table.add_row(check.name, check.found, Text(check.remedy, "yellow"))

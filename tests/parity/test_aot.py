@@ -14,6 +14,7 @@ from parity import aot
 from parity.aot import AheadOfTime
 from parity.backends import find, known_backends
 from parity.comparison import Workbench
+from parity.compiler import Resources
 from parity.doctor import diagnose
 from parity.matrix import place
 from parity.meshes import MeshSpec
@@ -22,6 +23,7 @@ from parity.quiet import quiet
 from parity.run import run_case
 from parity.topologies import Topology
 from parity.verdicts import Verdict
+from parity.workers import Pool
 
 REPO = Path(__file__).parents[2]
 TOPOLOGIES = ("v5p:2x2x1", "v5e:2x4", "v6e:2x2", "tpu7x:2x2x1")
@@ -258,3 +260,60 @@ def test_flags_that_end_the_compiler_are_one_message(shell, tmp_path):
     assert ended.err.startswith(
         "parity: LIBTPU_INIT_ARGS=--xla_nonsense=3: the TPU compiler died with exit code 1"
     )
+
+
+@needs_compiler
+def test_a_program_compiled_elsewhere_says_where_its_arrays_lie():
+    backend, spec = find("aot:v5e:2x2"), MeshSpec.parse("fsdp2.tensor2")
+    with backend.context(spec):
+        mesh = backend.mesh(spec)
+        rows, whole = (jax.NamedSharding(mesh, axes) for axes in (jax.P("fsdp", "tensor"), jax.P()))
+        x = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=rows)
+        key = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 4))
+        key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=jax.NamedSharding(mesh, jax.P("fsdp")))
+
+        def step(unused, x, key):
+            return {"x": x * 2, "sum": x.sum(), "key": key}
+
+        jitted = jax.jit(step, out_shardings={"x": rows, "sum": whole, "key": None})
+        made = backend.start(backend.lower(jitted.trace(x, x, key)))()
+    (unused, x_at, key_at), _ = made.input_shardings
+    assert unused is None and x_at.is_equivalent_to(rows, 2) and not x_at.is_equivalent_to(whole, 2)
+    assert key_at.is_equivalent_to(key.sharding, 1)
+    assert made.output_shardings["x"].is_equivalent_to(rows, 2)
+    assert made.output_shardings["sum"].is_equivalent_to(whole, 0)
+    assert made.memory_analysis()["temp_size_in_bytes"] >= 0 < made.cost_analysis()["flops"]
+
+
+@needs_compiler
+def test_both_sides_compile_at_once(monkeypatch):
+    """Neither is waited for before the other has begun."""
+    seen = []
+    start = AheadOfTime.start
+
+    def watched(self, lowered):
+        wait = start(self, lowered)
+        seen.append("begun")
+        return lambda: (seen.append("waited"), wait())[1]
+
+    monkeypatch.setattr(AheadOfTime, "start", watched)
+    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    run_case(case, Workbench(), ("loops", "memory"))
+    assert seen == ["begun", "begun", "waited", "waited"]
+
+
+@needs_compiler
+def test_a_second_run_of_a_case_asks_no_compiler(monkeypatch, tmp_path):
+    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    resources = Resources(workers=1, cache=tmp_path)
+    first = run_case(case, Workbench(compiler=resources.compiler()), ("loops", "memory"))
+
+    def asked(*arguments):
+        raise AssertionError("asked the compiler")
+
+    monkeypatch.setattr(Pool, "submit", asked)
+    again = run_case(case, Workbench(compiler=resources.compiler()), ("loops", "memory"))
+    assert again.channels == first.channels and again.verdict == "passed"
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_other=1")
+    stale = run_case(case, Workbench(compiler=resources.compiler()), ("loops",))
+    assert "asked the compiler" in stale.sentence()
