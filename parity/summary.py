@@ -97,6 +97,6 @@ def _side(side: Side) -> SideSummary:
     try:
         numbers = {name: read(side) for name, read in NUMBERS.items()}
     except SideError as error:
-        why = f"{error.phase} failed: {str(error.cause).splitlines()[0]}"
+        why = f"{error.phase}: {(str(error.cause).splitlines() or [''])[0]}"
         return SideSummary(build=build, flavour=flavour, numbers={}, error=why)
     return SideSummary(build=build, flavour=flavour, numbers=numbers)

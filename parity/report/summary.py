@@ -38,10 +38,11 @@ def _ratios(summary: Summary) -> list[str]:
     return ["", "", *("-" if ratio is None else f"{ratio:.3f}" for ratio in ratios), ""]
 
 
-def _rows(summary: Summary) -> list[list[str]]:
-    """Returns a row a side and one of ratios; a side without numbers says why instead."""
+def _rows(summary: Summary, error: str = "") -> list[list[str]]:
+    """Returns a row a side and one of ratios; a side without numbers says why, or ``error``, instead."""
+    empty = [""] * (len(COLUMNS) - 1)
     rows = [
-        [side.flavour, *([side.error] + [""] * (len(COLUMNS) - 1) if side.error else _cells(side.numbers))]
+        [side.flavour, *([error or side.error, *empty] if side.error else _cells(side.numbers))]
         for side in summary.sides
     ]
     return rows if any(side.error for side in summary.sides) else [*rows, ["ratio", *_ratios(summary)]]
@@ -54,9 +55,14 @@ def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
     for head in ("", *COLUMNS):
         table.add_column(head, justify="right" if head else "left", overflow="fold")
     for summary in summaries:
-        for place, row in enumerate(_rows(summary)):
+        for place, row in enumerate(_rows(summary, error="none")):
             table.add_row(summary.id if place == 0 else f"  {summary.mesh}" if place == 1 else "", *row)
     console.print(table)
+    for summary in summaries:
+        for side in summary.sides:
+            if side.error:
+                line = f"{summary.id} {side.flavour}, {side.error}"
+                console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def summaries_markdown(summaries: Sequence[Summary]) -> str:
