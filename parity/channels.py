@@ -10,6 +10,7 @@ from parity.build import Group
 from parity.comparison import SEED, Comparison
 from parity.ladder import climb
 from parity.prove import source_files
+from parity.randomness import rng
 from parity.shardings import compare_axes, compare_shardings
 from parity.structure import (
     PACKING_BUDGETS,
@@ -275,6 +276,7 @@ def _ratio(reference: Memory, candidate: Memory) -> dict[str, float]:
 CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
     "program": program,
     "tree": tree,
+    "rng": rng,
     "values": values,
     "gradients": gradients,
     "state": state,

@@ -1,8 +1,8 @@
 """Everything the channels of one case share: both sides, the weight map, the state, the outputs."""
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ KEPT_SIDES = 8
 """How many traced and compiled sides stay in memory; the longest unused goes first."""
 
 Outputs = dict[str, dict[str, np.ndarray]]
+T = TypeVar("T")
 
 
 class Workbench:
@@ -52,6 +53,7 @@ class Workbench:
         self.clock = Clock(tell)
         self._sides: dict[tuple[str, ...], Side] = {}
         self._states: dict[str, dict[str, np.ndarray]] = {}
+        self._remembered: dict[Hashable, Any] = {}
 
     def side(self, build: Build, case: Case, mesh: MeshSpec) -> Side:
         """Returns the side of ``build`` for ``case``, the same one for the same build, program and mesh."""
@@ -72,6 +74,12 @@ class Workbench:
                 fresh = to_host(jax.jit(build.create)(jax.random.key(SEED)))
             self._states[build.name] = randomise(fresh, build.leaves, SEED)
         return self._states[build.name]
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns what ``make`` made when ``key`` was first asked for."""
+        if key not in self._remembered:
+            self._remembered[key] = make()
+        return self._remembered[key]
 
 
 class Comparison:
@@ -155,6 +163,10 @@ class Comparison:
     def state(self) -> dict[str, np.ndarray]:
         """The reference's state before the program runs."""
         return self._bench.state(self.builds[0])
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns what ``make`` made when ``key`` was first asked for, in this case or another."""
+        return self._bench.remember(key, make)
 
     @functools.cached_property
     def candidate_state(self) -> dict[str, np.ndarray]:

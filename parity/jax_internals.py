@@ -255,3 +255,19 @@ def equation_place(equation: Any) -> str:
     from jax._src import source_info_util
 
     return source_info_util.summarize(equation.source_info)
+
+
+def equation_frames(equation: Any) -> list[tuple[str, int, str]]:
+    """Returns ``(file, line, function)`` of each frame of user code behind an equation, innermost first.
+
+    JAX 0.10 to 0.12 keep them in ``jax._src.source_info_util``.
+    """
+    from jax._src import source_info_util
+
+    frames = source_info_util.user_frames(equation.source_info.traceback)
+    return [(frame.file_name, frame.start_line, frame.function_name) for frame in frames]
+
+
+def equation_scope(equation: Any) -> str:
+    """Returns the name stack of an equation, such as ``jvp(Model)/decoder`` (JAX 0.10 to 0.12)."""
+    return str(equation.source_info.name_stack)

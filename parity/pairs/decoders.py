@@ -16,7 +16,9 @@ import models_nnx.model
 import models_nnx.train
 from models_nnx.config import AttentionKernel, ModelConfig, TrainConfig
 from models_nnx.data import packed_batch
+from models_nnx.ops import sown_metrics
 from models_nnx.sharding import explain, resolve
+from models_nnx.state import Routed, Sown
 from parity.build import Build, Flavour, linen_build, nnx_build
 from parity.tree import Leaf
 
@@ -35,8 +37,10 @@ SOURCES = {
             "decoder",
             "embeddings",
             "linear",
+            "mla",
             "mlp",
             "model",
+            "moe",
             "norms",
             "train",
         )
@@ -78,20 +82,25 @@ def _input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: jax.shardi
 
 
 def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
+    with_bias = models_linen.train.with_bias
+
     def forward(state, batch):
         model = models_linen.model.LanguageModel(config)
         inputs = (batch["tokens"], batch["segments"], batch["positions"])
-        return {"values": {"logits": model.apply({"params": state.params}, *inputs)}}
+        variables = with_bias(state.params, state.routing_bias)
+        logits, sown = model.apply(variables, *inputs, mutable=["sown"])
+        return {"values": {"logits": logits, **sown}}
 
     def grad(state, batch):
         key = state.key if config.dropout else None
 
         def loss(params):
-            loss_sum, weight = models_linen.train.loss_sums(config, train, params, batch, key)
-            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
+            variables = with_bias(params, state.routing_bias)
+            loss_sum, (weight, sown) = models_linen.train.loss_sums(config, train, variables, batch, key)
+            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight, sown_metrics(sown, weight)
 
-        value, grads = jax.value_and_grad(loss)(state.params)
-        return {"values": {"loss": value}, "gradients": {"params": grads}}
+        (value, sown), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
+        return {"values": {"loss": value, **sown}, "gradients": {"params": grads}}
 
     def train_step(state, batch):
         state, metrics = models_linen.train.train_step(config, train, state, _tokens(batch))
@@ -103,7 +112,9 @@ def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
 def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
     def forward(state, batch):
         inputs = (batch["tokens"], batch["segments"], batch["positions"])
-        return {"values": {"logits": state.model(*inputs)}}
+        logits = state.model(*inputs)
+        sown, _ = nnx.pop(state.model, Sown, Routed)
+        return {"values": {"logits": logits, "sown": sown}}
 
     def grad(state, batch):
         key = state.key[...] if config.dropout else None
@@ -111,11 +122,11 @@ def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
 
         def loss(params):
             model = nnx.merge(graphdef, params, rest)
-            loss_sum, weight = models_nnx.train.loss_sums(model, train, batch, key)
-            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
+            loss_sum, (weight, sown) = models_nnx.train.loss_sums(model, train, batch, key)
+            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight, sown_metrics(sown, weight)
 
-        value, grads = jax.value_and_grad(loss)(params)
-        return {"values": {"loss": value}, "gradients": {"model": grads}}
+        (value, sown), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        return {"values": {"loss": value, **sown}, "gradients": {"model": grads}}
 
     def train_step(state, batch):
         metrics = models_nnx.train.train_step(train, state, _tokens(batch))

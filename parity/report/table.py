@@ -50,6 +50,7 @@ SHORT = {
 HEADS = {
     "program": "prog",
     "tree": "tree",
+    "rng": "rng",
     "values": "vals",
     "gradients": "grad",
     "state": "state",
