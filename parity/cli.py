@@ -315,12 +315,15 @@ def structure(
         "compile-seconds": compile_seconds,
     }
     asked = make_order(select, pair, setting, options, backend=backend, full_size=full_size, json=json)
-    summaries = summarise_cases(asked, chosen(asked)[1], console())
+    cases = chosen(asked)[1]
+    summaries = summarise_cases(asked, cases, console())
     print_summaries(console(), summaries)
     if markdown:
         write_text(summaries_markdown(summaries), markdown)
     if json:
         write_json(summaries_record(summaries), json)
+    if len(summaries) < len(cases):
+        raise typer.Exit(INTERRUPTED)
     raise typer.Exit(DIFFERENCE if any(side.error for one in summaries for side in one.sides) else PARITY)
 
 

@@ -1,5 +1,6 @@
 """From what a command was asked to a record of results: finds the cases, runs them, writes the report."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
@@ -146,6 +147,8 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
 def summarise_cases(order: Order, cases: Sequence[Case], console: Console) -> list[Summary]:
     """Returns the structure of each case, one after the other; both sides of a case compile at once.
 
+    When interrupted it returns those that it has.
+
     Args:
         order: what was asked.
         cases: on their backend.
@@ -153,7 +156,8 @@ def summarise_cases(order: Order, cases: Sequence[Case], console: Console) -> li
     """
     bench = Workbench(paranoid=True, compiler=order.resources.compiler())
     summaries = []
-    for number, case in enumerate(cases, 1):
-        console.print(f"[{number}/{len(cases)}] {case.id}", soft_wrap=True, markup=False, highlight=False)
-        summaries.append(summarise_case(Comparison(case, bench)))
+    with contextlib.suppress(KeyboardInterrupt):
+        for number, case in enumerate(cases, 1):
+            console.print(f"[{number}/{len(cases)}] {case.id}", soft_wrap=True, markup=False, highlight=False)
+            summaries.append(summarise_case(Comparison(case, bench)))
     return summaries

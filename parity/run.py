@@ -9,7 +9,7 @@ from parity.channels import CHANNELS
 from parity.comparison import Comparison, Workbench
 from parity.compiler import Compiler
 from parity.matrix import ALL_CHANNELS, Case
-from parity.side import SideError
+from parity.side import PHASES, SideError
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 from parity.weights import MapError
 
@@ -94,9 +94,13 @@ def error_result(case: Case, where: str, error: Exception) -> CaseResult:
         where: side and phase, in words.
         error: what became of the process.
     """
-    channels = {"tree": _error("tree", where, error)}
     return CaseResult(
-        case=case, reference="", candidate="", verdict=Verdict.ERROR, channels=channels, seconds={}
+        case=case,
+        reference="",
+        candidate="",
+        verdict=Verdict.ERROR,
+        channels={"tree": _error("tree", where, error)},
+        seconds=dict.fromkeys((*PHASES, "other"), 0.0),
     )
 
 

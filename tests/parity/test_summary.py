@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from rich.console import Console
 
 from parity import aot
+from parity.execute import Order, chosen, summarise_cases
 from parity.report import summaries_markdown
 from parity.summary import NUMBERS, SideSummary, Summary
 
@@ -92,3 +94,17 @@ def test_published_sizes_need_a_slice(command, words):
     assert ended.err.startswith(
         "parity: --full-size: got backend cpu, expected a slice such as aot:v5p:2x2x1"
     )
+
+
+def test_an_interrupt_keeps_what_is_done(monkeypatch):
+    done = [summary(side("linen", temp_bytes=1), side("nnx", temp_bytes=2))]
+
+    def summarise(work):
+        if not done:
+            raise KeyboardInterrupt
+        return done.pop()
+
+    monkeypatch.setattr("parity.execute.summarise_case", summarise)
+    order = Order(select=("smoke",))
+    found = summarise_cases(order, chosen(order)[1], Console(quiet=True))
+    assert [one.id for one in found] == ["toy/grad@single"]
