@@ -8,6 +8,7 @@ import numpy as np
 from parity.attest import attest
 from parity.build import Group
 from parity.comparison import SEED, Comparison
+from parity.flags import flags
 from parity.ladder import climb
 from parity.prove import source_files
 from parity.randomness import rng
@@ -285,4 +286,5 @@ CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
     "loops": loops,
     "collectives": collectives,
     "memory": memory,
+    "flags": flags,
 }

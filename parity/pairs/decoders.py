@@ -14,13 +14,14 @@ import models_linen.model
 import models_linen.train
 import models_nnx.model
 import models_nnx.train
-from models_nnx.config import AttentionKernel, ModelConfig, TrainConfig
+from models_nnx.config import AttentionKernel, ModelConfig, TrainConfig, override
 from models_nnx.data import packed_batch
 from models_nnx.sharding import explain, resolve
 from parity.build import Build, Flavour, linen_build, nnx_build
+from parity.matrix import Flag
 from parity.tree import Leaf
 
-__all__ = ["SOURCES", "decoder_build"]
+__all__ = ["SOURCES", "decoder_build", "flag", "float64", "varied"]
 
 SMALL = (8, 40)
 BATCH_AXES = ("activation_batch", "activation_length")
@@ -167,6 +168,25 @@ def decoder_build(
         explain=functools.partial(_explain, config),
         sources=SOURCES[flavour],
     )
+
+
+def varied(
+    config: ModelConfig, train: TrainConfig, settings: Mapping[str, str]
+) -> tuple[ModelConfig, TrainConfig]:
+    """Returns both configs with settings changed; those of the train config begin with ``train.``.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    prefix = "train."
+    of_train = {name.removeprefix(prefix): text for name, text in settings.items() if name.startswith(prefix)}
+    of_model = {name: text for name, text in settings.items() if not name.startswith(prefix)}
+    return override(config, of_model), override(train, of_train)
+
+
+def flag(name: str, value: object) -> Flag:
+    """Returns the flag that sets one field of a config."""
+    return Flag(name=f"{name}={value}", on={name: str(value)})
 
 
 def float64(config: ModelConfig) -> ModelConfig:

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Mapping
 
 from models_nnx.config import (
+    CHECKPOINT_NAMES,
     AttentionKernel,
     Head,
     LayerLayout,
@@ -16,9 +17,9 @@ from models_nnx.config import (
 )
 from models_nnx.presets import preset, tiny
 from parity.build import Flavour
-from parity.matrix import Case, Pair
+from parity.matrix import Case, Flag, Pair
 from parity.meshes import MeshSpec
-from parity.pairs.decoders import decoder_build, float64
+from parity.pairs.decoders import decoder_build, flag, float64, varied
 from parity.verdicts import Verdict
 
 __all__ = ["PAIR"]
@@ -54,6 +55,49 @@ VARIANTS: dict[str, dict] = {
     },
 }
 
+NUMBERS = {
+    "learning_rate": 0.01,
+    "warmup_steps": 3,
+    "total_steps": 50,
+    "b1": 0.8,
+    "b2": 0.9,
+    "epsilon": 1e-6,
+    "weight_decay": 0.0,
+    "clip_norm": 0.5,
+    "max_bad_steps": 2,
+}
+LAYERS = (
+    flag("remat.policy", "full"),
+    flag("remat.policy", "minimal"),
+    flag("dropout", 0.2),
+    flag("compute_dtype", "bfloat16"),
+)
+FLAGS: dict[tuple[str, str], tuple[Flag, ...]] = {
+    ("flags-scan", "grad"): (
+        *LAYERS,
+        *(
+            Flag(
+                name=f"remat.names={name}",
+                on={"remat.policy": "save_named", "remat.names": name},
+                off={"remat.policy": "full"},
+            )
+            for name in CHECKPOINT_NAMES
+        ),
+        flag("layout", "unrolled"),
+        flag("scan_axis", 0),
+        flag("head", "tied"),
+        flag("param_dtype", "bfloat16"),
+        flag("norm_epsilon", 1e-4),
+        flag("attention.kernel", "library"),
+    ),
+    ("flags-unroll", "grad"): LAYERS,
+    ("flags-scan", "train_step"): (
+        flag("train.accumulation", 2),
+        flag("train.z_loss", 0.0),
+        *(flag(f"train.optimizer.{name}", value) for name, value in NUMBERS.items()),
+    ),
+}
+
 PLAIN = TrainConfig()
 ACCUMULATING = TrainConfig(accumulation=2)
 
@@ -76,8 +120,23 @@ def _case(variant: str, program: str, mesh: str, config: ModelConfig, train: Tra
         mesh=MeshSpec.parse(mesh),
         lowest=Verdict.ARBITRATED if narrow else Verdict.BITWISE,
         exact=_exact(variant, config, train),
+        flags=FLAGS.get((variant, program), ()),
+        vary=functools.partial(_varied, variant, program, mesh, config, train),
         smoke=variant == "scan" and mesh == HOME,
     )
+
+
+def _varied(
+    variant: str,
+    program: str,
+    mesh: str,
+    config: ModelConfig,
+    train: TrainConfig,
+    settings: Mapping[str, str],
+) -> Case:
+    config, train = varied(config, train, settings)
+    words = ".".join(f"{name}={text}" for name, text in settings.items())
+    return _case(f"{variant}+{words}", program, mesh, config, train)
 
 
 def _exact(variant: str, config: ModelConfig, train: TrainConfig):
@@ -125,6 +184,12 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
             ACCUMULATING,
         )
         for variant in ("scan", "unroll-dropout")
+    ]
+    matrix += [
+        _case(
+            variant, program, "single", dataclasses.replace(base, **VARIANTS[variant.removeprefix("flags-")])
+        )
+        for variant, program in FLAGS
     ]
     matrix += [_layout_case(flavour, program, base) for flavour in Flavour for program in PROGRAMS]
     return matrix

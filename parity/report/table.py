@@ -57,6 +57,7 @@ HEADS = {
     "loops": "loop",
     "collectives": "coll",
     "memory": "mem",
+    "flags": "flag",
 }
 
 
