@@ -1,4 +1,4 @@
-"""A decoder block: attention and MLP, each behind a norm and around a residual.
+"""A decoder block: attention and MLP, each behind a norm and around a residual; and a cycle of blocks.
 
 B batch, T position, D embed.
 """
@@ -7,32 +7,68 @@ from flax import linen as nn
 
 from models_linen.attention import Attention
 from models_linen.dropout import Dropout
+from models_linen.mla import LatentAttention
 from models_linen.mlp import Mlp
+from models_linen.moe import Moe
 from models_linen.norms import RMSNorm
-from models_nnx.config import ModelConfig
+from models_nnx.config import FeedForward, LayerKind, ModelConfig, NormPlacement
 from models_nnx.sharding import constrain
 
-__all__ = ["Block"]
+__all__ = ["Block", "Cycle"]
 
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
 class Block(nn.Module):
-    """Pre-norm attention, then pre-norm MLP."""
+    """Attention, then MLP, each behind a norm and perhaps before another."""
 
     config: ModelConfig
+    layer: LayerKind
 
     def setup(self):
         cfg = self.config
         self.attention_norm = RMSNorm(cfg)
-        self.attention = Attention(cfg)
+        attention = LatentAttention if cfg.attention.latent else Attention
+        self.attention = attention(cfg, self.layer.span)
         self.attention_dropout = Dropout(cfg.dropout)
         self.mlp_norm = RMSNorm(cfg)
-        self.mlp = Mlp(cfg)
+        if self.layer.feed_forward is FeedForward.MOE:
+            self.moe = Moe(cfg)
+        else:
+            self.mlp = Mlp(cfg)
         self.mlp_dropout = Dropout(cfg.dropout)
+        if cfg.norms is NormPlacement.PRE_AND_POST:
+            self.attention_post_norm = RMSNorm(cfg)
+            self.mlp_post_norm = RMSNorm(cfg)
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
         attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT)
+        if self.config.norms is NormPlacement.PRE_AND_POST:
+            attended_BTD = self.attention_post_norm(attended_BTD)
         x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic)
-        x_BTD = x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)), deterministic)
+        fed_BTD = self._feed_forward(self.mlp_norm(x_BTD), segments_BT)
+        if self.config.norms is NormPlacement.PRE_AND_POST:
+            fed_BTD = self.mlp_post_norm(fed_BTD)
+        x_BTD = x_BTD + self.mlp_dropout(fed_BTD, deterministic)
         return constrain(x_BTD, EMBEDDED, self.config.rules)
+
+    def _feed_forward(self, x_BTD, segments_BT):
+        if self.layer.feed_forward is FeedForward.MOE:
+            return self.moe(x_BTD, segments_BT)
+        return self.mlp(x_BTD)
+
+
+class Cycle(nn.Module):
+    """Blocks of several kinds, one after the other: ``block_0``, ``block_1``, ..."""
+
+    config: ModelConfig
+    layers: tuple[LayerKind, ...]
+
+    def setup(self):
+        for index, layer in enumerate(self.layers):
+            setattr(self, f"block_{index}", Block(self.config, layer))
+
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
+        for index in range(len(self.layers)):
+            x_BTD = getattr(self, f"block_{index}")(x_BTD, segments_BT, positions_BT, deterministic)
+        return x_BTD

@@ -9,6 +9,7 @@ from models_linen.decoder import Decoder
 from models_linen.embeddings import LOGITS, Embedder
 from models_linen.linear import Linear
 from models_linen.norms import RMSNorm
+from models_nnx import ops
 from models_nnx.config import Head, ModelConfig
 
 __all__ = ["LanguageModel"]
@@ -39,4 +40,6 @@ class LanguageModel(nn.Module):
         x_BTD = self.embedder.encode(tokens_BT)
         x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic)
         x_BTD = self.final_norm(x_BTD)
-        return self.head(x_BTD) if self.config.head is Head.UNTIED else self.embedder.decode(x_BTD)
+        untied = self.config.head is Head.UNTIED
+        logits_BTV = self.head(x_BTD) if untied else self.embedder.decode(x_BTD)
+        return ops.soft_cap(logits_BTV, self.config.logits_soft_cap)

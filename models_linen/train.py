@@ -24,12 +24,14 @@ class TrainState(struct.PyTreeNode):
         params: the collection ``params``.
         opt_state: the optimizer's state.
         key: root key of the dropout stream; each step folds its number in.
+        routing_bias: the collection ``routing_bias``, which no gradient trains; empty without one.
     """
 
     step: jax.Array
     params: dict
     opt_state: optax.OptState
     key: jax.Array
+    routing_bias: dict = struct.field(default_factory=dict)
 
 
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
@@ -52,23 +54,44 @@ def create(config: ModelConfig, train: TrainConfig, key: jax.Array, *, batch: di
     """
     params_key, dropout_key = jax.random.split(key)
     inputs = [jnp.zeros(batch[name].shape, jnp.int32) for name in ("tokens", "segments", "positions")]
-    params = LanguageModel(config).init(params_key, *inputs)["params"]
+    variables = LanguageModel(config).init(params_key, *inputs)
+    params, routing_bias = variables["params"], variables.get("routing_bias", {})
     opt_state = make_optimizer(train.optimizer).init(params)
-    return TrainState(step=jnp.zeros((), jnp.uint32), params=params, opt_state=opt_state, key=dropout_key)
+    return TrainState(
+        step=jnp.zeros((), jnp.uint32),
+        params=params,
+        opt_state=opt_state,
+        key=dropout_key,
+        routing_bias=routing_bias,
+    )
 
 
-def loss_sums(config: ModelConfig, train: TrainConfig, params, batch, key=None):
-    """Returns ``(loss_sum, weight_sum)`` of ``batch``; drops out when ``key`` is given."""
+def loss_sums(config: ModelConfig, train: TrainConfig, variables, batch, key=None):
+    """Returns ``(loss_sum, (weight_sum, sown))`` of ``batch``, all of them sums over its tokens.
+
+    Args:
+        config, train: static.
+        variables: the collections ``params`` and, where the model has one, ``routing_bias``.
+        batch: as in `train_step`.
+        key: drops out when given.
+
+    Raises:
+        SownError: a layer with experts sowed nothing.
+    """
     rngs = None if key is None else {"dropout": key}
-    logits_BTV = LanguageModel(config).apply(
-        {"params": params},
+    logits_BTV, sown = LanguageModel(config).apply(
+        variables,
         batch["tokens"],
         batch["segments"],
         batch["positions"],
         deterministic=key is None,
         rngs=rngs,
+        mutable=["sown"],
     )
-    return ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
+    loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
+    sums = ops.sown_sums(sown.get("sown", {}), weight_sum, config)
+    balance_sum = ops.load_balance_sum(sums, config)
+    return loss_sum if balance_sum is None else loss_sum + balance_sum, (weight_sum, sums)
 
 
 def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch):
@@ -80,16 +103,18 @@ def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch
         batch: ``tokens, targets, segments, positions, weights``, each ``[B, T]``.
 
     Returns:
-        ``(state, metrics)``; metrics are scalars ``loss``, ``weight``, ``grad_norm``.
+        ``(state, metrics)``; metrics are scalars ``loss``, ``weight``, ``grad_norm``, and what layers sowed.
     """
     key = jax.random.fold_in(state.key, state.step) if config.dropout else None
 
     def gradients(batch, key):
-        grad = jax.value_and_grad(lambda params: loss_sums(config, train, params, batch, key), has_aux=True)
-        (loss_sum, weight_sum), grads = grad(state.params)
-        return grads, loss_sum, weight_sum
+        def loss(params):
+            return loss_sums(config, train, with_bias(params, state.routing_bias), batch, key)
 
-    grads, loss_sum, weight_sum = ops.accumulate(gradients, batch, train.accumulation, key)
+        (loss_sum, (weight_sum, sown)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
+        return grads, loss_sum, weight_sum, sown
+
+    grads, loss_sum, weight_sum, sown = ops.accumulate(gradients, batch, train.accumulation, key)
     grads = jax.tree.map(lambda grad: grad / weight_sum.astype(grad.dtype), grads)
     optimizer = make_optimizer(train.optimizer)
     axes = parameter_axes(config, batch["tokens"].shape)
@@ -97,7 +122,24 @@ def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch
     updates, opt_state = optimizer.update(grads, state.opt_state, params)
     params = from_moments(config, train, axes, optax.apply_updates(params, updates))
     metrics = {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}
-    return state.replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
+    routing_bias = balance(config, state.routing_bias, sown)
+    state = state.replace(step=state.step + 1, params=params, opt_state=opt_state, routing_bias=routing_bias)
+    return state, {**metrics, **ops.sown_metrics(sown, weight_sum)}
+
+
+def with_bias(params, routing_bias) -> dict:
+    """Returns the collections that the model reads."""
+    return {"params": params, **({"routing_bias": routing_bias} if routing_bias else {})}
+
+
+def balance(config: ModelConfig, routing_bias, sown):
+    """Returns the routing biases after a step that sowed ``sown``."""
+
+    def moved(path, bias_E):
+        module = jax.tree_util.keystr(path[:-1], simple=True, separator="/")
+        return ops.balance_bias(bias_E, ops.sown_load(sown, module), config.mixture)
+
+    return jax.tree_util.tree_map_with_path(moved, routing_bias)
 
 
 @functools.cache
@@ -166,6 +208,7 @@ def state_specs(config: ModelConfig, train: TrainConfig, state: TrainState, mesh
         params=specs(state.params, zero1=False),
         opt_state=specs(state.opt_state, zero1=zero1),
         key=specs(state.key, zero1=False),
+        routing_bias=specs(state.routing_bias, zero1=False),
     )
 
 

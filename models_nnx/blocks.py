@@ -1,4 +1,4 @@
-"""A decoder block: attention and MLP, each behind a norm and around a residual.
+"""A decoder block: attention and MLP, each behind a norm and around a residual; and a cycle of blocks.
 
 B batch, T position, D embed.
 """
@@ -6,33 +6,66 @@ B batch, T position, D embed.
 from flax import nnx
 
 from models_nnx.attention import Attention
-from models_nnx.config import ModelConfig
+from models_nnx.config import FeedForward, LayerKind, ModelConfig, NormPlacement
 from models_nnx.dropout import Dropout
+from models_nnx.mla import LatentAttention
 from models_nnx.mlp import Mlp
+from models_nnx.moe import Moe
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
 from models_nnx.sharding import constrain
 
-__all__ = ["Block"]
+__all__ = ["Block", "Cycle"]
 
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
 class Block(nnx.Module):
-    """Pre-norm attention, then pre-norm MLP."""
+    """Attention, then MLP, each behind a norm and perhaps before another."""
 
-    def __init__(self, config: ModelConfig, *, rngs: PathRngs):
-        self.config = config
+    def __init__(self, config: ModelConfig, layer: LayerKind, *, rngs: PathRngs):
+        self.config, self.layer = config, layer
         cfg = config
         self.attention_norm = RMSNorm(cfg, rngs=rngs.at("attention_norm"))
-        self.attention = Attention(cfg, rngs=rngs.at("attention"))
+        attention = LatentAttention if cfg.attention.latent else Attention
+        self.attention = attention(cfg, layer.span, rngs=rngs.at("attention"))
         self.attention_dropout = Dropout(cfg.dropout, rngs=rngs.at("attention_dropout"))
         self.mlp_norm = RMSNorm(cfg, rngs=rngs.at("mlp_norm"))
-        self.mlp = Mlp(cfg, rngs=rngs.at("mlp"))
+        if layer.feed_forward is FeedForward.MOE:
+            self.moe = Moe(cfg, rngs=rngs.at("moe"))
+        else:
+            self.mlp = Mlp(cfg, rngs=rngs.at("mlp"))
         self.mlp_dropout = Dropout(cfg.dropout, rngs=rngs.at("mlp_dropout"))
+        if cfg.norms is NormPlacement.PRE_AND_POST:
+            self.attention_post_norm = RMSNorm(cfg, rngs=rngs.at("attention_post_norm"))
+            self.mlp_post_norm = RMSNorm(cfg, rngs=rngs.at("mlp_post_norm"))
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
         attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT)
+        if self.config.norms is NormPlacement.PRE_AND_POST:
+            attended_BTD = self.attention_post_norm(attended_BTD)
         x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic, rngs)
-        x_BTD = x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)), deterministic, rngs)
+        fed_BTD = self._feed_forward(self.mlp_norm(x_BTD), segments_BT)
+        if self.config.norms is NormPlacement.PRE_AND_POST:
+            fed_BTD = self.mlp_post_norm(fed_BTD)
+        x_BTD = x_BTD + self.mlp_dropout(fed_BTD, deterministic, rngs)
         return constrain(x_BTD, EMBEDDED, self.config.rules)
+
+    def _feed_forward(self, x_BTD, segments_BT):
+        if self.layer.feed_forward is FeedForward.MOE:
+            return self.moe(x_BTD, segments_BT)
+        return self.mlp(x_BTD)
+
+
+class Cycle(nnx.Module):
+    """Blocks of several kinds, one after the other: ``block_0``, ``block_1``, ..."""
+
+    def __init__(self, config: ModelConfig, layers: tuple[LayerKind, ...], *, rngs: PathRngs):
+        self.config, self.layers = config, layers
+        for index, layer in enumerate(layers):
+            setattr(self, f"block_{index}", Block(config, layer, rngs=rngs.at(f"block_{index}")))
+
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
+        for index in range(len(self.layers)):
+            x_BTD = getattr(self, f"block_{index}")(x_BTD, segments_BT, positions_BT, deterministic, rngs)
+        return x_BTD

@@ -1,82 +1,96 @@
-"""The stack of blocks, scanned or unrolled, with rematerialisation inside the scan.
+"""The stacks of blocks, scanned or unrolled, with rematerialisation inside the scan.
 
 B batch, T position, D embed.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from models_nnx import ops
-from models_nnx.blocks import Block
-from models_nnx.config import LayerLayout, ModelConfig, RematPolicy
+from models_nnx.blocks import Block, Cycle
+from models_nnx.config import LayerLayout, ModelConfig, RematPolicy, Stack
 from models_nnx.rngs import PathRngs
+from models_nnx.state import Routed, Sown
 
 __all__ = ["Decoder"]
 
+SOWN = (Sown, Routed)
 
-def remat(apply: Callable[..., jax.Array], config: ModelConfig) -> Callable[..., jax.Array]:
+
+def remat(apply: Callable, config: ModelConfig, layout: LayerLayout):
     """Returns the pure ``apply`` behind the remat policy of ``config``."""
     if config.remat.policy is RematPolicy.NONE:
         return apply
-    scanned = config.layout is LayerLayout.SCANNED
+    scanned = layout is LayerLayout.SCANNED
     return jax.checkpoint(apply, policy=ops.remat_policy(config.remat), prevent_cse=not scanned)
 
 
-def stack(config: ModelConfig, rngs: PathRngs) -> Block:
-    """Returns one block whose parameters hold all layers along ``config.scan_axis``."""
+def scanned(config: ModelConfig, stack: Stack, *, rngs: PathRngs) -> nnx.Module:
+    """Returns one block, or one cycle of them, whose parameters hold all repeats along ``config.scan_axis``."""
+    single = len(stack.cycle) == 1
+    axes = nnx.StateAxes({nnx.Param: config.scan_axis, ...: 0})
 
-    @nnx.vmap(in_axes=0, out_axes=config.scan_axis, transform_metadata={nnx.PARTITION_NAME: "layers"})
+    @nnx.vmap(in_axes=0, out_axes=axes, transform_metadata={nnx.PARTITION_NAME: "layers"})
     def create(keys):
-        return Block(config, rngs=rngs.using(keys))
+        if single:
+            return Block(config, stack.cycle[0], rngs=rngs.using(keys))
+        return Cycle(config, stack.cycle, rngs=rngs.using(keys))
 
-    return create(rngs.split(config.layers))
+    return create(rngs.split(stack.repeats))
 
 
 class Decoder(nnx.Module):
-    """``config.layers`` blocks, one after the other."""
+    """The stacks of ``config``, one after the other."""
 
     def __init__(self, config: ModelConfig, *, rngs: PathRngs):
         self.config = config
-        if config.layout is LayerLayout.SCANNED:
-            self.layers: Any = stack(config, rngs.at("layers"))
-        else:
+        cfg = config
+        for stack in cfg.stacks:
+            if stack.layout is LayerLayout.SCANNED:
+                setattr(self, stack.name, scanned(cfg, stack, rngs=rngs.at(stack.name)))
+                continue
             # Named as Linen names them: gradients are summed in the order of names, and bits follow the order.
-            for name in self._names:
-                setattr(self, name, Block(config, rngs=rngs.at(name)))
-
-    @property
-    def _names(self) -> list[str]:
-        return [f"layers_{layer}" for layer in range(self.config.layers)]
+            for name, layer in stack.layers.items():
+                setattr(self, name, Block(cfg, layer, rngs=rngs.at(name)))
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
-        if self.config.layout is LayerLayout.SCANNED:
-            return self._scan(x_BTD, segments_BT, positions_BT, deterministic, rngs)
-        for name in self._names:
-            graphdef, params = nnx.split(getattr(self, name))
-
-            def apply(params, x_BTD, graphdef=graphdef):
-                block = nnx.merge(graphdef, params)
-                return block(x_BTD, segments_BT, positions_BT, deterministic, rngs)
-
-            x_BTD = remat(apply, self.config)(params, x_BTD)
+        for stack in self.config.stacks:
+            if stack.layout is LayerLayout.SCANNED:
+                x_BTD = self._scan(stack, x_BTD, segments_BT, positions_BT, deterministic, rngs)
+                continue
+            for name in stack.layers:
+                x_BTD = self._apply(name, x_BTD, segments_BT, positions_BT, deterministic, rngs)
         return x_BTD
 
-    def _scan(self, x_BTD, segments_BT, positions_BT, deterministic, rngs):
-        graphdef, params = nnx.split(self.layers)
+    def _apply(self, name, x_BTD, segments_BT, positions_BT, deterministic, rngs):
+        graphdef, state = nnx.split(getattr(self, name))
+
+        def apply(state, x_BTD):
+            block = nnx.merge(graphdef, state)
+            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, rngs)
+            return x_BTD, nnx.pop(block, SOWN)
+
+        x_BTD, sown = remat(apply, self.config, LayerLayout.UNROLLED)(state, x_BTD)
+        nnx.update(getattr(self, name), sown)
+        return x_BTD
+
+    def _scan(self, stack: Stack, x_BTD, segments_BT, positions_BT, deterministic, rngs):
+        graphdef, params, beside = nnx.split(getattr(self, stack.name), nnx.Param, ...)
         to_front = functools.partial(jnp.moveaxis, source=self.config.scan_axis, destination=0)
-        keys = rngs.split(self.config.layers) if rngs else None
+        keys = rngs.split(stack.repeats) if rngs else None
 
-        def apply(params, keys, x_BTD):
-            block = nnx.merge(graphdef, params)
-            return block(x_BTD, segments_BT, positions_BT, deterministic, rngs.using(keys) if rngs else None)
+        def apply(params, beside, keys, x_BTD):
+            block = nnx.merge(graphdef, params, beside)
+            layer_rngs = rngs.using(keys) if rngs else None
+            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, layer_rngs)
+            return x_BTD, nnx.pop(block, SOWN)
 
-        apply = remat(apply, self.config)
-        x_BTD, _ = jax.lax.scan(
-            lambda x_BTD, layer: (apply(*layer, x_BTD), None), x_BTD, (jax.tree.map(to_front, params), keys)
-        )
+        apply = remat(apply, self.config, LayerLayout.SCANNED)
+        layers = (jax.tree.map(to_front, params), beside, keys)
+        x_BTD, sown = jax.lax.scan(lambda x_BTD, layer: apply(*layer, x_BTD), x_BTD, layers)
+        nnx.update(getattr(self, stack.name), sown)
         return x_BTD

@@ -5,6 +5,7 @@ B batch, T position, D embed, V vocab.
 
 from flax import nnx
 
+from models_nnx import ops
 from models_nnx.config import Head, ModelConfig
 from models_nnx.decoder import Decoder
 from models_nnx.embeddings import LOGITS, Embedder
@@ -43,4 +44,6 @@ class LanguageModel(nnx.Module):
         x_BTD = self.embedder.encode(tokens_BT)
         x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic, rngs)
         x_BTD = self.final_norm(x_BTD)
-        return self.head(x_BTD) if self.config.head is Head.UNTIED else self.embedder.decode(x_BTD)
+        untied = self.config.head is Head.UNTIED
+        logits_BTV = self.head(x_BTD) if untied else self.embedder.decode(x_BTD)
+        return ops.soft_cap(logits_BTV, self.config.logits_soft_cap)

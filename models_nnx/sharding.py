@@ -63,6 +63,7 @@ __all__ = [
     "out_sharding",
     "remove_axis",
     "resolve",
+    "spec_here",
     "state_spec",
     "unsharded_share",
     "zero1_spec",
@@ -349,3 +350,15 @@ def out_sharding(
     """
     target = _ambient(logical_axes, shape, rules, "out_sharding")
     return target[1] if target is not None and target[0] is ShardMode.EXPLICIT else None
+
+
+def spec_here(logical_axes: Sequence[str | None], shape: Sequence[int], rules: Rules) -> PartitionSpec | None:
+    """What ``shard_map`` under the ambient mesh takes as the spec of an argument put there by `constrain`.
+
+    None without an ambient mesh, or with all its axes manual.
+
+    Raises:
+        ShardingError: as `resolve`.
+    """
+    target = _ambient(logical_axes, shape, rules, "spec_here")
+    return None if target is None else target[1]

@@ -12,6 +12,7 @@ from models_nnx.config import ModelConfig, MomentSharding, OptimizerConfig, Trai
 from models_nnx.model import LanguageModel
 from models_nnx.rngs import PathRngs
 from models_nnx.sharding import AnyMesh, constrain, constrain_moment, state_spec
+from models_nnx.state import Routed, RoutingBias, Sown
 
 __all__ = ["RootKey", "TrainState", "create", "loss_sums", "make_optimizer", "state_specs", "train_step"]
 
@@ -58,7 +59,17 @@ def create(config: ModelConfig, train: TrainConfig, key: jax.Array) -> TrainStat
 
 
 def loss_sums(model: LanguageModel, train: TrainConfig, batch, key=None):
-    """Returns ``(loss_sum, weight_sum)`` of ``batch``; drops out when ``key`` is given."""
+    """Returns ``(loss_sum, (weight_sum, sown))`` of ``batch``, all of them sums over its tokens.
+
+    Args:
+        model: what it sows is taken out again.
+        train: static.
+        batch: as in `train_step`.
+        key: drops out when given.
+
+    Raises:
+        SownError: a layer with experts sowed nothing.
+    """
     rngs = None if key is None else PathRngs({"dropout": key})
     logits_BTV = model(
         batch["tokens"],
@@ -67,7 +78,11 @@ def loss_sums(model: LanguageModel, train: TrainConfig, batch, key=None):
         deterministic=key is None,
         rngs=rngs,
     )
-    return ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
+    sown, _ = nnx.pop(model, Sown, Routed)
+    loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
+    sums = ops.sown_sums(nnx.to_pure_dict(sown), weight_sum, model.config)
+    balance_sum = ops.load_balance_sum(sums, model.config)
+    return loss_sum if balance_sum is None else loss_sum + balance_sum, (weight_sum, sums)
 
 
 def train_step(train: TrainConfig, state: TrainState, batch):
@@ -79,26 +94,35 @@ def train_step(train: TrainConfig, state: TrainState, batch):
         batch: ``tokens, targets, segments, positions, weights``, each ``[B, T]``.
 
     Returns:
-        Metrics: scalars ``loss``, ``weight``, ``grad_norm``.
+        Metrics: scalars ``loss``, ``weight``, ``grad_norm``, and what layers sowed.
     """
     step = state.optimizer.step[...]
     key = jax.random.fold_in(state.key[...], step) if state.model.config.dropout else None
     graphdef, params, rest = nnx.split(state.model, nnx.Param, ...)
 
     def gradients(batch, key):
-        grad = jax.value_and_grad(
-            lambda params: loss_sums(nnx.merge(graphdef, params, rest), train, batch, key), has_aux=True
-        )
-        (loss_sum, weight_sum), grads = grad(params)
-        return grads, loss_sum, weight_sum
+        def loss(params):
+            return loss_sums(nnx.merge(graphdef, params, rest), train, batch, key)
 
-    grads, loss_sum, weight_sum = ops.accumulate(gradients, batch, train.accumulation, key)
+        (loss_sum, (weight_sum, sown)), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        return grads, loss_sum, weight_sum, sown
+
+    grads, loss_sum, weight_sum, sown = ops.accumulate(gradients, batch, train.accumulation, key)
     grads = jax.tree.map(lambda grad: grad / weight_sum.astype(grad.dtype), grads)
     grads, params = (to_moments(state.model.config, train, tree) for tree in (grads, params))
     nnx.update(state.model, params)
     state.optimizer.update(state.model, grads)
     nnx.update(state.model, from_moments(state.model.config, train, nnx.state(state.model, nnx.Param)))
-    return {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}
+    metrics = {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}
+    balance(state.model, sown)
+    return {**metrics, **ops.sown_metrics(sown, weight_sum)}
+
+
+def balance(model: LanguageModel, sown) -> None:
+    """Moves the routing biases of ``model`` after a step that sowed ``sown``."""
+    for path, bias_E in nnx.to_flat_state(nnx.state(model, RoutingBias)):
+        load_E = ops.sown_load(sown, "/".join(map(str, path[:-1])))
+        bias_E[...] = ops.balance_bias(bias_E[...], load_E, model.config.mixture)
 
 
 def to_moments(config: ModelConfig, train: TrainConfig, tree):

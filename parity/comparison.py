@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.backends import find
 from parity.build import Build, renamed
+from parity.compiler import Compiler
 from parity.ladder import Judge
 from parity.matrix import Case
 from parity.meshes import MeshSpec
@@ -36,11 +37,19 @@ class Workbench:
 
     Args:
         paranoid: compile and run also what is proved.
+        compiler: compiles for backends that do so in other processes; one for all by default.
+        tell: told of each phase that begins, in words.
     """
 
-    def __init__(self, *, paranoid: bool = False):
-        self.paranoid = paranoid
-        self.clock = Clock()
+    def __init__(
+        self,
+        *,
+        paranoid: bool = False,
+        compiler: Compiler | None = None,
+        tell: Callable[[str], None] = lambda phase: None,
+    ):
+        self.paranoid, self._compiler = paranoid, compiler
+        self.clock = Clock(tell)
         self._sides: dict[tuple[str, ...], Side] = {}
         self._states: dict[str, dict[str, np.ndarray]] = {}
         self._remembered: dict[Hashable, Any] = {}
@@ -50,7 +59,7 @@ class Workbench:
         key = (build.name, case.program, str(mesh), case.backend)
         side = self._sides.pop(key, None)
         if side is None:
-            program, backend = build.programs[case.program], find(case.backend)
+            program, backend = build.programs[case.program], find(case.backend, self._compiler)
             side = Side(build, program, mesh, backend, self.clock)
         self._sides[key] = side
         while len(self._sides) > KEPT_SIDES:
@@ -93,6 +102,14 @@ class Comparison:
     def candidate(self) -> Side:
         """The candidate side."""
         return self.bench.side(self.builds[1], self.case, self.case.meshes[1])
+
+    @functools.cached_property
+    def compiling(self) -> tuple[Side, Side]:
+        """Both sides, being compiled: side by side, where the backend does that in other processes."""
+        sides = (self.reference, self.candidate)
+        for side in sides:
+            side.begin()
+        return sides
 
     @functools.cached_property
     def reordered(self) -> Side:

@@ -18,7 +18,7 @@ from parity.tree import Leaf, Role
 __all__ = ["Entry", "MapError", "Rule", "WeightMap", "infer", "normalise"]
 
 Leaves = Mapping[str, Leaf]
-HOLDERS = frozenset({"params", "model", "optimizer", "opt_state"})
+HOLDERS = frozenset({"params", "model", "optimizer", "opt_state", "routing_bias"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

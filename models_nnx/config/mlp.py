@@ -12,10 +12,11 @@ __all__ = [
 
 
 class Activation(enum.StrEnum):
-    """Gate activation of the MLP."""
+    """Gate activation of the MLP; ``clamped_swiglu`` is gpt-oss's, which clamps gate and up and adds one to up."""
 
     SILU = "silu"
     GELU = "gelu"
+    CLAMPED_SWIGLU = "clamped_swiglu"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Settings as text, the way a command line gives them."""
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,24 +38,34 @@ def _override(config: Any, settings: Mapping[tuple[str, ...], str], prefix: str)
             raise ConfigError(prefix + name, text, f"a field of {type(config).__name__}: {', '.join(fields)}")
         current = getattr(config, name)
         if () in texts:
-            changes[name] = _parse(prefix + name, current, texts[()])
+            changes[name] = _parse(prefix + name, current, _optional(config, name), texts[()])
         elif dataclasses.is_dataclass(current):
             changes[name] = _override(current, texts, f"{prefix}{name}.")
+        elif current is None and dataclasses.is_dataclass(_optional(config, name)):
+            raise ConfigError(prefix + name, text, f"a config that has {name}, but it is none here")
         else:
             raise ConfigError(prefix + name, text, f"a field without parts, {type(config).__name__}.{name}")
     return dataclasses.replace(config, **changes)
 
 
-def _parse(field: str, current: Any, text: str) -> Any:
+def _optional(config: Any, field: str) -> type | None:
+    """Returns what a field annotated ``X | None`` holds when it is not none; None for other fields."""
+    kinds = typing.get_args(typing.get_type_hints(type(config))[field])
+    return kinds[0] if len(kinds) == 2 and kinds[1] is type(None) else None
+
+
+def _parse(field: str, current: Any, optional: type | None, text: str) -> Any:
+    if optional and text == "none":
+        return None
     if isinstance(current, tuple) and all(isinstance(item, str) for item in current):
-        return tuple(filter(None, text.split(",")))
-    if not isinstance(current, int | float | str):
-        raise ConfigError(field, text, f"a single value, but it is {type(current).__name__}")
+        item = current[0] if current else ""
+        return tuple(_parse(field, item, None, part) for part in text.split(",") if part)
+    kind = optional or type(current)
+    if not issubclass(kind, int | float | str):
+        raise ConfigError(field, text, f"a single value, but it is {kind.__name__}")
     try:
-        return type(current)(text)
+        return kind(text)
     except ValueError:
-        choices = getattr(type(current), "__members__", {})
-        known = (
-            f"one of {', '.join(map(str, choices.values()))}" if choices else f"a {type(current).__name__}"
-        )
+        choices = getattr(kind, "__members__", {})
+        known = f"one of {', '.join(map(str, choices.values()))}" if choices else f"a {kind.__name__}"
         raise ConfigError(field, text, f"{known}, such as {str(current)!r}") from None

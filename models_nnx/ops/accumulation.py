@@ -11,26 +11,21 @@ __all__ = [
 ]
 
 
-def accumulate(
-    gradients: Callable[..., tuple[Any, jax.Array, jax.Array]],
-    batch: Any,
-    microbatches: int,
-    key: jax.Array | None,
-) -> tuple[Any, jax.Array, jax.Array]:
-    """Sums gradients, losses and weights over microbatches, one after the other.
+def accumulate(gradients: Callable[..., Any], batch: Any, microbatches: int, key: jax.Array | None) -> Any:
+    """Sums gradients, losses, weights and what layers sowed over microbatches, one after the other.
 
     Dividing the sums by the summed weight gives the full batch's mean, also where microbatches
     hold unequal numbers of tokens. Microbatch i takes rows i, i + n, i + 2n, ..., so that a sharded
     batch axis stays on its devices.
 
     Args:
-        gradients: ``(batch, key) -> (grads, loss_sum, weight_sum)``.
+        gradients: ``(batch, key) -> tree of sums``.
         batch: tree of arrays ``[B, ...]``; ``microbatches`` divides B.
         microbatches: how many; 1 makes no loop.
         key: dropout key, folded with the microbatch's number; None for none.
 
     Returns:
-        ``(grads, loss_sum, weight_sum)``, summed.
+        The tree, summed.
 
     Raises:
         ValueError: ``microbatches`` does not divide the rows.

@@ -14,14 +14,15 @@ import models_linen.model
 import models_linen.train
 import models_nnx.model
 import models_nnx.train
-from models_nnx.config import AttentionKernel, ModelConfig, TrainConfig, override
+from models_nnx.config import AttentionKernel, ModelConfig, TrainConfig
 from models_nnx.data import packed_batch
+from models_nnx.ops import sown_metrics
 from models_nnx.sharding import explain, resolve
+from models_nnx.state import Routed, Sown
 from parity.build import Build, Flavour, linen_build, nnx_build
-from parity.matrix import Flag
 from parity.tree import Leaf
 
-__all__ = ["SOURCES", "decoder_build", "flag", "float64", "varied"]
+__all__ = ["SOURCES", "decoder_build"]
 
 SMALL = (8, 40)
 BATCH_AXES = ("activation_batch", "activation_length")
@@ -36,8 +37,10 @@ SOURCES = {
             "decoder",
             "embeddings",
             "linear",
+            "mla",
             "mlp",
             "model",
+            "moe",
             "norms",
             "train",
         )
@@ -79,20 +82,25 @@ def _input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: jax.shardi
 
 
 def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
+    with_bias = models_linen.train.with_bias
+
     def forward(state, batch):
         model = models_linen.model.LanguageModel(config)
         inputs = (batch["tokens"], batch["segments"], batch["positions"])
-        return {"values": {"logits": model.apply({"params": state.params}, *inputs)}}
+        variables = with_bias(state.params, state.routing_bias)
+        logits, sown = model.apply(variables, *inputs, mutable=["sown"])
+        return {"values": {"logits": logits, **sown}}
 
     def grad(state, batch):
         key = state.key if config.dropout else None
 
         def loss(params):
-            loss_sum, weight = models_linen.train.loss_sums(config, train, params, batch, key)
-            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
+            variables = with_bias(params, state.routing_bias)
+            loss_sum, (weight, sown) = models_linen.train.loss_sums(config, train, variables, batch, key)
+            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight, sown_metrics(sown, weight)
 
-        value, grads = jax.value_and_grad(loss)(state.params)
-        return {"values": {"loss": value}, "gradients": {"params": grads}}
+        (value, sown), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
+        return {"values": {"loss": value, **sown}, "gradients": {"params": grads}}
 
     def train_step(state, batch):
         state, metrics = models_linen.train.train_step(config, train, state, _tokens(batch))
@@ -104,7 +112,9 @@ def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
 def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
     def forward(state, batch):
         inputs = (batch["tokens"], batch["segments"], batch["positions"])
-        return {"values": {"logits": state.model(*inputs)}}
+        logits = state.model(*inputs)
+        sown, _ = nnx.pop(state.model, Sown, Routed)
+        return {"values": {"logits": logits, "sown": sown}}
 
     def grad(state, batch):
         key = state.key[...] if config.dropout else None
@@ -112,11 +122,11 @@ def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
 
         def loss(params):
             model = nnx.merge(graphdef, params, rest)
-            loss_sum, weight = models_nnx.train.loss_sums(model, train, batch, key)
-            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
+            loss_sum, (weight, sown) = models_nnx.train.loss_sums(model, train, batch, key)
+            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight, sown_metrics(sown, weight)
 
-        value, grads = jax.value_and_grad(loss)(params)
-        return {"values": {"loss": value}, "gradients": {"model": grads}}
+        (value, sown), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        return {"values": {"loss": value, **sown}, "gradients": {"model": grads}}
 
     def train_step(state, batch):
         metrics = models_nnx.train.train_step(train, state, _tokens(batch))
@@ -168,25 +178,6 @@ def decoder_build(
         explain=functools.partial(_explain, config),
         sources=SOURCES[flavour],
     )
-
-
-def varied(
-    config: ModelConfig, train: TrainConfig, settings: Mapping[str, str]
-) -> tuple[ModelConfig, TrainConfig]:
-    """Returns both configs with settings changed; those of the train config begin with ``train.``.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
-    prefix = "train."
-    of_train = {name.removeprefix(prefix): text for name, text in settings.items() if name.startswith(prefix)}
-    of_model = {name: text for name, text in settings.items() if not name.startswith(prefix)}
-    return override(config, of_model), override(train, of_train)
-
-
-def flag(name: str, value: object) -> Flag:
-    """Returns the flag that sets one field of a config."""
-    return Flag(name=f"{name}={value}", on={name: str(value)})
 
 
 def float64(config: ModelConfig) -> ModelConfig:

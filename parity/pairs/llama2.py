@@ -5,7 +5,6 @@ import functools
 from collections.abc import Mapping
 
 from models_nnx.config import (
-    CHECKPOINT_NAMES,
     AttentionKernel,
     Head,
     LayerLayout,
@@ -17,9 +16,11 @@ from models_nnx.config import (
 )
 from models_nnx.presets import preset, tiny
 from parity.build import Flavour
-from parity.matrix import Case, Flag, Pair
+from parity.matrix import Case, Pair
 from parity.meshes import MeshSpec
-from parity.pairs.decoders import decoder_build, flag, float64, varied
+from parity.pairs.decoders import decoder_build, float64
+from parity.pairs.layers import OTHER_LAYOUT
+from parity.pairs.published import full_size
 from parity.verdicts import Verdict
 
 __all__ = ["PAIR"]
@@ -55,58 +56,8 @@ VARIANTS: dict[str, dict] = {
     },
 }
 
-NUMBERS = {
-    "learning_rate": 0.01,
-    "warmup_steps": 3,
-    "total_steps": 50,
-    "b1": 0.8,
-    "b2": 0.9,
-    "epsilon": 1e-6,
-    "weight_decay": 0.0,
-    "clip_norm": 0.5,
-    "max_bad_steps": 2,
-}
-LAYERS = (
-    flag("remat.policy", "full"),
-    flag("remat.policy", "minimal"),
-    flag("dropout", 0.2),
-    flag("compute_dtype", "bfloat16"),
-)
-FLAGS: dict[tuple[str, str], tuple[Flag, ...]] = {
-    ("flags-scan", "grad"): (
-        *LAYERS,
-        *(
-            Flag(
-                name=f"remat.names={name}",
-                on={"remat.policy": "save_named", "remat.names": name},
-                off={"remat.policy": "full"},
-            )
-            for name in CHECKPOINT_NAMES
-        ),
-        flag("layout", "unrolled"),
-        flag("scan_axis", 0),
-        flag("head", "tied"),
-        flag("param_dtype", "bfloat16"),
-        flag("norm_epsilon", 1e-4),
-        flag("attention.kernel", "library"),
-    ),
-    ("flags-unroll", "grad"): LAYERS,
-    ("flags-scan", "train_step"): (
-        flag("train.accumulation", 2),
-        flag("train.z_loss", 0.0),
-        *(flag(f"train.optimizer.{name}", value) for name, value in NUMBERS.items()),
-    ),
-}
-
 PLAIN = TrainConfig()
 ACCUMULATING = TrainConfig(accumulation=2)
-
-OTHER_LAYOUT = {
-    "collectives": "one side scans, the other does not",
-    "loops": "one side scans, the other does not",
-    "memory": "one side scans, the other does not",
-    "sharding": "stacked leaves have an axis that single ones lack",
-}
 
 
 def _case(variant: str, program: str, mesh: str, config: ModelConfig, train: TrainConfig = PLAIN) -> Case:
@@ -120,23 +71,8 @@ def _case(variant: str, program: str, mesh: str, config: ModelConfig, train: Tra
         mesh=MeshSpec.parse(mesh),
         lowest=Verdict.ARBITRATED if narrow else Verdict.BITWISE,
         exact=_exact(variant, config, train),
-        flags=FLAGS.get((variant, program), ()),
-        vary=functools.partial(_varied, variant, program, mesh, config, train),
         smoke=variant == "scan" and mesh == HOME,
     )
-
-
-def _varied(
-    variant: str,
-    program: str,
-    mesh: str,
-    config: ModelConfig,
-    train: TrainConfig,
-    settings: Mapping[str, str],
-) -> Case:
-    config, train = varied(config, train, settings)
-    words = ".".join(f"{name}={text}" for name, text in settings.items())
-    return _case(f"{variant}+{words}", program, mesh, config, train)
 
 
 def _exact(variant: str, config: ModelConfig, train: TrainConfig):
@@ -185,51 +121,13 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         )
         for variant in ("scan", "unroll-dropout")
     ]
-    matrix += [
-        _case(
-            variant, program, "single", dataclasses.replace(base, **VARIANTS[variant.removeprefix("flags-")])
-        )
-        for variant, program in FLAGS
-    ]
     matrix += [_layout_case(flavour, program, base) for flavour in Flavour for program in PROGRAMS]
     return matrix
-
-
-def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
-    """Returns the published models, scanned, as they are trained: bfloat16 compute, full remat.
-
-    Args:
-        settings: config fields to override.
-        devices: how many; they form ``fsdp x tensor``.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
-    tensor = 8 if devices >= 64 else min(2, devices)
-    mesh = MeshSpec.parse(f"fsdp{devices // tensor}.tensor{tensor}-auto")
-    training = {"compute_dtype": "bfloat16", "remat": _remat(RematPolicy.FULL)}
-    cases = []
-    for name in ("llama2-7b", "llama2-70b"):
-        config = override(dataclasses.replace(preset(name), **training), settings)
-        build = functools.partial(
-            decoder_build, name=name, config=config, train=PLAIN, shape=(devices // tensor, 4_096)
-        )
-        cases += [
-            Case(
-                id=f"{name}/{program}@{mesh}",
-                reference=functools.partial(build, Flavour.LINEN),
-                candidate=functools.partial(build, Flavour.NNX),
-                program=program,
-                mesh=mesh,
-            )
-            for program in PROGRAMS
-        ]
-    return cases
 
 
 PAIR = Pair(
     name="llama2",
     about="dense decoder: RMS norm, rotary, grouped-query attention, SwiGLU",
     cases=cases,
-    full_size=full_size,
+    full_size=functools.partial(full_size, ("llama2-7b", "llama2-70b")),
 )

@@ -25,6 +25,7 @@ STYLES = {
     "failed": "bold red",
     "vacuous": "bold magenta",
     "error": "bold red",
+    "open": "bold yellow",
     "skipped": "dim",
     Verdict.PROVED: "bold green",
     Verdict.BITWISE: "green",
@@ -43,6 +44,7 @@ SHORT = {
     Verdict.VACUOUS: "VAC",
     Verdict.ERROR: "ERR",
     Verdict.UNPROVED: "diff",
+    Verdict.OPEN: "open",
     Verdict.SKIPPED: "-",
 }
 HEADS = {

@@ -12,15 +12,20 @@ from models_nnx.config import (
     Activation,
     AttentionConfig,
     AttentionKernel,
+    Biases,
     ConfigError,
+    Dispatch,
     Head,
     LayerLayout,
     MlpConfig,
     ModelConfig,
+    MoeConfig,
     OptimizerConfig,
     RematConfig,
     RematPolicy,
+    Scoring,
     TrainConfig,
+    Weighting,
     override,
 )
 
@@ -28,6 +33,9 @@ NAN = math.nan
 ATTENTION, OPTIMIZER, TRAIN = SMALL.attention, OptimizerConfig(), TrainConfig()
 REMAT = RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query",))
 WHOLE = "a whole number above 0"
+MOE = MoeConfig(experts=8, top_k=2, hidden=4)
+GROUPED_MOE = dataclasses.replace(MOE, groups=4, top_groups=2, bias_rate=0.1)
+EXPERTS = dataclasses.replace(SMALL, moe=GROUPED_MOE)
 BAD = [
     *(
         (ATTENTION, field, value, WHOLE)
@@ -68,6 +76,24 @@ BAD = [
     ),
     *((TRAIN, "accumulation", value, WHOLE) for value in (0, -1, 2.0)),
     *((TRAIN, "z_loss", value, "a number >= 0") for value in (-1e-9, NAN)),
+    *(
+        (MOE, field, value, WHOLE)
+        for field in ("experts", "top_k", "hidden", "groups", "top_groups")
+        for value in (0, -1, 1.5)
+    ),
+    (MOE, "top_k", 9, "at most experts=8"),
+    (MOE, "groups", 3, "a divisor of experts=8"),
+    (MOE, "groups", 8, "groups of two experts or more, which score them"),
+    (GROUPED_MOE, "top_groups", 5, "at most groups=4"),
+    (GROUPED_MOE, "top_k", 5, ("top_groups", 2, "enough groups of 2 experts for top_k=5")),
+    *(
+        (MOE, field, value, "a number above 0")
+        for field in ("scale", "capacity_factor")
+        for value in (0, -1.0, NAN, math.inf)
+    ),
+    *((MOE, "load_balance", value, "a number >= 0") for value in (-1e-9, NAN)),
+    *((MOE, "bias_rate", value, "a number >= 0, or none for no routing bias") for value in (-1e-9, NAN)),
+    *((MOE, "shared_hidden", value, "a whole number >= 0, 0 for no shared expert") for value in (-1, 1.5)),
 ]
 
 
@@ -95,6 +121,10 @@ def test_a_broken_rule_names_field_value_and_rule(config, field, value, rule):
             for name in ("float64", "bfloat16")
         ),
         (REMAT, "names", CHECKPOINT_NAMES),
+        (MOE, "top_k", 8),
+        (MOE, "bias_rate", 0.0),
+        (GROUPED_MOE, "top_k", 4),
+        (GROUPED_MOE, "top_groups", 4),
     ],
 )
 def test_the_edge_of_a_rule_is_allowed(config, field, value):
@@ -105,7 +135,15 @@ def test_configs_are_frozen_hashable_keyword_only_and_compare_by_value():
     assert hash(SMALL) == hash(dataclasses.replace(SMALL)) and dataclasses.replace(SMALL) == SMALL
     with pytest.raises(dataclasses.FrozenInstanceError):
         SMALL.embed = 4
-    for part in (AttentionConfig, MlpConfig, RematConfig, ModelConfig, OptimizerConfig, TrainConfig):
+    for part in (
+        AttentionConfig,
+        MlpConfig,
+        MoeConfig,
+        RematConfig,
+        ModelConfig,
+        OptimizerConfig,
+        TrainConfig,
+    ):
         with pytest.raises(TypeError, match="positional argument"):
             part(4)
 
@@ -134,6 +172,37 @@ def test_override_reads_text_as_the_type_of_the_field(settings, path, expected):
     assert found == expected and type(found) is type(expected)
     untouched = {"vocab", "layers", "norm_epsilon", "rules"}
     assert all(getattr(changed, name) == getattr(SMALL, name) for name in untouched)
+
+
+@pytest.mark.parametrize(
+    "settings, field, expected",
+    [
+        ({"moe.top_k": "3"}, "top_k", 3),
+        ({"moe.bias_rate": "0.5"}, "bias_rate", 0.5),
+        ({"moe.bias_rate": "none"}, "bias_rate", None),
+        ({"moe.dispatch": "dropping"}, "dispatch", Dispatch.DROPPING),
+        ({"moe.scoring": "sigmoid"}, "scoring", Scoring.SIGMOID),
+        ({"moe.weighting": "scores"}, "weighting", Weighting.SCORES),
+        ({"moe.biases": "trained"}, "biases", Biases.TRAINED),
+    ],
+)
+def test_override_reaches_into_the_experts(settings, field, expected):
+    found = getattr(override(EXPERTS, settings).moe, field)
+    assert found == expected and type(found) is type(expected)
+
+
+def test_override_takes_the_experts_away_and_refuses_to_reach_into_none():
+    dense = override(EXPERTS, {"moe": "none"})
+    assert dense.moe is None and dataclasses.replace(dense, moe=GROUPED_MOE) == EXPERTS
+    message = "config field moe: got '2', expected a config that has moe, but it is none here"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        override(dense, {"moe.top_k": "2"})
+
+
+def test_capacity_is_the_even_share_rounded_up_and_at_most_a_row():
+    assert dataclasses.replace(MOE, capacity_factor=1.0).capacity(40) == 10
+    assert dataclasses.replace(MOE, capacity_factor=1.01).capacity(40) == 11
+    assert dataclasses.replace(MOE, capacity_factor=100.0).capacity(40) == 40
 
 
 def test_override_reaches_two_levels_and_keeps_the_rest():

@@ -83,7 +83,13 @@ class LinenTwin:
 
     def loss(self, config, train):
         """``(params, batch, key) -> (loss_sum, weight_sum)``, untraced."""
-        return lambda params, batch, key=None: linen_train.loss_sums(config, train, params, batch, key)
+
+        def loss(params, batch, key=None):
+            variables = linen_train.with_bias(params, {})
+            loss_sum, (weight_sum, _) = linen_train.loss_sums(config, train, variables, batch, key)
+            return loss_sum, weight_sum
+
+        return loss
 
     def pure(self, function, config, params):
         """``function`` of the twin's parameters as a plain tree, and that tree."""

@@ -73,7 +73,12 @@ class NnxTwin:
 
     def loss(self, config, train):
         """``(params, batch, key) -> (loss_sum, weight_sum)``, untraced."""
-        return lambda model, batch, key=None: nnx_train.loss_sums(model, train, batch, key)
+
+        def loss(model, batch, key=None):
+            loss_sum, (weight_sum, _) = nnx_train.loss_sums(model, train, batch, key)
+            return loss_sum, weight_sum
+
+        return loss
 
     def pure(self, function, config, params):
         """``function`` of the twin's parameters as a plain tree, and that tree."""

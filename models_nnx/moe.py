@@ -1,0 +1,96 @@
+"""Mixture of experts: a router, the experts, and the expert that every token takes.
+
+B batch, T position, D embed, E expert, K choice of a token, F hidden, S hidden of the shared expert.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+from flax import nnx
+
+from models_nnx import ops
+from models_nnx.config import Biases, MlpConfig, ModelConfig
+from models_nnx.mlp import Mlp
+from models_nnx.rngs import PathRngs
+from models_nnx.state import Routed, RoutingBias, Sown
+
+__all__ = ["Experts", "Moe", "Router"]
+
+
+class Router(nnx.Module):
+    """Scores every expert for every token."""
+
+    def __init__(self, config: ModelConfig, *, rngs: PathRngs):
+        self.config = config
+        D, E = config.embed, config.mixture.experts
+        init = ops.kernel_init("BTD,DE->BTE")
+        self.kernel = nnx.Param(
+            init(rngs.draw("params"), (D, E), config.param_dtype),
+            out_sharding=("embed", "router"),
+            eager_sharding=False,
+        )
+        if config.mixture.biases is Biases.TRAINED:
+            self.bias = nnx.Param(
+                nnx.initializers.zeros(rngs.draw("params"), (E,), config.param_dtype),
+                out_sharding=("router",),
+                eager_sharding=False,
+            )
+
+    def __call__(self, x_BTD):
+        bias_E = self.bias[...] if self.config.mixture.biases is Biases.TRAINED else None
+        return ops.router_logits(x_BTD, self.kernel[...], bias_E, self.config.rules)
+
+
+class Experts(nnx.Module):
+    """The gated MLPs of all experts, stacked."""
+
+    def __init__(self, config: ModelConfig, *, rngs: PathRngs):
+        self.config = config
+        for name, (init, letters, axes) in ops.expert_parameters(config.mixture).items():
+            sizes = {"E": config.mixture.experts, "D": config.embed, "F": config.mixture.hidden}
+            shape = tuple(sizes[letter] for letter in letters)
+            value = init(rngs.draw("params"), shape, config.param_dtype)
+            setattr(self, name, nnx.Param(value, out_sharding=axes, eager_sharding=False))
+
+    def __call__(self, x_BTD, routing: ops.Routing):
+        cfg = self.config
+        weights = ops.ExpertWeights(
+            **{
+                name: getattr(self, name).astype(cfg.compute_dtype)
+                for name in ops.expert_parameters(cfg.mixture)
+            }
+        )
+        return ops.experts(x_BTD, routing, weights, cfg.mixture, cfg.rules)
+
+
+class Moe(nnx.Module):
+    """The weighted sum of each token's experts, plus the shared one."""
+
+    def __init__(self, config: ModelConfig, *, rngs: PathRngs):
+        self.config = config
+        cfg, moe = config, config.mixture
+        self.router = Router(cfg, rngs=rngs.at("router"))
+        self.experts = Experts(cfg, rngs=rngs.at("experts"))
+        if moe.bias_rate is not None:
+            self.routing_bias = RoutingBias(jnp.zeros(moe.experts, ops.wide_dtype(cfg.param_dtype)))
+        if moe.shared_hidden:
+            mlp = MlpConfig(hidden=moe.shared_hidden, activation=moe.activation)
+            self.shared = Mlp(dataclasses.replace(cfg, mlp=mlp), rngs=rngs.at("shared"))
+
+    def __call__(self, x_BTD, segments_BT):
+        moe = self.config.mixture
+        present_BT = segments_BT != 0
+        bias_E = self.routing_bias[...] if moe.bias_rate is not None else None
+        forced = getattr(self, "forced", None)
+        forced_BTK = None if forced is None else forced[...]
+        routing = ops.route(self.router(x_BTD), bias_E, present_BT, moe, forced_BTK)
+        load_E = ops.expert_load(routing.experts_BTK, moe.experts)
+        self._sow(Sown, "expert_load", load_E)
+        self._sow(Sown, "load_balance", ops.load_balance(routing.shares_BTE, load_E, present_BT))
+        self._sow(Routed, "chosen", routing.experts_BTK)
+        self._sow(Routed, "margin", routing.margin_BT)
+        out_BTD = self.experts(x_BTD, routing)
+        return out_BTD + self.shared(x_BTD) if moe.shared_hidden else out_BTD
+
+    def _sow(self, kind: type[nnx.Variable], name: str, value):
+        self.sow(kind, name, value, init_fn=lambda: None, reduce_fn=lambda before, now: now)
