@@ -328,6 +328,20 @@ def hlo(
 
 
 @app.command()
+def flags(select: Select = None, json: Json = None, pair: Pairs = None, setting: Settings = None) -> None:
+    """Flip every declared flag on both sides: each must change both programs, and alike; no compile."""
+    from parity.execute import execute
+
+    screen = console()
+    record = execute(_order(select, pair, setting, channels=("flags",), json=json), screen)
+    for result in record.results:
+        for channel in result.channels.values():
+            line = Text(f"{result.case.id}  ").append(str(channel.verdict), "bold")
+            screen.print(line.append(f": {channel.detail}"), soft_wrap=True)
+    _finish(record, json)
+
+
+@app.command()
 def doctor() -> None:
     """Show versions, devices and backends, and how to get what is missing."""
     from parity.doctor import diagnose
