@@ -12,6 +12,7 @@ from parity.flags import flags
 from parity.ladder import climb
 from parity.prove import source_files
 from parity.randomness import rng
+from parity.retrace import retrace
 from parity.shardings import compare_axes, compare_shardings
 from parity.structure import (
     PACKING_BUDGETS,
@@ -286,5 +287,6 @@ CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
     "loops": loops,
     "collectives": collectives,
     "memory": memory,
+    "retrace": retrace,
     "flags": flags,
 }

@@ -38,6 +38,7 @@ ALL_CHANNELS = (
     "loops",
     "collectives",
     "memory",
+    "retrace",
     "flags",
 )
 

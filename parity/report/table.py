@@ -59,6 +59,7 @@ HEADS = {
     "loops": "loop",
     "collectives": "coll",
     "memory": "mem",
+    "retrace": "once",
     "flags": "flag",
 }
 

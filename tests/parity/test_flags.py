@@ -130,11 +130,11 @@ def test_a_case_without_flags_is_skipped_and_flags_need_vary():
         flags(Comparison(dataclasses.replace(case((FULL,)), vary=None), Workbench()))
 
 
-SIZES = """
-    vocab embed layers mlp.hidden attention.heads attention.kv_heads attention.head_dim moe.experts moe.hidden
-    moe.shared_hidden
-""".split()
-NO_TEXT = "rules attention.cycle attention.rope_scaling attention.latent".split()
+SIZES = {
+    *("vocab", "embed", "layers", "mlp.hidden", "moe.experts", "moe.hidden", "moe.shared_hidden"),
+    *("attention.heads", "attention.kv_heads", "attention.head_dim"),
+}
+NO_TEXT = {"rules", "attention.cycle", "attention.rope_scaling", "attention.latent"}
 ELSEWHERE = {
     "train.moments": "lies elsewhere only on a mesh: the pair `sharded`",
     "moe.weighting": "cases of mixtral and gpt-oss",
@@ -160,6 +160,6 @@ def test_every_option_of_the_configs_is_flipped_or_says_why_not():
     options = {name for config in configs for name in fields(config) if name not in ("mlp", "moe")}
     options |= set(fields(TrainConfig(), "train."))
     declared = {flag.name.partition("=")[0] for flags in FLAGS.values() for flag in flags}
-    missing = options - declared - set(SIZES) - set(NO_TEXT) - set(ELSEWHERE)
+    missing = options - declared - SIZES - NO_TEXT - set(ELSEWHERE)
     assert not missing, f"add flags to parity/pairs/flags.py, or a reason here: {sorted(missing)}"
     assert declared <= options, sorted(declared - options)
