@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from parity.backends import find
 from parity.build import Build
 from parity.meshes import MeshSpec
+from parity.structure import Budget
 from parity.verdicts import Verdict
 from parity.weights import Rule
 
@@ -82,6 +83,7 @@ class Case:
         rules: explicit weight pairings.
         exact: makes the reference in float64, for arbitration; None where there is none.
         zero_gradients: globs of leaves that have no gradient by design.
+        budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
         flags: what can be flipped in it, and must be live on both sides.
         vary: makes the case with other settings of the config; needed where there are flags.
         keys: whether both sides draw from the same keys; asked of two flavours only.
@@ -101,6 +103,7 @@ class Case:
     rules: Sequence[Rule] = ()
     exact: Callable[[], Build] | None = None
     zero_gradients: Sequence[str] = ()
+    budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
     flags: Sequence[Flag] = ()
     vary: "Callable[[Mapping[str, str]], Case] | None" = None
     keys: Keys = Keys.SHARED
