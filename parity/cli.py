@@ -130,6 +130,9 @@ def run(
     setting: Settings = None,
     paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
     full_size: FullSize = False,
+    explain: Annotated[
+        bool, typer.Option(help="Name the smallest change of settings that undoes a difference in structure.")
+    ] = False,
     workers: Workers = None,
     no_cache: NoCache = False,
     compile_gib: CompileGib = None,
@@ -137,6 +140,7 @@ def run(
 ) -> None:
     """Run cases: live progress, a table, findings, and a JSON report on demand."""
     from parity.execute import execute
+    from parity.explain import print_explanations
     from parity.report import print_table
 
     options = {
@@ -150,6 +154,8 @@ def run(
     )
     record = execute(order, console())
     print_table(console(), record)
+    if explain:
+        print_explanations(console(), record.results)
     _finish(record, json)
 
 

@@ -86,6 +86,7 @@ class Case:
         budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
         flags: what can be flipped in it, and must be live on both sides.
         vary: makes the case with other settings of the config; needed where there are flags.
+        ablations: settings that switch something off, for ``--explain``; likely causes first.
         keys: whether both sides draw from the same keys; asked of two flavours only.
         smoke: whether the case is in the small subset.
     """
@@ -106,6 +107,7 @@ class Case:
     budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
     flags: Sequence[Flag] = ()
     vary: "Callable[[Mapping[str, str]], Case] | None" = None
+    ablations: Sequence[Mapping[str, str]] = ()
     keys: Keys = Keys.SHARED
     smoke: bool = False
 

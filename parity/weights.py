@@ -15,7 +15,7 @@ import numpy as np
 from parity.transforms import Identity, Stack, Transform, Unstack
 from parity.tree import Leaf, Role
 
-__all__ = ["Entry", "MapError", "Rule", "WeightMap", "infer", "normalise"]
+__all__ = ["Entry", "MapError", "Rule", "WeightMap", "infer", "normalise", "unheld"]
 
 Leaves = Mapping[str, Leaf]
 HOLDERS = frozenset({"params", "model", "optimizer", "opt_state", "routing_bias"})
@@ -104,10 +104,15 @@ def normalise(path: str) -> str:
 
     Prefixes such as ``params``, ``model`` or ``optimizer/opt_state`` name the holder, not the leaf.
     """
+    return "/".join(re.sub(r"_(\d+)$", r"/\1", part) for part in unheld(path).split("/"))
+
+
+def unheld(path: str) -> str:
+    """Returns ``path`` without holder prefixes, its names as the model has them."""
     parts = path.split("/")
     while len(parts) > 1 and parts[0] in HOLDERS:
         parts = parts[1:]
-    return "/".join(re.sub(r"_(\d+)$", r"/\1", part) for part in parts)
+    return "/".join(parts)
 
 
 def infer(

@@ -11,6 +11,7 @@ from models_nnx.presets import preset, tiny
 from parity.build import Flavour
 from parity.matrix import Case, Flag, Pair
 from parity.pairs.decoders import decoder_build
+from parity.pairs.vary import vary
 from parity.verdicts import Verdict
 
 __all__ = ["FLAGS", "PAIR"]
@@ -97,29 +98,10 @@ FLAGS: dict[tuple[str, str, str], tuple[Flag, ...]] = {
 }
 
 
-def varied(
-    config: ModelConfig, train: TrainConfig, settings: Mapping[str, str]
-) -> tuple[ModelConfig, TrainConfig]:
-    """Returns both configs with settings changed; those of the train config begin with ``train.``.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
-    prefix = "train."
-    of_train = {name.removeprefix(prefix): text for name, text in settings.items() if name.startswith(prefix)}
-    of_model = {name: text for name, text in settings.items() if not name.startswith(prefix)}
-    return override(config, of_model), override(train, of_train)
-
-
 def _case(
     name: str, program: str, config: ModelConfig, train: TrainConfig, flags: tuple[Flag, ...] = ()
 ) -> Case:
     build = functools.partial(decoder_build, name=name, config=config, train=train)
-
-    def vary(settings: Mapping[str, str]) -> Case:
-        words = ",".join(f"{field}={text}" for field, text in settings.items())
-        return _case(f"{name} {words}", program, *varied(config, train, settings))
-
     return Case(
         id=f"{name}/{program}@single",
         reference=functools.partial(build, Flavour.LINEN),
@@ -127,7 +109,7 @@ def _case(
         program=program,
         lowest=Verdict.ARBITRATED,
         flags=flags,
-        vary=vary,
+        vary=vary(lambda words, *configs: _case(name + words, program, *configs), config, train),
     )
 
 

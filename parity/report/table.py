@@ -14,7 +14,7 @@ from parity.matrix import VALUE_CHANNELS, Case
 from parity.report.records import Run, summarise
 from parity.run import CaseResult
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
-from parity.weights import normalise
+from parity.weights import unheld
 
 __all__ = ["Progress", "findings_text", "print_findings", "print_placements", "print_proofs", "print_table"]
 
@@ -174,7 +174,7 @@ def print_placements(
             role = ours.role
             table.add_row(Text(str(role), "bold cyan"))
         shape = "x".join(map(str, ours.shape)) or "scalar"
-        table.add_row(normalise(ours.path), shape, spec_text(ours), f"{ours.bytes_per_device:,}")
+        table.add_row(unheld(ours.path), shape, spec_text(ours), f"{ours.bytes_per_device:,}")
         if ours.axes != theirs.axes:
             found = Text(f"candidate {spec_text(theirs)}", "bold red")
             table.add_row(Text("  differs", "bold red"), "", found, f"{theirs.bytes_per_device:,}")

@@ -1,4 +1,4 @@
-"""Flag-liveness: a flag that only one twin honours, that none honours, or that means two things, is named."""
+"""Flag-liveness and ablation: a flag that a twin does not honour is named; what a difference hangs on as well."""
 
 import dataclasses
 import functools
@@ -8,14 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
+from rich.console import Console
 
-from models_nnx.config import TrainConfig
+from models_nnx.config import RematConfig, RematPolicy, TrainConfig
 from models_nnx.presets import preset, tiny
 from parity.build import linen_build
 from parity.comparison import Comparison, Workbench
+from parity.explain import explain, print_explanations, smallest
 from parity.flags import flags
 from parity.matrix import Case, Flag
 from parity.pairs.flags import FLAGS
+from parity.pairs.vary import ablations, varied
+from parity.run import run_case
 from parity.verdicts import Verdict
 
 B, D, L = 4, 6, 5
@@ -64,7 +68,7 @@ def case(given, settings=(), reference=(), candidate=()):
         candidate=lambda: build("nnx", chosen, dict(candidate)),
         program="grad",
         flags=given,
-        vary=lambda settings: case(given, settings, reference, candidate),
+        vary=lambda settings: case(given, {**chosen, **settings}, reference, candidate),
     )
 
 
@@ -163,3 +167,52 @@ def test_every_option_of_the_configs_is_flipped_or_says_why_not():
     missing = options - declared - SIZES - NO_TEXT - set(ELSEWHERE)
     assert not missing, f"add flags to parity/pairs/flags.py, or a reason here: {sorted(missing)}"
     assert declared <= options, sorted(declared - options)
+
+
+# --- explanation by ablation ---
+
+MEANS_NONE = {"hears": {"full": {"remat": "none"}}}
+ABLATIONS = ({"dropout": "1"}, {"rate": "2.0"}, {"remat": "none"})
+
+
+def test_single_changes_come_before_pairs():
+    changes = ({"a": "1"}, {"b": "1"}, {"c": "1"})
+    assert smallest(changes, lambda settings: "c" in settings) == ({"c": "1"}, 3)
+    assert smallest(changes, lambda settings: {"b", "c"} <= set(settings)) == ({"b": "1", "c": "1"}, 6)
+    assert smallest(changes, lambda settings: False) == (None, 6)
+    assert smallest(({"a": "1"}, {"a": "2"}), lambda settings: False) == (None, 2)
+
+
+def test_a_remat_that_one_side_ignores_is_explained_by_the_policy(capsys):
+    broken = dataclasses.replace(case((), {"remat": "full"}, candidate=MEANS_NONE), ablations=ABLATIONS)
+    result = run_case(broken, Workbench(), ("loops", "memory"))
+    assert result.channels["loops"].verdict == "failed"
+    print_explanations(Console(width=200), [result])
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "toy/grad@single: the difference in loops vanishes with remat=none on both sides; "
+        "look at what acts on that setting (3 tried)"
+    )
+
+
+def test_what_no_setting_explains_is_said():
+    broken = dataclasses.replace(
+        case((), {"remat": "full"}, candidate=MEANS_NONE), ablations=({"rate": "2.0"},)
+    )
+    found = explain(broken, "loops", Workbench())
+    assert found.settings is None and found.sentence().endswith(
+        "stays under each of 1 changes of settings, one or two at a time"
+    )
+
+
+def test_a_case_that_cannot_be_varied_says_what_it_lacks():
+    with pytest.raises(ValueError, match="expected `vary` and `ablations` of the case"):
+        explain(case(()), "loops", Workbench())
+
+
+def test_only_settings_that_change_something_are_tried():
+    config = tiny(preset("llama2-70b"))
+    remat = dataclasses.replace(config, dropout=0.1, remat=RematConfig(policy=RematPolicy.FULL))
+    names = [next(iter(settings)) for settings in ablations(remat, TrainConfig())]
+    assert names == ["remat.policy", "layout", "dropout", "layers"]
+    changed, train = varied(config, TrainConfig(), {"dropout": "0.5", "train.accumulation": "2"})
+    assert (changed.dropout, train.accumulation) == (0.5, 2)
