@@ -51,18 +51,21 @@ def program(work: Comparison) -> ChannelResult:
         files = source_files(side.operations).stack
         findings += attest(side.build, files, () if same else other.build.sources)
     flavours = " and ".join(side.build.flavour for side in (work.reference, work.candidate))
+    attested = f"attested {flavours}"
+    if not all(build.sources for build in work.builds):
+        attested = f"claims {flavours}, not attested: the models have no source files of their own"
     if findings:
         detail = f"claimed {flavours}"
         return ChannelResult(name="program", verdict=Verdict.FAILED, detail=detail, findings=tuple(findings))
     if work.proof is None:
-        detail = f"attested {flavours}; no proof, layouts or meshes differ"
+        detail = f"{attested}; no proof, layouts or meshes differ"
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
     unproved = Verdict.FAILED if work.case.lowest is Verdict.PROVED else Verdict.UNPROVED
     verdict = Verdict.PROVED if work.proof.proved else unproved
     return ChannelResult(
         name="program",
         verdict=verdict,
-        detail=f"attested {flavours}; {work.proof.sentence()}",
+        detail=f"{attested}; {work.proof.sentence()}",
         findings=work.proof.findings(),
         measures={"operations": sum(work.proof.operations), "seconds": work.proof.seconds},
     )
@@ -96,6 +99,10 @@ def tree(work: Comparison) -> ChannelResult:
         findings += compare_axes(entry, leaves)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
     detail = f"{len(leaves[0])} leaves" + (f", {moved} of {len(entries)} transformed" if moved else "")
+    if guessed := work.weights.guessed:
+        detail += (
+            f", {len(guessed)} with a guessed axis: {guessed[0].reference[0]}; a weight rule would tell it"
+        )
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
     return ChannelResult(name="tree", verdict=verdict, detail=detail, findings=tuple(findings))
 
