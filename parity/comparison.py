@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 
 from parity.backends import find
 from parity.build import Build, renamed
 from parity.compiler import Compiler
-from parity.ladder import Judge
+from parity.ladder import Judge, deviation
 from parity.matrix import Case
 from parity.meshes import MeshSpec
 from parity.numerics import DRAWS, measure_floor, nudge, randomise, to_float64
@@ -90,18 +91,18 @@ class Comparison:
     """
 
     def __init__(self, case: Case, bench: Workbench):
-        self.case, self._bench = case, bench
+        self.case, self.bench = case, bench
         self.builds = (case.reference(), case.candidate())
 
     @functools.cached_property
     def reference(self) -> Side:
         """The reference side."""
-        return self._bench.side(self.builds[0], self.case, self.case.meshes[0])
+        return self.bench.side(self.builds[0], self.case, self.case.meshes[0])
 
     @functools.cached_property
     def candidate(self) -> Side:
         """The candidate side."""
-        return self._bench.side(self.builds[1], self.case, self.case.meshes[1])
+        return self.bench.side(self.builds[1], self.case, self.case.meshes[1])
 
     @functools.cached_property
     def compiling(self) -> tuple[Side, Side]:
@@ -117,7 +118,7 @@ class Comparison:
         assert self.weights.is_identity
         names = {entry.candidate[0]: entry.reference[0] for entry in self.weights.entries}
         build = renamed(self.candidate.build, self.candidate.program, names)
-        return self._bench.side(build, self.case, self.case.meshes[1])
+        return self.bench.side(build, self.case, self.case.meshes[1])
 
     @functools.cached_property
     def weights(self) -> WeightMap:
@@ -144,14 +145,14 @@ class Comparison:
             differences = tuple(finding.sentence() for finding in pairing.unmatched)
             entry = Frontier(where="arguments and results", differences=differences)
             return Proof(proved=False, operations=(0, 0), seconds=0.0, frontier=(entry,))
-        with self._bench.clock.phase("both sides", "prove"):
+        with self.bench.clock.phase("both sides", "prove"):
             programs = (side.operations for side in sides)
             return prove(*programs, arguments=pairing.arguments, results=pairing.results)
 
     @property
     def settled(self) -> bool:
         """Whether a proof makes compiling and running needless."""
-        return not self._bench.paranoid and self.proof is not None and self.proof.proved
+        return not self.bench.paranoid and self.proof is not None and self.proof.proved
 
     @property
     def compiles_alike(self) -> bool:
@@ -161,11 +162,11 @@ class Comparison:
     @functools.cached_property
     def state(self) -> dict[str, np.ndarray]:
         """The reference's state before the program runs."""
-        return self._bench.state(self.builds[0])
+        return self.bench.state(self.builds[0])
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns what ``make`` made when ``key`` was first asked for, in this case or another."""
-        return self._bench.remember(key, make)
+        return self.bench.remember(key, make)
 
     @functools.cached_property
     def candidate_state(self) -> dict[str, np.ndarray]:
@@ -205,14 +206,28 @@ class Comparison:
     def _float64(self) -> Outputs:
         assert self.case.exact is not None
         with jax.enable_x64(True):
-            side = self._bench.side(self.case.exact(), self.case, self.case.mesh)
+            side = self.bench.side(self.case.exact(), self.case, self.case.mesh)
             return side.run(to_float64(self.state), SEED)
+
+    @functools.cached_property
+    def _differs_anywhere(self) -> bool:
+        """Whether any process sees a difference in what it holds."""
+        sides = self.outputs
+        differs = any(
+            deviation(path, array, sides[1][group][path]) is not None
+            for group, leaves in sides[0].items()
+            for path, array in leaves.items()
+            if path in sides[1].get(group, {})
+        )
+        return bool(np.any(multihost_utils.process_allgather(np.array(differs))))
 
     def judge(self, group: str) -> Judge:
         """Returns what the lower rungs of the ladder need for one group of outputs.
 
         What is proved and runs all the same must give equal bits.
         """
+        if jax.process_count() > 1 and self._differs_anywhere:
+            _ = self._nudged, self.case.exact and self._float64  # by all processes: none can run alone
         proved = self.proof is not None and self.proof.proved
         return Judge(
             floor=lambda: measure_floor(self.outputs[0][group], [again[group] for again in self._nudged]),

@@ -5,7 +5,7 @@ import enum
 
 from models_nnx.config.checks import require, require_choice, require_positive
 from models_nnx.config.layers import LayerLayout, Stack
-from models_nnx.config.remat import RematConfig
+from models_nnx.config.remat import RematConfig, RematPolicy
 from models_nnx.schedule import Schedule
 
 __all__ = [
@@ -62,7 +62,7 @@ class PipelineConfig:
     layers_outside: int = 0
     delay: int = 1
     gather: Gather = Gather.PER_ITERATION
-    iteration_remat: RematConfig = RematConfig()
+    iteration_remat: RematConfig = RematConfig(policy=RematPolicy.FULL)
     iteration_loop: Loop = Loop.SCANNED
     repeat_loop: Loop = Loop.SCANNED
     stage_layout: LayerLayout = LayerLayout.SCANNED
@@ -89,6 +89,9 @@ class PipelineConfig:
         require(not prefetch or R > 1, "pipeline.gather", str(self.gather), rule)
         rule = f"per_iteration or once with delay={self.delay}; or delay 1"
         require(not prefetch or self.delay == 1, "pipeline.gather", str(self.gather), rule)
+        keeps_all = self.iteration_remat.policy is RematPolicy.NONE
+        rule = "another policy with gather=per_repeat: none keeps the weights of each iteration for its backward pass"
+        require(not (prefetch and keeps_all), "pipeline.iteration_remat", "none", rule)
         rule = "scanned: only gather=per_repeat has a loop over repeats"
         unused = self.repeat_loop is Loop.UNROLLED and not prefetch
         require(not unused, "pipeline.repeat_loop", str(self.repeat_loop), rule)

@@ -121,12 +121,10 @@ class Recorder:
         return [read(variable) for variable in jaxpr.outvars]
 
     def _around(self, equation: Any, here: _Around) -> _Around:
-        again = (
-            here.again
-            or bool(equation.params.get("differentiated"))
-            or "transpose(" in equation_scope(equation)
+        again = here.again or "transpose(" in equation_scope(equation)
+        return dataclasses.replace(
+            here, site=here.site or _site(equation) or equation.primitive.name, again=again
         )
-        return dataclasses.replace(here, site=here.site or _site(equation), again=again)
 
     def _equation(self, equation: Any, inputs: list[Any], here: _Around) -> Sequence[Any]:
         name, wanted = equation.primitive.name, self._demand.kept[here.place]

@@ -95,7 +95,7 @@ class Toy:
             return run(pipe.chosen(weights, iteration), x_SBTD, segments_SBT, positions_SBT)
 
         inputs = pipe.inputs(batch["segments"], batch["positions"], None)
-        return pipe.run(iterate, [weights], inputs, x_BTD)
+        return pipe.run(jax.checkpoint(iterate, prevent_cse=False), [weights], inputs, x_BTD)
 
     def sequential(self, weights, x_BTD, batch):
         """Microbatch by microbatch through one layer after the other."""
@@ -111,9 +111,8 @@ class Toy:
                 found.append(sow(x))
             out[number] = x
             sown.append(jax.tree.map(lambda *leaves: jnp.stack(leaves).reshape(*lead, *leaves[0].shape), *found))
-            shares.append(np.sum(ids[0] != 0))
-        shares = np.array(shares, "f") / max(sum(shares), 1)
-        balance = sum(share * one["load_balance"] for share, one in zip(shares, sown, strict=True))
+            shares.append(jnp.sum(ids[0] != 0).astype("float32"))
+        balance = sum(share * one["load_balance"] for share, one in zip(shares, sown, strict=True)) / sum(shares)
         load = sum(one["expert_load"] for one in sown)
         return jnp.stack(out, 1).reshape(x_BTD.shape), {"sown": {"load_balance": balance, "expert_load": load}}
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parity.cli.options import DIFFERENCE, FullSize
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Which", "register"]
-
-DIFFERENCE = 1
+__all__ = ["Which", "train"]
 
 
 class Which(enum.StrEnum):
@@ -36,7 +36,6 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="FIELD=VALUE: dropout=0.1, pipeline.repeats=2, train.accumulation=2, pipeline=none."),
 ]
-FullSize = Annotated[bool, typer.Option("--full-size", help="The published size instead of the small one.")]
 
 
 def train(
@@ -83,7 +82,3 @@ def _settings(texts: list[str] | None) -> dict[str, str]:
         pairs[field] = value
     return pairs
 
-
-def register(app: typer.Typer) -> None:
-    """Adds the command to the command line."""
-    app.command()(train)
