@@ -21,10 +21,10 @@ SOWN = ("sown", "routed")
 
 def remat(iterate: Callable, config: ModelConfig) -> Callable:
     """Returns the pure ``iterate`` behind the remat policy of the iterations."""
-    policy = config.pipeline.iteration_remat
+    policy = config.staging.iteration_remat
     if policy.policy is RematPolicy.NONE:
         return iterate
-    scanned = config.pipeline.iteration_loop is Loop.SCANNED
+    scanned = config.staging.iteration_loop is Loop.SCANNED
     return jax.checkpoint(iterate, policy=ops.remat_policy(policy), prevent_cse=not scanned)
 
 
@@ -65,7 +65,7 @@ class Pipeline(nn.Module):
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
         cfg = self.config
         if self.is_initializing():  # all stages in turn make the parameters, without a mesh
-            run = stacked(in_turn, cfg.pipeline.axes)
+            run = stacked(in_turn, cfg.staging.axes)
             return run(self.stages, x_BTD, segments_BT, positions_BT, deterministic)[0]
         state = {name: held["stages"] for name, held in self.variables.items() if name in STATE}
         leaves, tree = jax.tree.flatten(state)
@@ -76,7 +76,9 @@ class Pipeline(nn.Module):
             def stage(leaves, x_BTD, segments_BT, positions_BT, number):
                 module = self.stage(cfg.stage, parent=None)
                 keys = ops.stage_key(inputs.key, iteration, number)
-                apply = functools.partial(module.apply, jax.tree.unflatten(tree, leaves), mutable=SOWN, rngs=keys)
+                apply = functools.partial(
+                    module.apply, jax.tree.unflatten(tree, leaves), mutable=SOWN, rngs=keys
+                )
                 return apply(x_BTD, segments_BT, positions_BT, deterministic)
 
             of_stages = pipe.of_stages(inputs, iteration)
@@ -91,7 +93,7 @@ class Pipeline(nn.Module):
 
     def _axes(self) -> list[tuple[str | None, ...] | None]:
         """Returns the logical axes of each stacked leaf."""
-        front = tuple(name for name, _ in self.config.pipeline.axes)
+        front = tuple(name for name, _ in self.config.staging.axes)
         return [names and (*front, *names) for names in stage_axes(self.config.stage, self.stage)]
 
 

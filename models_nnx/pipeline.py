@@ -21,10 +21,10 @@ SOWN = (Sown, Routed)
 
 def remat(iterate: Callable, config: ModelConfig) -> Callable:
     """Returns the pure ``iterate`` behind the remat policy of the iterations."""
-    policy = config.pipeline.iteration_remat
+    policy = config.staging.iteration_remat
     if policy.policy is RematPolicy.NONE:
         return iterate
-    scanned = config.pipeline.iteration_loop is Loop.SCANNED
+    scanned = config.staging.iteration_loop is Loop.SCANNED
     return jax.checkpoint(iterate, policy=ops.remat_policy(policy), prevent_cse=not scanned)
 
 
@@ -53,16 +53,14 @@ class Pipeline(nnx.Module):
     def __init__(self, config: ModelConfig, stage: Callable[..., nnx.Module], *, rngs: PathRngs):
         self.config, self.path = config, rngs.path
         cfg = config
-        self.stages = stacked(
-            lambda rngs: stage(cfg.stage, rngs=rngs), cfg.pipeline.axes, rngs.at("stages")
-        )
+        self.stages = stacked(lambda rngs: stage(cfg.stage, rngs=rngs), cfg.staging.axes, rngs.at("stages"))
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
         cfg = self.config
         graphdef, state = nnx.split(self.stages)
         leaves, tree = jax.tree.flatten(state)
         pipe = ops.Pipe.of(cfg, self._axes(state), leaves, x_BTD)
-        key = rngs.draw("dropout", self.path) if cfg.dropout and not deterministic else None
+        key = self._key(deterministic, rngs)
 
         def iterate(weights, inputs, x_SBTD, iteration):
             def stage(leaves, x_BTD, segments_BT, positions_BT, number):
@@ -80,6 +78,17 @@ class Pipeline(nnx.Module):
         out_BTD, sown = pipe.run(remat(iterate, cfg), leaves, inputs, x_BTD)
         nnx.update(self.stages, sown)
         return out_BTD
+
+    def _key(self, deterministic: bool, rngs: PathRngs | None):
+        """Returns the key that stages drop out with; None where nothing does."""
+        if deterministic or self.config.dropout == 0:
+            return None
+        if rngs is None:
+            raise ValueError(
+                f"Pipeline at {'/'.join(self.path)}: got rngs=None with deterministic=False, expected "
+                "PathRngs with a stream 'dropout'; pass rngs to the model's __call__"
+            )
+        return rngs.draw("dropout", self.path)
 
     def _axes(self, state) -> list[tuple[str | None, ...] | None]:
         """Returns the logical axes of each stacked leaf."""

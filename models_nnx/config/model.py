@@ -122,15 +122,25 @@ class ModelConfig:
         stacks = make_stacks(kinds, len(self.attention.cycle), self.layout)
         return with_pipeline(stacks, self.pipeline)
 
+    @property
+    def staging(self) -> PipelineConfig:
+        """The pipeline of a model that has one.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        if self.pipeline is None:
+            raise ConfigError("pipeline", None, "a PipelineConfig in a model that runs in stages")
+        return self.pipeline
+
     @functools.cached_property
     def stage(self) -> "ModelConfig":
         """The part of a pipeline that one stage runs in one repeat, as a decoder of its own."""
-        assert self.pipeline is not None
-        cycles = self.pipeline.layers_per_stage
+        cycles = self.staging.layers_per_stage
         return dataclasses.replace(
             self,
             layers=cycles * len(self.attention.cycle),
-            layout=self.pipeline.stage_layout if cycles > 1 else LayerLayout.UNROLLED,
+            layout=self.staging.stage_layout if cycles > 1 else LayerLayout.UNROLLED,
             scan_axis=0,
             dense_layers=0,
             pipeline=None,

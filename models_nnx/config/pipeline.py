@@ -69,15 +69,13 @@ class PipelineConfig:
 
     def __post_init__(self):
         require_positive(self, "stages", "microbatches", "repeats", "layers_per_stage", "delay")
-        require_choice(
-            self, gather=Gather, iteration_loop=Loop, repeat_loop=Loop, stage_layout=LayerLayout
-        )
+        require_choice(self, gather=Gather, iteration_loop=Loop, repeat_loop=Loop, stage_layout=LayerLayout)
         S, M, R, outside = self.stages, self.microbatches, self.repeats, self.layers_outside
         require(S > 1, "pipeline.stages", S, "at least 2; set pipeline to None for a model without stages")
         require(M % S == 0, "pipeline.microbatches", M, f"a multiple of stages={S}")
         require(self.delay in (1, 2), "pipeline.delay", self.delay, "1 or 2")
         require(
-            R == 1 or M >= S * self.delay,
+            R == 1 or S * self.delay <= M,
             "pipeline.microbatches",
             M,
             f"at least stages * delay = {S * self.delay} with repeats={R}: else a microbatch comes round too late",

@@ -84,7 +84,11 @@ class Pipe:
 
     @classmethod
     def of(
-        cls, config: ModelConfig, axes: Sequence[Sequence[str | None] | None], leaves: Leaves, x_BTD: jax.Array
+        cls,
+        config: ModelConfig,
+        axes: Sequence[Sequence[str | None] | None],
+        leaves: Leaves,
+        x_BTD: jax.Array,
     ) -> "Pipe":
         """Returns the pipeline of a model's main stack for a batch.
 
@@ -97,7 +101,6 @@ class Pipe:
         Raises:
             ShardingError: the ambient mesh does not fit the stages, the batch or a leaf.
         """
-        assert config.pipeline is not None
         mesh = jax.sharding.get_abstract_mesh()
         explicit = AxisType.Explicit in mesh.axis_types
         if explicit and config.moe and config.moe.dispatch is Dispatch.DROPLESS:
@@ -106,8 +109,8 @@ class Pipe:
                 "product for several stages there; set moe.dispatch=dropping, or give the mesh auto axes",
                 "pipeline",
             )
-        moves = Moves.of(config.pipeline.schedule, config.rules, x_BTD.shape)
-        front = tuple(name for name, _ in config.pipeline.axes)
+        moves = Moves.of(config.staging.schedule, config.rules, x_BTD.shape)
+        front = tuple(name for name, _ in config.staging.axes)
         specs = tuple(
             resolve(
                 names or (*front, *[None] * (leaf.ndim - len(front))),
@@ -115,7 +118,7 @@ class Pipe:
             )
             for names, leaf in zip(axes, leaves, strict=True)
         )
-        return cls(config=config.pipeline, moves=moves, specs=specs)
+        return cls(config=config.staging, moves=moves, specs=specs)
 
     def inputs(self, segments_BT: jax.Array, positions_BT: jax.Array, key: jax.Array | None) -> Inputs:
         """Returns what the iterations read besides weights and activations."""
@@ -156,7 +159,9 @@ class Pipe:
             for *two, spec in zip(weights.current, weights.upcoming, self._gathered_repeat, strict=True)
         ]
 
-    def run(self, iterate: Iterate, leaves: Leaves, inputs: Inputs, x_BTD: jax.Array) -> tuple[jax.Array, Any]:
+    def run(
+        self, iterate: Iterate, leaves: Leaves, inputs: Inputs, x_BTD: jax.Array
+    ) -> tuple[jax.Array, Any]:
         """Runs all iterations.
 
         Args:
@@ -232,10 +237,11 @@ class Pipe:
                 d_buffers, d_upcoming, upcoming = carry
                 number, start, d_aside = of_repeat
                 current = self._gather(leaves, jnp.maximum(number - 1, 0))
-                _, pull = jax.vjp(
-                    lambda *varied: _differentiable(repeat(*varied[:2], inputs, varied[2], number)),
-                    *(current, upcoming, start),
-                )
+
+                def again(current, upcoming, start):
+                    return _differentiable(repeat(current, upcoming, inputs, start, number))
+
+                _, pull = jax.vjp(again, current, upcoming, start)
                 d_current, d_more, d_buffers = pull((d_buffers, d_aside))
                 d_leaves = self._scatter(jax.tree.map(jnp.add, d_upcoming, d_more))
                 return (d_buffers, d_current, current), d_leaves

@@ -118,8 +118,7 @@ def _places(config: ModelConfig) -> dict[str, np.ndarray]:
     for stack in config.stacks:
         names = np.array(tuple(stack.layers))
         if isinstance(stack, PipelinedStack):
-            assert config.pipeline is not None
-            lengths = [length for _, length in config.pipeline.axes]
+            lengths = [length for _, length in config.staging.axes]
             held = names.reshape(*lengths, *_held(config.stage.stacks[0]))
             places |= _modules(f"decoder/{stack.name}/stages", config.stage.stacks[0], held)
         else:

@@ -76,7 +76,7 @@ class Moves:
     moving: PartitionSpec
 
     @classmethod
-    def of(cls, schedule: Schedule, rules: Rules, shape: tuple[int, int, int]) -> "Moves":
+    def of(cls, schedule: Schedule, rules: Rules, shape: tuple[int, ...]) -> "Moves":
         """Returns the moves of a batch of ``shape`` ``(rows, T, D)`` on the ambient mesh.
 
         Raises:
@@ -232,10 +232,9 @@ class Moves:
         share_M = tokens_M / jnp.maximum(jnp.sum(tokens_M), 1)
         return jax.tree_util.tree_map_with_path(collected, aside)
 
-    def _specs(self, buffers: Buffers) -> Buffers:
-        return Buffers(
-            *(None if x is None else (self.kept if x.ndim == 5 else self.moving) for x in buffers)
-        )
+    def _specs(self, buffers: Buffers) -> Any:
+        """Returns the buffers with a spec in the place of each array."""
+        return jax.tree.map(lambda x: self.kept if x.ndim == 5 else self.moving, buffers)
 
 
 def _at(x: jax.Array, index: jax.Array, axis: int) -> jax.Array:

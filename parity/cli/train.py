@@ -34,7 +34,9 @@ Length = Annotated[int, typer.Option(min=16, help="Tokens of a row.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of parameters, dropout and data.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="FIELD=VALUE: dropout=0.1, pipeline.repeats=2, train.accumulation=2, pipeline=none."),
+    typer.Option(
+        "--set", help="FIELD=VALUE: dropout=0.1, pipeline.repeats=2, train.z_loss=0, pipeline=none."
+    ),
 ]
 
 
@@ -58,8 +60,12 @@ def train(
 
     run = training(preset, _settings(setting), mesh, (rows, length), seed, full_size=full_size)
     chosen = list(Flavour) if flavour is Which.BOTH else [Flavour(flavour)]
-    print(f"{preset}{'' if full_size else ' (tiny)'}, {run.config.layers} layers, mesh {run.mesh}, {rows} x {length} tokens")
-    print("  ".join(("step", *(f"{one:>12}" for one in chosen), *(["differ by"] * (len(chosen) > 1)))), flush=True)
+    size = "" if full_size else " (tiny)"
+    print(f"{preset}{size}, {run.config.layers} layers, mesh {run.mesh}, {rows} x {length} tokens")
+    print(
+        "  ".join(("step", *(f"{one:>12}" for one in chosen), *(["differ by"] * (len(chosen) > 1)))),
+        flush=True,
+    )
     streams: list[Iterator[float]] = [losses(one, run) for one in chosen]
     wrong = 0
     for step, found in enumerate(itertools.islice(zip(*streams, strict=True), steps), 1):
@@ -81,4 +87,3 @@ def _settings(texts: list[str] | None) -> dict[str, str]:
             raise ValueError(f"--set {text!r}: expected FIELD=VALUE, such as pipeline.repeats=2")
         pairs[field] = value
     return pairs
-

@@ -3,8 +3,8 @@
 import numpy as np
 
 from models_nnx.config import LayerLayout, ModelConfig, PipelinedStack, Stack
-from parity.transforms import StackGrid, Transform, Unstack
 from parity.transforms import Stack as StackLeaves
+from parity.transforms import StackGrid, Transform, Unstack
 from parity.weights import Rule
 
 __all__ = ["OTHER_LAYOUT", "layer_rules", "pipeline_rules"]

@@ -97,9 +97,7 @@ def pipelined(base: ModelConfig, options: Mapping[str, Any], **changes: Any) -> 
 
 
 def _build(name: str, config: ModelConfig, train: TrainConfig = PLAIN, shape: tuple[int, int] = SHAPE):
-    return functools.partial(
-        decoder_build, name=f"pipeline-{name}", config=config, train=train, shape=shape
-    )
+    return functools.partial(decoder_build, name=f"pipeline-{name}", config=config, train=train, shape=shape)
 
 
 def _twins(name: str, program: str, mesh: str, config: ModelConfig, train: TrainConfig = PLAIN) -> Case:
@@ -128,8 +126,7 @@ def sequential_case(
         program: with ``train_step`` the sequence takes one microbatch after the other, as layers with experts
             need to sow the same.
     """
-    pipeline = config.pipeline
-    assert pipeline is not None
+    pipeline = config.staging
     S, M, R = pipeline.stages, pipeline.microbatches, pipeline.repeats
     name = f"{prefix}-s{S}-m{M}-r{R}-d{pipeline.delay}-{pipeline.gather}"
     sequence = dataclasses.replace(config, pipeline=None, layout=LayerLayout.UNROLLED)
@@ -196,13 +193,11 @@ def _experts(settings: Mapping[str, str]) -> list[Case]:
     deepseek3, mixtral, gemma2 = (
         override(tiny(preset(name)), settings) for name in ("deepseek3-671b", "mixtral-8x7b", "gemma2-9b")
     )
-    assert deepseek3.moe is not None
     two = {**PREFETCH, "repeats": 2, "layers_per_stage": 2, "stage_layout": LayerLayout.UNROLLED}
-    dropping = dataclasses.replace(deepseek3.moe, dispatch=Dispatch.DROPPING)
+    dropping = dataclasses.replace(deepseek3.mixture, dispatch=Dispatch.DROPPING)
     storage = {"stages": 2, "microbatches": 4, "repeats": 2}
     rotating = {"stages": 2, "microbatches": 2, "repeats": 2}
-    assert mixtral.moe is not None
-    biased = dataclasses.replace(mixtral, moe=dataclasses.replace(mixtral.moe, bias_rate=0.01))
+    biased = dataclasses.replace(mixtral, moe=dataclasses.replace(mixtral.mixture, bias_rate=0.01))
     return [
         _twins("deepseek3", "train_step", "stage2.expert2.fsdp2-auto", pipelined(deepseek3, storage)),
         _twins("deepseek3", "grad", "stage2.fsdp2-explicit", pipelined(deepseek3, two, moe=dropping)),
@@ -222,15 +217,15 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         ConfigError: a setting breaks a rule.
     """
     base = override(tiny(preset("llama2-70b")), settings)
-    configs = {
-        name: pipelined(base, options, **changes) for name, (options, changes) in VARIANTS.items()
-    }
+    configs = {name: pipelined(base, options, **changes) for name, (options, changes) in VARIANTS.items()}
     matrix = [
         _twins(name, "train_step", f"{HOME}-{mode}", config)
         for name, config in configs.items()
         for mode in Mode
     ]
-    matrix += [_twins("storage", program, f"{HOME}-auto", configs["storage"]) for program in ("forward", "grad")]
+    matrix += [
+        _twins("storage", program, f"{HOME}-auto", configs["storage"]) for program in ("forward", "grad")
+    ]
     for mode in Mode:
         matrix += [
             _twins("four", "grad", f"stage4.fsdp2-{mode}", pipelined(base, FOUR)),
@@ -250,8 +245,56 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     return matrix + _experts(settings)
 
 
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "per_repeat": {"gather": Gather.PER_REPEAT},
+    "per_repeat-unrolled": {"gather": Gather.PER_REPEAT, "repeat_loop": Loop.UNROLLED},
+    "once": {"gather": Gather.ONCE},
+    "per_iteration": {},
+}
+
+
+def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
+    """Returns Llama 2 7B in 2 stages and 16 repeats: the twins by gather, and auto against explicit meshes.
+
+    Args:
+        settings: config fields to override.
+        devices: how many; they form ``stage2 x fsdp``, or ``data x stage2`` for ZeRO-1.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    base = dataclasses.replace(preset("llama2-7b"), compute_dtype="bfloat16", remat=FULL)
+    options = {"stages": 2, "microbatches": 4, "repeats": 16}
+    wide, shape = devices // 2, (2 * devices, 2_048)
+    configs = {
+        name: override(pipelined(base, {**options, **more}), settings) for name, more in PUBLISHED.items()
+    }
+    matrix = []
+    for name, config in configs.items():
+        build = _build(f"llama2-7b-{name}", config, PLAIN, shape)
+        twins = _twins(f"llama2-7b-{name}", "train_step", f"stage2.fsdp{wide}-auto", config)
+        sides = {"reference": Flavour.LINEN, "candidate": Flavour.NNX}
+        made = {side: functools.partial(build, flavour) for side, flavour in sides.items()}
+        matrix.append(dataclasses.replace(twins, **made))
+    for name, train, mesh in (("once", PLAIN, f"stage2.fsdp{wide}"), ("zero1", ZERO1, f"data{wide}.stage2")):
+        config = configs["once" if name == "once" else "per_iteration"]
+        build = functools.partial(_build(f"llama2-7b-{name}-modes", config, train, shape), Flavour.NNX)
+        matrix.append(
+            Case(
+                id=f"pipeline-llama2-7b-{name}-auto-against-explicit/train_step@{mesh}",
+                reference=build,
+                candidate=build,
+                program="train_step",
+                mesh=MeshSpec.parse(f"{mesh}-auto"),
+                candidate_mesh=MeshSpec.parse(f"{mesh}-explicit"),
+            )
+        )
+    return matrix
+
+
 PAIR = Pair(
     name="pipeline",
     about="stages, microbatches and repeats: every schedule, gather and loop; against the layers in sequence",
     cases=cases,
+    full_size=full_size,
 )

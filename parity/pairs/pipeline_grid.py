@@ -43,4 +43,6 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     return matrix
 
 
-PAIR = Pair(name="pipeline-grid", about="every schedule and gather against the layers in sequence", cases=cases)
+PAIR = Pair(
+    name="pipeline-grid", about="every schedule and gather against the layers in sequence", cases=cases
+)

@@ -100,7 +100,9 @@ def losses(flavour: Flavour, run: Training) -> Iterator[float]:
     seed = run.seed
     while True:
         batch = {
-            name: jax.device_put(array, _on(mesh, resolve(BATCH_AXES, array.shape, run.config.rules, mesh, name)))
+            name: jax.device_put(
+                array, _on(mesh, resolve(BATCH_AXES, array.shape, run.config.rules, mesh, name))
+            )
             for name, array in packed_batch(*run.shape, seed).items()
         }
         with jax.set_mesh(mesh):

@@ -110,11 +110,17 @@ class Toy:
                 x = layer(x, w_DD, *ids)
                 found.append(sow(x))
             out[number] = x
-            sown.append(jax.tree.map(lambda *leaves: jnp.stack(leaves).reshape(*lead, *leaves[0].shape), *found))
+            sown.append(
+                jax.tree.map(lambda *leaves: jnp.stack(leaves).reshape(*lead, *leaves[0].shape), *found)
+            )
             shares.append(jnp.sum(ids[0] != 0).astype("float32"))
-        balance = sum(share * one["load_balance"] for share, one in zip(shares, sown, strict=True)) / sum(shares)
+        balance = sum(share * one["load_balance"] for share, one in zip(shares, sown, strict=True)) / sum(
+            shares
+        )
         load = sum(one["expert_load"] for one in sown)
-        return jnp.stack(out, 1).reshape(x_BTD.shape), {"sown": {"load_balance": balance, "expert_load": load}}
+        return jnp.stack(out, 1).reshape(x_BTD.shape), {
+            "sown": {"load_balance": balance, "expert_load": load}
+        }
 
     def gradients(self, run):
         """A function of weights and inputs that gives result, sown values and gradients."""
@@ -133,7 +139,11 @@ class Toy:
         def put(array, axes):
             return jax.device_put(array, named_sharding(axes, array.shape, rules, mesh))
 
-        return put(weights, self.axes), put(x_BTD, ROWS), {name: put(x, ROWS[:2]) for name, x in batch.items()}
+        return (
+            put(weights, self.axes),
+            put(x_BTD, ROWS),
+            {name: put(x, ROWS[:2]) for name, x in batch.items()},
+        )
 
     @functools.cached_property
     def mesh(self):
@@ -187,7 +197,9 @@ COLLECT = stages.Moves.collect
 
 def with_bubbles(self, aside, segments_MBT):
     """History K3: every stage's first iterations count, bubbles or not."""
-    return COLLECT(dataclasses.replace(self, schedule=dataclasses.replace(self.schedule, delay=0)), aside, segments_MBT)
+    return COLLECT(
+        dataclasses.replace(self, schedule=dataclasses.replace(self.schedule, delay=0)), aside, segments_MBT
+    )
 
 
 def last_microbatch_only(tree, *others):
@@ -280,7 +292,9 @@ def test_two_gathers_per_repeat_are_counted(monkeypatch):
 
 def test_prefetch_scans_in_five_loops_and_unrolls_to_three_per_repeat():
     counts = [
-        optimised_loops(optimised_module(Toy(2, 2, 6, {**PREFETCH, "repeat_loop": loop}, "auto").compiled())).count
+        optimised_loops(
+            optimised_module(Toy(2, 2, 6, {**PREFETCH, "repeat_loop": loop}, "auto").compiled())
+        ).count
         for loop in Loop
     ]
     assert counts == [5, 18]
@@ -303,7 +317,11 @@ def test_temp_bytes_of_prefetch_grow_with_the_activations_only():
 
 @pytest.mark.parametrize(
     ("mesh", "said"),
-    [("fsdp8-auto", "expected an axis 'stage' of size 2"), ("stage4.fsdp2-auto", "'stage': 4"), ("single", "no axes")],
+    [
+        ("fsdp8-auto", "expected an axis 'stage' of size 2"),
+        ("stage4.fsdp2-auto", "'stage': 4"),
+        ("single", "no axes"),
+    ],
 )
 def test_a_mesh_without_a_place_for_each_stage_is_refused(mesh, said):
     spec, toy = MeshSpec.parse(mesh), Toy(2, 1, 1, {}, "auto")

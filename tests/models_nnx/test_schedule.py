@@ -55,7 +55,7 @@ def simulate(schedule):
         first = {
             Source.WAITING: lambda slot=slot: waiting[0][slot],
             Source.STORAGE: lambda iteration=iteration: storage[schedule.stored(iteration)],
-            Source.SHIFT: lambda: shift[0],
+            Source.SHIFT: lambda shift=shift: shift[0],
         }[source]()
         inputs = [first, *shift[1:]]
         taken |= {(iteration, stage): who for stage, who in enumerate(inputs) if who is not None}
@@ -107,7 +107,9 @@ def test_traced_numbers_are_the_python_ones(schedule):
         assert np.array_equal(jax.jit(method)(iterations), [method(i) for i in iterations.tolist()])
 
 
-@pytest.mark.parametrize(("microbatches", "delay", "kept"), [(4, 1, False), (8, 1, True), (8, 2, False), (12, 2, True)])
+@pytest.mark.parametrize(
+    ("microbatches", "delay", "kept"), [(4, 1, False), (8, 1, True), (8, 2, False), (12, 2, True)]
+)
 def test_storage_exists_where_microbatches_come_round_early(microbatches, delay, kept):
     schedule = Schedule(stages=4, microbatches=microbatches, repeats=2, delay=delay)
     assert schedule.has_storage == kept and schedule.rotates == (not kept)
