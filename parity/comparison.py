@@ -91,18 +91,18 @@ class Comparison:
     """
 
     def __init__(self, case: Case, bench: Workbench):
-        self.case, self._bench = case, bench
+        self.case, self.bench = case, bench
         self.builds = (case.reference(), case.candidate())
 
     @functools.cached_property
     def reference(self) -> Side:
         """The reference side."""
-        return self._bench.side(self.builds[0], self.case, self.case.meshes[0])
+        return self.bench.side(self.builds[0], self.case, self.case.meshes[0])
 
     @functools.cached_property
     def candidate(self) -> Side:
         """The candidate side."""
-        return self._bench.side(self.builds[1], self.case, self.case.meshes[1])
+        return self.bench.side(self.builds[1], self.case, self.case.meshes[1])
 
     @functools.cached_property
     def compiling(self) -> tuple[Side, Side]:
@@ -118,7 +118,7 @@ class Comparison:
         assert self.weights.is_identity
         names = {entry.candidate[0]: entry.reference[0] for entry in self.weights.entries}
         build = renamed(self.candidate.build, self.candidate.program, names)
-        return self._bench.side(build, self.case, self.case.meshes[1])
+        return self.bench.side(build, self.case, self.case.meshes[1])
 
     @functools.cached_property
     def weights(self) -> WeightMap:
@@ -145,14 +145,14 @@ class Comparison:
             differences = tuple(finding.sentence() for finding in pairing.unmatched)
             entry = Frontier(where="arguments and results", differences=differences)
             return Proof(proved=False, operations=(0, 0), seconds=0.0, frontier=(entry,))
-        with self._bench.clock.phase("both sides", "prove"):
+        with self.bench.clock.phase("both sides", "prove"):
             programs = (side.operations for side in sides)
             return prove(*programs, arguments=pairing.arguments, results=pairing.results)
 
     @property
     def settled(self) -> bool:
         """Whether a proof makes compiling and running needless."""
-        return not self._bench.paranoid and self.proof is not None and self.proof.proved
+        return not self.bench.paranoid and self.proof is not None and self.proof.proved
 
     @property
     def compiles_alike(self) -> bool:
@@ -162,11 +162,11 @@ class Comparison:
     @functools.cached_property
     def state(self) -> dict[str, np.ndarray]:
         """The reference's state before the program runs."""
-        return self._bench.state(self.builds[0])
+        return self.bench.state(self.builds[0])
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns what ``make`` made when ``key`` was first asked for, in this case or another."""
-        return self._bench.remember(key, make)
+        return self.bench.remember(key, make)
 
     @functools.cached_property
     def candidate_state(self) -> dict[str, np.ndarray]:
@@ -206,7 +206,7 @@ class Comparison:
     def _float64(self) -> Outputs:
         assert self.case.exact is not None
         with jax.enable_x64(True):
-            side = self._bench.side(self.case.exact(), self.case, self.case.mesh)
+            side = self.bench.side(self.case.exact(), self.case, self.case.mesh)
             return side.run(to_float64(self.state), SEED)
 
     @functools.cached_property

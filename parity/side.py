@@ -105,7 +105,8 @@ class Side:
         }
 
     @functools.cached_property
-    def _arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Abstract state and inputs, as they lie."""
         return (
             self._abstract(self.build.abstract, self._state_shardings),
             self._abstract(self.build.abstract_inputs, self._input_shardings),
@@ -125,7 +126,7 @@ class Side:
     def returned(self) -> dict[str, dict[str, jax.ShapeDtypeStruct]]:
         """What the program returns by itself; on an explicit mesh the types say where it lies."""
         with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
-            return jax.jit(self.program.function).trace(*self._arguments).out_info
+            return jax.jit(self.program.function).trace(*self.arguments).out_info
 
     @functools.cached_property
     def traced(self) -> jax.stages.Traced:
@@ -140,7 +141,7 @@ class Side:
             }
             donated = (0,) if self.program.donate else ()
             jitted = jax.jit(self.program.function, donate_argnums=donated, out_shardings=out_shardings)
-            return jitted.trace(*self._arguments)
+            return jitted.trace(*self.arguments)
 
     @functools.cached_property
     def lowered(self) -> jax.stages.Lowered:

@@ -26,7 +26,7 @@ __all__ = [
     "Settings",
     "Workers",
     "console",
-    "order",
+    "make_order",
 ]
 
 PARITY, DIFFERENCE, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
@@ -65,7 +65,7 @@ CompileSeconds = Annotated[
 ]
 
 
-def order(
+def make_order(
     select: list[str] | None,
     pairs: list[str] | None,
     settings: list[str] | None,
