@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 
 from parity.backends import find
 from parity.build import Build, renamed
 from parity.compiler import Compiler
-from parity.ladder import Judge
+from parity.ladder import Judge, deviation
 from parity.matrix import Case
 from parity.meshes import MeshSpec
 from parity.numerics import DRAWS, measure_floor, nudge, randomise, to_float64
@@ -208,11 +209,25 @@ class Comparison:
             side = self.bench.side(self.case.exact(), self.case, self.case.mesh)
             return side.run(to_float64(self.state), SEED)
 
+    @functools.cached_property
+    def _differs_anywhere(self) -> bool:
+        """Whether any process sees a difference in what it holds."""
+        sides = self.outputs
+        differs = any(
+            deviation(path, array, sides[1][group][path]) is not None
+            for group, leaves in sides[0].items()
+            for path, array in leaves.items()
+            if path in sides[1].get(group, {})
+        )
+        return bool(np.any(multihost_utils.process_allgather(np.array(differs))))
+
     def judge(self, group: str) -> Judge:
         """Returns what the lower rungs of the ladder need for one group of outputs.
 
         What is proved and runs all the same must give equal bits.
         """
+        if jax.process_count() > 1 and self._differs_anywhere:
+            _ = self._nudged, self.case.exact and self._float64  # by all processes: none can run alone
         proved = self.proof is not None and self.proof.proved
         return Judge(
             floor=lambda: measure_floor(self.outputs[0][group], [again[group] for again in self._nudged]),
