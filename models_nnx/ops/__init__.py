@@ -18,7 +18,15 @@ from models_nnx.ops.routing import (
     route,
     router_logits,
 )
-from models_nnx.ops.sown import SownError, by_layer, from_layers, load_balance_sum, sown_load, sown_metrics, sown_sums
+from models_nnx.ops.sown import (
+    SownError,
+    by_layer,
+    from_layers,
+    load_balance_sum,
+    sown_load,
+    sown_metrics,
+    sown_sums,
+)
 
 __all__ = [
     "EMBEDDING_INIT",
