@@ -5,9 +5,10 @@ B batch, T query, S key, D embed, N query heads, K key-value heads, H head_dim.
 
 from flax import linen as nn
 
-from models_linen.linear import Linear
+from models_linen.linear import BiasedLinear, Linear
+from models_linen.norms import RMSNorm
 from models_nnx import ops
-from models_nnx.config import ModelConfig, Span
+from models_nnx.config import Biases, ModelConfig, QueryKeyNorm, Sinks, Span
 from models_nnx.sharding import constrain
 
 __all__ = ["Attention"]
@@ -28,21 +29,31 @@ class Attention(nn.Module):
     def setup(self):
         cfg, att = self.config, self.config.attention
         D, N, K, H = cfg.embed, att.heads, att.kv_heads, att.head_dim
-        kv_axes = ("embed", "kv_heads", "head_dim")
-        self.query = Linear(cfg, "BTD,DNH->BTNH", (D, N, H), ("embed", "heads", "head_dim"), HEADS)
-        self.key = Linear(cfg, "BTD,DKH->BTKH", (D, K, H), kv_axes, KV_HEADS)
-        self.value = Linear(cfg, "BTD,DKH->BTKH", (D, K, H), kv_axes, KV_HEADS)
-        self.out = Linear(cfg, "BTNH,NHD->BTD", (N, H, D), ("heads", "head_dim", "embed"), EMBEDDED)
+        q_axes, kv_axes = ("embed", "heads", "head_dim"), ("embed", "kv_heads", "head_dim")
+        out_axes = ("heads", "head_dim", "embed")
+        linear = BiasedLinear if att.biases is Biases.TRAINED else Linear
+        self.query = linear(cfg, "BTD,DNH->BTNH", (D, N, H), q_axes, HEADS)
+        self.key = linear(cfg, "BTD,DKH->BTKH", (D, K, H), kv_axes, KV_HEADS)
+        self.value = linear(cfg, "BTD,DKH->BTKH", (D, K, H), kv_axes, KV_HEADS)
+        self.out = linear(cfg, "BTNH,NHD->BTD", (N, H, D), out_axes, EMBEDDED)
+        if att.query_key_norm is QueryKeyNorm.HEAD:
+            self.query_norm = RMSNorm(cfg, H)
+            self.key_norm = RMSNorm(cfg, H)
+        if att.sinks is Sinks.LEARNED:
+            init = nn.with_logical_partitioning(ops.SINK_INIT, ("heads",))
+            self.sink = self.param("sink", init, (N,), cfg.param_dtype)
 
     def __call__(self, x_BTD, segments_BT, positions_BT):
         att = self.config.attention
-        query_BTNH = ops.rotary(self.query(x_BTD), positions_BT, att.theta(self.span))
-        key_BSKH = ops.rotary(self.key(x_BTD), positions_BT, att.theta(self.span))
-        query_BTNH = ops.tag(query_BTNH, "query")
-        key_BSKH = ops.tag(key_BSKH, "key")
+        query_BTNH, key_BSKH = self.query(x_BTD), self.key(x_BTD)
+        if att.query_key_norm is QueryKeyNorm.HEAD:
+            query_BTNH, key_BSKH = self.query_norm(query_BTNH), self.key_norm(key_BSKH)
+        query_BTNH = ops.tag(ops.rotary(query_BTNH, positions_BT, *att.rope(self.span)), "query")
+        key_BSKH = ops.tag(ops.rotary(key_BSKH, positions_BT, *att.rope(self.span)), "key")
         value_BSKH = ops.tag(self.value(x_BTD), "value")
         key_BSKH, value_BSKH = (constrain(x, GATHERED_KV, self.config.rules) for x in (key_BSKH, value_BSKH))
         segments_BS = constrain(segments_BT, GATHERED, self.config.rules)
         mask_BTS = ops.causal_segment_mask(segments_BT, segments_BS, att.reach(self.span))
-        out_BTNH = ops.attention(query_BTNH, key_BSKH, value_BSKH, mask_BTS, att.kernel)
+        sink_N = self.sink if att.sinks is Sinks.LEARNED else None
+        out_BTNH = ops.attention(query_BTNH, key_BSKH, value_BSKH, mask_BTS, att, sink_N)
         return self.out(ops.tag(out_BTNH, "attention_out"))

@@ -7,10 +7,11 @@ from flax import linen as nn
 
 from models_linen.attention import Attention
 from models_linen.dropout import Dropout
+from models_linen.mla import LatentAttention
 from models_linen.mlp import Mlp
 from models_linen.moe import Moe
 from models_linen.norms import RMSNorm
-from models_nnx.config import FeedForward, LayerKind, ModelConfig
+from models_nnx.config import FeedForward, LayerKind, ModelConfig, NormPlacement
 from models_nnx.sharding import constrain
 
 __all__ = ["Block", "Cycle"]
@@ -19,7 +20,7 @@ EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
 class Block(nn.Module):
-    """Pre-norm attention, then pre-norm MLP."""
+    """Attention, then MLP, each behind a norm and perhaps before another."""
 
     config: ModelConfig
     layer: LayerKind
@@ -27,7 +28,8 @@ class Block(nn.Module):
     def setup(self):
         cfg = self.config
         self.attention_norm = RMSNorm(cfg)
-        self.attention = Attention(cfg, self.layer.span)
+        attention = LatentAttention if cfg.attention.latent else Attention
+        self.attention = attention(cfg, self.layer.span)
         self.attention_dropout = Dropout(cfg.dropout)
         self.mlp_norm = RMSNorm(cfg)
         if self.layer.feed_forward is FeedForward.MOE:
@@ -35,11 +37,18 @@ class Block(nn.Module):
         else:
             self.mlp = Mlp(cfg)
         self.mlp_dropout = Dropout(cfg.dropout)
+        if cfg.norms is NormPlacement.PRE_AND_POST:
+            self.attention_post_norm = RMSNorm(cfg)
+            self.mlp_post_norm = RMSNorm(cfg)
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
         attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT)
+        if self.config.norms is NormPlacement.PRE_AND_POST:
+            attended_BTD = self.attention_post_norm(attended_BTD)
         x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic)
         fed_BTD = self._feed_forward(self.mlp_norm(x_BTD), segments_BT)
+        if self.config.norms is NormPlacement.PRE_AND_POST:
+            fed_BTD = self.mlp_post_norm(fed_BTD)
         x_BTD = x_BTD + self.mlp_dropout(fed_BTD, deterministic)
         return constrain(x_BTD, EMBEDDED, self.config.rules)
 

@@ -26,7 +26,8 @@ class Embedder(nn.Module):
 
     def encode(self, tokens_BT):
         table_VD = self.embedding.astype(self.config.compute_dtype)
-        return ops.lookup(table_VD, tokens_BT, out_axes=EMBEDDED, rules=self.config.rules)
+        x_BTD = ops.lookup(table_VD, tokens_BT, out_axes=EMBEDDED, rules=self.config.rules)
+        return ops.scale_embedding(x_BTD, self.config.embedding_scale)
 
     def decode(self, x_BTD):
         table_VD = self.embedding.astype(self.config.compute_dtype)

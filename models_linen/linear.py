@@ -1,4 +1,4 @@
-"""A kernel applied by einsum.
+"""A kernel applied by einsum, with or without a bias.
 
 B batch, T position; the other letters are named by each equation.
 """
@@ -8,7 +8,7 @@ from flax import linen as nn
 from models_nnx import ops
 from models_nnx.config import ModelConfig
 
-__all__ = ["Linear"]
+__all__ = ["BiasedLinear", "Linear"]
 
 
 class Linear(nn.Module):
@@ -35,3 +35,16 @@ class Linear(nn.Module):
     def __call__(self, x):
         kernel = self.kernel.astype(self.config.compute_dtype)
         return ops.einsum(self.equation, x, kernel, out_axes=self.out_axes, rules=self.config.rules)
+
+
+class BiasedLinear(Linear):
+    """A `Linear` with a bias, which has the kernel's axes that the output keeps."""
+
+    def setup(self):
+        super().setup()
+        init = nn.with_logical_partitioning(nn.initializers.zeros, ops.bias_axes(self.equation, self.axes))
+        shape = ops.bias_shape(self.equation, self.shape)
+        self.bias = self.param("bias", init, shape, self.config.param_dtype)
+
+    def __call__(self, x):
+        return ops.add_bias(super().__call__(x), self.bias)

@@ -1,4 +1,4 @@
-"""Norms. D embed."""
+"""Norms. D width of what is normed, ``embed`` unless told."""
 
 from flax import linen as nn
 
@@ -12,10 +12,12 @@ class RMSNorm(nn.Module):
     """Root-mean-square norm over the last axis with a learned scale."""
 
     config: ModelConfig
+    width: int | None = None
 
     def setup(self):
-        init = nn.with_logical_partitioning(nn.initializers.ones, ("norm",))
-        self.scale = self.param("scale", init, (self.config.embed,), self.config.param_dtype)
+        init = nn.with_logical_partitioning(ops.norm_init(self.config.norm_scale), ("norm",))
+        shape = (self.width or self.config.embed,)
+        self.scale = self.param("scale", init, shape, self.config.param_dtype)
 
-    def __call__(self, x_BTD):
-        return ops.rms_norm(x_BTD, self.scale, self.config.norm_epsilon)
+    def __call__(self, x):
+        return ops.rms_norm(x, self.scale, self.config.norm_epsilon, self.config.norm_scale)

@@ -6,8 +6,9 @@ B batch, T query, S key, D embed, N query heads, K key-value heads, H head_dim.
 from flax import nnx
 
 from models_nnx import ops
-from models_nnx.config import ModelConfig, Span
-from models_nnx.linear import Linear
+from models_nnx.config import Biases, ModelConfig, QueryKeyNorm, Sinks, Span
+from models_nnx.linear import BiasedLinear, Linear
+from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
 from models_nnx.sharding import constrain
 
@@ -29,28 +30,33 @@ class Attention(nnx.Module):
         D, N, K, H = cfg.embed, att.heads, att.kv_heads, att.head_dim
         q_axes, kv_axes = ("embed", "heads", "head_dim"), ("embed", "kv_heads", "head_dim")
         out_axes = ("heads", "head_dim", "embed")
-        self.query = Linear(
-            cfg, "BTD,DNH->BTNH", shape=(D, N, H), axes=q_axes, out_axes=HEADS, rngs=rngs.at("query")
-        )
-        self.key = Linear(
-            cfg, "BTD,DKH->BTKH", shape=(D, K, H), axes=kv_axes, out_axes=KV_HEADS, rngs=rngs.at("key")
-        )
-        self.value = Linear(
-            cfg, "BTD,DKH->BTKH", shape=(D, K, H), axes=kv_axes, out_axes=KV_HEADS, rngs=rngs.at("value")
-        )
-        self.out = Linear(
-            cfg, "BTNH,NHD->BTD", shape=(N, H, D), axes=out_axes, out_axes=EMBEDDED, rngs=rngs.at("out")
-        )
+
+        def linear(name, equation, shape, axes, out_axes):
+            linear = BiasedLinear if att.biases is Biases.TRAINED else Linear
+            return linear(cfg, equation, shape=shape, axes=axes, out_axes=out_axes, rngs=rngs.at(name))
+
+        self.query = linear("query", "BTD,DNH->BTNH", (D, N, H), q_axes, HEADS)
+        self.key = linear("key", "BTD,DKH->BTKH", (D, K, H), kv_axes, KV_HEADS)
+        self.value = linear("value", "BTD,DKH->BTKH", (D, K, H), kv_axes, KV_HEADS)
+        self.out = linear("out", "BTNH,NHD->BTD", (N, H, D), out_axes, EMBEDDED)
+        if att.query_key_norm is QueryKeyNorm.HEAD:
+            self.query_norm = RMSNorm(cfg, H, rngs=rngs.at("query_norm"))
+            self.key_norm = RMSNorm(cfg, H, rngs=rngs.at("key_norm"))
+        if att.sinks is Sinks.LEARNED:
+            init = ops.SINK_INIT(rngs.draw("params"), (N,), cfg.param_dtype)
+            self.sink = nnx.Param(init, out_sharding=("heads",), eager_sharding=False)
 
     def __call__(self, x_BTD, segments_BT, positions_BT):
         att = self.config.attention
-        query_BTNH = ops.rotary(self.query(x_BTD), positions_BT, att.theta(self.span))
-        key_BSKH = ops.rotary(self.key(x_BTD), positions_BT, att.theta(self.span))
-        query_BTNH = ops.tag(query_BTNH, "query")
-        key_BSKH = ops.tag(key_BSKH, "key")
+        query_BTNH, key_BSKH = self.query(x_BTD), self.key(x_BTD)
+        if att.query_key_norm is QueryKeyNorm.HEAD:
+            query_BTNH, key_BSKH = self.query_norm(query_BTNH), self.key_norm(key_BSKH)
+        query_BTNH = ops.tag(ops.rotary(query_BTNH, positions_BT, *att.rope(self.span)), "query")
+        key_BSKH = ops.tag(ops.rotary(key_BSKH, positions_BT, *att.rope(self.span)), "key")
         value_BSKH = ops.tag(self.value(x_BTD), "value")
         key_BSKH, value_BSKH = (constrain(x, GATHERED_KV, self.config.rules) for x in (key_BSKH, value_BSKH))
         segments_BS = constrain(segments_BT, GATHERED, self.config.rules)
         mask_BTS = ops.causal_segment_mask(segments_BT, segments_BS, att.reach(self.span))
-        out_BTNH = ops.attention(query_BTNH, key_BSKH, value_BSKH, mask_BTS, att.kernel)
+        sink_N = self.sink[...] if att.sinks is Sinks.LEARNED else None
+        out_BTNH = ops.attention(query_BTNH, key_BSKH, value_BSKH, mask_BTS, att, sink_N)
         return self.out(ops.tag(out_BTNH, "attention_out"))

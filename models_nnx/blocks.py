@@ -6,8 +6,9 @@ B batch, T position, D embed.
 from flax import nnx
 
 from models_nnx.attention import Attention
-from models_nnx.config import FeedForward, LayerKind, ModelConfig
+from models_nnx.config import FeedForward, LayerKind, ModelConfig, NormPlacement
 from models_nnx.dropout import Dropout
+from models_nnx.mla import LatentAttention
 from models_nnx.mlp import Mlp
 from models_nnx.moe import Moe
 from models_nnx.norms import RMSNorm
@@ -20,13 +21,14 @@ EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
 class Block(nnx.Module):
-    """Pre-norm attention, then pre-norm MLP."""
+    """Attention, then MLP, each behind a norm and perhaps before another."""
 
     def __init__(self, config: ModelConfig, layer: LayerKind, *, rngs: PathRngs):
         self.config, self.layer = config, layer
         cfg = config
         self.attention_norm = RMSNorm(cfg, rngs=rngs.at("attention_norm"))
-        self.attention = Attention(cfg, layer.span, rngs=rngs.at("attention"))
+        attention = LatentAttention if cfg.attention.latent else Attention
+        self.attention = attention(cfg, layer.span, rngs=rngs.at("attention"))
         self.attention_dropout = Dropout(cfg.dropout, rngs=rngs.at("attention_dropout"))
         self.mlp_norm = RMSNorm(cfg, rngs=rngs.at("mlp_norm"))
         if layer.feed_forward is FeedForward.MOE:
@@ -34,11 +36,18 @@ class Block(nnx.Module):
         else:
             self.mlp = Mlp(cfg, rngs=rngs.at("mlp"))
         self.mlp_dropout = Dropout(cfg.dropout, rngs=rngs.at("mlp_dropout"))
+        if cfg.norms is NormPlacement.PRE_AND_POST:
+            self.attention_post_norm = RMSNorm(cfg, rngs=rngs.at("attention_post_norm"))
+            self.mlp_post_norm = RMSNorm(cfg, rngs=rngs.at("mlp_post_norm"))
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
         attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT)
+        if self.config.norms is NormPlacement.PRE_AND_POST:
+            attended_BTD = self.attention_post_norm(attended_BTD)
         x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic, rngs)
         fed_BTD = self._feed_forward(self.mlp_norm(x_BTD), segments_BT)
+        if self.config.norms is NormPlacement.PRE_AND_POST:
+            fed_BTD = self.mlp_post_norm(fed_BTD)
         x_BTD = x_BTD + self.mlp_dropout(fed_BTD, deterministic, rngs)
         return constrain(x_BTD, EMBEDDED, self.config.rules)
 

@@ -1,4 +1,4 @@
-"""A kernel applied by einsum.
+"""A kernel applied by einsum, with or without a bias.
 
 B batch, T position; the other letters are named by each equation.
 """
@@ -9,7 +9,7 @@ from models_nnx import ops
 from models_nnx.config import ModelConfig
 from models_nnx.rngs import PathRngs
 
-__all__ = ["Linear"]
+__all__ = ["BiasedLinear", "Linear"]
 
 
 class Linear(nnx.Module):
@@ -34,3 +34,19 @@ class Linear(nnx.Module):
     def __call__(self, x):
         kernel = self.kernel.astype(self.config.compute_dtype)
         return ops.einsum(self.equation, x, kernel, out_axes=self.out_axes, rules=self.config.rules)
+
+
+class BiasedLinear(Linear):
+    """A `Linear` with a bias, which has the kernel's axes that the output keeps."""
+
+    def __init__(self, config: ModelConfig, equation: str, *, shape, axes, out_axes, rngs: PathRngs):
+        super().__init__(config, equation, shape=shape, axes=axes, out_axes=out_axes, rngs=rngs)
+        init, shape = nnx.initializers.zeros, ops.bias_shape(equation, shape)
+        self.bias = nnx.Param(
+            init(rngs.draw("params"), shape, config.param_dtype),
+            out_sharding=ops.bias_axes(equation, axes),
+            eager_sharding=False,
+        )
+
+    def __call__(self, x):
+        return ops.add_bias(super().__call__(x), self.bias[...])

@@ -1,4 +1,4 @@
-"""Norms. D embed."""
+"""Norms. D width of what is normed, ``embed`` unless told."""
 
 from flax import nnx
 
@@ -12,14 +12,14 @@ __all__ = ["RMSNorm"]
 class RMSNorm(nnx.Module):
     """Root-mean-square norm over the last axis with a learned scale."""
 
-    def __init__(self, config: ModelConfig, *, rngs: PathRngs):
+    def __init__(self, config: ModelConfig, width: int | None = None, *, rngs: PathRngs):
         self.config = config
-        init = nnx.initializers.ones
+        init, shape = ops.norm_init(config.norm_scale), (width or config.embed,)
         self.scale = nnx.Param(
-            init(rngs.draw("params"), (config.embed,), config.param_dtype),
+            init(rngs.draw("params"), shape, config.param_dtype),
             out_sharding=("norm",),
             eager_sharding=False,
         )
 
-    def __call__(self, x_BTD):
-        return ops.rms_norm(x_BTD, self.scale[...], self.config.norm_epsilon)
+    def __call__(self, x):
+        return ops.rms_norm(x, self.scale[...], self.config.norm_epsilon, self.config.norm_scale)

@@ -1,13 +1,22 @@
 """One frozen configuration for both twins, composed of small parts and validated on construction."""
 
-from models_nnx.config.attention import AttentionConfig, AttentionKernel, Span
+from models_nnx.config.attention import (
+    AttentionConfig,
+    AttentionKernel,
+    LatentConfig,
+    QueryKeyNorm,
+    Sinks,
+    Span,
+)
 from models_nnx.config.checks import ConfigError
 from models_nnx.config.layers import FeedForward, LayerKind, LayerLayout, Stack
 from models_nnx.config.mlp import Activation, MlpConfig
-from models_nnx.config.model import Head, ModelConfig
+from models_nnx.config.model import EmbeddingScale, Head, ModelConfig
 from models_nnx.config.moe import Biases, Dispatch, MoeConfig, Scoring, Weighting
+from models_nnx.config.norms import NormPlacement, NormScale
 from models_nnx.config.override import override
 from models_nnx.config.remat import CHECKPOINT_NAMES, RematConfig, RematPolicy
+from models_nnx.config.rotary import Boundaries, LinearScaling, RotaryScaling, YarnScaling
 from models_nnx.config.train import MomentSharding, OptimizerConfig, TrainConfig
 
 __all__ = [
@@ -16,23 +25,33 @@ __all__ = [
     "AttentionConfig",
     "AttentionKernel",
     "Biases",
+    "Boundaries",
     "ConfigError",
     "Dispatch",
+    "EmbeddingScale",
     "FeedForward",
     "Head",
+    "LatentConfig",
     "LayerKind",
     "LayerLayout",
+    "LinearScaling",
     "MlpConfig",
     "ModelConfig",
     "MoeConfig",
     "MomentSharding",
+    "NormPlacement",
+    "NormScale",
     "OptimizerConfig",
+    "QueryKeyNorm",
     "RematConfig",
     "RematPolicy",
+    "RotaryScaling",
     "Scoring",
+    "Sinks",
     "Span",
     "Stack",
     "TrainConfig",
     "Weighting",
+    "YarnScaling",
     "override",
 ]

@@ -3,16 +3,25 @@
 import dataclasses
 import enum
 import functools
+import math
 
 from models_nnx.config.attention import AttentionConfig
-from models_nnx.config.checks import ConfigError, require, require_choice, require_positive
+from models_nnx.config.checks import (
+    ConfigError,
+    require,
+    require_choice,
+    require_number,
+    require_positive,
+)
 from models_nnx.config.layers import FeedForward, LayerLayout, Stack, layer_kinds, make_stacks
 from models_nnx.config.mlp import MlpConfig
 from models_nnx.config.moe import MoeConfig
+from models_nnx.config.norms import NormPlacement, NormScale
 from models_nnx.config.remat import RematConfig
 from models_nnx.sharding import DEFAULT_RULES, Rules
 
 __all__ = [
+    "EmbeddingScale",
     "Head",
     "ModelConfig",
 ]
@@ -27,17 +36,28 @@ class Head(enum.StrEnum):
     TIED = "tied"
 
 
+class EmbeddingScale(enum.StrEnum):
+    """Whether embedded tokens are multiplied by the root of the embedding's width."""
+
+    NONE = "none"
+    ROOT = "root"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """A decoder.
 
     Args:
         vocab, embed, layers: sizes; ``embed`` is a multiple of the query heads.
-        attention, mlp, remat: the parts of a block.
+        attention, mlp, remat: the parts of a block; ``mlp`` is that of dense layers.
         moe: experts in place of the MLP; None for a dense model.
         dense_layers: how many of the first layers keep the MLP in a model with experts.
         norm_epsilon: added to the mean square in every RMS norm.
+        norm_scale: how norms store their scale.
+        norms: where a block has norms.
+        embedding_scale: what embedded tokens are multiplied by.
         head: tied or untied logits.
+        logits_soft_cap: logits pass ``cap * tanh(logit / cap)``; None where they do not.
         layout: scanned (stacked parameters) or unrolled layers.
         scan_axis: where the layer axis lies in stacked parameters of rank >= 2 (rank 1 clips it).
         dropout: rate of the two residual dropouts of a block, in [0, 1).
@@ -52,7 +72,11 @@ class ModelConfig:
     attention: AttentionConfig
     mlp: MlpConfig
     norm_epsilon: float = 1e-6
+    norm_scale: NormScale = NormScale.DIRECT
+    norms: NormPlacement = NormPlacement.PRE
+    embedding_scale: EmbeddingScale = EmbeddingScale.NONE
     head: Head = Head.UNTIED
+    logits_soft_cap: float | None = None
     layout: LayerLayout = LayerLayout.SCANNED
     scan_axis: int = 1
     remat: RematConfig = RematConfig()
@@ -65,12 +89,15 @@ class ModelConfig:
 
     def __post_init__(self):
         require_positive(self, "vocab", "embed", "layers")
-        require_choice(self, head=Head, layout=LayerLayout)
+        require_choice(self, head=Head, layout=LayerLayout, norm_scale=NormScale, norms=NormPlacement)
+        require_choice(self, embedding_scale=EmbeddingScale)
         heads = self.attention.heads
         require(self.embed % heads == 0, "embed", self.embed, f"a multiple of attention.heads={heads}")
         require(self.norm_epsilon > 0, "norm_epsilon", self.norm_epsilon, "a number above 0")
         require(self.scan_axis in (0, 1), "scan_axis", self.scan_axis, "0 or 1")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "a rate in [0, 1)")
+        if self.logits_soft_cap is not None:
+            require_number(self, "logits_soft_cap", math.ulp(0.0), math.inf, "a number above 0, or none")
         for field in ("param_dtype", "compute_dtype"):
             require(getattr(self, field) in DTYPES, field, getattr(self, field), f"one of {DTYPES}")
         self._check_layers()

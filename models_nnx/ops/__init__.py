@@ -1,23 +1,26 @@
 """Framework-free maths shared by both twins, one file per concern."""
 
 from models_nnx.ops.accumulation import accumulate
-from models_nnx.ops.attention import attention, causal_segment_mask, rotary
+from models_nnx.ops.attention import SINK_INIT, attention, causal_segment_mask, repeat_heads, soft_cap
 from models_nnx.ops.dropout import dropout
 from models_nnx.ops.dtypes import wide_dtype
 from models_nnx.ops.experts import ExpertWeights, expert_parameters, experts
 from models_nnx.ops.losses import cross_entropy
 from models_nnx.ops.mlp import clamped_swiglu, gated_activation
-from models_nnx.ops.norms import rms_norm
-from models_nnx.ops.projections import EMBEDDING_INIT, einsum, kernel_init, lookup
-from models_nnx.ops.remat import remat_policy, tag
-from models_nnx.ops.routing import (
-    Routing,
-    balance_bias,
-    expert_load,
-    load_balance,
-    route,
-    router_logits,
+from models_nnx.ops.norms import norm_init, rms_norm
+from models_nnx.ops.projections import (
+    EMBEDDING_INIT,
+    add_bias,
+    bias_axes,
+    bias_shape,
+    einsum,
+    kernel_init,
+    lookup,
+    scale_embedding,
 )
+from models_nnx.ops.remat import remat_policy, tag
+from models_nnx.ops.rotary import rotary
+from models_nnx.ops.routing import Routing, balance_bias, expert_load, load_balance, route, router_logits
 from models_nnx.ops.sown import (
     SownError,
     by_layer,
@@ -31,12 +34,16 @@ from models_nnx.ops.tiled_losses import tiled_cross_entropy, tiled_logits_sums
 
 __all__ = [
     "EMBEDDING_INIT",
+    "SINK_INIT",
     "ExpertWeights",
     "Routing",
     "SownError",
     "accumulate",
+    "add_bias",
     "attention",
     "balance_bias",
+    "bias_axes",
+    "bias_shape",
     "by_layer",
     "causal_segment_mask",
     "clamped_swiglu",
@@ -52,11 +59,15 @@ __all__ = [
     "load_balance",
     "load_balance_sum",
     "lookup",
+    "norm_init",
     "remat_policy",
+    "repeat_heads",
     "rms_norm",
     "rotary",
     "route",
     "router_logits",
+    "scale_embedding",
+    "soft_cap",
     "sown_load",
     "sown_metrics",
     "sown_sums",

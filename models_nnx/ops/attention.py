@@ -1,44 +1,28 @@
-"""Attention: positions, masks, scores.
+"""Attention: masks and scores.
 
 B batch, T query position, S key position, N query heads, K key-value heads, G query heads per key-value
-head (N = K * G), H head_dim.
+head (N = K * G), H head_dim, V width of a value.
 """
+
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
-from models_nnx.config import AttentionKernel
+from models_nnx.config import AttentionConfig, AttentionKernel
 from models_nnx.ops.dtypes import wide_dtype
+from models_nnx.sharding import Rules, constrain
 
 __all__ = [
+    "SINK_INIT",
     "attention",
     "causal_segment_mask",
-    "rotary",
+    "repeat_heads",
+    "soft_cap",
 ]
 
 
-def rotary(x_BTNH: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Array:
-    """Rotates pairs (i, i + H/2) of each head by an angle that grows with the position.
-
-    Args:
-        x_BTNH: queries or keys.
-        positions_BT: int32 position of each token in its document.
-        theta: base of the wavelengths.
-
-    Returns:
-        ``[B, T, N, H]`` in the dtype of ``x_BTNH``.
-
-    Source: Su et al. 2021, in the half-split layout of the Llama checkpoints.
-    """
-    wide = wide_dtype(x_BTNH.dtype)
-    half = x_BTNH.shape[-1] // 2
-    wavelength = theta ** (jnp.arange(half, dtype=wide) / half)
-    angle_BT1H = positions_BT[:, :, None, None].astype(wide) / wavelength[None, None, None, :]
-    sin, cos = jnp.sin(angle_BT1H), jnp.cos(angle_BT1H)
-    first, second = jnp.split(x_BTNH.astype(wide), 2, axis=-1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(
-        x_BTNH.dtype
-    )
+SINK_INIT = jax.nn.initializers.normal(stddev=0.02)
 
 
 def causal_segment_mask(
@@ -61,12 +45,55 @@ def causal_segment_mask(
     return (segments_BT[:, :, None] == segments_BS[:, None, :]) & causal_TS[None]
 
 
+def repeat_heads(x_BSP: jax.Array, heads: int, axes: Sequence[str | None], rules: Rules) -> jax.Array:
+    """Returns ``[B, S, N, P]``: one key for all heads, put where ``rules`` say.
+
+    Args:
+        x_BSP: the key.
+        heads: N.
+        axes: logical axes of the result.
+        rules: ordered logical axis rules.
+
+    Raises:
+        ShardingError: the rules do not fit the result.
+    """
+    B, S, P = x_BSP.shape
+    return constrain(jnp.broadcast_to(x_BSP[:, :, None], (B, S, heads, P)), axes, rules)
+
+
+def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:
+    """Returns ``cap * tanh(x / cap)``, computed in float32 (or wider), in the dtype of ``x``; None leaves ``x``.
+
+    Source: Gemma Team 2024, Gemma 2, section 2.
+    """
+    if cap is None:
+        return x
+    return (cap * jnp.tanh(x.astype(wide_dtype(x.dtype)) / cap)).astype(x.dtype)
+
+
+def softmax_beside_sink(scores_BKGTS: jax.Array, sink_N: jax.Array) -> jax.Array:
+    """Softmax over keys and one score more per head, which takes weight and gives no value.
+
+    Args:
+        scores_BKGTS: scores in float32 or wider.
+        sink_N: the further score of each query head.
+
+    Source: OpenAI 2025, gpt-oss, after Xiao et al. 2023.
+    """
+    sink_BKGTS = sink_N.astype(scores_BKGTS.dtype).reshape(1, *scores_BKGTS.shape[1:3], 1, 1)
+    top = jnp.maximum(jnp.max(scores_BKGTS, axis=-1, keepdims=True), sink_BKGTS)
+    top = jax.lax.stop_gradient(top)
+    powers = jnp.exp(scores_BKGTS - top)
+    return powers / (jnp.sum(powers, axis=-1, keepdims=True) + jnp.exp(sink_BKGTS - top))
+
+
 def attention(
     query_BTNH: jax.Array,
     key_BSKH: jax.Array,
-    value_BSKH: jax.Array,
+    value_BSKV: jax.Array,
     mask_BTS: jax.Array,
-    kernel: AttentionKernel = AttentionKernel.PLAIN,
+    config: AttentionConfig,
+    sink_N: jax.Array | None = None,
 ) -> jax.Array:
     """Grouped-query softmax attention with scores and softmax in float32.
 
@@ -75,22 +102,29 @@ def attention(
     Args:
         query_BTNH: query head n reads key-value head ``n // G``.
         key_BSKH: keys.
-        value_BSKH: values.
+        value_BSKV: values, of any width V.
         mask_BTS: True where a query may look; every row has a True.
-        kernel: which implementation.
+        config: scale and soft cap of scores, and which implementation.
+        sink_N: the sink of each query head, where there are sinks.
 
     Returns:
-        ``[B, T, N, H]`` in the dtype of the query.
+        ``[B, T, N, V]`` in the dtype of the query.
     """
-    if kernel is AttentionKernel.LIBRARY:
-        return jax.nn.dot_product_attention(query_BTNH, key_BSKH, value_BSKH, mask=mask_BTS[:, None])
+    if config.kernel is AttentionKernel.LIBRARY:
+        return jax.nn.dot_product_attention(
+            query_BTNH, key_BSKH, value_BSKV, mask=mask_BTS[:, None], scale=config.score_scale
+        )
     wide = wide_dtype(query_BTNH.dtype)
     B, T, N, H = query_BTNH.shape
     K = key_BSKH.shape[2]
     query_BTKGH = query_BTNH.reshape(B, T, K, N // K, H)
     scores_BKGTS = jnp.einsum("BTKGH,BSKH->BKGTS", query_BTKGH, key_BSKH, preferred_element_type=wide)
-    scores_BKGTS = scores_BKGTS * (H**-0.5)
+    scores_BKGTS = soft_cap(scores_BKGTS * config.score_scale, config.soft_cap)
     scores_BKGTS = jnp.where(mask_BTS[:, None, None], scores_BKGTS, jnp.finfo(wide).min)
-    weights_BKGTS = jax.nn.softmax(scores_BKGTS, axis=-1).astype(value_BSKH.dtype)
-    out_BTKGH = jnp.einsum("BKGTS,BSKH->BTKGH", weights_BKGTS, value_BSKH)
-    return out_BTKGH.reshape(B, T, N, H)
+    if sink_N is None:
+        weights_BKGTS = jax.nn.softmax(scores_BKGTS, axis=-1)
+    else:
+        weights_BKGTS = softmax_beside_sink(scores_BKGTS, sink_N)
+    weights_BKGTS = weights_BKGTS.astype(value_BSKV.dtype)
+    out_BTKGV = jnp.einsum("BKGTS,BSKV->BTKGV", weights_BKGTS, value_BSKV)
+    return out_BTKGV.reshape(B, T, N, -1)

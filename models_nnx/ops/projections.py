@@ -8,16 +8,37 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from models_nnx.config import EmbeddingScale
 from models_nnx.sharding import Rules, constrain, out_sharding
 
 __all__ = [
     "EMBEDDING_INIT",
+    "add_bias",
+    "bias_axes",
+    "bias_shape",
     "einsum",
     "kernel_init",
     "lookup",
+    "scale_embedding",
 ]
 
 EMBEDDING_INIT = jax.nn.initializers.normal(stddev=0.02)
+
+
+def _kept(equation: str) -> list[int]:
+    """Returns the axes of an einsum's kernel that its output has."""
+    operands, output = equation.split("->")
+    return [axis for axis, letter in enumerate(operands.split(",")[1]) if letter in output]
+
+
+def bias_shape(equation: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns the shape of the bias that goes with a kernel of ``shape``."""
+    return tuple(shape[axis] for axis in _kept(equation))
+
+
+def bias_axes(equation: str, axes: Sequence[str | None]) -> tuple[str | None, ...]:
+    """Returns the logical axes of a bias; like a norm's scale it stays whole along ``embed``."""
+    return tuple("norm" if axes[axis] == "embed" else axes[axis] for axis in _kept(equation))
 
 
 def kernel_init(equation: str) -> jax.nn.initializers.Initializer:
@@ -26,10 +47,9 @@ def kernel_init(equation: str) -> jax.nn.initializers.Initializer:
     Args:
         equation: ``"BTD,DNH->BTNH"``; kernel letters missing from the output are the fan-in.
     """
-    operands, output = equation.split("->")
-    kernel = operands.split(",")[1]
-    contracted = [axis for axis, letter in enumerate(kernel) if letter not in output]
-    kept = [axis for axis, letter in enumerate(kernel) if letter in output]
+    kept = _kept(equation)
+    rank = len(equation.split("->")[0].split(",")[1])
+    contracted = [axis for axis in range(rank) if axis not in kept]
     return jax.nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal", contracted, kept)
 
 
@@ -54,6 +74,11 @@ def einsum(
     return constrain(out, out_axes, rules)
 
 
+def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
+    """Returns ``x + bias`` in the dtype of ``x``; the bias has the last axes of ``x``."""
+    return x + bias.astype(x.dtype).reshape((1,) * (x.ndim - bias.ndim) + bias.shape)
+
+
 def lookup(
     table_VD: jax.Array, tokens_BT: jax.Array, *, out_axes: Sequence[str | None], rules: Rules
 ) -> jax.Array:
@@ -71,3 +96,10 @@ def lookup(
     shape = (*tokens_BT.shape, table_VD.shape[-1])
     spec = out_sharding(out_axes, shape, rules)
     return constrain(table_VD.at[tokens_BT].get(out_sharding=spec), out_axes, rules)
+
+
+def scale_embedding(x_BTD: jax.Array, scale: EmbeddingScale) -> jax.Array:
+    """Returns embedded tokens, times the root of D (rounded to their dtype) where ``scale`` says so."""
+    if scale is EmbeddingScale.NONE:
+        return x_BTD
+    return x_BTD * jnp.asarray(x_BTD.shape[-1] ** 0.5, x_BTD.dtype)

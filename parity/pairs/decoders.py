@@ -37,6 +37,7 @@ SOURCES = {
             "decoder",
             "embeddings",
             "linear",
+            "mla",
             "mlp",
             "model",
             "moe",

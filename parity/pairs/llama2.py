@@ -19,6 +19,8 @@ from parity.build import Flavour
 from parity.matrix import Case, Pair
 from parity.meshes import MeshSpec
 from parity.pairs.decoders import decoder_build, float64
+from parity.pairs.layers import OTHER_LAYOUT
+from parity.pairs.published import full_size
 from parity.verdicts import Verdict
 
 __all__ = ["PAIR"]
@@ -56,13 +58,6 @@ VARIANTS: dict[str, dict] = {
 
 PLAIN = TrainConfig()
 ACCUMULATING = TrainConfig(accumulation=2)
-
-OTHER_LAYOUT = {
-    "collectives": "one side scans, the other does not",
-    "loops": "one side scans, the other does not",
-    "memory": "one side scans, the other does not",
-    "sharding": "stacked leaves have an axis that single ones lack",
-}
 
 
 def _case(variant: str, program: str, mesh: str, config: ModelConfig, train: TrainConfig = PLAIN) -> Case:
@@ -130,41 +125,9 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     return matrix
 
 
-def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
-    """Returns the published models, scanned, as they are trained: bfloat16 compute, full remat.
-
-    Args:
-        settings: config fields to override.
-        devices: how many; they form ``fsdp x tensor``.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
-    tensor = 8 if devices >= 64 else min(2, devices)
-    mesh = MeshSpec.parse(f"fsdp{devices // tensor}.tensor{tensor}-auto")
-    training = {"compute_dtype": "bfloat16", "remat": _remat(RematPolicy.FULL)}
-    cases = []
-    for name in ("llama2-7b", "llama2-70b"):
-        config = override(dataclasses.replace(preset(name), **training), settings)
-        build = functools.partial(
-            decoder_build, name=name, config=config, train=PLAIN, shape=(devices // tensor, 4_096)
-        )
-        cases += [
-            Case(
-                id=f"{name}/{program}@{mesh}",
-                reference=functools.partial(build, Flavour.LINEN),
-                candidate=functools.partial(build, Flavour.NNX),
-                program=program,
-                mesh=mesh,
-            )
-            for program in PROGRAMS
-        ]
-    return cases
-
-
 PAIR = Pair(
     name="llama2",
     about="dense decoder: RMS norm, rotary, grouped-query attention, SwiGLU",
     cases=cases,
-    full_size=full_size,
+    full_size=functools.partial(full_size, ("llama2-7b", "llama2-70b")),
 )

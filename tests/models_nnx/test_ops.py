@@ -10,7 +10,7 @@ import pytest
 from oracle_decoder import random_batch
 
 from models_nnx import ops
-from models_nnx.config import Activation, AttentionKernel
+from models_nnx.config import Activation, AttentionConfig, AttentionKernel
 
 pytestmark = pytest.mark.usefixtures("quick")
 RNG = np.random.default_rng(7)
@@ -120,6 +120,10 @@ def test_causal_segment_mask():
     assert (PACKED["segments"].max(axis=1) >= 3).all() and (PACKED["segments"][:, -1] == 0).all()
 
 
+def attention_config(kernel=AttentionKernel.PLAIN, **changes):
+    return AttentionConfig(heads=N, kv_heads=K, head_dim=H, kernel=kernel, **changes)
+
+
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("kernel", AttentionKernel)
 @pytest.mark.parametrize("kv_heads", [2, K, N, 1])
@@ -133,7 +137,7 @@ def test_attention(kernel, kv_heads, size):
     )
     expected = oracle_ops.attention_one_by_one(query, key, value, PACKED["segments"])
     mask = jnp.asarray(oracle_ops.visible(PACKED["segments"]))
-    got = ops.attention(*map(jnp.asarray, (query, key, value)), mask, kernel)
+    got = ops.attention(*map(jnp.asarray, (query, key, value)), mask, attention_config(kernel))
     slack = 1 if kernel is AttentionKernel.PLAIN else 1e-5 / TOLERANCE["float64"] * size
     check(got, expected, "float64", slack)
 
@@ -146,14 +150,21 @@ def test_attention_with_large_scores(kernel, dtype):
     expected = oracle_ops.attention_one_by_one(query, key, value, PACKED["segments"])
     mask = jnp.asarray(oracle_ops.visible(PACKED["segments"]))
     inputs = (jnp.asarray(x, dtype) for x in (query, key, value))
-    check(ops.attention(*inputs, mask, kernel), expected, dtype, slack=30 if dtype == "float32" else 1)
+    check(
+        ops.attention(*inputs, mask, attention_config(kernel)),
+        expected,
+        dtype,
+        slack=30 if dtype == "float32" else 1,
+    )
 
 
 @pytest.mark.parametrize("kernel", AttentionKernel)
 def test_attention_takes_scores_and_softmax_in_float32(kernel):
     query, key = jnp.ones((B, T, N, H), "bfloat16"), jnp.ones((B, T, K, H), "bfloat16")
     mask = jnp.ones((B, T, T), bool)
-    traced = jax.make_jaxpr(functools.partial(ops.attention, kernel=kernel))(query, key, key, mask)
+    traced = jax.make_jaxpr(functools.partial(ops.attention, config=attention_config(kernel)))(
+        query, key, key, mask
+    )
     rows = list(primitives(traced.jaxpr))
     dots = [row for row in rows if row[0] == "dot_general"]
     assert len(dots) == 2 and dots[0][1:] == ({"bfloat16"}, {"float32"})

@@ -1,0 +1,73 @@
+"""Multi-head latent attention: low-rank queries, keys and values, and one rotary key for all heads.
+
+B batch, T query, S key, D embed, N heads, Q query rank, R key-value rank, H head_dim without its rotary part,
+P rotary part, V width of a value.
+"""
+
+import jax.numpy as jnp
+from flax import nnx
+
+from models_nnx import ops
+from models_nnx.config import ModelConfig, Span
+from models_nnx.linear import Linear
+from models_nnx.norms import RMSNorm
+from models_nnx.rngs import PathRngs
+from models_nnx.sharding import constrain
+
+__all__ = ["LatentAttention"]
+
+HEADS = ("activation_batch", "activation_length", "activation_heads", None)
+NARROW = ("activation_batch", "activation_length", None)
+GATHERED_KV = ("activation_batch", "activation_kv_length", "activation_kv_heads", None)
+GATHERED_NARROW = ("activation_batch", "activation_kv_length", None)
+GATHERED = ("activation_batch", "activation_kv_length")
+EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
+
+
+class LatentAttention(nnx.Module):
+    """Projects through narrow layers to query, key and value, attends inside each segment, projects back."""
+
+    def __init__(self, config: ModelConfig, span: Span, *, rngs: PathRngs):
+        self.config, self.span = config, span
+        cfg, att, lat = config, config.attention, config.attention.latent
+        assert lat is not None, "blocks choose this class by config.attention.latent"
+        D, N, V = cfg.embed, att.heads, lat.value_dim
+        Q, R, P = lat.query_rank, lat.key_value_rank, lat.rotary_dim
+        H = att.unturned_dim
+        q_up, kv_up = ("q_lora", "heads", "head_dim"), ("kv_lora", "kv_heads", "head_dim")
+        out_axes = ("heads", "head_dim", "embed")
+
+        def linear(name, equation, shape, axes, out_axes):
+            return Linear(cfg, equation, shape=shape, axes=axes, out_axes=out_axes, rngs=rngs.at(name))
+
+        self.query_down = linear("query_down", "BTD,DQ->BTQ", (D, Q), ("embed", "q_lora"), NARROW)
+        self.query_norm = RMSNorm(cfg, Q, rngs=rngs.at("query_norm"))
+        self.query_up = linear("query_up", "BTQ,QNH->BTNH", (Q, N, H + P), q_up, HEADS)
+        self.latent = linear("latent", "BTD,DR->BTR", (D, R), ("embed", "kv_lora"), NARROW)
+        self.latent_norm = RMSNorm(cfg, R, rngs=rngs.at("latent_norm"))
+        self.rotary_key = linear("rotary_key", "BTD,DP->BTP", (D, P), ("embed", "head_dim"), NARROW)
+        self.key_up = linear("key_up", "BSR,RNH->BSNH", (R, N, H), kv_up, GATHERED_KV)
+        self.value_up = linear("value_up", "BSR,RNV->BSNV", (R, N, V), kv_up, GATHERED_KV)
+        self.out = linear("out", "BTNV,NVD->BTD", (N, V, D), out_axes, EMBEDDED)
+
+    def __call__(self, x_BTD, segments_BT, positions_BT):
+        cfg, att, rope = self.config, self.config.attention, self.config.attention.rope(self.span)
+        query_BTNH = self.query_up(self.query_norm(self.query_down(x_BTD)))
+        split = att.unturned_dim
+        turned_BTNP = ops.rotary(query_BTNH[..., split:], positions_BT, *rope)
+        query_BTNH = ops.tag(jnp.concatenate([query_BTNH[..., :split], turned_BTNP], axis=-1), "query")
+        latent_BSR = constrain(self.latent_norm(self.latent(x_BTD)), GATHERED_NARROW, cfg.rules)
+        turned_BS1P = ops.rotary(self.rotary_key(x_BTD)[:, :, None], positions_BT, *rope)
+        turned_BSP = constrain(turned_BS1P[:, :, 0], GATHERED_NARROW, cfg.rules)
+        key_BSNH, value_BSNV = self.expand(latent_BSR, turned_BSP)
+        segments_BS = constrain(segments_BT, GATHERED, cfg.rules)
+        mask_BTS = ops.causal_segment_mask(segments_BT, segments_BS, att.reach(self.span))
+        out_BTNV = ops.attention(query_BTNH, key_BSNH, value_BSNV, mask_BTS, att)
+        return self.out(ops.tag(out_BTNV, "attention_out"))
+
+    def expand(self, latent_BSR, turned_BSP):
+        """Returns the keys and values of all heads; each key ends in the one rotary key."""
+        key_BSNH = self.key_up(latent_BSR)
+        turned_BSNP = ops.repeat_heads(turned_BSP, key_BSNH.shape[2], GATHERED_KV, self.config.rules)
+        key_BSNH = ops.tag(jnp.concatenate([key_BSNH, turned_BSNP], axis=-1), "key")
+        return key_BSNH, ops.tag(self.value_up(latent_BSR), "value")
