@@ -238,5 +238,5 @@ def _tiny_moe(moe: MoeConfig) -> MoeConfig:
         hidden=56,
         groups=5 if grouped else 1,
         top_groups=3 if grouped else 1,
-        shared_hidden=moe.shared_hidden and 64,
+        shared_hidden=moe.shared_hidden and 2 * 56,
     )
