@@ -5,6 +5,7 @@ import difflib
 import fnmatch
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from parity.backends import find
 from parity.build import Build
@@ -23,7 +24,7 @@ __all__ = [
     "select",
 ]
 
-VALUE_CHANNELS = ("values", "gradients", "state")
+VALUE_CHANNELS = ("values", "gradients", "state", "routing")
 STRUCTURE_CHANNELS = ("dots", "loops", "collectives", "memory")
 ALL_CHANNELS = ("program", "tree", *VALUE_CHANNELS, "dots", "sharding", "loops", "collectives", "memory")
 
@@ -44,6 +45,7 @@ class Case:
         lowest: the lowest rung of the ladder this case may rest on.
         rules: explicit weight pairings.
         exact: makes the reference in float64, for arbitration; None where there is none.
+        arrange: what is done to the random state before it runs, such as making two experts nearly alike.
         zero_gradients: globs of leaves that have no gradient by design.
         smoke: whether the case is in the small subset.
     """
@@ -60,6 +62,7 @@ class Case:
     lowest: Verdict = Verdict.ARBITRATED
     rules: Sequence[Rule] = ()
     exact: Callable[[], Build] | None = None
+    arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     zero_gradients: Sequence[str] = ()
     smoke: bool = False
 

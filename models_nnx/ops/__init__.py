@@ -30,6 +30,7 @@ from models_nnx.ops.sown import (
     sown_metrics,
     sown_sums,
 )
+from models_nnx.ops.tiled_losses import tiled_cross_entropy, tiled_logits_sums
 
 __all__ = [
     "EMBEDDING_INIT",
@@ -71,5 +72,7 @@ __all__ = [
     "sown_metrics",
     "sown_sums",
     "tag",
+    "tiled_cross_entropy",
+    "tiled_logits_sums",
     "wide_dtype",
 ]

@@ -73,8 +73,9 @@ def _explain(config: ModelConfig, leaf: Leaf, mesh: Any) -> str:
 
 
 def _input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:
+    axes = (*BATCH_AXES, None)  # choices of experts have a third dimension, a scale has none
     return {
-        name: resolve(BATCH_AXES, array.shape, config.rules, mesh, name)
+        name: resolve(axes[: array.ndim], array.shape, config.rules, mesh, name)
         if array.ndim
         else jax.sharding.PartitionSpec()
         for name, array in batch.items()
@@ -85,6 +86,11 @@ def _forced(config: ModelConfig, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Returns ``{path of the module: choices}`` of a batch that forces them; empty for one that does not."""
     given = {name.removeprefix("forced/"): x for name, x in batch.items() if name.startswith("forced/")}
     return from_layers(given, config) if given else {}
+
+
+def _routing(routing: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the group ``routing``, for models that route."""
+    return {"routing": routing} if routing else {}
 
 
 def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
@@ -101,7 +107,7 @@ def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
         read = variables(state.params, state, batch)
         logits, found = model.apply(read, *inputs, mutable=["sown", "routed"])
         sown, routing = (by_layer(found.get(name, {}), config) for name in ("sown", "routed"))
-        return {"values": {"logits": logits, "sown": sown}, "routing": routing}
+        return {"values": {"logits": logits, "sown": sown}, **_routing(routing)}
 
     def grad(state, batch):
         key = state.key if config.dropout else None
@@ -113,7 +119,7 @@ def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
             return scaled, (sown_metrics(sown, weight, config), routing)
 
         (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
-        return {"values": {"loss": value, **sown}, "gradients": {"params": grads}, "routing": routing}
+        return {"values": {"loss": value, **sown}, "gradients": {"params": grads}, **_routing(routing)}
 
     def train_step(state, batch):
         state, metrics = models_linen.train.train_step(config, train, state, _tokens(batch))
@@ -133,7 +139,7 @@ def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
         logits = state.model(*inputs)
         found = nnx.pop(state.model, Sown, Routed, ForcedExperts)
         sown, routing = (by_layer(nnx.to_pure_dict(tree), config) for tree in found[:2])
-        return {"values": {"logits": logits, "sown": sown}, "routing": routing}
+        return {"values": {"logits": logits, "sown": sown}, **_routing(routing)}
 
     def grad(state, batch):
         key = state.key[...] if config.dropout else None
@@ -147,7 +153,7 @@ def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
             return scaled, (sown_metrics(sown, weight, config), routing)
 
         (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        return {"values": {"loss": value, **sown}, "gradients": {"model": grads}, "routing": routing}
+        return {"values": {"loss": value, **sown}, "gradients": {"model": grads}, **_routing(routing)}
 
     def train_step(state, batch):
         metrics = models_nnx.train.train_step(train, state, _tokens(batch))

@@ -159,9 +159,7 @@ def _attention(get, ours, config):
     heads = {"query": ("q", att.heads), "key": ("k", att.kv_heads), "value": ("v", att.kv_heads)}
     found = {}
     for part, (letter, number) in heads.items():
-        found[f"self_attn.{letter}_proj.weight"] = get.flat(
-            f"{ours}.{part}.kernel", D, number, att.head_dim
-        )
+        found[f"self_attn.{letter}_proj.weight"] = get.flat(f"{ours}.{part}.kernel", D, number, att.head_dim)
         if att.biases == "trained":
             bias = get(f"{ours}.{part}.bias", number, att.head_dim)
             found[f"self_attn.{letter}_proj.bias"] = bias.reshape(-1)

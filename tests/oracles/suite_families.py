@@ -9,7 +9,6 @@ from oracle_weights import fill
 
 from models_nnx.config import LayerLayout
 
-
 # The inner loop runs what has most parts; the whole run runs all.
 QUICK = ("gemma3", "deepseek3", "gpt-oss")
 CASES = [
