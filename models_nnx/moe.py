@@ -93,4 +93,5 @@ class Moe(nnx.Module):
         return out_BTD + self.shared(x_BTD) if moe.shared_hidden else out_BTD
 
     def _sow(self, kind: type[nnx.Variable], name: str, value):
-        self.sow(kind, name, value, init_fn=lambda: None, reduce_fn=lambda before, now: now)
+        # `Module.sow` is deprecated outside of `nnx.capture`; a layer runs once between two pops.
+        setattr(self, name, kind(value))

@@ -66,6 +66,27 @@ class LinenTwin:
 
         return jax.tree_util.tree_map_with_path(fill, nn.meta.unbox(self._boxed(config)))
 
+    def filled(self, config, fill):
+        """Variables whose leaves are ``fill(path, shape)``."""
+        zeros = [jnp.zeros((2, 3), jnp.int32)] * 3
+        variables = nn.meta.unbox(jax.eval_shape(LanguageModel(config).init, jax.random.key(0), *zeros))
+        kept = {name: tree for name, tree in variables.items() if name in ("params", "routing_bias")}
+
+        def leaf(path, leaf):
+            name = jax.tree_util.keystr(path[1:], simple=True, separator=".")
+            return jnp.asarray(fill(name, leaf.shape), leaf.dtype)
+
+        return jax.tree_util.tree_map_with_path(leaf, kept)
+
+    @functools.cache  # noqa: B019
+    def jitted_filled(self, config):
+        """``(variables, batch) -> logits``, compiled."""
+
+        def apply(variables, batch):
+            return LanguageModel(config).apply(variables, *(batch[name] for name in INPUTS))
+
+        return jax.jit(apply)
+
     def forward(self, config):
         """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
 

@@ -57,6 +57,29 @@ class NnxTwin:
 
         return nnx.merge(graphdef, jax.tree_util.tree_map_with_path(fill, state))
 
+    def filled(self, config, fill):
+        """A model whose leaves are ``fill(path, shape)``."""
+        keys = {"params": jax.random.key(0)}
+        graphdef, state = nnx.split(nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs(keys))))
+
+        def leaf(path, leaf):
+            name = jax.tree_util.keystr(path[:-1], simple=True, separator=".")
+            return jnp.asarray(fill(name, leaf.shape), leaf.dtype)
+
+        return nnx.merge(graphdef, jax.tree_util.tree_map_with_path(leaf, state))
+
+    @functools.cache  # noqa: B019
+    def jitted_filled(self, config):
+        """``(model, batch) -> logits``, compiled."""
+        forward = self.forward(config)
+
+        def apply(model, batch):
+            logits = forward(model, batch)
+            nnx.pop(model, nnx.Intermediate)
+            return logits
+
+        return nnx.jit(apply)
+
     def forward(self, config):
         """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
 
