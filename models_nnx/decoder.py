@@ -18,7 +18,8 @@ from models_nnx.state import Routed, Sown
 
 __all__ = ["Decoder"]
 
-SOWN = (Sown, Routed)
+LEFT = (Sown, Routed, nnx.Cache)
+"""What a block leaves behind beside its output."""
 
 
 def remat(apply: Callable, config: ModelConfig, layout: LayerLayout):
@@ -57,28 +58,30 @@ class Decoder(nnx.Module):
             for name, layer in stack.layers.items():
                 setattr(self, name, Block(cfg, layer, rngs=rngs.at(name)))
 
-    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
+    def __call__(
+        self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None, caching=None
+    ):
         for stack in self.config.stacks:
             if stack.layout is LayerLayout.SCANNED:
-                x_BTD = self._scan(stack, x_BTD, segments_BT, positions_BT, deterministic, rngs)
+                x_BTD = self._scan(stack, x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
                 continue
             for name in stack.layers:
-                x_BTD = self._apply(name, x_BTD, segments_BT, positions_BT, deterministic, rngs)
+                x_BTD = self._apply(name, x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
         return x_BTD
 
-    def _apply(self, name, x_BTD, segments_BT, positions_BT, deterministic, rngs):
+    def _apply(self, name, x_BTD, segments_BT, positions_BT, deterministic, rngs, caching):
         graphdef, state = nnx.split(getattr(self, name))
 
         def apply(state, x_BTD):
             block = nnx.merge(graphdef, state)
-            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, rngs)
-            return x_BTD, nnx.pop(block, SOWN)
+            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
+            return x_BTD, nnx.pop(block, LEFT)
 
-        x_BTD, sown = remat(apply, self.config, LayerLayout.UNROLLED)(state, x_BTD)
-        nnx.update(getattr(self, name), sown)
+        x_BTD, left = remat(apply, self.config, LayerLayout.UNROLLED)(state, x_BTD)
+        nnx.update(getattr(self, name), left)
         return x_BTD
 
-    def _scan(self, stack: Stack, x_BTD, segments_BT, positions_BT, deterministic, rngs):
+    def _scan(self, stack: Stack, x_BTD, segments_BT, positions_BT, deterministic, rngs, caching):
         graphdef, params, beside = nnx.split(getattr(self, stack.name), nnx.Param, ...)
         to_front = functools.partial(jnp.moveaxis, source=self.config.scan_axis, destination=0)
         keys = rngs.split(stack.repeats) if rngs else None
@@ -86,11 +89,11 @@ class Decoder(nnx.Module):
         def apply(params, beside, keys, x_BTD):
             block = nnx.merge(graphdef, params, beside)
             layer_rngs = rngs.using(keys) if rngs else None
-            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, layer_rngs)
-            return x_BTD, nnx.pop(block, SOWN)
+            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, layer_rngs, caching)
+            return x_BTD, nnx.pop(block, LEFT)
 
         apply = remat(apply, self.config, LayerLayout.SCANNED)
         layers = (jax.tree.map(to_front, params), beside, keys)
-        x_BTD, sown = jax.lax.scan(lambda x_BTD, layer: apply(*layer, x_BTD), x_BTD, layers)
-        nnx.update(getattr(self, stack.name), sown)
+        x_BTD, left = jax.lax.scan(lambda x_BTD, layer: apply(*layer, x_BTD), x_BTD, layers)
+        nnx.update(getattr(self, stack.name), left)
         return x_BTD

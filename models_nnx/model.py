@@ -31,7 +31,9 @@ class LanguageModel(nnx.Module):
                 cfg, "BTD,DV->BTV", shape=shape, axes=axes, out_axes=LOGITS, rngs=rngs.at("head")
             )
 
-    def __call__(self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True, rngs=None):
+    def __call__(
+        self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True, rngs=None, caching=None
+    ):
         """Returns logits ``[B, T, V]`` in the compute dtype.
 
         Args:
@@ -40,9 +42,10 @@ class LanguageModel(nnx.Module):
             positions_BT: int32 position of each token in its document.
             deterministic: False needs ``rngs`` with a stream ``dropout``.
             rngs: `PathRngs` at the root of the model.
+            caching: `Caching`, static; None for a forward pass without caches.
         """
         x_BTD = self.embedder.encode(tokens_BT)
-        x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic, rngs)
+        x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
         x_BTD = self.final_norm(x_BTD)
         untied = self.config.head is Head.UNTIED
         logits_BTV = self.head(x_BTD) if untied else self.embedder.decode(x_BTD)

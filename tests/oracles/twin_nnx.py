@@ -8,6 +8,7 @@ import numpy as np
 import oracle_decoder
 from flax import nnx
 
+from models_nnx import decode as nnx_decode
 from models_nnx import train as nnx_train
 from models_nnx.model import LanguageModel
 from models_nnx.rngs import PathRngs
@@ -79,6 +80,15 @@ class NnxTwin:
             return logits
 
         return nnx.jit(apply)
+
+    @functools.cache  # noqa: B019
+    def decoders(self, config, decode, steps):
+        """``prefill(model, tokens, lengths)`` and ``generate(model, state, key)``, compiled."""
+        prefill = nnx.jit(lambda model, *prompt: nnx_decode.prefill(decode, model, *prompt))
+        generate = nnx.jit(
+            lambda model, state, key=None: nnx_decode.generate(decode, model, state, steps, key)
+        )
+        return prefill, generate
 
     def forward(self, config):
         """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
