@@ -5,6 +5,7 @@ B batch, T position, D embed.
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from flax import nnx
 
 from models_nnx import ops
 from models_nnx.blocks import Block, Cycle
-from models_nnx.config import LayerLayout, ModelConfig, RematPolicy, Stack
+from models_nnx.config import Caching, LayerLayout, ModelConfig, RematPolicy, Stack
 from models_nnx.rngs import PathRngs
 from models_nnx.state import Routed, Sown
 
@@ -20,6 +21,16 @@ __all__ = ["Decoder"]
 
 LEFT = (Sown, Routed, nnx.Cache)
 """What a block leaves behind beside its output."""
+
+
+class Inputs(NamedTuple):
+    """What every block gets beside its activation, in the order of its arguments."""
+
+    segments_BT: jax.Array
+    positions_BT: jax.Array
+    deterministic: bool
+    rngs: PathRngs | None
+    caching: Caching | None
 
 
 def remat(apply: Callable, config: ModelConfig, layout: LayerLayout):
@@ -61,35 +72,37 @@ class Decoder(nnx.Module):
     def __call__(
         self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None, caching=None
     ):
+        inputs = Inputs(segments_BT, positions_BT, deterministic, rngs, caching)
         for stack in self.config.stacks:
             if stack.layout is LayerLayout.SCANNED:
-                x_BTD = self._scan(stack, x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
+                x_BTD = self._scan(stack, x_BTD, inputs)
                 continue
             for name in stack.layers:
-                x_BTD = self._apply(name, x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
+                x_BTD = self._apply(name, x_BTD, inputs)
         return x_BTD
 
-    def _apply(self, name, x_BTD, segments_BT, positions_BT, deterministic, rngs, caching):
+    def _apply(self, name: str, x_BTD, inputs: Inputs):
         graphdef, state = nnx.split(getattr(self, name))
 
         def apply(state, x_BTD):
             block = nnx.merge(graphdef, state)
-            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
+            x_BTD = block(x_BTD, *inputs)
             return x_BTD, nnx.pop(block, LEFT)
 
         x_BTD, left = remat(apply, self.config, LayerLayout.UNROLLED)(state, x_BTD)
         nnx.update(getattr(self, name), left)
         return x_BTD
 
-    def _scan(self, stack: Stack, x_BTD, segments_BT, positions_BT, deterministic, rngs, caching):
+    def _scan(self, stack: Stack, x_BTD, inputs: Inputs):
         graphdef, params, beside = nnx.split(getattr(self, stack.name), nnx.Param, ...)
         to_front = functools.partial(jnp.moveaxis, source=self.config.scan_axis, destination=0)
+        rngs = inputs.rngs
         keys = rngs.split(stack.repeats) if rngs else None
 
         def apply(params, beside, keys, x_BTD):
             block = nnx.merge(graphdef, params, beside)
             layer_rngs = rngs.using(keys) if rngs else None
-            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, layer_rngs, caching)
+            x_BTD = block(x_BTD, *inputs._replace(rngs=layer_rngs))
             return x_BTD, nnx.pop(block, LEFT)
 
         apply = remat(apply, self.config, LayerLayout.SCANNED)

@@ -99,6 +99,15 @@ class LinenTwin:
         )
         return prefill, generate
 
+    @functools.cache  # noqa: B019
+    def stepper_of(self, config, decode):
+        """``(model, state) -> (logits, state)``, compiled."""
+        return jax.jit(lambda model, state: linen_decode.decode_step(config, decode, model, state))
+
+    def insert(self, batch, row, slot):
+        """A batch of rows with one replaced."""
+        return linen_decode.insert(batch, row, slot)
+
     def forward(self, config):
         """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
 

@@ -90,6 +90,15 @@ class NnxTwin:
         )
         return prefill, generate
 
+    @functools.cache  # noqa: B019
+    def stepper_of(self, config, decode):
+        """``(model, state) -> (logits, state)``, compiled."""
+        return nnx.jit(lambda model, state: nnx_decode.decode_step(decode, model, state))
+
+    def insert(self, batch, row, slot):
+        """A batch of rows with one replaced."""
+        return nnx_decode.insert(batch, row, slot)
+
     def forward(self, config):
         """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
 
