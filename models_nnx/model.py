@@ -44,9 +44,23 @@ class LanguageModel(nnx.Module):
             rngs: `PathRngs` at the root of the model.
             caching: `Caching`, static; None for a forward pass without caches.
         """
-        x_BTD = self.embedder.encode(tokens_BT)
-        x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
-        x_BTD = self.final_norm(x_BTD)
+        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, rngs, caching)
         untied = self.config.head is Head.UNTIED
         logits_BTV = self.head(x_BTD) if untied else self.embedder.decode(x_BTD)
         return ops.soft_cap(logits_BTV, self.config.logits_soft_cap)
+
+    def before_head(self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True, rngs=None):
+        """Returns what the head multiplies, ``[B, T, D]`` and ``[D, V]``, for a loss that never makes all logits.
+
+        Args:
+            tokens_BT, segments_BT, positions_BT, deterministic, rngs: as for `__call__`.
+        """
+        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, rngs)
+        untied = self.config.head is Head.UNTIED
+        kernel_DV = self.head.kernel[...] if untied else self.embedder.embedding[...].T
+        return x_BTD, kernel_DV.astype(self.config.compute_dtype)
+
+    def _hidden(self, tokens_BT, segments_BT, positions_BT, deterministic: bool, rngs, caching=None):
+        x_BTD = self.embedder.encode(tokens_BT)
+        x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
+        return self.final_norm(x_BTD)

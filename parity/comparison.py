@@ -167,14 +167,15 @@ class Comparison:
         With the reference's choices forced on both sides, every layer sees what it would see without
         earlier flips, and says what it would choose.
         """
-        free = [outputs.get(Group.ROUTING, {}) for outputs in self._free.outputs]
-        if not self._can_force or set(free[0]) != set(free[1]) or not find_flips(*free, {}):
-            return []
+        ours, theirs = (outputs.get(Group.ROUTING, {}) for outputs in self._free.outputs)
+        free = find_flips(ours, theirs, {}) if set(ours) == set(theirs) else []
+        if not free or not self._can_force:
+            return free
         reference, candidate = (outputs[Group.ROUTING] for outputs in self._forced.outputs)
         runs = [again[Group.ROUTING] for again in self._forced.nudged]
         exact = [self._forced.exact[Group.ROUTING]] if self.case.exact else []
         noise = margin_noise(reference, [*runs, *exact])
-        return find_flips(reference, candidate, noise) or find_flips(*free, noise)
+        return find_flips(reference, candidate, noise) or find_flips(ours, theirs, noise)
 
     @property
     def _can_force(self) -> bool:

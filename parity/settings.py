@@ -12,7 +12,7 @@ from parity.matrix import Case, Pair
 
 __all__ = ["BUILT_IN", "Settings", "SettingsError", "collect", "find_settings", "load_pair"]
 
-BUILT_IN = ("parity.pairs.llama2:PAIR", "parity.pairs.sharded:PAIR", "parity.pairs.moe:PAIR")
+BUILT_IN = tuple(f"parity.pairs.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled"))
 
 
 class SettingsError(ValueError):

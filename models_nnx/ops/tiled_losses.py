@@ -5,11 +5,12 @@ n + 2 N, ..., so that a vocabulary sharded over devices has an equal part of eve
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from models_nnx.config import ConfigError
+from models_nnx.config import ConfigError, ModelConfig, TrainConfig
 from models_nnx.ops.dtypes import wide_dtype
 from models_nnx.ops.losses import weigh
 from models_nnx.ops.projections import einsum
@@ -28,36 +29,28 @@ SCATTERED = ("embed", "vocab")
 
 
 def tiled_cross_entropy(
-    x_BTD: jax.Array,
-    kernel_DV: jax.Array,
-    batch,
-    *,
-    z_loss: float,
-    tiles: int,
-    cap: float | None,
-    rules: Rules,
+    x_BTD: jax.Array, kernel_DV: jax.Array, batch: Any, train: TrainConfig, config: ModelConfig
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns what `cross_entropy` does of ``x @ kernel``, without the logits ``[B, T, V]``.
+    """Returns what `cross_entropy` does of the head's logits, without an array ``[B, T, V]``.
 
     Args:
         x_BTD: what the head multiplies.
         kernel_DV: the head's kernel, or the embedding table transposed, in the dtype of ``x``.
         batch: has ``targets`` and ``weights``, each ``[B, T]``.
-        z_loss: weight of the penalty on the log-partition.
-        tiles: how many; divides V.
-        cap: soft cap of the logits, ``cap * tanh(logit / cap)``; None for none.
-        rules: ordered logical axis rules.
+        train: number of tiles and weight of the z-loss.
+        config: soft cap of the logits, rules.
 
     Returns:
         ``(loss_sum, weight_sum)``, scalars.
 
     Raises:
-        ConfigError: ``tiles`` does not divide the vocabulary.
+        ConfigError: ``vocab_tiles`` does not divide the vocabulary.
     """
-    log_partition_BT, target_logit_BT = tiled_logits_sums(
-        x_BTD, kernel_DV, batch["targets"], tiles, cap, rules
+    sums: Any = tiled_logits_sums(
+        x_BTD, kernel_DV, batch["targets"], train.vocab_tiles, config.logits_soft_cap, config.rules
     )
-    return weigh(log_partition_BT, target_logit_BT, batch["weights"], z_loss)
+    log_partition_BT, target_logit_BT = sums
+    return weigh(log_partition_BT, target_logit_BT, batch["weights"], train.z_loss)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
@@ -65,8 +58,11 @@ def tiled_logits_sums(x_BTD, kernel_DV, targets_BT, tiles: int, cap: float | Non
     """Returns the log-partition and the target's logit of every token, ``[B, T]`` each, in float32 or wider.
 
     Args:
-        x_BTD, kernel_DV, tiles, cap, rules: as for `tiled_cross_entropy`.
+        x_BTD, kernel_DV: as for `tiled_cross_entropy`.
         targets_BT: int32 in [0, V).
+        tiles: how many; divides V.
+        cap: logits pass ``cap * tanh(logit / cap)``; None where they do not.
+        rules: ordered logical axis rules.
     """
     return _forward(x_BTD, kernel_DV, targets_BT, tiles, cap, rules)[0]
 

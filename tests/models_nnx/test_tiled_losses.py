@@ -1,5 +1,6 @@
 """The cross-entropy taken in tiles is the plain one: values, any cotangent, any mesh; and its logits never exist."""
 
+import dataclasses
 import functools
 
 import jax
@@ -7,20 +8,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from meshes import make_mesh, parse_mesh
+from oracle_decoder import SMALL
 
 from models_nnx import ops
-from models_nnx.config import ConfigError
+from models_nnx.config import ConfigError, TrainConfig
 from models_nnx.sharding import DEFAULT_RULES, constrain
 from parity.structure.collectives import read_collectives
 
 pytestmark = pytest.mark.usefixtures("quick", "x64")
 RNG = np.random.default_rng(3)
-B, T, D, V = 8, 6, 10, 48
+B, T, D, V = 8, 6, 16, 48
 X, KERNEL = RNG.normal(size=(B, T, D)), RNG.normal(size=(D, V))
 TARGETS = RNG.integers(0, V, (B, T)).astype(np.int32)
 WEIGHTS = (RNG.uniform(size=(B, T)) < 0.7).astype(np.int32)
 COTANGENTS = tuple(RNG.normal(size=(B, T)) for _ in range(2))
 CAPS = (None, 3.0)
+TRAIN = TrainConfig(z_loss=1e-2, vocab_tiles=4)
+CAPPED = dataclasses.replace(SMALL, logits_soft_cap=5.0)
 
 
 def oracle(x, kernel, cap, xp=np):
@@ -76,15 +80,15 @@ def test_the_weighted_loss_with_z_loss_is_the_plain_one_on_every_mesh(mesh, mode
     batch = {"targets": jnp.asarray(TARGETS), "weights": jnp.asarray(WEIGHTS)}
 
     def plain(x, kernel):
-        loss, weight = ops.cross_entropy(x @ kernel, batch["targets"], batch["weights"], 1e-2)
+        logits = ops.soft_cap(x @ kernel, CAPPED.logits_soft_cap)
+        loss, weight = ops.cross_entropy(logits, batch["targets"], batch["weights"], TRAIN.z_loss)
         return scale * loss / weight
 
     def loss(x, kernel):
         x, kernel, targets = placed(x, kernel, batch["targets"])
         weights = constrain(batch["weights"], ("activation_batch", "activation_length"), DEFAULT_RULES)
         parts = {"targets": targets, "weights": weights}
-        options = {"z_loss": 1e-2, "tiles": 4, "cap": None, "rules": DEFAULT_RULES}
-        loss, weight = ops.tiled_cross_entropy(x, kernel, parts, **options)
+        loss, weight = ops.tiled_cross_entropy(x, kernel, parts, TRAIN, CAPPED)
         return scale * loss / weight
 
     expected = jax.value_and_grad(plain, argnums=(0, 1))(jnp.asarray(X), jnp.asarray(KERNEL))
@@ -110,8 +114,7 @@ def test_what_moves_moves_outside_the_loop_but_for_one_reduction_of_each_tiles_g
         )
         return jnp.sum(partition - target)
 
-    kernel = jnp.asarray(RNG.normal(size=(16, V)), jnp.float32)
-    x = jnp.asarray(RNG.normal(size=(B, T, 16)), jnp.float32)
+    x, kernel = (jnp.asarray(array, jnp.float32) for array in (X, KERNEL))
     with jax.set_mesh(make_mesh({"fsdp": 8}, "auto")):
         moves = read_collectives(jax.jit(jax.grad(loss, argnums=(0, 1))).lower(x, kernel).compile())
     gathers = [move for move in moves if move.kind == "all-gather"]
