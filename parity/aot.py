@@ -7,18 +7,25 @@ import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 from jax.experimental import topologies
 
+from parity.compiler import Compilation, Compiler, Request, shared
 from parity.environment import version
+from parity.jax_internals import compile_module, compile_request, compiled_shardings, kept_arguments
 from parity.meshes import MeshSpec
 from parity.topologies import Topology
+from parity.workers import Limits, Pool, RemoteError, WorkerError
 
-__all__ = ["AheadOfTime", "missing_compiler"]
+__all__ = ["AheadOfTime", "CompiledAhead", "compile_request_here", "load_compiler", "missing_compiler"]
 
 PACKAGE = "libtpu"
+FLAGS = "LIBTPU_INIT_ARGS"
+LOADING = 120.0
 KEPT_LINES = 4
 
 
@@ -48,8 +55,31 @@ def _quiet() -> Iterator[None]:
             os.close(screen)
 
 
+def load_compiler(topology: str, tell: Callable[[str], None]) -> int:
+    """Loads the TPU compiler in this process, which should be a worker; returns how many devices a slice has."""
+    tell("load")
+    return len(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
+
+
+def _try_flags(topology: Topology) -> None:
+    """Refuses flags that the compiler refuses by ending its process, which shall not be this one."""
+    pool = Pool(1, Limits(seconds=LOADING))
+    try:
+        pool.submit("parity.aot:load_compiler", str(topology)).result()
+    except WorkerError as error:
+        raise ValueError(
+            f"{FLAGS}={os.environ[FLAGS]}: the TPU compiler {error}; mend or unset {FLAGS}"
+        ) from error
+    except RemoteError:
+        return  # an exception is no end: this process gets the same and says more
+    finally:
+        pool.close()
+
+
 @functools.cache
 def _devices(topology: Topology) -> tuple:
+    if os.environ.get(FLAGS):
+        _try_flags(topology)
     try:
         with _quiet():
             return tuple(topologies.get_topology_desc(platform="tpu", topology_name=str(topology)).devices)
@@ -61,15 +91,49 @@ def _devices(topology: Topology) -> tuple:
         ) from error
 
 
+class CompiledAhead:
+    """A program compiled in another process, read like a ``jax.stages.Compiled``; it cannot run.
+
+    Args:
+        compilation: what the compiler said.
+        lowered: the program.
+        devices: in the order of the program.
+    """
+
+    def __init__(self, compilation: Compilation, lowered: jax.stages.Lowered, devices: tuple):
+        self.compilation, self._lowered, self._devices = compilation, lowered, devices
+        self.as_text = compilation.as_text
+        self.memory_analysis = compilation.memory_analysis
+        self.cost_analysis = compilation.cost_analysis
+
+    @functools.cached_property
+    def input_shardings(self) -> Any:
+        """Where the arguments lie; None for those that the program does not use."""
+        leaves, structure = jax.tree.flatten(self._lowered.in_avals)
+        kept = kept_arguments(self._lowered)
+        taken = compiled_shardings(self.compilation.inputs, [leaves[i] for i in kept], self._devices)
+        placed = dict(zip(kept, taken, strict=True))
+        return jax.tree.unflatten(structure, [placed.get(index) for index in range(len(leaves))])
+
+    @functools.cached_property
+    def output_shardings(self) -> Any:
+        """Where the results lie."""
+        leaves, structure = jax.tree.flatten(self._lowered.out_info)
+        placed = compiled_shardings(self.compilation.outputs, leaves, self._devices)
+        return jax.tree.unflatten(structure, placed)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AheadOfTime:
     """A backend that compiles for a TPU slice without having it, with the compiler in libtpu.
 
     Args:
         topology: the slice.
+        compiler: has the worker processes; one for all by default.
     """
 
     topology: Topology
+    compiler: Compiler | None = dataclasses.field(default=None, compare=False)
     executes: bool = dataclasses.field(default=False, init=False)
     inspects: bool = dataclasses.field(default=True, init=False)
 
@@ -123,7 +187,25 @@ class AheadOfTime:
         with _quiet():
             return traced.lower()
 
-    def compile(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-        """See `parity.backends.Backend`."""
+    def start(self, lowered: jax.stages.Lowered) -> Callable[[], CompiledAhead]:
+        """See `parity.backends.Backend`. The compiler runs in a worker process."""
         with _quiet():
-            return lowered.compile()
+            module, options, ids = compile_request(lowered)
+        request = Request(backend=self.name, module=module, options=options, devices=ids)
+        wait = (self.compiler or shared()).start("parity.aot:compile_request_here", request)
+        by_id = {device.id: device for device in self.devices}
+        return lambda: CompiledAhead(wait(), lowered, tuple(by_id[id] for id in ids))
+
+
+def compile_request_here(request: Request, tell: Callable[[str], None]) -> Compilation:
+    """Compiles a request in this process, which should be a worker.
+
+    Args:
+        request: the program.
+        tell: told of the phase.
+    """
+    tell("compile")
+    by_id = {device.id: device for device in _devices(Topology.parse(request.backend.partition(":")[2]))}
+    start = time.perf_counter()
+    made = compile_module(request.module, request.options, [by_id[id] for id in request.devices])
+    return Compilation(**made, seconds=time.perf_counter() - start)

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import jax
 
 from parity.aot import AheadOfTime
+from parity.compiler import Compiler
 from parity.meshes import MeshSpec
-from parity.topologies import FAMILIES as GENERATIONS
-from parity.topologies import Topology
+from parity.topologies import FAMILIES, Topology
 
 __all__ = ["BACKENDS", "AnyMesh", "Backend", "Devices", "Lowering", "find", "known_backends"]
 
@@ -65,8 +65,10 @@ class Backend(Protocol):
         """Returns the program lowered for this backend."""
         ...
 
-    def compile(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-        """Returns the program compiled for this backend.
+    def start(self, lowered: jax.stages.Lowered) -> Callable[[], Any]:
+        """Starts to compile, where that can be done elsewhere; returns what gives the compiled program.
+
+        What it gives is a ``jax.stages.Compiled``, or reads like one where the backend runs nothing.
 
         Raises:
             ValueError: it cannot compile.
@@ -107,9 +109,9 @@ class Devices:
         """See `Backend`."""
         return traced.lower()
 
-    def compile(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-        """See `Backend`."""
-        return lowered.compile()
+    def start(self, lowered: jax.stages.Lowered) -> Callable[[], jax.stages.Compiled]:
+        """See `Backend`. A program that shall run is compiled in this process, when asked for."""
+        return lowered.compile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,31 +155,34 @@ class Lowering:
         """See `Backend`."""
         return traced.lower(lowering_platforms=("tpu",))
 
-    def compile(self, lowered: jax.stages.Lowered) -> Any:
+    def start(self, lowered: jax.stages.Lowered) -> Callable[[], Any]:
         """See `Backend`."""
         raise ValueError(f"backend {self.name}: it only lowers; use it with `parity prove`")
 
-
-FAMILIES = {"aot": AheadOfTime, "lower": Lowering}
-"""Backends that take a topology behind a colon."""
 
 BACKENDS: dict[str, Backend] = {"cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"))}
 
 
 def known_backends() -> list[str]:
     """Returns the backends as people write them, the ones behind a topology with what it may be."""
-    return [*BACKENDS, f"aot:TOPOLOGY ({', '.join(GENERATIONS)})"]
+    return [*BACKENDS, f"aot:TOPOLOGY ({', '.join(FAMILIES)})"]
 
 
-def find(name: str) -> Backend:
+def find(name: str, compiler: Compiler | None = None) -> Backend:
     """Returns the backend called ``name``.
+
+    Args:
+        name: as the command line spells it.
+        compiler: compiles for backends that do so in other processes; one for all by default.
 
     Raises:
         ValueError: there is none of that name.
     """
     family, _, rest = name.partition(":")
-    if family in FAMILIES:
-        return FAMILIES[family](topology=Topology.parse(rest))
+    if family == "aot":
+        return AheadOfTime(topology=Topology.parse(rest), compiler=compiler)
+    if family == "lower":
+        return Lowering(topology=Topology.parse(rest))
     if name not in BACKENDS:
         near = difflib.get_close_matches(name.partition(":")[0], [*BACKENDS, "aot"], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

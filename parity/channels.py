@@ -11,6 +11,7 @@ from parity.build import Group
 from parity.comparison import SEED, Comparison
 from parity.ladder import climb
 from parity.prove import source_files
+from parity.randomness import rng
 from parity.shardings import compare_axes, compare_shardings
 from parity.structure import (
     PACKING_BUDGETS,
@@ -122,6 +123,12 @@ def _missing(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list
     ]
 
 
+def _not_run(name: str, work: Comparison) -> ChannelResult:
+    backend = work.reference.backend.name
+    detail = f"not compared: not proved, and {backend} runs nothing; run the case on cpu as well"
+    return ChannelResult(name=name, verdict=Verdict.OPEN, detail=detail)
+
+
 def _measured(
     work: Comparison, group: Group, guard: Callable[[Mapping[str, np.ndarray]], list[Finding]]
 ) -> ChannelResult:
@@ -132,10 +139,8 @@ def _measured(
         )
     if work.settled:
         return ChannelResult(name=group, verdict=Verdict.PROVED, detail="equal for all inputs")
-    backend = work.reference.backend
-    if not backend.executes:
-        detail = f"{backend.name} compiles and does not run"
-        return ChannelResult(name=group, verdict=Verdict.SKIPPED, detail=detail)
+    if not work.reference.backend.executes:
+        return _not_run(group, work)
     reference, candidate = (outputs.get(group, {}) for outputs in work.outputs)
     missing = _missing(reference, candidate)
     if missing:
@@ -191,10 +196,8 @@ def routing(work: Comparison) -> ChannelResult:
     """Which experts each token chooses, and by what margin; a choice that rounding decides is a tie."""
     if work.settled:
         return ChannelResult(name="routing", verdict=Verdict.PROVED, detail="equal for all inputs")
-    backend = work.reference.backend
-    if not backend.executes:
-        detail = f"{backend.name} compiles and does not run"
-        return ChannelResult(name="routing", verdict=Verdict.SKIPPED, detail=detail)
+    if not work.reference.backend.executes:
+        return _not_run("routing", work)
     ours, theirs = (side.traced.out_info.get(Group.ROUTING, {}) for side in (work.reference, work.candidate))
     if set(ours) != set(theirs):
         findings = tuple(_missing(ours, theirs))
@@ -238,7 +241,7 @@ def sharding(work: Comparison) -> ChannelResult:
 
 def loops(work: Comparison) -> ChannelResult:
     """While loops before and after optimisation; a proof leaves only the carries of the former open."""
-    sides = (work.reference, work.candidate)
+    sides = (work.reference, work.candidate) if work.compiles_alike else work.compiling
     ours, theirs = (
         Loops(
             lowered=lowered_loops(side.lowered),
@@ -262,7 +265,7 @@ def collectives(work: Comparison) -> ChannelResult:
         return ChannelResult(name="collectives", verdict=Verdict.SKIPPED, detail=detail)
     if work.compiles_alike:
         return ChannelResult(name="collectives", verdict=Verdict.PROVED, detail="the same program")
-    ours, theirs = (read_collectives(side.optimised) for side in (work.reference, work.candidate))
+    ours, theirs = (read_collectives(side.optimised) for side in work.compiling)
     return compare_collectives(ours, theirs, devices)
 
 
@@ -270,7 +273,7 @@ def memory(work: Comparison) -> ChannelResult:
     """Argument, output and temp bytes of the compiled programs, and which arguments they reuse in place."""
     if work.compiles_alike:
         return ChannelResult(name="memory", verdict=Verdict.PROVED, detail="the same program")
-    sides = (work.reference, work.candidate)
+    sides = work.compiling
     ours, theirs = (read_memory(side.compiled) for side in sides)
     result = compare_memory(ours, theirs)
     if result.verdict is Verdict.VACUOUS:
@@ -316,6 +319,7 @@ def _ratio(reference: Memory, candidate: Memory) -> dict[str, float]:
 CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
     "program": program,
     "tree": tree,
+    "rng": rng,
     "values": values,
     "gradients": gradients,
     "state": state,

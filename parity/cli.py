@@ -7,9 +7,8 @@ Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harn
 import collections
 import os
 import sys
-import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parity.environment import describe_environment, prepare
+from parity.environment import prepare
 from parity.verdicts import BLOCKING, Verdict
 
 if TYPE_CHECKING:
-    from parity.matrix import Case, Pair
+    from parity.execute import Order
     from parity.report import Run
 
 __all__ = ["app", "main"]
@@ -57,6 +56,7 @@ Settings = Annotated[
     typer.Option("--set", help="Override a config field in every case, FIELD=VALUE; may be repeated."),
 ]
 
+FullSize = Annotated[bool, typer.Option("--full-size", help="The published sizes instead of the small ones.")]
 Json = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
 
 
@@ -66,41 +66,46 @@ def console() -> Console:
     return plain if plain.is_terminal else Console(width=max(NARROWEST, plain.width))
 
 
-def _cases(
-    select: list[str] | None, pairs: list[str] | None, settings: list[str] | None, devices: int | None = None
-) -> tuple[list["Pair"], list["Case"]]:
-    from parity.matrix import select as choose
-    from parity.settings import collect
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes at once; without it, one a core.")
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew what an earlier run has compiled.")]
+CompileGib = Annotated[
+    float | None, typer.Option("--compile-gib", min=0.1, help="Host memory that compiles may take.")
+]
+CompileSeconds = Annotated[
+    float | None, typer.Option("--compile-seconds", min=0.1, help="Time that one compile may take.")
+]
 
-    overrides = {}
+
+def _order(
+    select: list[str] | None,
+    pairs: list[str] | None,
+    settings: list[str] | None,
+    options: Mapping[str, Any] | None = None,
+    **rest: Any,
+) -> "Order":
+    """Returns what the command line asks for; ``options`` go over ``[tool.parity]``."""
+    from parity.compiler import Resources
+    from parity.execute import Order
+    from parity.settings import find_settings, resources
+
+    overrides = []
     for setting in settings or []:
         field, separator, value = setting.partition("=")
         if not separator or not field:
             raise ValueError(f"--set {setting!r}: expected FIELD=VALUE, such as embed=96")
-        overrides[field] = value
-    found, cases = collect(pairs or (), overrides, devices=devices)
-    return found, choose(cases, select or [])
-
-
-def _execute(cases: Sequence["Case"], json: Path | None, **options: Any) -> "Run":
-    """Runs cases with live progress and writes the report, also when interrupted."""
-    from parity.report import Progress, Run, as_json, write_json
-    from parity.run import run_cases
-
-    record = Run(environment=describe_environment(), planned=len(cases))
-    start = time.perf_counter()
-    try:
-        with Progress(console(), len(cases)) as progress:
-            for result in run_cases(cases, progress.started, **options):
-                record.results.append(result)
-                progress.finished(result)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        record.seconds = time.perf_counter() - start
-        if json:
-            write_json(as_json(record), json)
-    return record
+        overrides.append((field, value))
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    found = {**find_settings(Path.cwd()).resources, **resources(given, Path.cwd())}
+    return Order(
+        select=tuple(select or ()),
+        pairs=tuple(pairs or ()),
+        settings=tuple(overrides),
+        workers=given.get("workers"),
+        resources=Resources(**found),
+        **rest,
+    )
 
 
 def _finish(record: "Run", json: Path | None, blocks: frozenset[Verdict] = BLOCKING) -> None:
@@ -124,12 +129,26 @@ def run(
     pair: Pairs = None,
     setting: Settings = None,
     paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
+    full_size: FullSize = False,
+    workers: Workers = None,
+    no_cache: NoCache = False,
+    compile_gib: CompileGib = None,
+    compile_seconds: CompileSeconds = None,
 ) -> None:
     """Run cases: live progress, a table, findings, and a JSON report on demand."""
+    from parity.execute import execute
     from parity.report import print_table
 
-    cases = _on(backend, _cases(select, pair, setting)[1], json)
-    record = _execute(cases, json, paranoid=paranoid)
+    options = {
+        "workers": workers,
+        "cache": "" if no_cache else None,
+        "compile-gib": compile_gib,
+        "compile-seconds": compile_seconds,
+    }
+    order = _order(
+        select, pair, setting, options, backend=backend, full_size=full_size, paranoid=paranoid, json=json
+    )
+    record = execute(order, console())
     print_table(console(), record)
     _finish(record, json)
 
@@ -137,7 +156,7 @@ def run(
 @app.command()
 def prove(
     select: Select = None,
-    full_size: Annotated[bool, typer.Option(help="The published sizes instead of the small ones.")] = False,
+    full_size: FullSize = False,
     topology: Annotated[
         str | None, typer.Option(help="Lower for this TPU slice, which need not exist: v5p:8x8x8.")
     ] = None,
@@ -147,9 +166,9 @@ def prove(
     paranoid: Annotated[bool, typer.Option(help="Run what is proved and demand equal bits.")] = False,
 ) -> None:
     """Prove that both sides are the same program; no compile, no run."""
+    from parity.execute import execute
     from parity.matrix import VALUE_CHANNELS
     from parity.report import print_proofs
-    from parity.topologies import Topology
 
     if full_size and not topology:
         raise ValueError(
@@ -159,35 +178,28 @@ def prove(
         raise ValueError(
             "--paranoid: got --topology too, expected one of them; a topology cannot run programs"
         )
-    backend = f"lower:{topology}" if topology else "cpu"
-    devices = Topology.parse(topology).devices if full_size and topology else None
-    cases = _on(backend, _cases(select, pair, setting, devices)[1], json)
-    channels = ("program", *(VALUE_CHANNELS if paranoid else ()))
-    record = _execute(cases, json, channels=channels, paranoid=paranoid)
+    order = _order(
+        select,
+        pair,
+        setting,
+        backend=f"lower:{topology}" if topology else "cpu",
+        full_size=full_size,
+        channels=("program", *(VALUE_CHANNELS if paranoid else ())),
+        paranoid=paranoid,
+        json=json,
+    )
+    record = execute(order, console())
     print_proofs(console(), record)
     _finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED})
-
-
-def _on(backend: str, cases: Sequence["Case"], json: Path | None) -> list["Case"]:
-    """Returns the cases on a backend, after checking all that can be checked before any work.
-
-    Raises:
-        ValueError: unknown backend, a mesh that does not fit it, or a report that cannot be written.
-    """
-    from parity.matrix import place
-    from parity.report.records import check_writable
-
-    if json:
-        check_writable(json)
-    return place(cases, backend)
 
 
 @app.command("list")
 def list_cases(select: Select = None, pair: Pairs = None, setting: Settings = None) -> None:
     """List pairs, variants, programs and meshes."""
     from parity.backends import known_backends
+    from parity.execute import chosen
 
-    pairs, cases = _cases(select, pair, setting)
+    pairs, cases = chosen(_order(select, pair, setting))
     screen = console()
     for found in pairs:
         screen.print(Text(found.name, "bold").append(f"  {found.about}", "dim"))
@@ -212,11 +224,12 @@ def show_map(
     """Print the weight map of a pair's first matching case, and what certifies it."""
     from parity.certificate import certify
     from parity.comparison import Comparison, Workbench
+    from parity.execute import chosen
     from parity.report import map_line
     from parity.tree import Role
     from parity.weights import MapError
 
-    _, cases = _cases([select], pair, setting)
+    cases = chosen(_order([select], pair, setting))[1]
     work = Comparison(cases[0], Workbench())
     screen = console()
     screen.print(f"{cases[0].id}: {work.builds[0].name} against {work.builds[1].name}", soft_wrap=True)
@@ -254,6 +267,7 @@ def shardings(
     """Show where every leaf of a case lies on both sides, and what that costs per device."""
     from parity.channels import sharding
     from parity.comparison import Comparison, Workbench
+    from parity.execute import chosen
     from parity.report import print_placements, write_text
     from parity.report.page import placements, shardings_page
     from parity.report.records import check_writable
@@ -261,7 +275,9 @@ def shardings(
     if html:
         check_writable(html, "--html")
     cases = [
-        case for case in _cases([select], pair, setting)[1] if case.mesh.axes and not case.not_applicable
+        case
+        for case in chosen(_order([select], pair, setting))[1]
+        if case.mesh.axes and not case.not_applicable
     ]
     if not cases:
         raise ValueError(
@@ -284,19 +300,24 @@ def hlo(
     json: Json = None,
     pair: Pairs = None,
     setting: Settings = None,
+    full_size: FullSize = False,
+    no_cache: NoCache = False,
 ) -> None:
     """Show loops, collectives, memory, cost and dots of both sides, before and after optimisation."""
     from parity.comparison import Comparison, Workbench
+    from parity.execute import chosen
     from parity.inspection import inspect_sides
     from parity.matrix import STRUCTURE_CHANNELS
     from parity.report import print_sections, sections_record, write_json
     from parity.run import run_case
 
-    cases = _on(backend, _cases([select], pair, setting)[1], json)
+    options = {"cache": "" if no_cache else None}
+    order = _order([select], pair, setting, options, backend=backend, full_size=full_size, json=json)
+    cases = chosen(order)[1]
     if len(cases) > 1:
         some = ", ".join(case.id for case in cases[:3])
         raise ValueError(f"hlo {select!r}: expected one case, got {len(cases)}: {some}...; name one of them")
-    bench = Workbench(paranoid=True)
+    bench = Workbench(paranoid=True, compiler=order.resources.compiler())
     sections = inspect_sides(Comparison(cases[0], bench))
     result = run_case(cases[0], bench, STRUCTURE_CHANNELS)
     print_sections(console(), result, sections)

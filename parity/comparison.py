@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import numpy as np
 
 from parity.backends import find
 from parity.build import Build, Group, renamed
+from parity.compiler import Compiler
 from parity.ladder import Judge
 from parity.matrix import Case
 from parity.meshes import MeshSpec
@@ -30,6 +31,7 @@ KEPT_SIDES = 8
 """How many traced and compiled sides stay in memory; the longest unused goes first."""
 
 Outputs = dict[str, dict[str, np.ndarray]]
+T = TypeVar("T")
 
 
 class Workbench:
@@ -37,20 +39,29 @@ class Workbench:
 
     Args:
         paranoid: compile and run also what is proved.
+        compiler: compiles for backends that do so in other processes; one for all by default.
+        tell: told of each phase that begins, in words.
     """
 
-    def __init__(self, *, paranoid: bool = False):
-        self.paranoid = paranoid
-        self.clock = Clock()
+    def __init__(
+        self,
+        *,
+        paranoid: bool = False,
+        compiler: Compiler | None = None,
+        tell: Callable[[str], None] = lambda phase: None,
+    ):
+        self.paranoid, self._compiler = paranoid, compiler
+        self.clock = Clock(tell)
         self._sides: dict[tuple[str, ...], Side] = {}
         self._states: dict[str, dict[str, np.ndarray]] = {}
+        self._remembered: dict[Hashable, Any] = {}
 
     def side(self, build: Build, case: Case, mesh: MeshSpec) -> Side:
         """Returns the side of ``build`` for ``case``, the same one for the same build, program and mesh."""
         key = (build.name, case.program, str(mesh), case.backend)
         side = self._sides.pop(key, None)
         if side is None:
-            program, backend = build.programs[case.program], find(case.backend)
+            program, backend = build.programs[case.program], find(case.backend, self._compiler)
             side = Side(build, program, mesh, backend, self.clock)
         self._sides[key] = side
         while len(self._sides) > KEPT_SIDES:
@@ -64,6 +75,12 @@ class Workbench:
                 fresh = to_host(jax.jit(build.create)(jax.random.key(SEED)))
             self._states[build.name] = randomise(fresh, build.leaves, SEED)
         return self._states[build.name]
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns what ``make`` made when ``key`` was first asked for."""
+        if key not in self._remembered:
+            self._remembered[key] = make()
+        return self._remembered[key]
 
 
 class Comparison:
@@ -87,6 +104,14 @@ class Comparison:
     def candidate(self) -> Side:
         """The candidate side."""
         return self._bench.side(self.builds[1], self.case, self.case.meshes[1])
+
+    @functools.cached_property
+    def compiling(self) -> tuple[Side, Side]:
+        """Both sides, being compiled: side by side, where the backend does that in other processes."""
+        sides = (self.reference, self.candidate)
+        for side in sides:
+            side.begin()
+        return sides
 
     @functools.cached_property
     def reordered(self) -> Side:
@@ -139,6 +164,10 @@ class Comparison:
     def state(self) -> dict[str, np.ndarray]:
         """The reference's state before the program runs."""
         return self.case.arrange(self._bench.state(self.builds[0]))
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns what ``make`` made when ``key`` was first asked for, in this case or another."""
+        return self._bench.remember(key, make)
 
     @functools.cached_property
     def candidate_state(self) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ import optax
 from flax import linen, nnx
 
 from parity.build import Build, linen_build, nnx_build
-from parity.matrix import Case, Pair
+from parity.matrix import Case, Keys, Pair
 from parity.meshes import MeshSpec
 from parity.numerics import is_float
 from parity.tree import describe
@@ -199,6 +199,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     lowest: Verdict = Verdict.ARBITRATED,
     zero_gradients: Sequence[str] = (),
     not_applicable: Mapping[str, str] | None = None,
+    keys: Keys = Keys.INDEPENDENT,
 ) -> Pair:
     """Registers a Linen module and an NNX module as a pair of twins.
 
@@ -219,6 +220,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         lowest: the lowest rung of the ladder that passes.
         zero_gradients: globs of leaves that have no gradient by design.
         not_applicable: channels to leave out, with the reason, such as ``memory`` where one side fuses kernels.
+        keys: ``shared`` where the NNX module derives its keys as Linen does, so that both start from the same bits.
 
     Returns:
         The pair, to be named in ``[tool.parity] pairs`` or ``--pair module:ATTRIBUTE``.
@@ -252,6 +254,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
                 exact=lambda: _widened(reference()),
                 zero_gradients=zero_gradients,
                 not_applicable=not_applicable or {},
+                keys=keys,
                 smoke=True,
             )
             for program in ("forward", "grad", "train_step")

@@ -61,7 +61,7 @@ def inspect_sides(work: Comparison) -> tuple[Section, ...]:
     Raises:
         SideError: a side does not compile or cannot be read.
     """
-    sides = (work.reference, work.candidate)
+    sides = work.compiling
     return (
         _loops(BEFORE, sides),
         _loops(AFTER, sides),

@@ -2,11 +2,17 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 # jaxlib 0.10 to 0.12: the MLIR bindings are shipped but not documented as public API.
 import jaxlib.mlir.ir as ir  # pyright: ignore[reportMissingImports]
 
 __all__ = [
     "attribute_items",
+    "compile_module",
+    "compile_request",
+    "compiled_shardings",
     "ir",
     "is_main",
     "kept_arguments",
@@ -86,6 +92,111 @@ def attribute_items(operation: Any) -> list[tuple[str, Any]]:
     return [(name, attributes[name]) for name in names]
 
 
+# --- compiling elsewhere (used by parity.aot) ---
+
+
+class _AskedError(Exception):
+    """Carries what JAX was about to give to the compiler."""
+
+
+def compile_request(lowered: Any) -> tuple[bytes, bytes, tuple[int, ...]]:
+    """Returns what JAX would give to the compiler: module bytecode, serialised options, ids of the devices.
+
+    ``jax._src.compiler.backend_compile_and_load`` (JAX 0.10 to 0.12) is where JAX hands over; it is replaced
+    for the time of the call.
+
+    Args:
+        lowered: a ``jax.stages.Lowered``.
+
+    Raises:
+        ValueError: the program calls back into Python, which no other process can do.
+    """
+    import io
+
+    from jax._src import compiler
+
+    def ask(backend: Any, module: Any, executable_devices: Any, options: Any, host_callbacks: Any) -> Any:
+        raise _AskedError(module, executable_devices, options, host_callbacks)
+
+    original, compiler.backend_compile_and_load = compiler.backend_compile_and_load, ask
+    try:
+        lowered.compile()
+    except _AskedError as asked:
+        module, devices, options, callbacks = asked.args
+    else:
+        raise AssertionError("JAX compiled without its backend_compile_and_load")
+    finally:
+        compiler.backend_compile_and_load = original
+    if callbacks:
+        raise ValueError("program: got host callbacks, expected none; they cannot be compiled ahead of time")
+    code = io.BytesIO()
+    module.operation.write_bytecode(code)
+    return code.getvalue(), options.SerializeAsString(), tuple(device.id for device in devices)
+
+
+def compile_module(module: bytes, options: bytes, devices: Any) -> dict[str, Any]:
+    """Compiles what `compile_request` returned, for devices that need not exist.
+
+    ``CompileOnlyPyClient.compile`` and ``Executable`` are private (JAX 0.10 to 0.12), as is the MLIR context.
+
+    Args:
+        module, options: as `compile_request` returned them.
+        devices: in the order of the program.
+
+    Returns:
+        ``text``, ``memory``, ``cost``, ``inputs`` and ``outputs`` (serialised shardings) of the executable.
+    """
+    from jax._src.interpreters import mlir
+    from jaxlib import xla_client
+
+    with mlir.make_ir_context():
+        parsed = ir.Module.parse(module)
+    made = devices[0].client.compile(
+        parsed,
+        executable_devices=xla_client.DeviceList(tuple(devices)),
+        compile_options=xla_client.CompileOptions.ParseFromString(options),
+    )
+    stats, cost = made.get_compiled_memory_stats(), made.cost_analysis()
+    names = [name for name in dir(stats) if name.endswith("_in_bytes")]
+    sides = {"inputs": made.get_parameter_shardings(), "outputs": made.get_output_shardings()}
+    return {
+        "text": "\n\n".join(each.to_string() for each in made.hlo_modules()),
+        "memory": {name: getattr(stats, name) for name in names},
+        "cost": {name: value for name, value in cost.items() if "{" not in name},
+        **{name: tuple(one.SerializeToString() for one in each or ()) for name, each in sides.items()},
+    }
+
+
+def compiled_shardings(
+    serialised: tuple[bytes, ...], leaves: list[Any], devices: Any
+) -> list[jax.sharding.Sharding | None]:
+    """Returns where the compiler lets arrays lie, as JAX reads it; None where it does not say.
+
+    ``GSPMDSharding`` and ``logical_sharding`` are in ``jax._src.sharding_impls`` (JAX 0.10 to 0.12).
+
+    Args:
+        serialised: from `compile_module`; one for all where they are alike, none for a single device.
+        leaves: their shapes and dtypes.
+        devices: in the order of the program.
+    """
+    from jax._src import sharding_impls
+    from jaxlib import xla_client
+
+    if len(serialised) == 1:
+        serialised *= len(leaves)
+    if len(serialised) != len(leaves):
+        return [None] * len(leaves)
+    found: list[Any] = []
+    for data, leaf in zip(serialised, leaves, strict=True):
+        proto = xla_client.OpSharding()
+        proto.ParseFromString(data)
+        placed = sharding_impls.GSPMDSharding(xla_client.DeviceList(tuple(devices)), proto)
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+            placed = sharding_impls.logical_sharding(leaf.shape, leaf.dtype, placed)
+        found.append(placed)
+    return found
+
+
 # --- typed keys (used by parity.side) ---
 
 
@@ -144,3 +255,19 @@ def equation_place(equation: Any) -> str:
     from jax._src import source_info_util
 
     return source_info_util.summarize(equation.source_info)
+
+
+def equation_frames(equation: Any) -> list[tuple[str, int, str]]:
+    """Returns ``(file, line, function)`` of each frame of user code behind an equation, innermost first.
+
+    JAX 0.10 to 0.12 keep them in ``jax._src.source_info_util``.
+    """
+    from jax._src import source_info_util
+
+    frames = source_info_util.user_frames(equation.source_info.traceback)
+    return [(frame.file_name, frame.start_line, frame.function_name) for frame in frames]
+
+
+def equation_scope(equation: Any) -> str:
+    """Returns the name stack of an equation, such as ``jvp(Model)/decoder`` (JAX 0.10 to 0.12)."""
+    return str(equation.source_info.name_stack)

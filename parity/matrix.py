@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import enum
 import fnmatch
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ __all__ = [
     "STRUCTURE_CHANNELS",
     "VALUE_CHANNELS",
     "Case",
+    "Keys",
     "Pair",
     "SelectionError",
     "place",
@@ -26,7 +28,24 @@ __all__ = [
 
 VALUE_CHANNELS = ("values", "gradients", "state", "routing")
 STRUCTURE_CHANNELS = ("dots", "loops", "collectives", "memory")
-ALL_CHANNELS = ("program", "tree", *VALUE_CHANNELS, "dots", "sharding", "loops", "collectives", "memory")
+ALL_CHANNELS = (
+    "program",
+    "tree",
+    "rng",
+    *VALUE_CHANNELS,
+    "dots",
+    "sharding",
+    "loops",
+    "collectives",
+    "memory",
+)
+
+
+class Keys(enum.StrEnum):
+    """Whether Linen and NNX derive the same random keys from the same root key, or keys of their own."""
+
+    SHARED = "shared"
+    INDEPENDENT = "independent"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +66,7 @@ class Case:
         exact: makes the reference in float64, for arbitration; None where there is none.
         arrange: what is done to the random state before it runs, such as making two experts nearly alike.
         zero_gradients: globs of leaves that have no gradient by design.
+        keys: whether both sides draw from the same keys; asked of two flavours only.
         smoke: whether the case is in the small subset.
     """
 
@@ -64,6 +84,7 @@ class Case:
     exact: Callable[[], Build] | None = None
     arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     zero_gradients: Sequence[str] = ()
+    keys: Keys = Keys.SHARED
     smoke: bool = False
 
     @property

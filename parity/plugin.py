@@ -1,5 +1,6 @@
 """The pytest door: ``pytest -m parity`` runs every case as a test, with the verdicts of ``parity run``."""
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -87,9 +88,13 @@ class _Cases:
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Adds one item per case before marks are selected."""
         from parity.comparison import Workbench
+        from parity.compiler import Resources
+        from parity.settings import find_settings
 
         option = self._config.option
-        bench = Workbench(paranoid=option.parity_paranoid)
+        resources = Resources(**find_settings(self._config.invocation_params.dir).resources)
+        xdist = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        bench = Workbench(paranoid=option.parity_paranoid, compiler=resources.share(xdist).compiler())
         collector = _Matrix.from_parent(session, name=MARK, nodeid=MARK)
         items += [
             CaseItem.from_parent(collector, name=case.id, case=case, bench=bench) for case in self._cases

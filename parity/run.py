@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from parity.build import Group
 from parity.channels import CHANNELS
 from parity.comparison import Comparison, Workbench
+from parity.compiler import Compiler
 from parity.matrix import ALL_CHANNELS, Case
 from parity.side import SideError
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 from parity.weights import MapError
 
-__all__ = ["CaseResult", "run_case", "run_cases"]
+__all__ = ["CaseResult", "error_result", "run_case", "run_cases"]
 
 PASSED = "passed"
-SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS)
+SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class CaseResult:
     Args:
         case: the case.
         reference, candidate: names of the builds.
-        verdict: ``passed``, ``failed``, ``vacuous``, ``error`` or ``skipped``.
+        verdict: ``passed``, ``failed``, ``vacuous``, ``error``, ``open`` or ``skipped``.
         channels: by name, in the order of the channels.
         seconds: per phase, and ``other``.
     """
@@ -85,6 +86,20 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL_CHANNEL
     )
 
 
+def error_result(case: Case, where: str, error: Exception) -> CaseResult:
+    """Returns the result of a case whose process did not live to tell.
+
+    Args:
+        case: the case.
+        where: side and phase, in words.
+        error: what became of the process.
+    """
+    channels = {"tree": _error("tree", where, error)}
+    return CaseResult(
+        case=case, reference="", candidate="", verdict=Verdict.ERROR, channels=channels, seconds={}
+    )
+
+
 def _verdict(channels: dict[str, ChannelResult]) -> str:
     found = {result.verdict for result in channels.values()}
     for verdict in SEVERITY:
@@ -133,6 +148,7 @@ def run_cases(
     *,
     channels: Sequence[str] = ALL_CHANNELS,
     paranoid: bool = False,
+    compiler: Compiler | None = None,
 ) -> Iterator[CaseResult]:
     """Yields the result of each case, one after the other.
 
@@ -141,8 +157,9 @@ def run_cases(
         progress: told of each case before it starts.
         channels: what to compare.
         paranoid: compile and run also what is proved.
+        compiler: compiles for backends that do so in other processes.
     """
-    bench = Workbench(paranoid=paranoid)
+    bench = Workbench(paranoid=paranoid, compiler=compiler)
     for case in cases:
         progress(case)
         yield run_case(case, bench, channels)

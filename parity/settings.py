@@ -1,16 +1,28 @@
 """Which pairs there are: ``[tool.parity]`` of the project one stands in, else our own."""
 
 import dataclasses
+import difflib
 import importlib
 import os
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from parity.matrix import Case, Pair
+from parity.matrix import Case, Pair, place
+from parity.workers import GIB
 
-__all__ = ["BUILT_IN", "Settings", "SettingsError", "collect", "find_settings", "load_pair"]
+__all__ = [
+    "BUILT_IN",
+    "Settings",
+    "SettingsError",
+    "collect",
+    "find_cases",
+    "find_settings",
+    "load_pair",
+    "resources",
+]
 
 BUILT_IN = tuple(f"parity.pairs.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled"))
 
@@ -25,11 +37,50 @@ class Settings:
 
     Args:
         pairs: ``module:ATTRIBUTE`` of each pair.
+        resources: what a run may take of the machine, as keyword arguments of `Resources`.
         root: folder of the file, put on the import path; None without a file.
     """
 
     pairs: tuple[str, ...] = BUILT_IN
+    resources: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     root: Path | None = None
+
+
+def _positive(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds) and not isinstance(value, bool) and value > 0
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(name, str) for name in value)
+
+
+KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "pairs": (_names, '["module:ATTRIBUTE", ...]'),
+    "workers": (_positive(int), "a number of processes, such as 2"),
+    "compile-gib": (_positive(int, float), "GiB of host memory, such as 16"),
+    "compile-seconds": (_positive(int, float), "seconds, such as 600"),
+    "cache": (lambda value: isinstance(value, str), 'a folder, or "" for none'),
+}
+"""What ``[tool.parity]`` may say: name -> (is it well formed, what is expected)."""
+
+
+def resources(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """Returns what settings, or options of the same names, say of `Resources`.
+
+    Args:
+        table: the settings.
+        root: what a relative folder is relative to.
+    """
+    found: dict[str, Any] = {}
+    if "workers" in table:
+        found["workers"] = table["workers"]
+    if "compile-gib" in table:
+        found["memory"] = int(table["compile-gib"] * GIB)
+    if "compile-seconds" in table:
+        found["seconds"] = float(table["compile-seconds"])
+    if "cache" in table:
+        found["cache"] = root / Path(table["cache"]).expanduser() if table["cache"] else None
+    return found
 
 
 def find_settings(start: Path) -> Settings:
@@ -49,13 +100,24 @@ def find_settings(start: Path) -> Settings:
         table = tools.get("parity") if isinstance(tools, dict) else None
         if table is None:
             continue
-        pairs = table["pairs"] if isinstance(table, dict) and set(table) == {"pairs"} else None
-        if not isinstance(pairs, list) or not pairs or not all(isinstance(pair, str) for pair in pairs):
-            raise SettingsError(
-                f'{path} [tool.parity]: got {table}, expected pairs = ["module:ATTRIBUTE", ...] and no other key'
-            )
-        return Settings(pairs=tuple(pairs), root=folder)
+        _check(path, table)
+        return Settings(pairs=tuple(table["pairs"]), resources=resources(table, folder), root=folder)
     return Settings()
+
+
+def _check(path: Path, table: Any) -> None:
+    if not isinstance(table, dict):
+        raise SettingsError(f"{path} [tool.parity]: got {table}, expected a table")
+    for name, value in table.items():
+        if name not in KEYS:
+            near = difflib.get_close_matches(name, KEYS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SettingsError(f"{path} [tool.parity]: got key {name}, expected {', '.join(KEYS)}{hint}")
+        fits, expected = KEYS[name]
+        if not fits(value):
+            raise SettingsError(f"{path} [tool.parity]: got {name} = {value!r}, expected {name} = {expected}")
+    if "pairs" not in table:
+        raise SettingsError(f"{path} [tool.parity]: got no pairs, expected pairs = {KEYS['pairs'][1]}")
 
 
 def load_pair(name: str) -> Pair:
@@ -131,3 +193,19 @@ def collect(
     if twice:
         raise SettingsError(f"cases {twice}: expected distinct ids; rename a pair or a variant")
     return pairs, cases
+
+
+def find_cases(
+    extra: tuple[str, ...],
+    overrides: tuple[tuple[str, str], ...],
+    start: str,
+    devices: int | None,
+    backend: str,
+) -> list[Case]:
+    """Returns all cases on a backend; a worker process finds them with it. See `collect`.
+
+    Args:
+        extra, overrides, start, devices: as `collect` takes them, but hashable.
+        backend: its name.
+    """
+    return place(collect(extra, dict(overrides), Path(start), devices=devices)[1], backend)

@@ -113,6 +113,8 @@ def _findings(sides: tuple[Side, Side], weights: WeightMap, proved: Callable[[],
         yield from _constraint_findings(*sides)
     if sides[0].mesh.axes and not proved():
         for side in sides:
+            side.begin()
+        for side in sides:
             yield from _compiled_findings(side)
 
 

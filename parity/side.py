@@ -36,9 +36,14 @@ class SideError(RuntimeError):
 
 
 class Clock:
-    """Seconds spent in each phase since the last `take`."""
+    """Seconds spent in each phase since the last `take`.
 
-    def __init__(self):
+    Args:
+        tell: told of each phase that begins, in words.
+    """
+
+    def __init__(self, tell: Callable[[str], None] = lambda phase: None):
+        self._tell = tell
         self._seconds = dict.fromkeys(PHASES, 0.0)
 
     @contextlib.contextmanager
@@ -48,6 +53,7 @@ class Clock:
         Raises:
             SideError: the block raised.
         """
+        self._tell(f"{build}, {name}")
         start = time.perf_counter()
         try:
             yield
@@ -150,12 +156,22 @@ class Side:
         with self.clock.phase(self.build.name, "prove"):
             return read_program(lowered)
 
+    def begin(self) -> None:
+        """Starts to compile; where another process does that, this one can go on."""
+        assert self._compiling
+
     @functools.cached_property
-    def compiled(self) -> jax.stages.Compiled:
-        """The compiled program."""
+    def _compiling(self) -> Callable[[], Any]:
         lowered = self.lowered
         with self.clock.phase(self.build.name, "compile"), self.backend.context(self.mesh):
-            return self.backend.compile(lowered)
+            return self.backend.start(lowered)
+
+    @functools.cached_property
+    def compiled(self) -> Any:
+        """The compiled program, a ``jax.stages.Compiled`` or what reads like one."""
+        wait = self._compiling
+        with self.clock.phase(self.build.name, "compile"), self.backend.context(self.mesh):
+            return wait()
 
     @functools.cached_property
     def optimised(self) -> HloModule:

@@ -8,7 +8,11 @@ __all__ = ["BLOCKING", "ChannelResult", "Finding", "Verdict"]
 
 
 class Verdict(enum.StrEnum):
-    """What a channel says of a case, best first."""
+    """What a channel says of a case, best first.
+
+    ``open``: the question stands and was not answered, because the programs are not proved the same and the
+    backend runs nothing. ``skipped``: there is no question.
+    """
 
     PROVED = "proved"
     BITWISE = "bitwise"
@@ -18,12 +22,13 @@ class Verdict(enum.StrEnum):
     EQUAL = "equal"
     UNPROVED = "unproved"
     SKIPPED = "skipped"
+    OPEN = "open"
     FAILED = "failed"
     VACUOUS = "vacuous"
     ERROR = "error"
 
 
-BLOCKING = frozenset({Verdict.FAILED, Verdict.VACUOUS, Verdict.ERROR})
+BLOCKING = frozenset({Verdict.FAILED, Verdict.VACUOUS, Verdict.ERROR, Verdict.OPEN})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
-VERDICTS = ("passed", "failed", "vacuous", "error", "skipped")
+VERDICTS = ("passed", "failed", "vacuous", "error", "open", "skipped")
 
 
 @dataclasses.dataclass

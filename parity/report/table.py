@@ -33,6 +33,7 @@ STYLES = {
     "failed": "bold red",
     "vacuous": "bold magenta",
     "error": "bold red",
+    "open": "bold yellow",
     "skipped": "dim",
     Verdict.PROVED: "bold green",
     Verdict.BITWISE: "green",
@@ -53,11 +54,13 @@ SHORT = {
     Verdict.VACUOUS: "VAC",
     Verdict.ERROR: "ERR",
     Verdict.UNPROVED: "diff",
+    Verdict.OPEN: "open",
     Verdict.SKIPPED: "-",
 }
 HEADS = {
     "program": "prog",
     "tree": "tree",
+    "rng": "rng",
     "values": "vals",
     "gradients": "grad",
     "state": "state",

@@ -9,9 +9,10 @@ import numpy as np
 import oracle_moe
 import pytest
 from meshes import make_mesh, parse_mesh
+from oracle_decoder import SMALL
 
 from models_nnx import ops
-from models_nnx.config import Activation, Dispatch, MoeConfig, Scoring, Weighting
+from models_nnx.config import Activation, Dispatch, LayerLayout, MoeConfig, Scoring, Weighting
 from models_nnx.sharding import DEFAULT_RULES, constrain
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -218,3 +219,43 @@ def test_gradients_are_finite_differences_of_the_oracle(family, dispatch, mesh):
     got += np.sum(slopes[1] * nudges[1]) + np.sum(slopes[2] * nudge_x)
     step = 1e-6
     np.testing.assert_allclose(got, (value(step) - value(-step)) / (2 * step), rtol=1e-6)
+
+
+ROUTED = dataclasses.replace(SMALL, moe=MIXTRAL, layers=3, dense_layers=1)
+SOWN = {"load_balance": jnp.asarray([1.0, 2.0]), "expert_load": jnp.ones((2, E), jnp.int32)}
+
+
+def sown(**changes):
+    return {"decoder": {"layers": {"moe": {**SOWN, **changes}}}}
+
+
+def test_sums_of_what_layers_sow_go_by_layer_and_back():
+    sums = ops.sown_sums(sown(), jnp.float32(4), ROUTED)
+    metrics = ops.sown_metrics(sums, jnp.float32(4), ROUTED)
+    assert {name: np.ravel(value).tolist() for name, value in metrics.items() if "balance" in name} == {
+        "sown/layers_1/load_balance": [1.0],
+        "sown/layers_2/load_balance": [2.0],
+    }
+    stacked = ops.from_layers({"layers_1": jnp.zeros(3), "layers_2": jnp.ones(3)}, ROUTED)
+    assert list(stacked) == ["decoder/layers/moe"] and stacked["decoder/layers/moe"].tolist() == [
+        [0] * 3,
+        [1] * 3,
+    ]
+    unrolled = dataclasses.replace(ROUTED, layout=LayerLayout.UNROLLED)
+    assert list(ops.from_layers({"layers_1": 1, "layers_2": 2}, unrolled)) == [
+        "decoder/layers_1/moe",
+        "decoder/layers_2/moe",
+    ]
+
+
+@pytest.mark.parametrize(
+    "tree, name, layers",
+    [
+        ({}, "load_balance", 0),
+        (sown(load_balance=jnp.ones(1)), "load_balance", 1),
+        (sown(expert_load=jnp.ones((3, E), jnp.int32)), "expert_load", 3),
+    ],
+)
+def test_a_missing_or_further_sown_value_is_an_error_never_zero(tree, name, layers):
+    with pytest.raises(ops.SownError, match=f"sown {name}: got values of {layers} layers at .*, expected 2;"):
+        ops.sown_sums(tree, jnp.float32(4), ROUTED)

@@ -11,6 +11,7 @@ from flax import linen as nn
 from models_linen import decode as linen_decode
 from models_linen import train as linen_train
 from models_linen.model import LanguageModel
+from models_nnx.ops import by_layer
 
 INPUTS = ("tokens", "segments", "positions")
 
@@ -149,6 +150,14 @@ class LinenTwin:
         batch = {name: jax.ShapeDtypeStruct((2, 3), jnp.int32) for name in INPUTS}
         create = jax.jit(lambda key: linen_train.create(config, train, key, batch=batch))
         return linen_train.unbox(create(key))
+
+    def routing_bias(self, config, state):
+        """``{layer/routing_bias: array}`` of a state."""
+        return by_layer(state.routing_bias, config)
+
+    def tree(self, state):
+        """All of a state."""
+        return state
 
     def stepper(self, config, train):
         """``(state, batch) -> (state, metrics)``, compiled; a new program each time."""

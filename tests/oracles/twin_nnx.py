@@ -11,7 +11,9 @@ from flax import nnx
 from models_nnx import decode as nnx_decode
 from models_nnx import train as nnx_train
 from models_nnx.model import LanguageModel
+from models_nnx.ops import by_layer
 from models_nnx.rngs import PathRngs
+from models_nnx.state import RoutingBias
 
 
 def flat(state):
@@ -136,6 +138,14 @@ class NnxTwin:
     def fresh(self, config, train, key):
         """A state as ``create`` makes it."""
         return nnx.jit(lambda key: nnx_train.create(config, train, key))(key)
+
+    def routing_bias(self, config, state):
+        """``{layer/routing_bias: array}`` of a state."""
+        return by_layer(nnx.to_pure_dict(nnx.state(state.model, RoutingBias)), config)
+
+    def tree(self, state):
+        """All of a state."""
+        return nnx.to_pure_dict(nnx.state(state))
 
     def stepper(self, config, train):
         """``(state, batch) -> (state, metrics)``, compiled; a new program each time."""

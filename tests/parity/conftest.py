@@ -35,8 +35,9 @@ class Shell:
     """Runs ``parity`` in processes of their own; the package is installed, or else on PYTHONPATH."""
 
     def __init__(self):
-        probe = [sys.executable, "-I", "-c", "import parity"]
-        self.installed = subprocess.run(probe, cwd="/", capture_output=True).returncode == 0
+        probe = [sys.executable, "-I", "-c", "import parity; print(parity.__file__)"]
+        found = subprocess.run(probe, cwd="/", capture_output=True, text=True).stdout.strip()
+        self.installed = bool(found) and Path(found).parents[1] == REPO  # and not another checkout
 
     def environment(self, *path: Path, **variables: str) -> dict[str, str]:
         """Returns the environment of a child: ``path`` first on PYTHONPATH, and no JAX settings of ours."""
@@ -66,6 +67,14 @@ class Shell:
             process.communicate()
             raise
         return Ended(process.returncode, out, err)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory) -> Iterator[None]:
+    """Tests find nothing that earlier runs have compiled, and leave nothing in the home folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

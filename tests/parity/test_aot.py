@@ -125,7 +125,7 @@ def test_it_compiles_for_one_device_and_for_part_of_a_slice(mesh):
         mesh = backend.mesh(spec)
         where = jax.sharding.NamedSharding(mesh, jax.P("fsdp")) if mesh else backend.placement
         traced = jax.jit(lambda x: x @ x.T).trace(jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=where))
-        text = backend.compile(backend.lower(traced)).as_text()
+        text = backend.start(backend.lower(traced))().as_text()
     assert "estimated_cycles" in text
 
 
@@ -167,13 +167,29 @@ def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs():
 
 
 @needs_compiler
-def test_what_is_not_proved_is_skipped_with_the_reason():
+def test_what_is_not_proved_stays_open_and_blocks():
     (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
     result = run_case(case, Workbench(paranoid=True), ("values",))
-    assert (str(result.channels["values"].verdict), result.channels["values"].detail) == (
-        "skipped",
-        "aot:v5p:2x2x1 compiles and does not run",
-    )
+    says = "not compared: not proved, and aot:v5p:2x2x1 runs nothing; run the case on cpu as well"
+    assert (str(result.channels["values"].verdict), result.channels["values"].detail) == ("open", says)
+    assert result.verdict == "open" and result.sentence() == f"{case.id}: values open: {says}"
+
+
+@needs_compiler
+def test_a_candidate_of_equal_structure_and_other_numbers_is_no_parity(shell, tmp_path):
+    """Its loops, collectives and memory agree; only a run could tell, and nothing runs."""
+    example = (REPO / "docs" / "examples" / "foreign_mlp.py").read_text()
+    wrong = example.replace("self.up(x)", "(self.up(x) * 1.01)")
+    assert wrong != example
+    (tmp_path / "other.py").write_text(wrong)
+    (tmp_path / "pyproject.toml").write_text('[tool.parity]\npairs = ["other:PAIR"]\n')
+    ended = shell("run", "mlp/forward", "--backend", "aot:v5p:2x2x1", "--json", "r.json", cwd=tmp_path)
+    report = json.loads((tmp_path / "r.json").read_text())
+    channels = report["cases"][0]["channels"]
+    assert ended.code == 1 and "1 open" in ended.out and "open open" in ended.out
+    assert report["cases"][0]["verdict"] == "open" and report["summary"]["open"] == 1
+    assert (channels["program"]["verdict"], channels["values"]["verdict"]) == ("unproved", "open")
+    assert "values open: not compared: not proved" in ended.out
 
 
 @needs_compiler
@@ -216,3 +232,37 @@ def test_workers_compile_side_by_side(shell, tmp_path):
     assert "libtpu" not in ended.stdout + ended.stderr
     record = json.loads((tmp_path / "report" / "parity.json").read_text())
     assert [case["backend"] for case in record["cases"]] == ["aot:v5p:2x2x1"] * 2
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_compile_beyond_its_limits_is_an_error_of_its_case_and_the_run_goes_on(command, tmp_path):
+    chosen = [f"llama2-scan/{program}@fsdp4.tensor2-auto" for program in ("forward", "grad")]
+    options = ("--backend", "aot:v5p:2x2x1", "--no-cache", "--workers", "1", "--json", "r.json")
+    for limit, says in (
+        (("--compile-seconds", "0.1"), "exceeded 0.1 s"),
+        (("--compile-gib", "0.2"), "GiB of host"),
+    ):
+        ended = command("run", *chosen, *options, *limit)
+        cases = json.loads((tmp_path / "r.json").read_text())["cases"]
+        assert ended.code == 1 and [case["verdict"] for case in cases] == ["error", "error"]
+        assert all(case["channels"]["values"]["verdict"] == "proved" for case in cases)
+        for case in cases:
+            ((where, message),) = [
+                (finding["where"], finding["candidate"])
+                for channel in case["channels"].values()
+                for finding in channel["findings"]
+            ]
+            assert where == "linen llama2-scan, compile"
+            assert message.startswith("CompileError: compile for aot:v5p:2x2x1 exceeded") and says in message
+
+
+@needs_compiler
+def test_flags_that_end_the_compiler_are_one_message(shell, tmp_path):
+    ended = shell(
+        "run", "smoke", "--backend", "aot:v5p:2x2x1", cwd=tmp_path, LIBTPU_INIT_ARGS="--xla_nonsense=3"
+    )
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert ended.err.startswith(
+        "parity: LIBTPU_INIT_ARGS=--xla_nonsense=3: the TPU compiler died with exit code 1"
+    )

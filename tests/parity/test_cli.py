@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import parity.run
+import parity.execute
 from parity.matrix import ALL_CHANNELS
 from parity.report.records import VERDICTS
 
@@ -280,7 +280,7 @@ def test_a_failure_of_the_harness_is_exit_3_with_its_traceback(command, tmp_path
     def broken(*arguments, **options):
         raise RuntimeError("not the user's fault")
 
-    monkeypatch.setattr(parity.run, "run_cases", broken)
+    monkeypatch.setattr(parity.execute, "run_cases", broken)
     ended = command("run", cwd=project(tmp_path))
     assert ended.code == 3
     assert "Traceback" in ended.err and "RuntimeError: not the user's fault" in ended.err

@@ -173,6 +173,6 @@ def test_a_topology_lowers_for_more_devices_than_there_are_and_does_not_compile(
         lowered = backend.lower(jax.jit(lambda x: x * 2).trace(x))
     assert '"fsdp"=64, "tensor"=8' in lowered.as_text()
     with pytest.raises(ValueError, match="it only lowers; use it with `parity prove`"):
-        backend.compile(lowered)
+        backend.start(lowered)
     with pytest.raises(ValueError, match=r"needs 512 devices, v5p:2x2x1 has 4; choose a larger topology"):
         find("lower:v5p:2x2x1").mesh(spec)

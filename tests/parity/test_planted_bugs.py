@@ -92,7 +92,7 @@ def test_a_planted_bug_is_caught_and_named(bug, outcome):
     result = outcome(bug)
     caught = {name for name, channel in result.channels.items() if channel.verdict in BLOCKING}
     text = findings_text(result)
-    assert result.verdict == "failed"
+    assert result.verdict == bug.get("verdict", "failed")
     assert set(bug["channels"]) <= caught, text
     assert [word for word in bug["words"] if word not in text] == [], text
 

@@ -81,7 +81,7 @@ def test_the_report_has_the_schema_s_keys():
     whole = as_json(run(result(), failed()))
     assert list(whole) == ["schema", "environment", "cases", "summary", "seconds"]
     assert (whole["schema"], whole["environment"], whole["seconds"]) == (1, {"python": "3"}, 2.5)
-    assert whole["summary"] == {"passed": 1, "failed": 1, "vacuous": 0, "error": 0, "skipped": 0}
+    assert whole["summary"] == {"passed": 1, "failed": 1, "vacuous": 0, "error": 0, "open": 0, "skipped": 0}
     assert [case["verdict"] for case in whole["cases"]] == ["passed", "failed"]
     assert whole["cases"][1]["channels"] == {
         "values": {

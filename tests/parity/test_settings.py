@@ -63,24 +63,37 @@ def test_files_without_our_table_are_passed_over(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "expected"),
     [
-        "[tool.parity]\n",
-        "[tool.parity]\npairs = []\n",
-        '[tool.parity]\npairs = "mine:PAIR"\n',
-        "[tool.parity]\npairs = [1]\n",
-        '[tool.parity]\npairs = ["mine:PAIR"]\npair = 1\n',
-        '[tool]\nparity = "mine:PAIR"\n',
-        '[tool]\nparity = ["mine:PAIR"]\n',
-        "[tool]\nparity = 3\n",
+        ("[tool.parity]\n", "got no pairs, expected pairs = ["),
+        ("[tool.parity]\nworkers = 2\n", "got no pairs, expected pairs = ["),
+        ("[tool.parity]\npairs = []\n", 'expected pairs = ["module:ATTRIBUTE", ...]'),
+        ('[tool.parity]\npairs = "mine:PAIR"\n', 'expected pairs = ["module:ATTRIBUTE", ...]'),
+        ("[tool.parity]\npairs = [1]\n", 'expected pairs = ["module:ATTRIBUTE", ...]'),
+        ('[tool.parity]\npairs = ["mine:PAIR"]\npair = 1\n', "got key pair, expected pairs, workers, "),
+        ('[tool.parity]\npairs = ["mine:PAIR"]\nworker = 1\n', "did you mean workers?"),
+        ('[tool.parity]\npairs = ["a:B"]\nworkers = 0\n', "got workers = 0, expected workers = a number"),
+        ('[tool.parity]\npairs = ["a:B"]\nworkers = true\n', "got workers = True"),
+        ('[tool.parity]\npairs = ["a:B"]\ncompile-gib = "16"\n', "expected compile-gib = GiB of host memory"),
+        ('[tool.parity]\npairs = ["a:B"]\ncache = false\n', 'expected cache = a folder, or "" for none'),
+        ('[tool]\nparity = "mine:PAIR"\n', "expected a table"),
+        ('[tool]\nparity = ["mine:PAIR"]\n', "expected a table"),
+        ("[tool]\nparity = 3\n", "expected a table"),
     ],
 )
-def test_a_table_of_another_form_is_refused_with_its_place(tmp_path, text):
+def test_a_table_of_another_form_is_refused_with_its_place(tmp_path, text, expected):
     with pytest.raises(SettingsError) as raised:
         find_settings(settings(tmp_path, text))
     message = str(raised.value)
-    assert f"{tmp_path}/pyproject.toml [tool.parity]: got" in message
-    assert 'expected pairs = ["module:ATTRIBUTE", ...] and no other key' in message
+    assert f"{tmp_path}/pyproject.toml [tool.parity]: got" in message and expected in message
+
+
+def test_what_a_run_may_take_is_a_setting(tmp_path):
+    words = 'workers = 3\ncompile-gib = 1.5\ncompile-seconds = 90\ncache = "here"\n'
+    found = find_settings(settings(tmp_path, f'[tool.parity]\npairs = ["a:B"]\n{words}')).resources
+    assert found == {"workers": 3, "memory": 3 * 2**29, "seconds": 90.0, "cache": tmp_path / "here"}
+    none = find_settings(settings(tmp_path, '[tool.parity]\npairs = ["a:B"]\ncache = ""\n')).resources
+    assert none == {"cache": None}
 
 
 @pytest.mark.parametrize(

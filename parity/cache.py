@@ -1,0 +1,103 @@
+"""A folder of small results that outlive the process; safe for processes side by side."""
+
+import contextlib
+import dataclasses
+import gzip
+import hashlib
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["DiskCache", "default_folder", "digest"]
+
+SUFFIX = ".json.gz"
+MOST = 2**30
+KEPT = 0.8
+"""When the folder is full, the longest unused entries go until this share is left."""
+
+
+def default_folder() -> Path:
+    """Returns where caches of this user belong: ``$XDG_CACHE_HOME/parity``, else ``~/.cache/parity``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parity"
+
+
+def digest(parts: Sequence[bytes | str]) -> str:
+    """Returns a hash of the parts, which no other sequence of parts shares."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DiskCache:
+    """Entries by key, each a file; a file that cannot be read is no entry, and is written anew.
+
+    Args:
+        folder: made when the first entry is stored.
+        most: bytes that all entries may take.
+    """
+
+    folder: Path = dataclasses.field(default_factory=default_folder)
+    most: int = MOST
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}{SUFFIX}"
+
+    def load(self, key: str) -> Any | None:
+        """Returns what is stored under ``key``, or None."""
+        path = self._path(key)
+        try:
+            entry = json.loads(gzip.decompress(path.read_bytes()))
+            if entry["key"] != key:
+                return None
+            os.utime(path)
+        except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error):
+            return None
+        return entry["value"]
+
+    def store(self, key: str, value: Any) -> None:
+        """Stores ``value``, plain data; a folder that cannot be written is as good as none."""
+        data = gzip.compress(json.dumps({"key": key, "value": value}).encode(), compresslevel=4)
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = tempfile.NamedTemporaryFile(dir=self.folder, prefix=".new-", delete=False)  # noqa: SIM115
+            try:
+                with file:
+                    file.write(data)
+                Path(file.name).replace(self._path(key))
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+            self._shrink()
+
+    def entries(self) -> list[tuple[float, int, Path]]:
+        """Returns time of last use, bytes and path of each entry, the longest unused first."""
+        found = []
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                found.append((status.st_mtime, status.st_size, path))
+        return sorted(found)
+
+    def _shrink(self) -> None:
+        entries = self.entries()
+        held = sum(size for _, size, _ in entries)
+        if held <= self.most:
+            return
+        for _, size, path in entries:
+            path.unlink(missing_ok=True)
+            held -= size
+            if held <= KEPT * self.most:
+                return
+
+    def clear(self) -> None:
+        """Removes all entries."""
+        for _, _, path in self.entries():
+            path.unlink(missing_ok=True)
