@@ -62,8 +62,9 @@ class Pipeline(nn.Module):
     def setup(self):
         self.stages = self.stage(self.config.stage)
 
-    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, caching=None):
         cfg = self.config
+        ops.refuse_caching(caching)
         if self.is_initializing():  # all stages in turn make the parameters, without a mesh
             run = stacked(in_turn, cfg.staging.axes)
             return run(self.stages, x_BTD, segments_BT, positions_BT, deterministic)[0]

@@ -77,18 +77,19 @@ def loss_sums(config: ModelConfig, train: TrainConfig, variables, batch, key=Non
 
     Raises:
         SownError: a layer with experts sowed nothing.
+        ConfigError: ``vocab_tiles`` does not divide the vocabulary.
     """
     rngs = None if key is None else {"dropout": key}
-    logits_BTV, sown = LanguageModel(config).apply(
-        variables,
-        batch["tokens"],
-        batch["segments"],
-        batch["positions"],
-        deterministic=key is None,
-        rngs=rngs,
-        mutable=["sown", "routed"],
+    inputs = (batch["tokens"], batch["segments"], batch["positions"], key is None)
+    apply = functools.partial(
+        LanguageModel(config).apply, variables, *inputs, rngs=rngs, mutable=["sown", "routed"]
     )
-    loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
+    if train.vocab_tiles == 1:
+        logits_BTV, sown = apply()
+        loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
+    else:
+        (x_BTD, kernel_DV), sown = apply(method="before_head")
+        loss_sum, weight_sum = ops.tiled_cross_entropy(x_BTD, kernel_DV, batch, train, config)
     sums = ops.sown_sums(sown.get("sown", {}), weight_sum, config)
     balance_sum = ops.load_balance_sum(sums, config)
     loss_sum = loss_sum if balance_sum is None else loss_sum + balance_sum

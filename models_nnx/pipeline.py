@@ -55,8 +55,11 @@ class Pipeline(nnx.Module):
         cfg = config
         self.stages = stacked(lambda rngs: stage(cfg.stage, rngs=rngs), cfg.staging.axes, rngs.at("stages"))
 
-    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
+    def __call__(
+        self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None, caching=None
+    ):
         cfg = self.config
+        ops.refuse_caching(caching)
         graphdef, state = nnx.split(self.stages)
         leaves, tree = jax.tree.flatten(state)
         pipe = ops.Pipe.of(cfg, self._axes(state), leaves, x_BTD)

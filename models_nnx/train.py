@@ -69,17 +69,17 @@ def loss_sums(model: LanguageModel, train: TrainConfig, batch, key=None):
 
     Raises:
         SownError: a layer with experts sowed nothing.
+        ConfigError: ``vocab_tiles`` does not divide the vocabulary.
     """
     rngs = None if key is None else PathRngs({"dropout": key})
-    logits_BTV = model(
-        batch["tokens"],
-        batch["segments"],
-        batch["positions"],
-        deterministic=key is None,
-        rngs=rngs,
-    )
+    inputs = (batch["tokens"], batch["segments"], batch["positions"], key is None, rngs)
+    if train.vocab_tiles == 1:
+        logits_BTV = model(*inputs)
+        loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
+    else:
+        x_BTD, kernel_DV = model.before_head(*inputs)
+        loss_sum, weight_sum = ops.tiled_cross_entropy(x_BTD, kernel_DV, batch, train, model.config)
     sown, routed = map(nnx.to_pure_dict, nnx.pop(model, Sown, Routed))
-    loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
     sums = ops.sown_sums(sown, weight_sum, model.config)
     balance_sum = ops.load_balance_sum(sums, model.config)
     loss_sum = loss_sum if balance_sum is None else loss_sum + balance_sum

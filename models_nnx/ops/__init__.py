@@ -2,13 +2,23 @@
 
 from models_nnx.ops.accumulation import accumulate
 from models_nnx.ops.attention import SINK_INIT, attention, causal_segment_mask, repeat_heads, soft_cap
+from models_nnx.ops.cache import (
+    DecodeState,
+    cache_mask,
+    choose_token,
+    fill_cache,
+    insert_row,
+    last_logits,
+    prompt_layout,
+    write_cache,
+)
 from models_nnx.ops.dropout import dropout
 from models_nnx.ops.dtypes import wide_dtype
 from models_nnx.ops.experts import ExpertWeights, expert_parameters, experts
 from models_nnx.ops.losses import cross_entropy
 from models_nnx.ops.mlp import clamped_swiglu, gated_activation
 from models_nnx.ops.norms import norm_init, rms_norm
-from models_nnx.ops.pipeline import Pipe, stage_key
+from models_nnx.ops.pipeline import Pipe, refuse_caching, stage_key
 from models_nnx.ops.projections import (
     EMBEDDING_INIT,
     add_bias,
@@ -32,11 +42,13 @@ from models_nnx.ops.sown import (
     sown_sums,
 )
 from models_nnx.ops.stages import STAGE
+from models_nnx.ops.tiled_losses import tiled_cross_entropy, tiled_logits_sums
 
 __all__ = [
     "EMBEDDING_INIT",
     "SINK_INIT",
     "STAGE",
+    "DecodeState",
     "ExpertWeights",
     "Pipe",
     "Routing",
@@ -48,7 +60,9 @@ __all__ = [
     "bias_axes",
     "bias_shape",
     "by_layer",
+    "cache_mask",
     "causal_segment_mask",
+    "choose_token",
     "clamped_swiglu",
     "cross_entropy",
     "dropout",
@@ -56,13 +70,18 @@ __all__ = [
     "expert_load",
     "expert_parameters",
     "experts",
+    "fill_cache",
     "from_layers",
     "gated_activation",
+    "insert_row",
     "kernel_init",
+    "last_logits",
     "load_balance",
     "load_balance_sum",
     "lookup",
     "norm_init",
+    "prompt_layout",
+    "refuse_caching",
     "remat_policy",
     "repeat_heads",
     "rms_norm",
@@ -76,5 +95,8 @@ __all__ = [
     "sown_sums",
     "stage_key",
     "tag",
+    "tiled_cross_entropy",
+    "tiled_logits_sums",
     "wide_dtype",
+    "write_cache",
 ]

@@ -16,7 +16,7 @@ from models_nnx.mesh import as_axes, as_entry
 from models_nnx.ops.stages import STAGE, Buffers, Moves, on_stages
 from models_nnx.sharding import ShardingError, place, resolve, zeros
 
-__all__ = ["Inputs", "Pipe", "Weights", "stage_key"]
+__all__ = ["Inputs", "Pipe", "Weights", "refuse_caching", "stage_key"]
 
 GATHERED = ("fsdp", "fsdp_transpose")
 """The mesh axes that weights are gathered over."""
@@ -295,6 +295,19 @@ def stage_key(key: jax.Array | None, iteration: jax.Array, stage: jax.Array) -> 
     if key is None:
         return None
     return {"dropout": jax.random.fold_in(jax.random.fold_in(key, iteration), stage)}
+
+
+def refuse_caching(caching: Any) -> None:
+    """Checks that nothing is to be cached.
+
+    Raises:
+        ValueError: something is.
+    """
+    if caching is not None:
+        raise ValueError(
+            f"pipeline: got caching={caching}, expected none: stages do not decode; set pipeline to None and give "
+            "the model the stacked weights, repeat by repeat and stage by stage"
+        )
 
 
 def _trainable(tree: Any) -> list[jax.Array]:

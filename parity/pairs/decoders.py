@@ -20,6 +20,7 @@ from models_nnx.ops import by_layer, from_layers, sown_metrics
 from models_nnx.sharding import explain, resolve
 from models_nnx.state import ForcedExperts, Routed, Sown
 from parity.build import Build, Flavour, linen_build, nnx_build
+from parity.pairs.decoding import linen_decoding, nnx_decoding
 from parity.tree import Leaf
 
 __all__ = ["SOURCES", "decoder_build"]
@@ -34,6 +35,8 @@ SOURCES = {
         for name in (
             "attention",
             "blocks",
+            "caching",
+            "decode",
             "decoder",
             "embeddings",
             "linear",
@@ -74,8 +77,9 @@ def _explain(config: ModelConfig, leaf: Leaf, mesh: Any) -> str:
 
 
 def _input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:
+    axes = (*BATCH_AXES, None)  # choices of experts have a third dimension, a scale has none
     return {
-        name: resolve(BATCH_AXES, array.shape, config.rules, mesh, name)
+        name: resolve(axes[: array.ndim], array.shape, config.rules, mesh, name)
         if array.ndim
         else jax.sharding.PartitionSpec()
         for name, array in batch.items()
@@ -86,6 +90,11 @@ def _forced(config: ModelConfig, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Returns ``{path of the module: choices}`` of a batch that forces them; empty for one that does not."""
     given = {name.removeprefix("forced/"): x for name, x in batch.items() if name.startswith("forced/")}
     return from_layers(given, config) if given else {}
+
+
+def _routing(routing: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the group ``routing``, for models that route."""
+    return {"routing": routing} if routing else {}
 
 
 def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
@@ -102,7 +111,7 @@ def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
         read = variables(state.params, state, batch)
         logits, found = model.apply(read, *inputs, mutable=["sown", "routed"])
         sown, routing = (by_layer(found.get(name, {}), config) for name in ("sown", "routed"))
-        return {"values": {"logits": logits, "sown": sown}, "routing": routing}
+        return {"values": {"logits": logits, "sown": sown}, **_routing(routing)}
 
     def grad(state, batch):
         key = state.key if config.dropout else None
@@ -114,13 +123,13 @@ def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
             return scaled, (sown_metrics(sown, weight, config), routing)
 
         (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
-        return {"values": {"loss": value, **sown}, "gradients": {"params": grads}, "routing": routing}
+        return {"values": {"loss": value, **sown}, "gradients": {"params": grads}, **_routing(routing)}
 
     def train_step(state, batch):
         state, metrics = models_linen.train.train_step(config, train, state, _tokens(batch))
         return {"values": metrics, "state": state}
 
-    return {"forward": forward, "grad": grad, "train_step": train_step}
+    return {"forward": forward, "grad": grad, "train_step": train_step, **linen_decoding(config)}
 
 
 def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
@@ -134,7 +143,7 @@ def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
         logits = state.model(*inputs)
         found = nnx.pop(state.model, Sown, Routed, ForcedExperts)
         sown, routing = (by_layer(nnx.to_pure_dict(tree), config) for tree in found[:2])
-        return {"values": {"logits": logits, "sown": sown}, "routing": routing}
+        return {"values": {"logits": logits, "sown": sown}, **_routing(routing)}
 
     def grad(state, batch):
         key = state.key[...] if config.dropout else None
@@ -148,16 +157,16 @@ def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
             return scaled, (sown_metrics(sown, weight, config), routing)
 
         (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        return {"values": {"loss": value, **sown}, "gradients": {"model": grads}, "routing": routing}
+        return {"values": {"loss": value, **sown}, "gradients": {"model": grads}, **_routing(routing)}
 
     def train_step(state, batch):
         metrics = models_nnx.train.train_step(train, state, _tokens(batch))
         return {"values": metrics, "state": state}
 
-    return {"forward": forward, "grad": grad, "train_step": train_step}
+    return {"forward": forward, "grad": grad, "train_step": train_step, **nnx_decoding()}
 
 
-OPTIONS = {"forward": {}, "grad": {}, "train_step": {"steps": 3, "donate": True}}
+OPTIONS = {"train_step": {"steps": 3, "donate": True}}
 
 
 @functools.cache
@@ -191,7 +200,7 @@ def decoder_build(
     return make(
         f"{flavour} {name}",
         create,
-        {program: (functions[program], OPTIONS[program]) for program in functions},
+        {program: (functions[program], OPTIONS.get(program, {})) for program in functions},
         inputs=functools.cache(functools.partial(_batch, shape)),
         abstract_inputs=batch,
         specs=functools.partial(specs, config, train),
