@@ -1,4 +1,4 @@
-"""Bugs planted in the NNX twin's pipeline alone; those that both twins share are in tests/models_nnx/test_ops_pipeline.py."""
+"""Bugs planted in the NNX pipeline alone; what both twins share is in tests/models_nnx/test_ops_pipeline.py."""
 
 import functools
 import types
