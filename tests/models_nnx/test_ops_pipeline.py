@@ -127,7 +127,7 @@ class Toy:
 
         def loss(weights, x_BTD, batch):
             out_BTD, aside = run(weights, x_BTD, batch)
-            balance = jnp.sum(jnp.sin(7.0 * aside["sown"]["load_balance"]))
+            balance = jnp.sum(jnp.sin(aside["sown"]["load_balance"]))
             return jnp.sum(jnp.sin(out_BTD)) + balance, (out_BTD, aside)
 
         return jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
