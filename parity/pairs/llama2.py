@@ -22,6 +22,7 @@ from parity.pairs.decoders import decoder_build, float64
 from parity.pairs.decoding import DECODING
 from parity.pairs.layers import OTHER_LAYOUT
 from parity.pairs.published import full_size
+from parity.pairs.vary import ablations, vary
 from parity.verdicts import Verdict
 
 __all__ = ["PAIR"]
@@ -72,6 +73,8 @@ def _case(variant: str, program: str, mesh: str, config: ModelConfig, train: Tra
         mesh=MeshSpec.parse(mesh),
         lowest=Verdict.ARBITRATED if narrow else Verdict.BITWISE,
         exact=_exact(variant, config, train),
+        vary=vary(lambda words, *configs: _case(variant + words, program, mesh, *configs), config, train),
+        ablations=ablations(config, train),
         smoke=variant == "scan" and mesh == HOME,
     )
 

@@ -14,6 +14,7 @@ from oracle_decoder import SMALL
 from models_nnx import ops
 from models_nnx.config import Activation, Dispatch, LayerLayout, MoeConfig, Scoring, Weighting
 from models_nnx.sharding import DEFAULT_RULES, constrain
+from parity.structure.collectives import read_collectives
 
 pytestmark = pytest.mark.usefixtures("quick")
 RNG = np.random.default_rng(11)
@@ -44,7 +45,8 @@ BIASES = {
     "up_bias": RNG.normal(size=(E, F)),
     "down_bias": RNG.normal(size=(E, D)),
 }
-MESHES = ("", "data8", "expert4.data2", "expert2.tensor2.fsdp2", "context2.expert2.data2")
+SLOW_MESHES = ("data8", "expert4.data2", "expert2.tensor2.fsdp2", "context2.expert2.data2")
+MESHES = ("", *(pytest.param(mesh, marks=pytest.mark.slow) for mesh in SLOW_MESHES))
 DISPATCHES = {
     "dropless": {},
     "ample": {"dispatch": Dispatch.DROPPING, "capacity_factor": 8.0},
@@ -54,7 +56,7 @@ DISPATCHES = {
 
 def routed(moe, logits=LOGITS, bias=BIAS, segments=SEGMENTS):
     bias = jnp.asarray(bias) if moe.bias_rate is not None else None
-    return ops.route(jnp.asarray(logits), bias, jnp.asarray(segments) != 0, moe)
+    return ops.route(jnp.asarray(logits), bias, jnp.asarray(segments) != 0, moe, DEFAULT_RULES)
 
 
 @pytest.mark.usefixtures("x64")
@@ -95,7 +97,13 @@ def test_forced_choices_are_taken_with_the_weights_that_belong_to_them():
     moe = DEEPSEEK
     free = routed(moe, LOGITS.astype(np.float32), BIAS.astype(np.float32))
     other = jnp.asarray(RNG.integers(0, E, (B, T, moe.top_k)), jnp.int32)
-    arguments = (jnp.asarray(LOGITS, jnp.float32), jnp.asarray(BIAS, jnp.float32), SEGMENTS != 0, moe)
+    arguments = (
+        jnp.asarray(LOGITS, jnp.float32),
+        jnp.asarray(BIAS, jnp.float32),
+        SEGMENTS != 0,
+        moe,
+        DEFAULT_RULES,
+    )
     forced = ops.route(*arguments, forced_BTK=other)
     np.testing.assert_array_equal(forced.experts_BTK[SEGMENTS != 0], other[SEGMENTS != 0])
     np.testing.assert_array_equal(forced.margin_BT, free.margin_BT)
@@ -136,7 +144,7 @@ def layer(moe, kernels, logits, x):
     logits = constrain(logits, ("activation_batch", "activation_length", None), DEFAULT_RULES)
     segments = constrain(jnp.asarray(SEGMENTS), ("activation_batch", "activation_length"), DEFAULT_RULES)
     bias = jnp.asarray(BIAS, logits.dtype) if moe.bias_rate is not None else None
-    routing = ops.route(logits, bias, segments != 0, moe)
+    routing = ops.route(logits, bias, segments != 0, moe, DEFAULT_RULES)
     weights = ops.ExpertWeights(**kernels)
     return ops.experts(x, routing, weights, moe, DEFAULT_RULES)
 
@@ -162,6 +170,20 @@ def test_experts_are_the_oracles_on_every_mesh(dispatch, mesh, mode):
     np.testing.assert_allclose(got, expected(family, dispatch, biases), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["auto", "explicit"])
+@pytest.mark.parametrize(
+    "dispatch, kinds", [("dropless", {"all-gather", "reduce-scatter"}), ("tight", {"all-to-all"})]
+)
+def test_tokens_cross_the_expert_axis_the_way_the_dispatch_says_and_scores_stay(dispatch, kinds, mode):
+    moe = dataclasses.replace(MIXTRAL, **DISPATCHES[dispatch])
+    arguments = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (KERNELS, LOGITS, X))
+    with jax.set_mesh(make_mesh({"expert": 8}, mode)):
+        moved = read_collectives(jax.jit(functools.partial(layer, moe)).lower(*arguments).compile())
+    assert {move.kind for move in moved} == kinds
+    assert not [move for move in moved if "top_k" in str(move.provenance)]
+
+
 @pytest.mark.usefixtures("x64")
 def test_a_tight_capacity_drops_late_tokens_and_padding_takes_no_place():
     tight, ample = (expected("mixtral", name, True) for name in ("tight", "dropless"))
@@ -172,7 +194,7 @@ def test_a_tight_capacity_drops_late_tokens_and_padding_takes_no_place():
     early[:, :4] = 0
     logits = np.zeros((B, T, E))
     logits[..., :2] = 5.0
-    routing = ops.route(jnp.asarray(logits), None, jnp.asarray(early) != 0, moe)
+    routing = ops.route(jnp.asarray(logits), None, jnp.asarray(early) != 0, moe, DEFAULT_RULES)
     out = ops.experts(
         jnp.asarray(X), routing, ops.ExpertWeights(**jax.tree.map(jnp.asarray, KERNELS)), moe, DEFAULT_RULES
     )
@@ -191,6 +213,7 @@ def test_activations_against_the_oracle(activation):
     assert (np.abs(gate) > 7).any() and (np.abs(up) > 7).any()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("family, dispatch", [("mixtral", "dropless"), ("deepseek", "tight")])
 @pytest.mark.parametrize("mesh", ["", "expert2.tensor2.fsdp2"])

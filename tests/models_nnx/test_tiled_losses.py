@@ -73,6 +73,7 @@ def test_gradients_are_finite_differences_of_numpy():
     np.testing.assert_allclose(got, (value(1e-6) - value(-1e-6)) / 2e-6, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 @pytest.mark.parametrize("mesh", ["", "fsdp4.tensor2", "data2.fsdp2.context2"])
 def test_the_weighted_loss_with_z_loss_is_the_plain_one_on_every_mesh(mesh, mode):
@@ -107,6 +108,7 @@ def test_no_array_of_all_logits_is_ever_made_forward_or_backward():
     assert f"tensor<{B}x{T}x{V}x" not in text and f"tensor<{B * T}x{V}x" not in text
 
 
+@pytest.mark.slow
 def test_what_moves_moves_outside_the_loop_but_for_one_reduction_of_each_tiles_gradient():
     def loss(x, kernel):
         partition, target = ops.tiled_logits_sums(
