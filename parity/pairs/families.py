@@ -35,6 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "scan-dropout": {"dropout": 0.1, "remat": FULL},
 }
+ON_EXPLICIT = (("scan", "train_step"), ("scan", "generate"), ("unroll", "train_step"))
 SHOWN = {"unroll-bf16": ("forward",), "scan-bf16": ("grad",), "scan-dropout": ("train_step",)}
 
 
@@ -95,8 +96,7 @@ def cases(family: str, name: str, settings: Mapping[str, str]) -> list[Case]:
         for program in SHOWN.get(variant, PROGRAMS)
     ]
     matrix += [
-        _case(f"{family}-{variant}", "train_step", EXPLICIT, configs[variant])
-        for variant in ("scan", "unroll")
+        _case(f"{family}-{variant}", program, EXPLICIT, configs[variant]) for variant, program in ON_EXPLICIT
     ]
     if len(base.stacks) > 1 or len(base.attention.cycle) > 1:
         flavour = list(Flavour)[len(family) % 2]
