@@ -5,10 +5,8 @@ import dataclasses
 import functools
 import importlib.util
 import os
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,6 +16,7 @@ from parity.compiler import Compilation, Compiler, Request, shared
 from parity.environment import version
 from parity.jax_internals import compile_module, compile_request, compiled_shardings, kept_arguments
 from parity.meshes import MeshSpec
+from parity.quiet import quiet
 from parity.topologies import Topology
 from parity.workers import Limits, Pool, RemoteError, WorkerError
 
@@ -26,7 +25,6 @@ __all__ = ["AheadOfTime", "CompiledAhead", "compile_request_here", "load_compile
 PACKAGE = "libtpu"
 FLAGS = "LIBTPU_INIT_ARGS"
 LOADING = 120.0
-KEPT_LINES = 4
 
 
 def missing_compiler() -> str:
@@ -34,25 +32,6 @@ def missing_compiler() -> str:
     if importlib.util.find_spec(PACKAGE) is not None:
         return ""
     return f'pip install "jax[tpu]=={version("jax")}"'
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps what the compiler writes to file descriptor 2 off the screen; an exception gets it as a note."""
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as kept:
-        screen = os.dup(2)
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield
-        except Exception as error:
-            kept.seek(0)
-            lines = kept.read().decode(errors="replace").splitlines()
-            error.add_note("\n".join(["the compiler wrote:", *lines[-KEPT_LINES:]]))
-            raise
-        finally:
-            os.dup2(screen, 2)
-            os.close(screen)
 
 
 def load_compiler(topology: str, tell: Callable[[str], None]) -> int:
@@ -81,7 +60,7 @@ def _devices(topology: Topology) -> tuple:
     if os.environ.get(FLAGS):
         _try_flags(topology)
     try:
-        with _quiet():
+        with quiet():
             return tuple(topologies.get_topology_desc(platform="tpu", topology_name=str(topology)).devices)
     except (RuntimeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].removeprefix("INVALID_ARGUMENT: ")
@@ -161,12 +140,8 @@ class AheadOfTime:
         return jax.sharding.SingleDeviceSharding(self.devices[0])
 
     def fit(self, spec: MeshSpec) -> MeshSpec:
-        """Returns the mesh as it fits the slice: its largest axis halved until there are devices enough.
-
-        Raises:
-            ValueError: no halving makes it fit.
-        """
-        return spec.fitted(len(self.devices), str(self.topology))
+        """Returns the mesh as it fits the slice."""
+        return spec.fitted(len(self.devices))
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
         """See `parity.backends.Backend`."""
@@ -184,12 +159,12 @@ class AheadOfTime:
 
     def lower(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
         """See `parity.backends.Backend`."""
-        with _quiet():
+        with quiet():
             return traced.lower()
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], CompiledAhead]:
         """See `parity.backends.Backend`. The compiler runs in a worker process."""
-        with _quiet():
+        with quiet():
             module, options, ids = compile_request(lowered)
         request = Request(backend=self.name, module=module, options=options, devices=ids)
         wait = (self.compiler or shared()).start("parity.aot:compile_request_here", request)

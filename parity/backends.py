@@ -11,9 +11,10 @@ import jax
 from parity.aot import AheadOfTime
 from parity.compiler import Compiler
 from parity.meshes import MeshSpec
+from parity.quiet import quiet
 from parity.topologies import FAMILIES, Topology
 
-__all__ = ["BACKENDS", "AnyMesh", "Backend", "Devices", "Lowering", "find", "known_backends"]
+__all__ = ["BACKENDS", "Accelerators", "AnyMesh", "Backend", "Devices", "Lowering", "find", "known_backends"]
 
 AnyMesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
 
@@ -115,6 +116,41 @@ class Devices:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Accelerators(Devices):
+    """A backend of devices that this machine may have, however many: meshes are fitted to them.
+
+    Args:
+        remedy: how to get them, in words.
+    """
+
+    remedy: str = ""
+
+    @property
+    def found(self) -> list:
+        """The devices.
+
+        Raises:
+            ValueError: there is none.
+        """
+        try:
+            with quiet():
+                return self.devices()
+        except RuntimeError as error:
+            reason = str(error).partition(" (set JAX_PLATFORMS")[0]
+            raise ValueError(
+                f"backend {self.name}: JAX finds no such device ({reason}); {self.remedy}"
+            ) from error
+
+    def fit(self, spec: MeshSpec) -> MeshSpec:
+        """Returns the mesh as it fits the devices."""
+        return spec.fitted(len(self.found))
+
+    def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
+        """See `Backend`."""
+        return spec.on(self.found) if spec.axes else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Lowering:
     """A backend that only lowers, for a TPU slice that need not exist; a proof needs no more.
 
@@ -160,7 +196,19 @@ class Lowering:
         raise ValueError(f"backend {self.name}: it only lowers; use it with `parity prove`")
 
 
-BACKENDS: dict[str, Backend] = {"cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"))}
+BACKENDS: dict[str, Backend] = {
+    "cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu")),
+    "tpu": Accelerators(
+        name="tpu",
+        devices=lambda: jax.devices("tpu"),
+        remedy='run on a TPU machine with pip install "jax[tpu]"; aot:v5p:2x2x1 compiles without one',
+    ),
+    "gpu": Accelerators(
+        name="gpu",
+        devices=lambda: jax.devices("gpu"),
+        remedy='run on a machine with a GPU, with pip install "jax[cuda12]"',
+    ),
+}
 
 
 def known_backends() -> list[str]:

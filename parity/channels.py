@@ -9,14 +9,19 @@ import numpy as np
 from parity.attest import attest
 from parity.build import Group
 from parity.comparison import SEED, Comparison
+from parity.flags import flags
 from parity.ladder import climb
 from parity.prove import source_files
 from parity.randomness import rng
+from parity.retrace import retrace
 from parity.shardings import compare_axes, compare_shardings
 from parity.structure import (
+    MEMORY_BUDGETS,
     PACKING_BUDGETS,
+    Budget,
     Loops,
     Memory,
+    budgets_for,
     compare_collectives,
     compare_donation,
     compare_dots,
@@ -47,18 +52,21 @@ def program(work: Comparison) -> ChannelResult:
         files = source_files(side.operations).stack
         findings += attest(side.build, files, () if same else other.build.sources)
     flavours = " and ".join(side.build.flavour for side in (work.reference, work.candidate))
+    attested = f"attested {flavours}"
+    if not all(build.sources for build in work.builds):
+        attested = f"claims {flavours}, not attested: the models have no source files of their own"
     if findings:
         detail = f"claimed {flavours}"
         return ChannelResult(name="program", verdict=Verdict.FAILED, detail=detail, findings=tuple(findings))
     if work.proof is None:
-        detail = f"attested {flavours}; no proof, layouts or meshes differ"
+        detail = f"{attested}; no proof, layouts or meshes differ"
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
     unproved = Verdict.FAILED if work.case.lowest is Verdict.PROVED else Verdict.UNPROVED
     verdict = Verdict.PROVED if work.proof.proved else unproved
     return ChannelResult(
         name="program",
         verdict=verdict,
-        detail=f"attested {flavours}; {work.proof.sentence()}",
+        detail=f"{attested}; {work.proof.sentence()}",
         findings=work.proof.findings(),
         measures={"operations": sum(work.proof.operations), "seconds": work.proof.seconds},
     )
@@ -92,6 +100,10 @@ def tree(work: Comparison) -> ChannelResult:
         findings += compare_axes(entry, leaves)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
     detail = f"{len(leaves[0])} leaves" + (f", {moved} of {len(entries)} transformed" if moved else "")
+    if guessed := work.weights.guessed:
+        detail += (
+            f", {len(guessed)} with a guessed axis: {guessed[0].reference[0]}; a weight rule would tell it"
+        )
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
     return ChannelResult(name="tree", verdict=verdict, detail=detail, findings=tuple(findings))
 
@@ -249,7 +261,11 @@ def loops(work: Comparison) -> ChannelResult:
         )
         for side in sides
     )
-    result = compare_loops(ours, theirs)
+    budgets = budgets_for("loops", work.case.budgets)
+    slack = budgets["carry_bytes"].slack if "carry_bytes" in budgets else 0
+    result = compare_loops(ours, theirs, slack)
+    counts = [tree.optimised.count if tree.optimised else 0 for tree in (ours, theirs)]
+    result = _budgeted(result, budgets, {"count": (counts[0], counts[1])})
     returned = compare_passed_through(*(side.traced.jaxpr for side in sides))
     if returned:
         findings = (*returned, *result.findings)
@@ -266,7 +282,28 @@ def collectives(work: Comparison) -> ChannelResult:
     if work.compiles_alike:
         return ChannelResult(name="collectives", verdict=Verdict.PROVED, detail="the same program")
     ours, theirs = (read_collectives(side.optimised) for side in work.compiling)
-    return compare_collectives(ours, theirs, devices)
+    result = compare_collectives(ours, theirs, devices)
+    moved = [sum(one.total_bytes or 0 for one in side) for side in (ours, theirs)]
+    counts = [len(side) for side in (ours, theirs)]
+    budgets = budgets_for("collectives", work.case.budgets)
+    return _budgeted(result, budgets, {"bytes": (moved[0], moved[1]), "count": (counts[0], counts[1])})
+
+
+def _budgeted(
+    result: ChannelResult, budgets: Mapping[str, Budget], totals: Mapping[str, tuple[int, int]]
+) -> ChannelResult:
+    """Lets a difference pass whose totals are all budgeted and within; the findings stay in the record."""
+    if result.verdict is not Verdict.FAILED or not set(budgets) & set(totals):
+        return result
+    apart = {name: numbers for name, numbers in totals.items() if numbers[0] != numbers[1]}
+    if not all(name in budgets and budgets[name].allows(*numbers) for name, numbers in apart.items()):
+        return result
+    used = [
+        f"{name} {ours:,} -> {theirs:,}, budget {budgets[name].sentence()}"
+        for name, (ours, theirs) in totals.items()
+        if name in budgets
+    ]
+    return dataclasses.replace(result, verdict=Verdict.EQUAL, detail=f"{result.detail}; {'; '.join(used)}")
 
 
 def memory(work: Comparison) -> ChannelResult:
@@ -275,12 +312,13 @@ def memory(work: Comparison) -> ChannelResult:
         return ChannelResult(name="memory", verdict=Verdict.PROVED, detail="the same program")
     sides = work.compiling
     ours, theirs = (read_memory(side.compiled) for side in sides)
-    result = compare_memory(ours, theirs)
+    own = budgets_for("memory", work.case.budgets)
+    result = compare_memory(ours, theirs, {**MEMORY_BUDGETS, **own})
     if result.verdict is Verdict.VACUOUS:
         return result
     measures = _ratio(ours, theirs)
     if result.verdict is Verdict.FAILED and work.proof is not None and work.proof.proved:
-        result, again = _packed(work, result, ours, theirs)
+        result, again = _packed(work, result, ours, theirs, own)
         measures |= again
     donation = compare_donation(*(read_donation(side.optimised) for side in sides))
     failed = Verdict.FAILED in (result.verdict, donation.verdict)
@@ -294,14 +332,14 @@ def memory(work: Comparison) -> ChannelResult:
 
 
 def _packed(
-    work: Comparison, failed: ChannelResult, ours: Memory, theirs: Memory
+    work: Comparison, failed: ChannelResult, ours: Memory, theirs: Memory, own: Mapping[str, Budget]
 ) -> tuple[ChannelResult, dict[str, float]]:
     """Asks whether the order of arguments, which a proof leaves open, is all that makes the candidate need more."""
-    within = compare_memory(ours, theirs, PACKING_BUDGETS)
+    within = compare_memory(ours, theirs, {**PACKING_BUDGETS, **own})
     if within.verdict is Verdict.FAILED:
         return failed, {}
     again = read_memory(work.reordered.compiled)
-    same_order = compare_memory(ours, again)
+    same_order = compare_memory(ours, again, {**MEMORY_BUDGETS, **own})
     measures = {f"{name}_in_the_same_order": value for name, value in _ratio(ours, again).items()}
     if same_order.verdict is Verdict.FAILED:
         return failed, measures
@@ -329,4 +367,6 @@ CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
     "loops": loops,
     "collectives": collectives,
     "memory": memory,
+    "retrace": retrace,
+    "flags": flags,
 }

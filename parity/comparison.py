@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 
 from parity.backends import find
 from parity.build import Build, Group, renamed
 from parity.compiler import Compiler
-from parity.ladder import Judge
+from parity.ladder import Judge, deviation
 from parity.matrix import Case
 from parity.meshes import MeshSpec
 from parity.numerics import DRAWS, measure_floor, nudge, randomise, to_float64
@@ -92,18 +93,18 @@ class Comparison:
     """
 
     def __init__(self, case: Case, bench: Workbench):
-        self.case, self._bench = case, bench
+        self.case, self.bench = case, bench
         self.builds = (case.reference(), case.candidate())
 
     @functools.cached_property
     def reference(self) -> Side:
         """The reference side."""
-        return self._bench.side(self.builds[0], self.case, self.case.meshes[0])
+        return self.bench.side(self.builds[0], self.case, self.case.meshes[0])
 
     @functools.cached_property
     def candidate(self) -> Side:
         """The candidate side."""
-        return self._bench.side(self.builds[1], self.case, self.case.meshes[1])
+        return self.bench.side(self.builds[1], self.case, self.case.meshes[1])
 
     @functools.cached_property
     def compiling(self) -> tuple[Side, Side]:
@@ -119,7 +120,7 @@ class Comparison:
         assert self.weights.is_identity
         names = {entry.candidate[0]: entry.reference[0] for entry in self.weights.entries}
         build = renamed(self.candidate.build, self.candidate.program, names)
-        return self._bench.side(build, self.case, self.case.meshes[1])
+        return self.bench.side(build, self.case, self.case.meshes[1])
 
     @functools.cached_property
     def weights(self) -> WeightMap:
@@ -146,14 +147,14 @@ class Comparison:
             differences = tuple(finding.sentence() for finding in pairing.unmatched)
             entry = Frontier(where="arguments and results", differences=differences)
             return Proof(proved=False, operations=(0, 0), seconds=0.0, frontier=(entry,))
-        with self._bench.clock.phase("both sides", "prove"):
+        with self.bench.clock.phase("both sides", "prove"):
             programs = (side.operations for side in sides)
             return prove(*programs, arguments=pairing.arguments, results=pairing.results)
 
     @property
     def settled(self) -> bool:
         """Whether a proof makes compiling and running needless."""
-        return not self._bench.paranoid and self.proof is not None and self.proof.proved
+        return not self.bench.paranoid and self.proof is not None and self.proof.proved
 
     @property
     def compiles_alike(self) -> bool:
@@ -163,11 +164,11 @@ class Comparison:
     @functools.cached_property
     def state(self) -> dict[str, np.ndarray]:
         """The reference's state before the program runs."""
-        return self.case.arrange(self._bench.state(self.builds[0]))
+        return self.case.arrange(self.bench.state(self.builds[0]))
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns what ``make`` made when ``key`` was first asked for, in this case or another."""
-        return self._bench.remember(key, make)
+        return self.bench.remember(key, make)
 
     @functools.cached_property
     def candidate_state(self) -> dict[str, np.ndarray]:
@@ -232,7 +233,19 @@ class Comparison:
     def exact_side(self) -> Side:
         """The reference in float64."""
         assert self.case.exact is not None
-        return self._bench.side(self.case.exact(), self.case, self.case.mesh)
+        return self.bench.side(self.case.exact(), self.case, self.case.mesh)
+
+    @functools.cached_property
+    def _differs_anywhere(self) -> bool:
+        """Whether any process sees a difference in what it holds."""
+        sides = self.outputs
+        differs = any(
+            deviation(path, array, sides[1][group][path]) is not None
+            for group, leaves in sides[0].items()
+            for path, array in leaves.items()
+            if path in sides[1].get(group, {})
+        )
+        return bool(np.any(multihost_utils.process_allgather(np.array(differs))))
 
     def judge(self, group: str) -> Judge:
         """Returns what the lower rungs of the ladder need for one group of outputs.
@@ -241,6 +254,8 @@ class Comparison:
         """
         proved = self.proof is not None and self.proof.proved
         runs = self._forced if self.only_ties else self._free
+        if jax.process_count() > 1 and self._differs_anywhere:
+            _ = runs.nudged, self.case.exact and runs.exact  # by all processes: none can run alone
         return Judge(
             floor=lambda: measure_floor(runs.outputs[0][group], [again[group] for again in runs.nudged]),
             exact=(lambda: runs.exact[group]) if self.case.exact else None,

@@ -11,7 +11,7 @@ from typing import Any
 
 from parity.cache import DiskCache, default_folder, digest
 from parity.environment import version
-from parity.workers import Limits, Pool, WorkerError
+from parity.workers import Limits, Pool, RemoteError, WorkerError
 
 __all__ = ["Compilation", "CompileError", "Compiler", "Request", "Resources", "shared"]
 
@@ -22,7 +22,7 @@ FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 
 
 class CompileError(RuntimeError):
-    """A program did not compile within the limits, or the compiler died."""
+    """A program did not compile: the compiler refused it, died, or passed a limit."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,6 +173,8 @@ class Compiler:
             compilation = future.result()
         except WorkerError as error:
             raise CompileError(f"compile for {request.backend} {error}") from error
+        except RemoteError as error:
+            raise CompileError(f"compile for {request.backend} failed: {error}") from error
         if self.cache:
             self.cache.store(key, compilation.plain())
         return compilation

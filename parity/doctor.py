@@ -6,7 +6,10 @@ import jax
 
 from parity.aot import missing_compiler
 from parity.backends import known_backends
+from parity.cache import DiskCache
+from parity.compiler import Resources
 from parity.environment import DEVICES, PACKAGES, version
+from parity.workers import GIB
 
 __all__ = ["Check", "diagnose"]
 
@@ -28,8 +31,12 @@ class Check:
     needed: bool = False
 
 
-def diagnose() -> list[Check]:
-    """Returns versions, devices and backends, each with a remedy where something is missing."""
+def diagnose(resources: Resources | None = None) -> list[Check]:
+    """Returns versions, devices, backends and what a run may take, each with a remedy where something is missing.
+
+    Args:
+        resources: what a run may take; the default by default.
+    """
     remedies = {"libtpu": f"{missing_compiler()} brings the TPU compiler, which aot:TOPOLOGY needs"}
     checks = []
     for package in PACKAGES:
@@ -44,4 +51,18 @@ def diagnose() -> list[Check]:
     checks.append(Check(name="cpu devices", found=f"{len(devices)} simulated", remedy=remedy, needed=few))
     checks.append(Check(name="default platform", found=jax.default_backend()))
     checks.append(Check(name="backends", found=", ".join(known_backends())))
-    return checks
+    return checks + _taken(resources or Resources())
+
+
+def _taken(resources: Resources) -> list[Check]:
+    limit = f"{resources.memory / GIB:.1f} GiB in all, {resources.seconds:g} s each"
+    cache = "none"
+    if resources.cache:
+        entries = DiskCache(folder=resources.cache).entries()
+        size = sum(size for _, size, _ in entries) / 2**20
+        cache = f"{resources.cache}: {len(entries)} programs, {size:.1f} MiB"
+    return [
+        Check(name="workers", found=str(resources.workers)),
+        Check(name="limits of aot compiles", found=limit),
+        Check(name="cache of aot compiles", found=cache),
+    ]

@@ -6,21 +6,25 @@ import subprocess
 import sys
 from importlib import metadata
 
-__all__ = ["DEVICES", "PACKAGES", "describe_environment", "prepare"]
+__all__ = ["DEVICES", "PACKAGES", "PLATFORMS", "describe_environment", "prepare"]
 
 DEVICES = 8
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "chex", "libtpu", "pytest")
+PLATFORMS = {"tpu": "tpu,cpu", "gpu": "cuda,cpu"}
 COUNT_FLAG = "--xla_force_host_platform_device_count"
 
 
-def prepare() -> None:
+def prepare(backend: str = "cpu") -> None:
     """Chooses eight simulated CPU devices, unless the caller has chosen otherwise.
 
     Does nothing once JAX is imported: by then its devices may exist.
+
+    Args:
+        backend: where programs will run; accelerators are only looked for where they are asked for.
     """
     if "jax" in sys.modules:
         return
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("JAX_PLATFORMS", PLATFORMS.get(backend, "cpu"))
     if os.environ["JAX_PLATFORMS"] == "cpu":  # then libtpu only compiles: it need not look for a TPU
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
         os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "true")

@@ -1,5 +1,6 @@
 """From what a command was asked to a record of results: finds the cases, runs them, writes the report."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
@@ -8,16 +9,20 @@ from pathlib import Path
 from rich.console import Console
 
 from parity.backends import find
+from parity.comparison import Comparison, Workbench
 from parity.compiler import Resources
-from parity.environment import describe_environment
+from parity.environment import PLATFORMS, describe_environment
 from parity.matrix import ALL_CHANNELS, Case, Pair, place, select
+from parity.meshes import MeshSpec
 from parity.parallel import Plan, run_in_workers
+from parity.processes import check_spread, run_in_processes
 from parity.report import Progress, Run, as_json, write_json
 from parity.report.records import check_writable
 from parity.run import CaseResult, run_cases
 from parity.settings import collect
+from parity.summary import Summary, summarise_case
 
-__all__ = ["Order", "chosen", "execute"]
+__all__ = ["Order", "chosen", "execute", "summarise_cases"]
 
 WORTH_WORKERS = 8
 """From so many cases on worker processes gain more than their start costs."""
@@ -36,6 +41,7 @@ class Order:
         channels: what to compare.
         paranoid: compile and run also what is proved.
         workers: cases at once; None for as many as pay.
+        processes: how many run each case together.
         resources: what the run may take.
         json: file of the report.
     """
@@ -48,6 +54,7 @@ class Order:
     channels: tuple[str, ...] = ALL_CHANNELS
     paranoid: bool = False
     workers: int | None = None
+    processes: int = 1
     resources: Resources = dataclasses.field(default_factory=Resources)
     json: Path | None = None
 
@@ -65,13 +72,25 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
     """
     if order.json:
         check_writable(order.json)
+    find(order.backend).fit(MeshSpec())  # says what is missing before anything is imported or built
     if order.full_size and ":" not in order.backend:
         raise ValueError(
             f"--full-size: got backend {order.backend}, expected a slice such as aot:v5p:2x2x1; "
             "the published sizes fit no laptop"
         )
+    if order.backend in PLATFORMS and (order.workers or 1) > 1:
+        raise ValueError(
+            f"--workers {order.workers}: backend {order.backend} belongs to one process; leave it out"
+        )
     pairs, cases = collect(order.pairs, dict(order.settings), devices=order.devices)
-    return pairs, place(select(cases, order.select), order.backend)
+    cases = place(select(cases, order.select), order.backend)
+    if order.processes > 1:
+        if order.backend != "cpu" or order.workers:
+            raise ValueError(
+                "--processes: runs on cpu, one case at a time; leave out --backend and --workers"
+            )
+        check_spread(cases, order.processes)
+    return pairs, cases
 
 
 def execute(order: Order, console: Console) -> Run:
@@ -85,7 +104,8 @@ def execute(order: Order, console: Console) -> Run:
         ValueError: see `chosen`.
     """
     cases = chosen(order)[1]
-    record = Run(environment=describe_environment(), planned=len(cases))
+    together = {"processes": order.processes} if order.processes > 1 else {}
+    record = Run(environment={**describe_environment(), **together}, planned=len(cases))
     start = time.perf_counter()
     try:
         with Progress(console, len(cases)) as progress:
@@ -104,17 +124,40 @@ def execute(order: Order, console: Console) -> Run:
 
 
 def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterator[CaseResult]:
-    workers = order.workers or (order.resources.workers if len(cases) >= WORTH_WORKERS else 1)
+    shared = order.backend not in PLATFORMS  # an accelerator belongs to one process
+    most = order.resources.workers if shared and len(cases) >= WORTH_WORKERS else 1
+    workers = order.workers or most
+    plan = Plan(
+        find="parity.settings:find_cases",
+        arguments=(order.pairs, order.settings, str(Path.cwd()), order.devices, order.backend),
+        channels=order.channels,
+        paranoid=order.paranoid or order.processes > 1,  # who asks for processes wants to see them run
+        resources=dataclasses.replace(order.resources, workers=workers),
+    )
+    if order.processes > 1:
+        return run_in_processes(cases, plan, order.processes, progress.started)
     if workers == 1:
         compiler = order.resources.compiler()
         return run_cases(
             cases, progress.started, channels=order.channels, paranoid=order.paranoid, compiler=compiler
         )
-    plan = Plan(
-        find="parity.settings:find_cases",
-        arguments=(order.pairs, order.settings, str(Path.cwd()), order.devices, order.backend),
-        channels=order.channels,
-        paranoid=order.paranoid,
-        resources=dataclasses.replace(order.resources, workers=workers),
-    )
     return run_in_workers(cases, plan, progress.started)
+
+
+def summarise_cases(order: Order, cases: Sequence[Case], console: Console) -> list[Summary]:
+    """Returns the structure of each case, one after the other; both sides of a case compile at once.
+
+    When interrupted it returns those that it has.
+
+    Args:
+        order: what was asked.
+        cases: on their backend.
+        console: where to show progress.
+    """
+    bench = Workbench(paranoid=True, compiler=order.resources.compiler())
+    summaries = []
+    with contextlib.suppress(KeyboardInterrupt):
+        for number, case in enumerate(cases, 1):
+            console.print(f"[{number}/{len(cases)}] {case.id}", soft_wrap=True, markup=False, highlight=False)
+            summaries.append(summarise_case(Comparison(case, bench)))
+    return summaries

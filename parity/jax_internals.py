@@ -1,5 +1,9 @@
 """The only file that touches private JAX, jaxlib or Flax names; each has a version note."""
 
+import contextlib
+import logging
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -271,3 +275,45 @@ def equation_frames(equation: Any) -> list[tuple[str, int, str]]:
 def equation_scope(equation: Any) -> str:
     """Returns the name stack of an equation, such as ``jvp(Model)/decoder`` (JAX 0.10 to 0.12)."""
     return str(equation.source_info.name_stack)
+
+
+# --- the tracing cache (used by parity.retrace) ---
+
+
+@contextlib.contextmanager
+def traced_again() -> Iterator[dict[str, str]]:
+    """Collects the functions that are traced in a block though they have been traced before, and why.
+
+    Functions that were never seen do not count: a step makes closures of its own, such as scan bodies,
+    whenever it is traced. ``jax.explain_cache_misses`` is public; that it logs ``for NAME defined at PLACE``,
+    with what differs below, is not (JAX 0.10 to 0.12).
+    """
+    import jax
+
+    found: dict[str, str] = {}
+    handler = _Misses(found)
+    logger = logging.getLogger("jax")
+    before = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    try:
+        with jax.explain_cache_misses(True):
+            yield found
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before[0]
+        logger.setLevel(before[1])
+
+
+class _Misses(logging.Handler):
+    def __init__(self, found: dict[str, str]):
+        super().__init__(logging.WARNING)
+        self._found = found
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = [line.strip() for line in record.getMessage().splitlines()]
+        named = re.match(r"for (\S+) defined at (\S+)", lines[1]) if len(lines) > 1 else None
+        if named:
+            why = "; ".join(line for line in lines[2:] if not line.startswith("all previously seen"))
+            self._found[f"{named[1]} ({named[2]})"] = why or "another key of the tracing cache"

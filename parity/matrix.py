@@ -11,6 +11,7 @@ from typing import Any
 from parity.backends import find
 from parity.build import Build
 from parity.meshes import MeshSpec
+from parity.structure import Budget
 from parity.verdicts import Verdict
 from parity.weights import Rule
 
@@ -19,6 +20,7 @@ __all__ = [
     "STRUCTURE_CHANNELS",
     "VALUE_CHANNELS",
     "Case",
+    "Flag",
     "Keys",
     "Pair",
     "SelectionError",
@@ -38,6 +40,8 @@ ALL_CHANNELS = (
     "loops",
     "collectives",
     "memory",
+    "retrace",
+    "flags",
 )
 
 
@@ -46,6 +50,21 @@ class Keys(enum.StrEnum):
 
     SHARED = "shared"
     INDEPENDENT = "independent"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flag:
+    """A setting that both twins must honour: it changes the program of each, into the same program.
+
+    Args:
+        name: for people, such as ``remat.policy=full``.
+        on: settings with the flag, ``{"field": "text"}``.
+        off: settings without it; the case as it is by default.
+    """
+
+    name: str
+    on: Mapping[str, str]
+    off: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +85,10 @@ class Case:
         exact: makes the reference in float64, for arbitration; None where there is none.
         arrange: what is done to the random state before it runs, such as making two experts nearly alike.
         zero_gradients: globs of leaves that have no gradient by design.
+        budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
+        flags: what can be flipped in it, and must be live on both sides.
+        vary: makes the case with other settings of the config; needed where there are flags.
+        ablations: settings that switch something off, for ``--explain``; likely causes first.
         keys: whether both sides draw from the same keys; asked of two flavours only.
         smoke: whether the case is in the small subset.
     """
@@ -84,6 +107,10 @@ class Case:
     exact: Callable[[], Build] | None = None
     arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     zero_gradients: Sequence[str] = ()
+    budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
+    flags: Sequence[Flag] = ()
+    vary: "Callable[[Mapping[str, str]], Case] | None" = None
+    ablations: Sequence[Mapping[str, str]] = ()
     keys: Keys = Keys.SHARED
     smoke: bool = False
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import itertools
 import math
 import re
 
@@ -76,26 +77,23 @@ class MeshSpec:
         grid = np.array(devices[: self.size]).reshape([size for _, size in self.axes])
         return jax.sharding.Mesh(grid, self._names, axis_types=self._types)
 
-    def fitted(self, devices: int, where: str) -> "MeshSpec":
-        """Returns this mesh on at most ``devices``: while it is too large, its largest axis is halved.
+    def fitted(self, devices: int) -> "MeshSpec":
+        """Returns this mesh on at most ``devices``.
+
+        Each axis becomes a divisor of itself, so that what divided before divides after. Of the meshes that
+        fit, the one with the most axes above one is taken; of these the one with the most devices, then
+        the smallest largest axis, then the smallest first axis.
 
         Args:
-            devices: how many there are.
-            where: what has them, for the message.
-
-        Raises:
-            ValueError: the largest axis cannot be halved.
+            devices: how many there are, at least one.
         """
-        sizes = dict(self.axes)
-        while math.prod(sizes.values()) > devices:
-            largest = max(sizes, key=lambda name: sizes[name])
-            if sizes[largest] % 2:
-                raise ValueError(
-                    f"mesh {self}: needs {self.size} devices, {where} has {devices}, and {largest} of "
-                    f"{sizes[largest]} cannot be halved; choose a larger topology, or a mesh of powers of two"
-                )
-            sizes[largest] //= 2
-        return dataclasses.replace(self, axes=tuple(sizes.items()))
+        if self.size <= devices:
+            return self
+        divisors = [[n for n in range(1, size + 1) if size % n == 0] for _, size in self.axes]
+        small = (sizes for sizes in itertools.product(*divisors) if math.prod(sizes) <= devices)
+        sizes = min(small, key=lambda sizes: (sizes.count(1), -math.prod(sizes), max(sizes), sizes))
+        names = [name for name, _ in self.axes]
+        return dataclasses.replace(self, axes=tuple(zip(names, sizes, strict=True)))
 
     def abstract(self) -> jax.sharding.AbstractMesh:
         """Returns the mesh without devices: enough to trace and lower."""

@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MARK}: a parity case; -m {MARK} collects all of them")
     if not _wanted(config):
         return
-    prepare()
+    prepare(config.option.parity_backend)
     directory = config.option.parity_report
     if directory:
         from parity.report.records import check_writable

@@ -5,6 +5,7 @@ import zlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from parity.build import Build, Group
@@ -42,7 +43,7 @@ def rng(work: Comparison) -> ChannelResult:
     shared = _shares_keys(work)
     how = Verdict.EQUAL
     if shared:
-        findings += compare_draws(*drawn)
+        findings += [] if findings else compare_draws(*drawn)
         how, unequal = work.remember(("initial", *_names(work)), lambda: _compare_initial(work))
         findings += unequal
     detail = f"{_both(drawn)}; initial state {_both(fresh)}"
@@ -59,7 +60,7 @@ def rng(work: Comparison) -> ChannelResult:
 def _shares_keys(work: Comparison) -> bool:
     """Two builds of one flavour, such as scanned and unrolled, derive their keys as their layouts do."""
     flavours = {build.flavour for build in work.builds}
-    return work.case.keys is Keys.SHARED and len(flavours) == 2
+    return work.case.keys == Keys.SHARED and len(flavours) == 2
 
 
 def _names(work: Comparison) -> tuple[str, str]:
@@ -119,7 +120,7 @@ def _start(work: Comparison, which: int, path: str) -> Any:
 
 def _host(build: Build, path: str) -> np.ndarray:
     leaf = build.abstract[path]
-    if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return np.zeros(leaf.shape, leaf.dtype)
     key = jax.random.fold_in(
         jax.random.key(SEED, impl=key_implementation(leaf.dtype)), np.uint32(zlib.crc32(path.encode()))
@@ -129,9 +130,9 @@ def _host(build: Build, path: str) -> np.ndarray:
 
 def _typed(build: Build, path: str, host: np.ndarray) -> Any:
     dtype = build.abstract[path].dtype
-    if not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+    if not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return host
-    return jax.random.wrap_key_data(host, impl=key_implementation(dtype))
+    return jax.random.wrap_key_data(jnp.asarray(host), impl=key_implementation(dtype))
 
 
 # --- initial states ---
@@ -162,7 +163,7 @@ def _created(build: Build) -> jax.stages.Traced:
 
 def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
     """Compares the initial states: by proof, or else bit by bit."""
-    created, leaves = ([make(build) for build in work.builds] for make in (_created, _leaves))
+    created, leaves = [_created(build) for build in work.builds], [_leaves(build) for build in work.builds]
     order = [{path: index for index, path in enumerate(side)} for side in leaves]
     results = [
         (order[0][entry.reference[0]], order[1][entry.candidate[0]])
@@ -175,8 +176,10 @@ def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
         if prove(*programs, arguments=[(0, 0)], results=results).proved:
             return Verdict.PROVED, []
     # Variants that differ in their forward pass only start from the same program.
-    states = [work.remember(("initial", one.as_text()), functools.partial(_run, one)) for one in lowered]
-    return Verdict.BITWISE, compare_initial(*states, work.weights)
+    ours, theirs = (
+        work.remember(("initial", one.as_text()), functools.partial(_run, one)) for one in lowered
+    )
+    return Verdict.BITWISE, compare_initial(ours, theirs, work.weights)
 
 
 def _run(lowered: jax.stages.Lowered) -> dict[str, np.ndarray]:

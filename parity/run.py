@@ -2,18 +2,18 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from parity.build import Group
 from parity.channels import CHANNELS
 from parity.comparison import Comparison, Workbench
 from parity.compiler import Compiler
 from parity.matrix import ALL_CHANNELS, Case
-from parity.side import SideError
+from parity.side import PHASES, SideError
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 from parity.weights import MapError
 
-__all__ = ["CaseResult", "error_result", "run_case", "run_cases"]
+__all__ = ["SEVERITY", "CaseResult", "error_result", "run_case", "run_cases", "verdict_of"]
 
 PASSED = "passed"
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
@@ -80,7 +80,7 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL_CHANNEL
         case=case,
         reference=names[0],
         candidate=names[1],
-        verdict=_verdict(results),
+        verdict=verdict_of(results),
         channels=results,
         seconds=seconds,
     )
@@ -94,13 +94,18 @@ def error_result(case: Case, where: str, error: Exception) -> CaseResult:
         where: side and phase, in words.
         error: what became of the process.
     """
-    channels = {"tree": _error("tree", where, error)}
     return CaseResult(
-        case=case, reference="", candidate="", verdict=Verdict.ERROR, channels=channels, seconds={}
+        case=case,
+        reference="",
+        candidate="",
+        verdict=Verdict.ERROR,
+        channels={"tree": _error("tree", where, error)},
+        seconds=dict.fromkeys((*PHASES, "other"), 0.0),
     )
 
 
-def _verdict(channels: dict[str, ChannelResult]) -> str:
+def verdict_of(channels: Mapping[str, ChannelResult]) -> str:
+    """Returns the verdict of a case with these channels: the worst one that blocks, else that it passed."""
     found = {result.verdict for result in channels.values()}
     for verdict in SEVERITY:
         if verdict in found:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.matrix import Case, Pair, place
+from parity.structure import Budget, read_budgets
 from parity.workers import GIB
 
 __all__ = [
@@ -38,11 +39,13 @@ class Settings:
     Args:
         pairs: ``module:ATTRIBUTE`` of each pair.
         resources: what a run may take of the machine, as keyword arguments of `Resources`.
+        budgets: how far structure may grow in every case, by ``channel.quantity``.
         root: folder of the file, put on the import path; None without a file.
     """
 
     pairs: tuple[str, ...] = BUILT_IN
     resources: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
     root: Path | None = None
 
 
@@ -60,6 +63,7 @@ KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "compile-gib": (_positive(int, float), "GiB of host memory, such as 16"),
     "compile-seconds": (_positive(int, float), "seconds, such as 600"),
     "cache": (lambda value: isinstance(value, str), 'a folder, or "" for none'),
+    "budgets": (lambda value: isinstance(value, dict), "tables such as [tool.parity.budgets.memory]"),
 }
 """What ``[tool.parity]`` may say: name -> (is it well formed, what is expected)."""
 
@@ -101,7 +105,13 @@ def find_settings(start: Path) -> Settings:
         if table is None:
             continue
         _check(path, table)
-        return Settings(pairs=tuple(table["pairs"]), resources=resources(table, folder), root=folder)
+        try:
+            budgets = read_budgets(table.get("budgets", {}))
+        except ValueError as error:
+            raise SettingsError(f"{path} [tool.parity]: {error}") from error
+        return Settings(
+            pairs=tuple(table["pairs"]), resources=resources(table, folder), budgets=budgets, root=folder
+        )
     return Settings()
 
 
@@ -177,7 +187,7 @@ def collect(
     pairs = [load_pair(name) for name in dict.fromkeys((*settings.pairs, *extra))]
     settings_given = overrides or {}
     cases = [
-        case
+        dataclasses.replace(case, budgets={**settings.budgets, **case.budgets}) if settings.budgets else case
         for pair in pairs
         for case in (
             pair.cases(settings_given) if devices is None else pair.full_size(settings_given, devices)

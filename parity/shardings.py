@@ -78,6 +78,8 @@ def compare_shardings(
     if not reference.mesh.axes:
         named = sum(leaf.logical_axes is not None for leaf in reference.build.leaves.values())
         return _result(findings, f"{named} leaves with logical axes, one device")
+    if reference.mesh.size == 1:
+        return _result(findings, f"mesh {reference.mesh}: one device, nothing to split")
     sharded = sum(any(placed(reference, path).axes) for path in reference.specs)
     split = sum(any(spec) for spec in reference.input_specs.values())
     if not sharded and not split:

@@ -105,7 +105,8 @@ class Side:
         }
 
     @functools.cached_property
-    def _arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Abstract state and inputs, as they lie."""
         return (
             self._abstract(self.build.abstract, self._state_shardings),
             self._abstract(self.build.abstract_inputs, self._input_shardings),
@@ -125,7 +126,7 @@ class Side:
     def returned(self) -> dict[str, dict[str, jax.ShapeDtypeStruct]]:
         """What the program returns by itself; on an explicit mesh the types say where it lies."""
         with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
-            return jax.jit(self.program.function).trace(*self._arguments).out_info
+            return jax.jit(self.program.function).trace(*self.arguments).out_info
 
     @functools.cached_property
     def traced(self) -> jax.stages.Traced:
@@ -140,7 +141,7 @@ class Side:
             }
             donated = (0,) if self.program.donate else ()
             jitted = jax.jit(self.program.function, donate_argnums=donated, out_shardings=out_shardings)
-            return jitted.trace(*self._arguments)
+            return jitted.trace(*self.arguments)
 
     @functools.cached_property
     def lowered(self) -> jax.stages.Lowered:
@@ -158,7 +159,7 @@ class Side:
 
     def begin(self) -> None:
         """Starts to compile; where another process does that, this one can go on."""
-        assert self._compiling
+        _ = self._compiling
 
     @functools.cached_property
     def _compiling(self) -> Callable[[], Any]:
@@ -192,10 +193,17 @@ class Side:
         placed = {}
         array: Any
         for path, array in host.items():
-            dtype = like[path].dtype
-            if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+            dtype, sharding = like[path].dtype, shardings.get(path)
+            is_key = jnp.issubdtype(dtype, jax.dtypes.prng_key)
+            if sharding is not None and not sharding.is_fully_addressable:
+                array = _spread(array, sharding)
+                placed[path] = (
+                    jax.random.wrap_key_data(array, impl=key_implementation(dtype)) if is_key else array
+                )
+                continue
+            if is_key:
                 array = jax.random.wrap_key_data(jnp.array(array), impl=key_implementation(dtype))
-            placed[path] = jax.device_put(array, shardings.get(path), may_alias=False)
+            placed[path] = jax.device_put(array, sharding, may_alias=False)
         return placed
 
     def run(
@@ -226,3 +234,8 @@ class Side:
                         host = to_host(leaves)
                         results.setdefault(group, {}).update({prefix + path: host[path] for path in host})
         return results
+
+
+def _spread(host: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
+    """Returns an array over several processes; each puts its own part, and none asks the others."""
+    return jax.make_array_from_callback(host.shape, sharding, lambda index: np.array(host[index]))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen, nnx
+from jax.experimental import multihost_utils
 
 __all__ = ["Codec", "Leaf", "Role", "describe", "flatten", "to_host"]
 
@@ -161,6 +162,16 @@ def to_host(flat: Mapping[str, Any]) -> dict[str, np.ndarray]:
     Typed keys become their uint32 data.
     """
     return {
-        path: np.array(jax.random.key_data(value) if _is_key(value) else value)
+        path: _host_copy(jax.random.key_data(value) if _is_key(value) else value)
         for path, value in flat.items()
     }
+
+
+def _host_copy(value: Any) -> np.ndarray:
+    """Returns the whole array; what this process holds of it is its own copy, the rest comes from the others."""
+    if getattr(value, "is_fully_addressable", True):
+        return np.array(value)
+    whole = np.array(multihost_utils.process_allgather(value, tiled=True))
+    for shard in value.addressable_shards:
+        whole[shard.index] = np.asarray(shard.data)
+    return whole

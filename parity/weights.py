@@ -15,9 +15,10 @@ import numpy as np
 from parity.transforms import Identity, Stack, Transform, Unstack
 from parity.tree import Leaf, Role
 
-__all__ = ["Entry", "MapError", "Rule", "WeightMap", "infer", "normalise"]
+__all__ = ["Entry", "MapError", "Rule", "WeightMap", "infer", "normalise", "unheld"]
 
 Leaves = Mapping[str, Leaf]
+GUESSED = "axis guessed:"
 HOLDERS = frozenset({"params", "model", "optimizer", "opt_state", "routing_bias"})
 
 
@@ -74,6 +75,11 @@ class WeightMap:
     entries: tuple[Entry, ...]
 
     @property
+    def guessed(self) -> list[Entry]:
+        """The entries whose stacked axis sizes and names leave open; a rule would tell it."""
+        return [entry for entry in self.entries if GUESSED in entry.matched_by]
+
+    @property
     def is_identity(self) -> bool:
         """Whether every leaf has one partner with the very same array."""
         return all(isinstance(entry.transform, Identity) for entry in self.entries)
@@ -104,10 +110,15 @@ def normalise(path: str) -> str:
 
     Prefixes such as ``params``, ``model`` or ``optimizer/opt_state`` name the holder, not the leaf.
     """
+    return "/".join(re.sub(r"_(\d+)$", r"/\1", part) for part in unheld(path).split("/"))
+
+
+def unheld(path: str) -> str:
+    """Returns ``path`` without holder prefixes, its names as the model has them."""
     parts = path.split("/")
     while len(parts) > 1 and parts[0] in HOLDERS:
         parts = parts[1:]
-    return "/".join(re.sub(r"_(\d+)$", r"/\1", part) for part in parts)
+    return "/".join(parts)
 
 
 def infer(
@@ -193,7 +204,26 @@ class _Search:
                 reference = [name, *(match.expand(other) for other in rule.reference[1:])]
                 targets = [match.expand(template) for template in rule.candidate]
                 if all(n in self.names[0] for n in reference) and all(n in self.names[1] for n in targets):
+                    self._check_shapes(rule, reference, targets)
                     self._pair(reference, targets, "rule", rule.transform)
+
+    def _check_shapes(self, rule: Rule, reference: Sequence[str], targets: Sequence[str]) -> None:
+        """Raises where a rule's transform does not turn the shapes of one side into those of the other."""
+        shapes = [
+            [side[names[name]].shape for name in chosen]
+            for (side, names), chosen in zip(self.sides(), (reference, targets), strict=True)
+        ]
+        try:
+            got = [
+                tuple(array.shape) for array in rule.transform.apply([_empty(shape) for shape in shapes[0]])
+            ]
+        except (ValueError, IndexError) as error:
+            got = [str(error)]
+        if got != shapes[1]:
+            raise ValueError(
+                f"weight rule for {reference}: {rule.transform} of {shapes[0]} gives {got}, expected "
+                f"{shapes[1]} of {targets}; correct the transform or the paths"
+            )
 
     def by_name(self, role: Role) -> None:
         candidate = self._of(1, role)
@@ -205,13 +235,16 @@ class _Search:
         for side in (0, 1):
             stacked, single = self._of(side, role), self._of(1 - side, role)
             for name, members in _layer_groups(single).items():
-                axis = _stack_axis(stacked.get(name), [single[member] for member in members])
-                if axis is None or any(member not in self.names[1 - side] for member in members):
+                axes = _stack_axes(stacked.get(name), [single[member] for member in members])
+                if not axes or any(member not in self.names[1 - side] for member in members):
                     continue
+                axis, how = axes[0], "name of a stack"
+                if len(axes) > 1:
+                    how += f", {GUESSED} {axis} of {', '.join(map(str, axes))} that fit"
                 if side == 0:
-                    self._pair([name], members, "name of a stack", Unstack(axis, len(members)))
+                    self._pair([name], members, how, Unstack(axis, len(members)))
                 else:
-                    self._pair(members, [name], "name of a stack", Stack(axis, len(members)))
+                    self._pair(members, [name], how, Stack(axis, len(members)))
 
     def by_parameter(self, role: Role) -> None:
         """Pairs moments like the parameters they belong to: same prefix, same shapes.
@@ -277,6 +310,11 @@ class _Search:
                 self._pair([name], [other], "shape" if name in unique else "shape and nearest name")
 
 
+def _empty(shape: Sequence[int]) -> np.ndarray:
+    """Returns an array of a shape that takes no memory, nor do its slices and transposes."""
+    return np.broadcast_to(np.zeros((), np.bool_), shape)
+
+
 def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
     """Returns ``{name without its layer number: members in order}`` for complete runs 0, 1, 2, ..."""
     groups: dict[tuple[str, str], dict[int, str]] = {}
@@ -293,10 +331,10 @@ def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
     }
 
 
-def _stack_axis(stacked: Leaf | None, members: Sequence[Leaf]) -> int | None:
-    """Returns where ``members`` lie in ``stacked``; a named axis decides where sizes alone do not."""
+def _stack_axes(stacked: Leaf | None, members: Sequence[Leaf]) -> list[int]:
+    """Returns where ``members`` may lie in ``stacked``; a named axis decides where sizes alone do not."""
     if stacked is None or len({member.shape for member in members}) != 1:
-        return None
+        return []
     shape, rank = stacked.shape, len(stacked.shape)
     fitting = [
         axis
@@ -307,4 +345,4 @@ def _stack_axis(stacked: Leaf | None, members: Sequence[Leaf]) -> int | None:
     if names is not None and member_names is not None:
         named = [axis for axis in fitting if names[:axis] + names[axis + 1 :] == member_names]
         fitting = named or fitting
-    return fitting[0] if fitting else None
+    return fitting

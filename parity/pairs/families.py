@@ -13,11 +13,12 @@ from parity.meshes import MeshSpec
 from parity.pairs.decoders import decoder_build, float64
 from parity.pairs.layers import OTHER_LAYOUT, layer_rules
 from parity.pairs.published import full_size
+from parity.pairs.vary import ablations, vary
 from parity.verdicts import Verdict
 
 __all__ = ["DEEPSEEK3", "GEMMA2", "GEMMA3", "GPT_OSS", "MIXTRAL", "QWEN3"]
 
-PROGRAMS = ("forward", "grad", "train_step")
+PROGRAMS = ("forward", "grad", "train_step", "prefill", "generate")
 HOME = "fsdp4.tensor2-auto"
 EXPLICIT = "fsdp2.fsdp_transpose2.tensor2.data1-explicit"
 PLAIN = TrainConfig()
@@ -48,6 +49,8 @@ def _case(name: str, program: str, mesh: str, config: ModelConfig, *, smoke: boo
         mesh=MeshSpec.parse(mesh),
         lowest=Verdict.ARBITRATED if narrow else Verdict.BITWISE,
         exact=_exact(name, config),
+        vary=vary(lambda words, config, _: _case(name + words, program, mesh, config), config, PLAIN),
+        ablations=ablations(config, PLAIN),
         smoke=smoke,
     )
 

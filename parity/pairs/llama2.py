@@ -19,8 +19,10 @@ from parity.build import Flavour
 from parity.matrix import Case, Pair
 from parity.meshes import MeshSpec
 from parity.pairs.decoders import decoder_build, float64
+from parity.pairs.decoding import DECODING
 from parity.pairs.layers import OTHER_LAYOUT
 from parity.pairs.published import full_size
+from parity.pairs.vary import ablations, vary
 from parity.verdicts import Verdict
 
 __all__ = ["PAIR"]
@@ -71,6 +73,8 @@ def _case(variant: str, program: str, mesh: str, config: ModelConfig, train: Tra
         mesh=MeshSpec.parse(mesh),
         lowest=Verdict.ARBITRATED if narrow else Verdict.BITWISE,
         exact=_exact(variant, config, train),
+        vary=vary(lambda words, *configs: _case(variant + words, program, mesh, *configs), config, train),
+        ablations=ablations(config, train),
         smoke=variant == "scan" and mesh == HOME,
     )
 
@@ -120,6 +124,11 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
             ACCUMULATING,
         )
         for variant in ("scan", "unroll-dropout")
+    ]
+    matrix += [
+        _case(variant, program, HOME, dataclasses.replace(base, **VARIANTS[variant]))
+        for variant in ("scan", "unroll")
+        for program in DECODING
     ]
     matrix += [_layout_case(flavour, program, base) for flavour in Flavour for program in PROGRAMS]
     return matrix

@@ -18,6 +18,7 @@ from parity.build import Flavour
 from parity.matrix import Case, Pair
 from parity.meshes import MeshSpec, Mode
 from parity.pairs.decoders import decoder_build, float64
+from parity.pairs.vary import ablations, vary
 from parity.verdicts import Verdict
 
 __all__ = ["PAIR"]
@@ -64,6 +65,10 @@ def _twins(
         program=program,
         mesh=MeshSpec.parse(mesh),
         lowest=Verdict.BITWISE,
+        vary=vary(
+            lambda words, config, train: _twins(name + words, config, train, mesh, program), config, train
+        ),
+        ablations=ablations(config, train),
         smoke=mesh == "fsdp2.fsdp_transpose2.tensor2.data1-explicit" and name == "scan",
     )
 

@@ -57,6 +57,7 @@ def case_record(result: CaseResult) -> dict[str, Any]:
         "candidate": result.candidate,
         "program": result.case.program,
         "mesh": str(result.case.mesh),
+        **({"asked": result.case.asked} if result.case.asked else {}),
         "backend": result.case.backend,
         "verdict": str(result.verdict),
         "channels": {

@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.layout import Placed
-from parity.matrix import ALL_CHANNELS, VALUE_CHANNELS, Case
+from parity.matrix import VALUE_CHANNELS, Case
 from parity.report.records import Run, summarise
 from parity.run import CaseResult
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
-from parity.weights import normalise
+from parity.weights import unheld
 
 __all__ = [
     "Progress",
@@ -57,20 +57,21 @@ SHORT = {
     Verdict.OPEN: "open",
     Verdict.SKIPPED: "-",
 }
-HEADS = {
-    "program": "prog",
-    "tree": "tree",
-    "rng": "rng",
-    "values": "vals",
-    "gradients": "grad",
-    "state": "state",
-    "routing": "rout",
-    "dots": "dots",
-    "sharding": "spec",
-    "loops": "loop",
-    "collectives": "coll",
-    "memory": "mem",
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "prog": ("program", "flags"),
+    "tree": ("tree", "rng"),
+    "vals": ("values", "routing"),
+    "grad": ("gradients",),
+    "state": ("state", "retrace"),
+    "dots": ("dots",),
+    "spec": ("sharding",),
+    "loop": ("loops",),
+    "coll": ("collectives",),
+    "mem": ("memory",),
 }
+"""Head -> channels: the first is shown, unless another one blocks or tells of a tie. Every channel is in the JSON report."""
+
+LOUD = BLOCKING | {Verdict.TIE}
 
 
 class Progress:
@@ -121,10 +122,11 @@ class Progress:
             self._console.print(Text("  " + result.sentence(), "red"), soft_wrap=True)
 
 
-def _cell(result: CaseResult, name: str) -> Text:
-    channel = result.channels.get(name)
-    if channel is None:
+def _cell(result: CaseResult, names: Sequence[str]) -> Text:
+    held = [result.channels[name] for name in names if name in result.channels]
+    if not held:
         return Text("-", "dim")
+    channel = next((channel for channel in held if channel.verdict in LOUD), held[0])
     style = STYLES.get(channel.verdict, "bold red" if channel.verdict in BLOCKING else "dim")
     return Text(SHORT[channel.verdict], style)
 
@@ -133,8 +135,8 @@ def print_table(console: Console, run: Run) -> None:
     """Prints one row per case and a closing line."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("case", overflow="fold", ratio=1, min_width=28)
-    for name in ALL_CHANNELS:
-        table.add_column(HEADS[name], no_wrap=True)
+    for head in COLUMNS:
+        table.add_column(head, no_wrap=True)
     table.add_column("s", justify="right", no_wrap=True)
     mesh = ""
     for result in run.results:
@@ -142,7 +144,7 @@ def print_table(console: Console, run: Run) -> None:
             mesh = str(result.case.mesh)
             table.add_row(Text(f"@{mesh}", "bold cyan"))
         style = "" if str(result.verdict) == "passed" else STYLES[str(result.verdict)]
-        cells = [_cell(result, name) for name in ALL_CHANNELS]
+        cells = [_cell(result, names) for names in COLUMNS.values()]
         seconds = f"{sum(result.seconds.values()):.1f}"
         table.add_row(Text(result.case.id.rpartition("@")[0], style), *cells, seconds)
     console.print(table)
@@ -184,7 +186,7 @@ def print_placements(
             role = ours.role
             table.add_row(Text(str(role), "bold cyan"))
         shape = "x".join(map(str, ours.shape)) or "scalar"
-        table.add_row(normalise(ours.path), shape, spec_text(ours), f"{ours.bytes_per_device:,}")
+        table.add_row(unheld(ours.path), shape, spec_text(ours), f"{ours.bytes_per_device:,}")
         if ours.axes != theirs.axes:
             found = Text(f"candidate {spec_text(theirs)}", "bold red")
             table.add_row(Text("  differs", "bold red"), "", found, f"{theirs.bytes_per_device:,}")

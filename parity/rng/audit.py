@@ -91,15 +91,17 @@ def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
     holders: dict[Hashable, list[Draw]] = collections.defaultdict(list)
     for draw in audited.forward:
         holders[draw.key].append(draw)
-    groups: dict[tuple[str, str, str], list[list[Draw]]] = collections.defaultdict(list)
+    groups: dict[Hashable, list[tuple[Draw, Draw, int]]] = collections.defaultdict(list)
     for draws in holders.values():
-        kinds = {_kind(draws[0], draw) for draw in draws[1:]}
-        for kind in sorted(kinds):
-            groups[kind].append(draws)
+        seconds = {_kind(draws[0], draw): draw for draw in reversed(draws[1:])}
+        for kind, second in seconds.items():
+            groups[kind].append((draws[0], second, len(draws)))
     findings = []
-    for (where, cause, next_step), held in groups.items():
-        count = sum(map(len, held))
-        words = f"{count} draws from {len(held)} key{'s' * (len(held) > 1)}, such as {_hex(held[0][0].key)}"
+    for held in groups.values():
+        first, second, _ = held[0]
+        count, keys = sum(entry[2] for entry in held), len(held)
+        words = f"{count} draws from {keys} key{'s' * (keys > 1)}, such as {_hex(first.key)}"
+        where, cause, next_step = _why(first, second)
         findings.append(
             Finding(
                 where=f"{where} of the {side}",
@@ -112,27 +114,46 @@ def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
     return findings
 
 
-def _kind(first: Draw, second: Draw) -> tuple[str, str, str]:
-    """Says what two draws from one key have in common: where, why, what to do."""
+def _kind(first: Draw, second: Draw) -> Hashable:
+    """What sets two draws from one key apart; what is set apart alike is told once."""
+    if first.equation != second.equation:
+        return first.equation, second.equation
+    if first.step != second.step:
+        return first.equation, "step"
+    return first.equation, _parted(first, second)
+
+
+def _parted(first: Draw, second: Draw) -> int | None:
+    """Returns the outermost loop around two draws of one equation whose turns set them apart."""
+    apart = (ours.index != theirs.index for ours, theirs in zip(first.turns, second.turns, strict=True))
+    return next((depth for depth, differs in enumerate(apart) if differs), None)
+
+
+def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
+    """Says of two draws from one key where they are, why they share it, what to do."""
     where = f"draw at {first.site}"
     if first.equation != second.equation:
-        here, there = (_with_turns(draw) for draw in (first, second))
-        places = f"draws at {here} and at {there}"
-        return places, "two places draw from one key", "split the key, or fold something of its own into each"
+        where = f"draws at {_with_turns(first)} and at {_with_turns(second)}"
+        return where, "two places draw from one key", "split the key, or fold something of its own into each"
     if first.step != second.step:
         cause = f"the same key in steps {first.step} and {second.step}: the step is not folded into it"
         return where, cause, "fold the step's number into the key, or return the advanced key in the state"
-    for ours, theirs in zip(first.turns, second.turns, strict=True):
-        if ours.index != theirs.index:
-            cause = f"the same key in turns {ours.index} and {theirs.index} of the loop at {ours.loop}"
-            return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
-    cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
-    return where, cause, "split the key before it is mapped over"
+    depth = _parted(first, second)
+    if depth is None:
+        cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
+        return where, cause, "split the key before it is mapped over"
+    ours, theirs = first.turns[depth], second.turns[depth]
+    cause = f"the same key in turns {ours.index} and {theirs.index} of the loop at {_innermost(ours.loop)}"
+    return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
 
 
 def _with_turns(draw: Draw) -> str:
-    turns = "".join(f", turn {turn.index} of the loop at {turn.loop.split(' < ')[0]}" for turn in draw.turns)
+    turns = "".join(f", turn {turn.index} of the loop at {_innermost(turn.loop)}" for turn in draw.turns)
     return draw.site + turns
+
+
+def _innermost(site: str) -> str:
+    return site.split(" < ")[0]
 
 
 def _hex(key: Sequence[int]) -> str:

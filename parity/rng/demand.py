@@ -12,7 +12,17 @@ __all__ = ["CALLS", "DRAWS", "Demand", "Place", "bodies", "draws_within", "opene
 
 DRAWS = frozenset({"random_bits", "random_gamma"})
 CALLS = frozenset(
-    {"jit", "pjit", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call", "closed_call"}
+    [
+        "jit",
+        "pjit",
+        "remat2",
+        "checkpoint",
+        "custom_jvp_call",
+        "custom_vjp_call",
+        "closed_call",
+        "core_call",
+        "eval_jaxpr",
+    ]
 )
 
 Place = tuple[int, ...]

@@ -126,7 +126,9 @@ class Recorder:
             or bool(equation.params.get("differentiated"))
             or "transpose(" in equation_scope(equation)
         )
-        return dataclasses.replace(here, site=here.site or _site(equation), again=again)
+        return dataclasses.replace(
+            here, site=here.site or _site(equation) or equation.primitive.name, again=again
+        )
 
     def _equation(self, equation: Any, inputs: list[Any], here: _Around) -> Sequence[Any]:
         name, wanted = equation.primitive.name, self._demand.kept[here.place]

@@ -1,10 +1,17 @@
 """The structure of lowered and compiled programs: loops, collectives, memory, dtypes; and its comparison."""
 
+from parity.structure.budgets import (
+    MEMORY_BUDGETS,
+    PACKING_BUDGETS,
+    Budget,
+    budgets_for,
+    read_budgets,
+)
 from parity.structure.collectives import Collective, read_collectives
 from parity.structure.compare_collectives import compare_collectives
 from parity.structure.compare_dots import compare_dots
 from parity.structure.compare_loops import Loops, compare_loops
-from parity.structure.compare_memory import MEMORY_BUDGETS, PACKING_BUDGETS, Budget, compare_memory
+from parity.structure.compare_memory import compare_memory
 from parity.structure.cycles import Cycles, read_cycles
 from parity.structure.donation import Alias, Donation, compare_donation, read_donation
 from parity.structure.dtypes import SENSITIVE, TypedOp, read_dtypes
@@ -40,6 +47,7 @@ __all__ = [
     "Row",
     "Shape",
     "TypedOp",
+    "budgets_for",
     "collective_rows",
     "compare_collectives",
     "compare_donation",
@@ -53,6 +61,7 @@ __all__ = [
     "optimised_loops",
     "optimised_module",
     "parse_hlo",
+    "read_budgets",
     "read_collectives",
     "read_cycles",
     "read_donation",

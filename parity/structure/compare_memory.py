@@ -1,44 +1,13 @@
 """Compares memory of two compiled programs against ratio budgets."""
 
-import dataclasses
 from collections.abc import Mapping
 
+from parity.structure.budgets import MEMORY_BUDGETS, Budget
 from parity.structure.memory import QUANTITIES, Memory
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["MEMORY_BUDGETS", "PACKING_BUDGETS", "Budget", "compare_memory"]
+__all__ = ["compare_memory"]
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Budget:
-    """How far a quantity may grow.
-
-    Args:
-        ratio: the largest candidate over reference that passes.
-        floor: a candidate that needs less passes only if its ratio is at least this; 0 lets it shrink freely.
-        reason: why this much.
-    """
-
-    ratio: float
-    floor: float = 0.0
-    reason: str = ""
-
-
-MEMORY_BUDGETS: Mapping[str, Budget] = {
-    "argument": Budget(ratio=1.0, floor=1.0, reason="equal state and inputs"),
-    "output": Budget(ratio=1.0, floor=1.0, reason="equal state and results"),
-    "temp": Budget(ratio=1.01, reason="buffer assignment packs equal programs alike to within a percent"),
-}
-"""What is compared unless the caller says otherwise; donation has a channel of its own."""
-
-PACKING_BUDGETS: Mapping[str, Budget] = {
-    **MEMORY_BUDGETS,
-    "temp": Budget(
-        ratio=1.05,
-        reason="the order of arguments moves the packing of buffers, in either direction",
-    ),
-}
-"""How far the order of arguments may move what programs need that are proved to be the same."""
 
 _CAUSES = {
     "argument": "a leaf that only one side takes, or one in another dtype or sharding",
@@ -77,8 +46,12 @@ def compare_memory(
         if ours is None and theirs is None:
             missing.append(f"{quantity} unknown ({reference.reasons.get(quantity, 'no reason')})")
             continue
-        shown.append(f"{quantity} {_span(ours, theirs)}")
-        if ours is None or theirs is None or not _within(ours, theirs, budget):
+        fits, used = False, ""
+        if ours is not None and theirs is not None:
+            fits = budget.allows(ours, theirs)
+            used = f", budget {budget.sentence()}" if fits and ours < theirs else ""
+        shown.append(f"{quantity} {_span(ours, theirs)}{used}")
+        if not fits:
             findings.append(_finding(quantity, reference, candidate, budget))
     if not shown:
         return ChannelResult(
@@ -88,12 +61,6 @@ def compare_memory(
     return ChannelResult(
         name="memory", verdict=verdict, detail=", ".join(shown + missing), findings=tuple(findings)
     )
-
-
-def _within(ours: int, theirs: int, budget: Budget) -> bool:
-    if ours == theirs:
-        return True
-    return ours > 0 and budget.floor <= theirs / ours <= budget.ratio
 
 
 def _span(ours: int | None, theirs: int | None) -> str:
@@ -109,9 +76,12 @@ def _finding(quantity: str, reference: Memory, candidate: Memory, budget: Budget
         f"unknown ({side.reasons.get(quantity, 'no reason')})" if value is None else f"{value:,} {unit}"
         for side, value in ((reference, ours), (candidate, theirs))
     ]
-    ratio = f"{theirs / ours:.3f} x, budget {budget.ratio:g} x" if ours and theirs is not None else ""
-    if ours and theirs is not None and theirs < ours:
-        ratio = f"{theirs / ours:.3f} x, at least {budget.floor:g} x"
+    ratio = ""
+    if ours is not None and theirs is not None:
+        grown = f"{theirs / ours:.3f} x" if ours else f"{theirs:,} more"
+        ratio = f"{grown}, budget {budget.sentence()}"
+        if theirs < ours:
+            ratio = f"{grown}, at least {budget.floor:g} x"
     return Finding(
         where=f"{quantity} {unit}" if unit == "bytes" else quantity,
         reference=texts[0],

@@ -14,13 +14,16 @@ from parity import aot
 from parity.aot import AheadOfTime
 from parity.backends import find, known_backends
 from parity.comparison import Workbench
+from parity.compiler import Compiler, Resources
 from parity.doctor import diagnose
 from parity.matrix import place
 from parity.meshes import MeshSpec
 from parity.pairs import llama2, sharded
+from parity.quiet import quiet
 from parity.run import run_case
 from parity.topologies import Topology
 from parity.verdicts import Verdict
+from parity.workers import Pool
 
 REPO = Path(__file__).parents[2]
 TOPOLOGIES = ("v5p:2x2x1", "v5e:2x4", "v6e:2x2", "tpu7x:2x2x1")
@@ -54,7 +57,7 @@ def test_the_doctor_says_how_to_get_it(no_libtpu, monkeypatch):
 
 
 def test_it_is_among_the_backends():
-    assert known_backends() == ["cpu", "aot:TOPOLOGY (v4, v5e, v5p, v6e, tpu7x)"]
+    assert known_backends() == ["cpu", "tpu", "gpu", "aot:TOPOLOGY (v4, v5e, v5p, v6e, tpu7x)"]
     backend = find("aot:v5e:2x4")
     assert backend == AheadOfTime(topology=Topology.parse("v5e:2x4"))
     assert (backend.name, backend.executes, backend.inspects) == ("aot:v5e:2x4", False, True)
@@ -66,7 +69,7 @@ def test_it_is_among_the_backends():
         ("aot:v5q:2x2x1", "topology 'v5q:2x2x1': expected one of v4, v5e, v5p, v6e, tpu7x"),
         ("aot:v5p:2x2", "topology 'v5p:2x2': expected 3 sizes, such as v5p:2x2x1"),
         ("aot", "topology '': expected one of"),
-        ("aotv5p", "expected one of cpu, aot:TOPOLOGY, such as aot:v5p:2x2x1; did you mean aot?"),
+        ("aotv5p", "expected one of cpu, tpu, gpu, aot:TOPOLOGY, such as aot:v5p:2x2x1; did you mean aot?"),
     ],
 )
 def test_unknown_topologies_are_one_message(backend, says, command):
@@ -84,30 +87,21 @@ def test_unknown_topologies_are_one_message(backend, says, command):
         ("fsdp64.tensor8-auto", 8, "fsdp2.tensor4-auto"),
         ("data2-auto", 8, "data2-auto"),
         ("single", 4, "single"),
+        ("data6-auto", 4, "data3-auto"),
+        ("data5-auto", 4, "data1-auto"),
+        ("stage3.fsdp2-auto", 4, "stage3.fsdp1-auto"),
+        ("stage3.fsdp2-auto", 2, "stage1.fsdp2-auto"),
+        ("fsdp4.tensor2-auto", 6, "fsdp2.tensor2-auto"),
+        ("data2.fsdp2.context2.expert1-explicit", 6, "data1.fsdp2.context2.expert1-explicit"),
+        ("fsdp4.tensor2-explicit", 2, "fsdp1.tensor2-explicit"),
+        ("fsdp4.tensor2-explicit", 1, "fsdp1.tensor1-explicit"),
     ],
 )
-def test_a_mesh_that_is_too_large_is_halved_where_it_is_largest(mesh, devices, fitted):
-    assert str(MeshSpec.parse(mesh).fitted(devices, "here")) == fitted
-
-
-def test_a_mesh_that_cannot_be_halved_is_refused():
-    with pytest.raises(ValueError, match=r"mesh data6-auto: needs 6 devices, v5e:1x2 has 2, and data of 3"):
-        MeshSpec.parse("data6").fitted(2, "v5e:1x2")
+def test_a_mesh_that_is_too_large_keeps_as_many_axes_as_fit_and_every_divisor(mesh, devices, fitted):
+    assert str(MeshSpec.parse(mesh).fitted(devices)) == fitted
 
 
 # --- with it ---
-
-
-@needs_compiler
-def test_a_mesh_that_does_not_fit_is_one_message(command, tmp_path):
-    example = (REPO / "docs" / "examples" / "foreign_mlp.py").read_text()
-    (tmp_path / "five.py").write_text(example.replace("loss=loss)", 'loss=loss, meshes=("data5",))'))
-    ended = command("run", "mlp", "--pair", "five:PAIR", "--backend", "aot:v5p:2x2x1")
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err == (
-        "parity: mesh data5-auto: needs 5 devices, v5p:2x2x1 has 4, and data of 5 cannot be halved; "
-        "choose a larger topology, or a mesh of powers of two\n"
-    )
 
 
 @needs_compiler
@@ -135,7 +129,7 @@ def test_what_the_compiler_writes_stays_off_the_screen_and_goes_with_the_error(c
         os.write(2, b"E0000 common_lib.cc: no such luck\n")
         raise ValueError("out of luck")
 
-    with pytest.raises(ValueError, match="out of luck") as caught, aot._quiet():
+    with pytest.raises(ValueError, match="out of luck") as caught, quiet():
         noisy()
     assert capfd.readouterr().err == ""
     assert caught.value.__notes__ == ["the compiler wrote:\nE0000 common_lib.cc: no such luck"]
@@ -266,3 +260,80 @@ def test_flags_that_end_the_compiler_are_one_message(shell, tmp_path):
     assert ended.err.startswith(
         "parity: LIBTPU_INIT_ARGS=--xla_nonsense=3: the TPU compiler died with exit code 1"
     )
+
+
+@needs_compiler
+def test_a_program_compiled_elsewhere_says_where_its_arrays_lie():
+    backend, spec = find("aot:v5e:2x2"), MeshSpec.parse("fsdp2.tensor2")
+    with backend.context(spec):
+        mesh = backend.mesh(spec)
+        rows, whole = (jax.NamedSharding(mesh, axes) for axes in (jax.P("fsdp", "tensor"), jax.P()))
+        x = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=rows)
+        key = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 4))
+        key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=jax.NamedSharding(mesh, jax.P("fsdp")))
+
+        def step(unused, x, key):
+            return {"x": x * 2, "sum": x.sum(), "key": key}
+
+        jitted = jax.jit(step, out_shardings={"x": rows, "sum": whole, "key": None})
+        made = backend.start(backend.lower(jitted.trace(x, x, key)))()
+    (unused, x_at, key_at), _ = made.input_shardings
+    assert unused is None and x_at.is_equivalent_to(rows, 2) and not x_at.is_equivalent_to(whole, 2)
+    assert key_at.is_equivalent_to(key.sharding, 1)
+    assert made.output_shardings["x"].is_equivalent_to(rows, 2)
+    assert made.output_shardings["sum"].is_equivalent_to(whole, 0)
+    assert made.memory_analysis()["temp_size_in_bytes"] >= 0 < made.cost_analysis()["flops"]
+
+
+@needs_compiler
+def test_both_sides_compile_at_once(monkeypatch):
+    """Neither is waited for before the other has begun."""
+    seen = []
+    start = AheadOfTime.start
+
+    def watched(self, lowered):
+        wait = start(self, lowered)
+        seen.append("begun")
+        return lambda: (seen.append("waited"), wait())[1]
+
+    monkeypatch.setattr(AheadOfTime, "start", watched)
+    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    run_case(case, Workbench(), ("loops", "memory"))
+    assert seen == ["begun", "begun", "waited", "waited"]
+
+
+@needs_compiler
+def test_a_second_run_of_a_case_asks_no_compiler(monkeypatch, tmp_path):
+    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    resources = Resources(workers=1, cache=tmp_path)
+    first = run_case(case, Workbench(compiler=resources.compiler()), ("loops", "memory"))
+
+    def asked(*arguments):
+        raise AssertionError("asked the compiler")
+
+    monkeypatch.setattr(Pool, "submit", asked)
+    again = run_case(case, Workbench(compiler=resources.compiler()), ("loops", "memory"))
+    assert again.channels == first.channels and again.verdict == "passed"
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_other=1")
+    stale = run_case(case, Workbench(compiler=resources.compiler()), ("loops",))
+    assert "asked the compiler" in stale.sentence()
+
+
+@needs_compiler
+def test_a_compiler_that_dies_is_an_error_of_its_side_and_the_other_channels_answer(monkeypatch, tmp_path):
+    (tmp_path / "dying.py").write_text(
+        "import os, sys\n\n"
+        "def die(request, tell):\n"
+        "    print('F0000 register allocator: out of luck', file=sys.stderr, flush=True)\n"
+        "    os.abort()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    start = Compiler.start
+    monkeypatch.setattr(Compiler, "start", lambda self, _, request: start(self, "dying:die", request))
+    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    result = run_case(case, Workbench())
+    assert result.verdict == "error" and result.channels["values"].verdict is Verdict.PROVED
+    assert (
+        "linen llama2-scan, compile: reference no exception, candidate CompileError: compile for aot:v5p:2x2x1 "
+        "died with signal 6 (SIGABRT): F0000 register allocator: out of luck"
+    ) in result.sentence()

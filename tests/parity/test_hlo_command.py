@@ -88,7 +88,10 @@ def test_a_difference_exits_1_and_stands_beside_what_it_should_be(command, pair,
     [
         (("llama2-scan",), "hlo 'llama2-scan': expected one case, got"),
         (("no-such-case",), "selector 'no-such-case': matches none"),
-        (("llama2-scan/forward", "--backend", "tpu9"), "backend 'tpu9': expected one of cpu, aot:TOPOLOGY"),
+        (
+            ("llama2-scan/forward", "--backend", "tpu9"),
+            "backend 'tpu9': expected one of cpu, tpu, gpu, aot:TOPOLOGY",
+        ),
         (("llama2-scan/forward", "--json", "no/such/folder.json"), "folder no"),
     ],
 )

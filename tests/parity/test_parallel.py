@@ -6,9 +6,11 @@ import signal
 import time
 
 import pytest
+from rich.console import Console
 
 from parity.execute import Order, chosen
 from parity.parallel import Outcome, Plan, run_in_workers
+from parity.report import Run, print_proofs
 from parity.verdicts import ChannelResult, Verdict
 
 TWINS = """
@@ -136,6 +138,7 @@ def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imp
     (result,) = run_in_workers(cases, plan)
     assert result.verdict == Verdict.ERROR and result.case is cases[0]
     assert "WorkerError: exceeded 2 s" in result.sentence()
+    print_proofs(Console(width=100), Run(environment={}, planned=1, results=[result]))
 
 
 def test_an_outcome_is_a_result_without_its_case(project, monkeypatch, undone_imports):

@@ -12,7 +12,7 @@ from parity.matrix import ALL_CHANNELS, Case
 from parity.meshes import MeshSpec
 from parity.report import Progress, Run, as_json, print_findings, print_table, summarise, write_json
 from parity.report.records import VERDICTS, check_writable
-from parity.report.table import MOST_FINDINGS, SHORT, findings_text
+from parity.report.table import COLUMNS, MOST_FINDINGS, SHORT, findings_text
 from parity.run import CaseResult
 from parity.verdicts import ChannelResult, Finding, Verdict
 
@@ -178,7 +178,7 @@ def test_the_table_fits_and_cuts_no_word(width):
     text = "\n".join(table)
     assert text.count("@single") == text.count("@data2.fsdp2.tensor2-auto") == 1
     for verdict in set(Verdict) - {Verdict.SKIPPED}:
-        assert text.split().count(SHORT[verdict]) == 2 * len(ALL_CHANNELS), verdict
+        assert text.split().count(SHORT[verdict]) == 2 * len(COLUMNS), verdict
     assert text.count("1234.8") == 2 * len(Verdict)
 
 

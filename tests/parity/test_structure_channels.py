@@ -13,7 +13,7 @@ from parity.comparison import Workbench
 from parity.matrix import ALL_CHANNELS, Case
 from parity.meshes import MeshSpec
 from parity.report.records import Run
-from parity.report.table import SHORT, print_table
+from parity.report.table import COLUMNS, SHORT, print_table
 from parity.run import CaseResult, run_case
 from parity.side import Side, SideError
 from parity.structure import Memory
@@ -158,9 +158,12 @@ def test_a_case_may_leave_them_out(name):
     assert (str(channels[name].verdict), channels[name].detail) == ("skipped", "not today")
 
 
-def test_the_longest_id_and_ten_channels_fit_100_columns(capsys):
+@pytest.mark.parametrize("blocks", [None, "rng", "flags", "retrace"])
+def test_the_longest_id_and_all_channels_fit_100_columns(capsys, blocks):
+    """Ten columns; a channel that has none of its own is seen in its column where it blocks."""
     id = "llama2-scan-against-unroll-linen/train_step@single"
     word = {"program": Verdict.UNPROVED, "values": Verdict.BITWISE, "state": Verdict.FLOOR}
+    word |= {blocks: Verdict.FAILED} if blocks else {}
     channels = {
         name: ChannelResult(name=name, verdict=word.get(name, Verdict.EQUAL)) for name in ALL_CHANNELS
     }
@@ -169,8 +172,11 @@ def test_the_longest_id_and_ten_channels_fit_100_columns(capsys):
         case=case, reference="", candidate="", verdict="passed", channels=channels, seconds={"compile": 99.9}
     )
     print_table(Console(width=100), Run(environment={}, planned=1, results=[result]))
+    shown = [blocks if blocks in names else names[0] for names in COLUMNS.values()]
+    cells = [SHORT[channels[name].verdict] for name in shown]
+    assert sorted(name for names in COLUMNS.values() for name in names) == sorted(ALL_CHANNELS)
     head, _, row, *_ = capsys.readouterr().out.splitlines()
-    assert row.split() == [id.removesuffix("@single"), *(SHORT[c.verdict] for c in channels.values()), "99.9"]
+    assert row.split() == [id.removesuffix("@single"), *cells, "99.9"]
     assert head.split()[-3:] == ["coll", "mem", "s"]
 
 

@@ -150,12 +150,12 @@ def stated(**values):
 @pytest.mark.parametrize(
     ("ours", "theirs", "passes"),
     [
-        (1000, 1000, True),
-        (1000, 1010, True),
-        (1000, 1011, False),
-        (1000, 10, True),
+        (10**6, 10**6, True),
+        (10**6, 1_010_000, True),
+        (10**6, 1_010_001, False),
+        (10**6, 10, True),
         (0, 0, True),
-        (0, 1, False),
+        (0, 1_025, False),
     ],
 )
 def test_temp_may_grow_by_a_percent_and_shrink(ours, theirs, passes):

@@ -308,3 +308,68 @@ def test_a_side_that_was_not_read_fails(reference):
 def test_the_number_of_devices_must_be_positive():
     with pytest.raises(ValueError, match="devices: got 0"):
         compare_collectives((), (), 0)
+
+
+def prefetching(gathers):
+    """Repeats of a layer whose weights are gathered one repeat ahead and carried, or gathered twice."""
+
+    def model(weights, x, mesh):
+        whole = jax.sharding.NamedSharding(mesh, P())
+
+        def gather(repeat):
+            w = jax.lax.dynamic_index_in_dim(weights, repeat, keepdims=False)
+            return jax.lax.with_sharding_constraint(w, whole)
+
+        def carried(state, repeat):
+            x, current = state
+            return (jnp.tanh(x @ current), gather(repeat)), None
+
+        def twice(x, repeat):
+            return jnp.tanh(x @ gather(repeat - 1) + 0 * gather(repeat).sum()), None
+
+        repeats = jnp.arange(1, weights.shape[0])
+        if gathers == 1:
+            return jax.lax.scan(carried, (x, gather(0)), repeats)[0][0]
+        return jax.lax.scan(twice, x, repeats)[0]
+
+    return model
+
+
+def test_two_gathers_per_repeat(cpu):
+    """History C2: the weights of the repeat at work are gathered again instead of carried."""
+    shapes = cpu.spec((5, 32, 32), P(None, "fsdp")), cpu.spec((8, 32))
+    builds = [Build(functools.partial(prefetching(gathers), mesh=cpu.mesh), *shapes) for gathers in (1, 2)]
+    channel = compare(*builds)["collectives"]
+    text = words(channel)
+    assert channel.verdict is Verdict.FAILED
+    assert "all-gather" in text and "of the candidate" in text and "4 times in loops" in text
+
+
+def tiled(inside):
+    """A loss over tiles of the vocabulary; the hidden state is gathered once, or for every tile."""
+
+    def loss(x, head, mesh):
+        whole = jax.sharding.NamedSharding(mesh, P())
+        parts = jax.sharding.NamedSharding(mesh, P(None, "fsdp"))
+        held = jax.lax.with_sharding_constraint(x, parts if inside else whole)
+
+        def tile(state, w):
+            total, x = jax.lax.optimization_barrier(
+                state
+            )  # as remat leaves it: nothing moves out of the loop
+            logits = jax.lax.with_sharding_constraint(x, whole) @ w
+            return (total + jax.nn.logsumexp(logits, axis=-1).sum(), x), None
+
+        return jax.lax.scan(tile, (jnp.float32(0), held), head)[0][0]
+
+    return loss
+
+
+def test_a_gather_inside_a_tile_loop(cpu):
+    shapes = cpu.spec((16, 32), P(None, "fsdp")), cpu.spec((6, 32, 24))
+    builds = [Build(functools.partial(tiled(inside), mesh=cpu.mesh), *shapes) for inside in (False, True)]
+    channel = compare(*builds)["collectives"]
+    text = words(channel)
+    assert channel.verdict is Verdict.FAILED
+    assert "inside a loop of the candidate that the other does once outside" in text
+    assert "6 times in loops" in text and "test_seeded_bugs.py" in text

@@ -1,0 +1,89 @@
+"""The command line: a thin shell around the engine.
+
+Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harness itself failed,
+130 interrupted.
+"""
+
+import itertools
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from parity.cli import compiled, judge, show
+from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE
+from parity.environment import prepare
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Proves or measures that a Flax Linen model and its Flax NNX twin are the same program.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def help_without_command(context: typer.Context) -> None:
+    """Prints the help when no command is given."""
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(USAGE)
+
+
+for name, command in {
+    "run": judge.run,
+    "prove": judge.prove,
+    "list": show.list_cases,
+    "map": show.show_map,
+    "shardings": show.shardings,
+    "flags": judge.flags,
+    "hlo": compiled.hlo,
+    "structure": compiled.structure,
+    "doctor": show.doctor,
+}.items():
+    app.command(name)(command)
+
+
+def main() -> None:
+    """Runs the command line; every way it can end has an exit code of its own."""
+    prepare(_backend(sys.argv))
+    try:
+        code = app(standalone_mode=False) or PARITY
+    except (typer.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    except Exception as error:
+        code = _explain(error)
+    if code == INTERRUPTED:  # a compiler thread may still be at work, and crashes when Python tears down
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _backend(words: Sequence[str]) -> str:
+    """Returns the backend that a command line names: it decides what JAX looks for when it is imported."""
+    named = [after for word, after in itertools.pairwise(words) if word == "--backend"]
+    named += [word.partition("=")[2] for word in words if word.startswith("--backend=")]
+    return named[-1] if named else "cpu"
+
+
+def _explain(error: Exception) -> int:
+    """Prints an error for whom it concerns: one line for users, a traceback for us."""
+    message = getattr(error, "format_message", None)  # typer's usage errors, whichever click they are made of
+    if message:
+        print(f"parity: {message()}; see parity --help", file=sys.stderr)
+        return USAGE
+    if isinstance(error, ValueError):
+        print(f"parity: {error}", file=sys.stderr)
+        return USAGE
+    side = sys.modules.get("parity.side")
+    if side and isinstance(error, side.SideError):
+        print(f"parity: {str(error).splitlines()[0]}", file=sys.stderr)
+        return DIFFERENCE
+    traceback.print_exception(error)
+    print("parity: the harness itself failed; the traceback above says where", file=sys.stderr)
+    return HARNESS

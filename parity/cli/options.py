@@ -1,0 +1,95 @@
+"""What the commands share: their options, exit codes, and what becomes of an option."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from parity.execute import Order
+
+__all__ = [
+    "DIFFERENCE",
+    "HARNESS",
+    "INTERRUPTED",
+    "PARITY",
+    "USAGE",
+    "CompileGib",
+    "CompileSeconds",
+    "FullSize",
+    "Json",
+    "NoCache",
+    "Pairs",
+    "Select",
+    "Settings",
+    "Workers",
+    "console",
+    "make_order",
+]
+
+PARITY, DIFFERENCE, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
+NARROWEST = 100
+
+Select = Annotated[
+    list[str] | None, typer.Argument(help="Globs or prefixes of case ids, or `smoke`; all cases without.")
+]
+Pairs = Annotated[
+    list[str] | None, typer.Option("--pair", help="A further pair, module:ATTRIBUTE; may be repeated.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override a config field in every case, FIELD=VALUE; may be repeated."),
+]
+
+FullSize = Annotated[bool, typer.Option("--full-size", help="The published sizes instead of the small ones.")]
+Json = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
+
+
+def console() -> Console:
+    """Returns a console that never squeezes the table below 100 columns where nobody looks on."""
+    plain = Console()
+    return plain if plain.is_terminal else Console(width=max(NARROWEST, plain.width))
+
+
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes at once; without it, one a core.")
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew what an earlier run has compiled.")]
+CompileGib = Annotated[
+    float | None, typer.Option("--compile-gib", min=0.1, help="Host memory that compiles may take.")
+]
+CompileSeconds = Annotated[
+    float | None, typer.Option("--compile-seconds", min=0.1, help="Time that one compile may take.")
+]
+
+
+def make_order(
+    select: list[str] | None,
+    pairs: list[str] | None,
+    settings: list[str] | None,
+    options: Mapping[str, Any] | None = None,
+    **rest: Any,
+) -> "Order":
+    """Returns what the command line asks for; ``options`` go over ``[tool.parity]``."""
+    from parity.compiler import Resources
+    from parity.execute import Order
+    from parity.settings import find_settings, resources
+
+    overrides = []
+    for setting in settings or []:
+        field, separator, value = setting.partition("=")
+        if not separator or not field:
+            raise ValueError(f"--set {setting!r}: expected FIELD=VALUE, such as embed=96")
+        overrides.append((field, value))
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    found = {**find_settings(Path.cwd()).resources, **resources(given, Path.cwd())}
+    return Order(
+        select=tuple(select or ()),
+        pairs=tuple(pairs or ()),
+        settings=tuple(overrides),
+        workers=given.get("workers"),
+        resources=Resources(**found),
+        **rest,
+    )

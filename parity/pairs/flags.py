@@ -1,0 +1,132 @@
+"""Flags of the decoder configs: each is flipped on both sides and must change both programs alike.
+
+Fields that only give sizes are no flags: a twin that ignored one would not fit its own state.
+"""
+
+import functools
+from collections.abc import Mapping
+
+from models_nnx.config import CHECKPOINT_NAMES, ModelConfig, TrainConfig, override
+from models_nnx.presets import preset, tiny
+from parity.build import Flavour
+from parity.matrix import Case, Flag, Pair
+from parity.pairs.decoders import decoder_build
+from parity.pairs.vary import vary
+from parity.verdicts import Verdict
+
+__all__ = ["FLAGS", "PAIR"]
+
+
+def _flag(name: str, value: object, **off: str) -> Flag:
+    """A flag that sets one field; ``off`` are other settings, with and without it."""
+    return Flag(name=f"{name}={value}", on={**off, name: str(value)}, off=off)
+
+
+def _kept(name: str) -> Flag:
+    """One tagged residual kept, against none: with a name that nothing carries these are the same."""
+    saved = {"remat.policy": "save_named", "remat.names": name}
+    return Flag(name=f"remat.names={name}", on=saved, off={"remat.policy": "full"})
+
+
+LAYERS = (
+    _flag("remat.policy", "full"),
+    _flag("remat.policy", "minimal"),
+    _flag("dropout", 0.2),
+    _flag("compute_dtype", "bfloat16"),
+)
+OPTIMIZER = {
+    "learning_rate": 0.01,
+    "warmup_steps": 3,
+    "total_steps": 50,
+    "b1": 0.8,
+    "b2": 0.9,
+    "epsilon": 1e-6,
+    "weight_decay": 0.0,
+    "clip_norm": 0.5,
+    "max_bad_steps": 2,
+}
+
+FLAGS: dict[tuple[str, str, str], tuple[Flag, ...]] = {
+    ("llama2-70b", "scanned", "grad"): (
+        *LAYERS,
+        *map(_kept, CHECKPOINT_NAMES),
+        _flag("layout", "unrolled"),
+        _flag("scan_axis", 0),
+        _flag("head", "tied"),
+        _flag("param_dtype", "bfloat16"),
+        _flag("norm_epsilon", 1e-3),
+        _flag("attention.kernel", "library"),
+    ),
+    ("llama2-70b", "unrolled", "grad"): LAYERS,
+    ("llama2-70b", "scanned", "train_step"): (
+        _flag("train.accumulation", 2),
+        _flag("train.z_loss", 0.0),
+        *(_flag(f"train.optimizer.{name}", value) for name, value in OPTIMIZER.items()),
+    ),
+    ("gemma2-9b", "scanned", "forward"): (
+        _flag("attention.window", 5),
+        _flag("attention.soft_cap", 9.0),
+        _flag("attention.query_scalar", 0.5),
+        _flag("attention.rope_theta", 700.0),
+        _flag("logits_soft_cap", 9.0),
+        _flag("norm_scale", "direct"),
+        _flag("norms", "pre"),
+        _flag("embedding_scale", "none"),
+        _flag("mlp.activation", "silu"),
+    ),
+    ("gemma3-12b", "scanned", "forward"): (
+        _flag("attention.local_rope_theta", 700.0),
+        _flag("attention.query_key_norm", "none"),
+    ),
+    ("deepseek3-671b", "scanned", "forward"): (
+        _flag("moe.scoring", "softmax"),
+        _flag("moe.scale", 1.5),
+        _flag("moe.top_k", 4),
+        _flag("dense_layers", 2),
+    ),
+    ("mixtral-8x7b", "scanned", "train_step"): (
+        _flag("moe.dispatch", "dropping"),
+        _flag("moe.capacity_factor", 3.0, **{"moe.dispatch": "dropping"}),
+        _flag("moe.load_balance", 0.25),
+        _flag("moe.top_k", 1),
+    ),
+    ("gpt-oss-20b", "scanned", "forward"): (
+        _flag("attention.sinks", "none"),
+        _flag("attention.biases", "none"),
+        _flag("moe.biases", "none"),
+    ),
+}
+
+
+def _case(
+    name: str, program: str, config: ModelConfig, train: TrainConfig, flags: tuple[Flag, ...] = ()
+) -> Case:
+    build = functools.partial(decoder_build, name=name, config=config, train=train)
+    return Case(
+        id=f"{name}/{program}@single",
+        reference=functools.partial(build, Flavour.LINEN),
+        candidate=functools.partial(build, Flavour.NNX),
+        program=program,
+        lowest=Verdict.ARBITRATED,
+        flags=flags,
+        vary=vary(lambda words, *configs: _case(name + words, program, *configs), config, train),
+    )
+
+
+def cases(settings: Mapping[str, str]) -> list[Case]:
+    """Returns a case per family, layout and program; its channel ``flags`` flips what is listed here.
+
+    Args:
+        settings: config fields to override in every case.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    matrix = []
+    for (name, layout, program), flags in FLAGS.items():
+        config = override(tiny(preset(name)), {"layout": layout, **settings})
+        matrix.append(_case(f"flags-{name}-{layout}", program, config, TrainConfig(), flags))
+    return matrix
+
+
+PAIR = Pair(name="flags", about="every flag of the configs, flipped on both sides", cases=cases)

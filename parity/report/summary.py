@@ -1,0 +1,79 @@
+"""Structure in one line a side: a table for the terminal, for Markdown, and as plain data."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from parity.summary import Summary
+
+__all__ = ["print_summaries", "summaries_markdown", "summaries_record"]
+
+GIB = 2**30
+COLUMNS = ("loops", "collectives", "moved GiB", "args GiB", "temp GiB", "Mcycles", "compile s")
+
+
+def _cells(numbers: dict[str, float | None]) -> list[str]:
+    loops = f"{_count(numbers, 'loops_lowered')} -> {_count(numbers, 'loops_optimised')}"
+    sizes = [_scaled(numbers, name, GIB, 3) for name in ("moved_bytes", "argument_bytes", "temp_bytes")]
+    cycles = _scaled(numbers, "cycles", 1e6, 2)
+    return [loops, _count(numbers, "collectives"), *sizes, cycles, _scaled(numbers, "compile_seconds", 1, 1)]
+
+
+def _count(numbers: dict[str, float | None], name: str) -> str:
+    value = numbers.get(name)
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _scaled(numbers: dict[str, float | None], name: str, unit: float, digits: int) -> str:
+    value = numbers.get(name)
+    return "-" if value is None else f"{value / unit:,.{digits}f}"
+
+
+def _ratios(summary: Summary) -> list[str]:
+    names = ("moved_bytes", "argument_bytes", "temp_bytes", "cycles")
+    ratios = [summary.ratio(name) for name in names]
+    return ["", "", *("-" if ratio is None else f"{ratio:.3f}" for ratio in ratios), ""]
+
+
+def _rows(summary: Summary, error: str = "") -> list[list[str]]:
+    """Returns a row a side and one of ratios; a side without numbers says why, or ``error``, instead."""
+    empty = [""] * (len(COLUMNS) - 1)
+    rows = [
+        [side.flavour, *([error or side.error, *empty] if side.error else _cells(side.numbers))]
+        for side in summary.sides
+    ]
+    return rows if any(side.error for side in summary.sides) else [*rows, ["ratio", *_ratios(summary)]]
+
+
+def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
+    """Prints two lines a case, and their ratios."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("case", overflow="fold")
+    for head in ("", *COLUMNS):
+        table.add_column(head, justify="right" if head else "left", overflow="fold")
+    for summary in summaries:
+        for place, row in enumerate(_rows(summary, error="none")):
+            table.add_row(summary.id if place == 0 else f"  {summary.mesh}" if place == 1 else "", *row)
+    console.print(table)
+    for summary in summaries:
+        for side in summary.sides:
+            if side.error:
+                line = f"{summary.id} {side.flavour}, {side.error}"
+                console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def summaries_markdown(summaries: Sequence[Summary]) -> str:
+    """Returns the same as a Markdown table."""
+    lines = [f"| case | side | {' | '.join(COLUMNS)} |", "|---|---|" + "---:|" * len(COLUMNS)]
+    for summary in summaries:
+        for place, row in enumerate(_rows(summary)):
+            lines.append(f"| {f'`{summary.id}`' if place == 0 else ''} | {' | '.join(row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def summaries_record(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """Returns the numbers as plain data for a JSON file."""
+    return {"schema": 1, "cases": [dataclasses.asdict(summary) for summary in summaries]}
