@@ -87,7 +87,7 @@ def test_the_routing_bias_moves_the_choice_and_not_the_weights():
     )
     slope = jax.grad(
         lambda bias: jnp.sum(
-            ops.route(jnp.asarray(LOGITS, jnp.float32), bias, SEGMENTS != 0, moe).weights_BTK
+            ops.route(jnp.asarray(LOGITS, jnp.float32), bias, SEGMENTS != 0, moe, DEFAULT_RULES).weights_BTK
         )
     )(jnp.asarray(favoured))
     assert not slope.any()
