@@ -106,6 +106,7 @@ def test_every_channel_answers_in_order_and_a_proof_runs_nothing():
     assert verdicts(result) == {
         "program": "proved",
         "tree": "equal",
+        "rng": "equal",
         "values": "proved",
         "gradients": "proved",
         "state": "proved",
@@ -114,6 +115,8 @@ def test_every_channel_answers_in_order_and_a_proof_runs_nothing():
         "loops": "equal",
         "collectives": "skipped",
         "memory": "proved",
+        "retrace": "equal",
+        "flags": "skipped",
     }
     assert (result.verdict, result.sentence(), result.blocking) == ("passed", "", [])
     assert set(result.seconds) == {*PHASES, "other"}
@@ -126,6 +129,7 @@ def test_paranoid_runs_what_is_proved():
     assert verdicts(result) == {
         "program": "proved",
         "tree": "equal",
+        "rng": "equal",
         "values": "bitwise",
         "gradients": "bitwise",
         "state": "bitwise",
@@ -134,6 +138,8 @@ def test_paranoid_runs_what_is_proved():
         "loops": "equal",
         "collectives": "skipped",
         "memory": "equal",
+        "retrace": "equal",
+        "flags": "skipped",
     }
     assert min(result.seconds["compile"], result.seconds["execute"]) > 0
 
