@@ -37,9 +37,23 @@ class LanguageModel(nn.Module):
             positions_BT: int32 position of each token in its document.
             deterministic: False needs ``rngs={"dropout": key}``.
         """
-        x_BTD = self.embedder.encode(tokens_BT)
-        x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic)
-        x_BTD = self.final_norm(x_BTD)
+        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic)
         untied = self.config.head is Head.UNTIED
         logits_BTV = self.head(x_BTD) if untied else self.embedder.decode(x_BTD)
         return ops.soft_cap(logits_BTV, self.config.logits_soft_cap)
+
+    def before_head(self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True):
+        """Returns what the head multiplies, ``[B, T, D]`` and ``[D, V]``, for a loss that never makes all logits.
+
+        Args:
+            tokens_BT, segments_BT, positions_BT, deterministic: as for `__call__`.
+        """
+        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic)
+        untied = self.config.head is Head.UNTIED
+        kernel_DV = self.head.kernel if untied else self.embedder.embedding.T
+        return x_BTD, kernel_DV.astype(self.config.compute_dtype)
+
+    def _hidden(self, tokens_BT, segments_BT, positions_BT, deterministic: bool):
+        x_BTD = self.embedder.encode(tokens_BT)
+        x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic)
+        return self.final_norm(x_BTD)

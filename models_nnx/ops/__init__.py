@@ -21,7 +21,16 @@ from models_nnx.ops.projections import (
 from models_nnx.ops.remat import remat_policy, tag
 from models_nnx.ops.rotary import rotary
 from models_nnx.ops.routing import Routing, balance_bias, expert_load, load_balance, route, router_logits
-from models_nnx.ops.sown import SownError, load_balance_sum, sown_load, sown_metrics, sown_sums
+from models_nnx.ops.sown import (
+    SownError,
+    by_layer,
+    from_layers,
+    load_balance_sum,
+    sown_load,
+    sown_metrics,
+    sown_sums,
+)
+from models_nnx.ops.tiled_losses import tiled_cross_entropy, tiled_logits_sums
 
 __all__ = [
     "EMBEDDING_INIT",
@@ -35,6 +44,7 @@ __all__ = [
     "balance_bias",
     "bias_axes",
     "bias_shape",
+    "by_layer",
     "causal_segment_mask",
     "clamped_swiglu",
     "cross_entropy",
@@ -43,6 +53,7 @@ __all__ = [
     "expert_load",
     "expert_parameters",
     "experts",
+    "from_layers",
     "gated_activation",
     "kernel_init",
     "load_balance",
@@ -61,5 +72,7 @@ __all__ = [
     "sown_metrics",
     "sown_sums",
     "tag",
+    "tiled_cross_entropy",
+    "tiled_logits_sums",
     "wide_dtype",
 ]

@@ -159,7 +159,7 @@ class Planting:
                 del sys.modules[name]
             sys.path.insert(0, str(folder))
             importlib.invalidate_caches()
-            pair = importlib.import_module("parity.pairs.llama2").PAIR
+            pair = importlib.import_module(f"parity.pairs.{id.split('-')[0]}").PAIR
             return next(case for case in pair.cases({}) if case.id == id)
 
 

@@ -14,7 +14,7 @@ from parity import aot
 from parity.aot import AheadOfTime
 from parity.backends import find, known_backends
 from parity.comparison import Workbench
-from parity.compiler import Resources
+from parity.compiler import Compiler, Resources
 from parity.doctor import diagnose
 from parity.matrix import place
 from parity.meshes import MeshSpec
@@ -317,3 +317,23 @@ def test_a_second_run_of_a_case_asks_no_compiler(monkeypatch, tmp_path):
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_other=1")
     stale = run_case(case, Workbench(compiler=resources.compiler()), ("loops",))
     assert "asked the compiler" in stale.sentence()
+
+
+@needs_compiler
+def test_a_compiler_that_dies_is_an_error_of_its_side_and_the_other_channels_answer(monkeypatch, tmp_path):
+    (tmp_path / "dying.py").write_text(
+        "import os, sys\n\n"
+        "def die(request, tell):\n"
+        "    print('F0000 register allocator: out of luck', file=sys.stderr, flush=True)\n"
+        "    os.abort()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    start = Compiler.start
+    monkeypatch.setattr(Compiler, "start", lambda self, _, request: start(self, "dying:die", request))
+    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    result = run_case(case, Workbench())
+    assert result.verdict == "error" and result.channels["values"].verdict is Verdict.PROVED
+    assert (
+        "linen llama2-scan, compile: reference no exception, candidate CompileError: compile for aot:v5p:2x2x1 "
+        "died with signal 6 (SIGABRT): F0000 register allocator: out of luck"
+    ) in result.sentence()
