@@ -2,6 +2,16 @@
 
 from models_nnx.ops.accumulation import accumulate
 from models_nnx.ops.attention import SINK_INIT, attention, causal_segment_mask, repeat_heads, soft_cap
+from models_nnx.ops.cache import (
+    DecodeState,
+    cache_mask,
+    choose_token,
+    fill_cache,
+    insert_row,
+    last_logits,
+    prompt_layout,
+    write_cache,
+)
 from models_nnx.ops.dropout import dropout
 from models_nnx.ops.dtypes import wide_dtype
 from models_nnx.ops.experts import ExpertWeights, expert_parameters, experts
@@ -35,6 +45,7 @@ from models_nnx.ops.tiled_losses import tiled_cross_entropy, tiled_logits_sums
 __all__ = [
     "EMBEDDING_INIT",
     "SINK_INIT",
+    "DecodeState",
     "ExpertWeights",
     "Routing",
     "SownError",
@@ -45,7 +56,9 @@ __all__ = [
     "bias_axes",
     "bias_shape",
     "by_layer",
+    "cache_mask",
     "causal_segment_mask",
+    "choose_token",
     "clamped_swiglu",
     "cross_entropy",
     "dropout",
@@ -53,13 +66,17 @@ __all__ = [
     "expert_load",
     "expert_parameters",
     "experts",
+    "fill_cache",
     "from_layers",
     "gated_activation",
+    "insert_row",
     "kernel_init",
+    "last_logits",
     "load_balance",
     "load_balance_sum",
     "lookup",
     "norm_init",
+    "prompt_layout",
     "remat_policy",
     "repeat_heads",
     "rms_norm",
@@ -75,4 +92,5 @@ __all__ = [
     "tiled_cross_entropy",
     "tiled_logits_sums",
     "wide_dtype",
+    "write_cache",
 ]

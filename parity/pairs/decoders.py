@@ -20,6 +20,7 @@ from models_nnx.ops import by_layer, from_layers, sown_metrics
 from models_nnx.sharding import explain, resolve
 from models_nnx.state import ForcedExperts, Routed, Sown
 from parity.build import Build, Flavour, linen_build, nnx_build
+from parity.pairs.decoding import linen_decoding, nnx_decoding
 from parity.tree import Leaf
 
 __all__ = ["SOURCES", "decoder_build"]
@@ -34,6 +35,8 @@ SOURCES = {
         for name in (
             "attention",
             "blocks",
+            "caching",
+            "decode",
             "decoder",
             "embeddings",
             "linear",
@@ -125,7 +128,7 @@ def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
         state, metrics = models_linen.train.train_step(config, train, state, _tokens(batch))
         return {"values": metrics, "state": state}
 
-    return {"forward": forward, "grad": grad, "train_step": train_step}
+    return {"forward": forward, "grad": grad, "train_step": train_step, **linen_decoding(config)}
 
 
 def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
@@ -159,10 +162,10 @@ def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
         metrics = models_nnx.train.train_step(train, state, _tokens(batch))
         return {"values": metrics, "state": state}
 
-    return {"forward": forward, "grad": grad, "train_step": train_step}
+    return {"forward": forward, "grad": grad, "train_step": train_step, **nnx_decoding()}
 
 
-OPTIONS = {"forward": {}, "grad": {}, "train_step": {"steps": 3, "donate": True}}
+OPTIONS = {"train_step": {"steps": 3, "donate": True}}
 
 
 @functools.cache
@@ -196,7 +199,7 @@ def decoder_build(
     return make(
         f"{flavour} {name}",
         create,
-        {program: (functions[program], OPTIONS[program]) for program in functions},
+        {program: (functions[program], OPTIONS.get(program, {})) for program in functions},
         inputs=functools.cache(functools.partial(_batch, shape)),
         abstract_inputs=batch,
         specs=functools.partial(specs, config, train),

@@ -18,7 +18,7 @@ from parity.verdicts import Verdict
 
 __all__ = ["DEEPSEEK3", "GEMMA2", "GEMMA3", "GPT_OSS", "MIXTRAL", "QWEN3"]
 
-PROGRAMS = ("forward", "grad", "train_step")
+PROGRAMS = ("forward", "grad", "train_step", "prefill", "generate")
 HOME = "fsdp4.tensor2-auto"
 EXPLICIT = "fsdp2.fsdp_transpose2.tensor2.data1-explicit"
 PLAIN = TrainConfig()

@@ -60,17 +60,18 @@ SHORT = {
 COLUMNS: dict[str, tuple[str, ...]] = {
     "prog": ("program", "flags"),
     "tree": ("tree", "rng"),
-    "vals": ("values",),
+    "vals": ("values", "routing"),
     "grad": ("gradients",),
     "state": ("state", "retrace"),
-    "rout": ("routing",),
     "dots": ("dots",),
     "spec": ("sharding",),
     "loop": ("loops",),
     "coll": ("collectives",),
     "mem": ("memory",),
 }
-"""Head -> channels: the first is shown, unless another one blocks. Every channel is in the JSON report."""
+"""Head -> channels: the first is shown, unless another one blocks or tells of a tie. Every channel is in the JSON report."""
+
+LOUD = BLOCKING | {Verdict.TIE}
 
 
 class Progress:
@@ -125,7 +126,7 @@ def _cell(result: CaseResult, names: Sequence[str]) -> Text:
     held = [result.channels[name] for name in names if name in result.channels]
     if not held:
         return Text("-", "dim")
-    channel = next((channel for channel in held if channel.verdict in BLOCKING), held[0])
+    channel = next((channel for channel in held if channel.verdict in LOUD), held[0])
     style = STYLES.get(channel.verdict, "bold red" if channel.verdict in BLOCKING else "dim")
     return Text(SHORT[channel.verdict], style)
 

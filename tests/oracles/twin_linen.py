@@ -8,6 +8,7 @@ import numpy as np
 import oracle_decoder
 from flax import linen as nn
 
+from models_linen import decode as linen_decode
 from models_linen import train as linen_train
 from models_linen.model import LanguageModel
 from models_nnx.ops import by_layer
@@ -87,6 +88,26 @@ class LinenTwin:
             return LanguageModel(config).apply(variables, *(batch[name] for name in INPUTS))
 
         return jax.jit(apply)
+
+    @functools.cache  # noqa: B019
+    def decoders(self, config, decode, steps):
+        """``prefill(variables, tokens, lengths)`` and ``generate(variables, state, key)``, compiled."""
+        prefill = jax.jit(lambda variables, *prompt: linen_decode.prefill(config, decode, variables, *prompt))
+        generate = jax.jit(
+            lambda variables, state, key=None: linen_decode.generate(
+                config, decode, variables, state, steps, key
+            )
+        )
+        return prefill, generate
+
+    @functools.cache  # noqa: B019
+    def stepper_of(self, config, decode):
+        """``(model, state) -> (logits, state)``, compiled."""
+        return jax.jit(lambda model, state: linen_decode.decode_step(config, decode, model, state))
+
+    def insert(self, batch, row, slot):
+        """A batch of rows with one replaced."""
+        return linen_decode.insert(batch, row, slot)
 
     def forward(self, config):
         """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""

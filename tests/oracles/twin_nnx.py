@@ -8,6 +8,7 @@ import numpy as np
 import oracle_decoder
 from flax import nnx
 
+from models_nnx import decode as nnx_decode
 from models_nnx import train as nnx_train
 from models_nnx.model import LanguageModel
 from models_nnx.ops import by_layer
@@ -81,6 +82,24 @@ class NnxTwin:
             return logits
 
         return nnx.jit(apply)
+
+    @functools.cache  # noqa: B019
+    def decoders(self, config, decode, steps):
+        """``prefill(model, tokens, lengths)`` and ``generate(model, state, key)``, compiled."""
+        prefill = nnx.jit(lambda model, *prompt: nnx_decode.prefill(decode, model, *prompt))
+        generate = nnx.jit(
+            lambda model, state, key=None: nnx_decode.generate(decode, model, state, steps, key)
+        )
+        return prefill, generate
+
+    @functools.cache  # noqa: B019
+    def stepper_of(self, config, decode):
+        """``(model, state) -> (logits, state)``, compiled."""
+        return nnx.jit(lambda model, state: nnx_decode.decode_step(decode, model, state))
+
+    def insert(self, batch, row, slot):
+        """A batch of rows with one replaced."""
+        return nnx_decode.insert(batch, row, slot)
 
     def forward(self, config):
         """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
