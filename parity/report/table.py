@@ -69,7 +69,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "coll": ("collectives",),
     "mem": ("memory",),
 }
-"""Head -> channels: the first is shown, unless another one blocks or tells of a tie. Every channel is in the JSON report."""
+"""Head -> channels: the first is shown, unless another blocks or tells of a tie. The JSON report has every channel."""
 
 LOUD = BLOCKING | {Verdict.TIE}
 
