@@ -177,10 +177,11 @@ def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
             return Verdict.PROVED, []
     # Variants that differ in their forward pass only start from the same program.
     ours, theirs = (
-        work.remember(("initial", one.as_text()), functools.partial(_run, one)) for one in lowered
+        work.remember(("initial", one.as_text()), functools.partial(_run, work, one)) for one in lowered
     )
     return Verdict.BITWISE, compare_initial(ours, theirs, work.weights)
 
 
-def _run(lowered: jax.stages.Lowered) -> dict[str, np.ndarray]:
-    return to_host(lowered.compile(compiler_options=AS_WRITTEN)(jax.random.key(SEED)))
+def _run(work: Comparison, lowered: jax.stages.Lowered) -> dict[str, np.ndarray]:
+    with work.bench.clock.phase("initial state", "compile"):
+        return to_host(lowered.compile(compiler_options=AS_WRITTEN)(jax.random.key(SEED)))

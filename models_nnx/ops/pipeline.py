@@ -209,7 +209,9 @@ class Pipe:
 
         def drain(last, inputs, buffers):
             numbers = M * R + jnp.arange(self.config.schedule.lag)
-            window = Window(last, last, jnp.full((), R, jnp.int32))  # no stage is ever there: all use the last repeat's
+            window = Window(
+                last, last, jnp.full((), R, jnp.int32)
+            )  # no stage is ever there: all use the last repeat's
             return self._iterations(iterate, window, inputs, buffers, numbers)
 
         @jax.custom_vjp

@@ -61,6 +61,7 @@ FLAGS: dict[tuple[str, str, str], tuple[Flag, ...]] = {
     ("llama2-70b", "scanned", "train_step"): (
         _flag("train.accumulation", 2),
         _flag("train.z_loss", 0.0),
+        _flag("train.vocab_tiles", 4),
         *(_flag(f"train.optimizer.{name}", value) for name, value in OPTIMIZER.items()),
     ),
     ("gemma2-9b", "scanned", "forward"): (

@@ -12,6 +12,7 @@ PLAINEST: tuple[Mapping[str, str], ...] = (
     {"layout": "unrolled"},
     {"dropout": "0.0"},
     {"train.accumulation": "1"},
+    {"train.vocab_tiles": "1"},
     {"train.moments": "like_parameters"},
     {"compute_dtype": "float32"},
     {"param_dtype": "float32"},

@@ -100,21 +100,17 @@ def raises(state, inputs):
 # --- channels and rungs ---
 
 
+PROVED = {
+    **dict.fromkeys(ALL_CHANNELS, "proved"),
+    **dict.fromkeys(("tree", "rng", "sharding", "loops", "retrace"), "equal"),
+    **dict.fromkeys(("routing", "collectives", "flags"), "skipped"),
+}
+
+
 def test_every_channel_answers_in_order_and_a_proof_runs_nothing():
     result = outcome(step, step)
     assert tuple(result.channels) == ALL_CHANNELS
-    assert verdicts(result) == {
-        "program": "proved",
-        "tree": "equal",
-        "values": "proved",
-        "gradients": "proved",
-        "state": "proved",
-        "dots": "proved",
-        "sharding": "equal",
-        "loops": "equal",
-        "collectives": "skipped",
-        "memory": "proved",
-    }
+    assert verdicts(result) == PROVED
     assert (result.verdict, result.sentence(), result.blocking) == ("passed", "", [])
     assert set(result.seconds) == {*PHASES, "other"}
     assert result.seconds["compile"] == 0.0 == result.seconds["execute"] < result.seconds["trace"]
@@ -123,18 +119,8 @@ def test_every_channel_answers_in_order_and_a_proof_runs_nothing():
 
 def test_paranoid_runs_what_is_proved():
     result = outcome(step, step, paranoid=True)
-    assert verdicts(result) == {
-        "program": "proved",
-        "tree": "equal",
-        "values": "bitwise",
-        "gradients": "bitwise",
-        "state": "bitwise",
-        "dots": "equal",
-        "sharding": "equal",
-        "loops": "equal",
-        "collectives": "skipped",
-        "memory": "equal",
-    }
+    ran = dict.fromkeys(("values", "gradients", "state"), "bitwise")
+    assert verdicts(result) == {**PROVED, **ran, "dots": "equal", "memory": "equal"}
     assert min(result.seconds["compile"], result.seconds["execute"]) > 0
 
 
