@@ -41,8 +41,8 @@ class Block(nn.Module):
             self.attention_post_norm = RMSNorm(cfg)
             self.mlp_post_norm = RMSNorm(cfg)
 
-    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
-        attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT)
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, caching=None):
+        attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT, caching)
         if self.config.norms is NormPlacement.PRE_AND_POST:
             attended_BTD = self.attention_post_norm(attended_BTD)
         x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic)
@@ -68,7 +68,8 @@ class Cycle(nn.Module):
         for index, layer in enumerate(self.layers):
             setattr(self, f"block_{index}", Block(self.config, layer))
 
-    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, caching=None):
         for index in range(len(self.layers)):
-            x_BTD = getattr(self, f"block_{index}")(x_BTD, segments_BT, positions_BT, deterministic)
+            block = getattr(self, f"block_{index}")
+            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, caching)
         return x_BTD

@@ -11,22 +11,22 @@ from models_nnx.config import LayerLayout, ModelConfig, RematPolicy, Stack
 
 __all__ = ["Decoder"]
 
-BESIDE_PARAMS = ("sown", "routed", "routing_bias", "forced")  # stacked along axis 0
-DETERMINISTIC = 4  # position of the argument in Block.__call__, counting self
+BESIDE_PARAMS = ("sown", "routed", "routing_bias", "forced", "cache")  # stacked along axis 0
+STATIC = (4, 5)  # positions of deterministic and caching in Block.__call__, counting self
 
 
 class ScanBlock(Block):
     """A block with the signature of a scan body."""
 
-    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
-        return super().__call__(x_BTD, segments_BT, positions_BT, deterministic), None
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, caching=None):
+        return super().__call__(x_BTD, segments_BT, positions_BT, deterministic, caching), None
 
 
 class ScanCycle(Cycle):
     """A cycle with the signature of a scan body."""
 
-    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
-        return super().__call__(x_BTD, segments_BT, positions_BT, deterministic), None
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, caching=None):
+        return super().__call__(x_BTD, segments_BT, positions_BT, deterministic, caching), None
 
 
 def remat(block: type[nn.Module], config: ModelConfig, layout: LayerLayout) -> type[nn.Module]:
@@ -38,7 +38,7 @@ def remat(block: type[nn.Module], config: ModelConfig, layout: LayerLayout) -> t
         block,
         policy=ops.remat_policy(config.remat),
         prevent_cse=not scanned,
-        static_argnums=(DETERMINISTIC,),
+        static_argnums=STATIC,
     )
 
 
@@ -71,11 +71,11 @@ class Decoder(nn.Module):
             for name, layer in stack.layers.items():
                 setattr(self, name, remat(Block, cfg, stack.layout)(cfg, layer))
 
-    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool):
+    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, caching=None):
         for stack in self.config.stacks:
             if stack.layout is LayerLayout.SCANNED:
-                x_BTD, _ = getattr(self, stack.name)(x_BTD, segments_BT, positions_BT, deterministic)
+                x_BTD, _ = getattr(self, stack.name)(x_BTD, segments_BT, positions_BT, deterministic, caching)
                 continue
             for name in stack.layers:
-                x_BTD = getattr(self, name)(x_BTD, segments_BT, positions_BT, deterministic)
+                x_BTD = getattr(self, name)(x_BTD, segments_BT, positions_BT, deterministic, caching)
         return x_BTD

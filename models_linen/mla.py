@@ -5,12 +5,12 @@ P rotary part, V width of a value.
 """
 
 import jax.numpy as jnp
-from flax import linen as nn
 
+from models_linen.caching import Remembering
 from models_linen.linear import Linear
 from models_linen.norms import RMSNorm
 from models_nnx import ops
-from models_nnx.config import ModelConfig, Span
+from models_nnx.config import Caching
 from models_nnx.sharding import constrain
 
 __all__ = ["LatentAttention"]
@@ -19,15 +19,11 @@ HEADS = ("activation_batch", "activation_length", "activation_heads", None)
 NARROW = ("activation_batch", "activation_length", None)
 GATHERED_KV = ("activation_batch", "activation_kv_length", "activation_kv_heads", None)
 GATHERED_NARROW = ("activation_batch", "activation_kv_length", None)
-GATHERED = ("activation_batch", "activation_kv_length")
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
-class LatentAttention(nn.Module):
+class LatentAttention(Remembering):
     """Projects through narrow layers to query, key and value, attends inside each segment, projects back."""
-
-    config: ModelConfig
-    span: Span
 
     def setup(self):
         cfg, att, lat = self.config, self.config.attention, self.config.attention.latent
@@ -47,7 +43,7 @@ class LatentAttention(nn.Module):
         self.value_up = Linear(cfg, "BSR,RNV->BSNV", (R, N, V), kv_up, GATHERED_KV)
         self.out = Linear(cfg, "BTNV,NVD->BTD", (N, V, D), out_axes, EMBEDDED)
 
-    def __call__(self, x_BTD, segments_BT, positions_BT):
+    def __call__(self, x_BTD, segments_BT, positions_BT, caching: Caching | None = None):
         cfg, att, rope = self.config, self.config.attention, self.config.attention.rope(self.span)
         query_BTNH = self.query_up(self.query_norm(self.query_down(x_BTD)))
         split = att.unturned_dim
@@ -56,9 +52,9 @@ class LatentAttention(nn.Module):
         latent_BSR = constrain(self.latent_norm(self.latent(x_BTD)), GATHERED_NARROW, cfg.rules)
         turned_BS1P = ops.rotary(self.rotary_key(x_BTD)[:, :, None], positions_BT, *rope)
         turned_BSP = constrain(turned_BS1P[:, :, 0], GATHERED_NARROW, cfg.rules)
-        key_BSNH, value_BSNV = self.expand(latent_BSR, turned_BSP)
-        segments_BS = constrain(segments_BT, GATHERED, cfg.rules)
-        mask_BTS = ops.causal_segment_mask(segments_BT, segments_BS, att.reach(self.span))
+        entries = {"latent": latent_BSR, "rotary_key": turned_BSP}
+        entries, mask_BTS = self.recall(entries, segments_BT, positions_BT, caching)
+        key_BSNH, value_BSNV = self.expand(entries["latent"], entries["rotary_key"])
         out_BTNV = ops.attention(query_BTNH, key_BSNH, value_BSNV, mask_BTS, att)
         return self.out(ops.tag(out_BTNV, "attention_out"))
 

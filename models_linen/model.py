@@ -28,7 +28,7 @@ class LanguageModel(nn.Module):
         if cfg.head is Head.UNTIED:
             self.head = Linear(cfg, "BTD,DV->BTV", (cfg.embed, cfg.vocab), ("embed", "vocab"), LOGITS)
 
-    def __call__(self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True):
+    def __call__(self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True, caching=None):
         """Returns logits ``[B, T, V]`` in the compute dtype.
 
         Args:
@@ -36,10 +36,25 @@ class LanguageModel(nn.Module):
             segments_BT: int32 document of each token, from 1; 0 is padding.
             positions_BT: int32 position of each token in its document.
             deterministic: False needs ``rngs={"dropout": key}``.
+            caching: `Caching`, static; None for a forward pass without caches.
         """
-        x_BTD = self.embedder.encode(tokens_BT)
-        x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic)
-        x_BTD = self.final_norm(x_BTD)
+        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, caching)
         untied = self.config.head is Head.UNTIED
         logits_BTV = self.head(x_BTD) if untied else self.embedder.decode(x_BTD)
         return ops.soft_cap(logits_BTV, self.config.logits_soft_cap)
+
+    def before_head(self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True):
+        """Returns what the head multiplies, ``[B, T, D]`` and ``[D, V]``, for a loss that never makes all logits.
+
+        Args:
+            tokens_BT, segments_BT, positions_BT, deterministic: as for `__call__`.
+        """
+        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic)
+        untied = self.config.head is Head.UNTIED
+        kernel_DV = self.head.kernel if untied else self.embedder.embedding.T
+        return x_BTD, kernel_DV.astype(self.config.compute_dtype)
+
+    def _hidden(self, tokens_BT, segments_BT, positions_BT, deterministic: bool, caching=None):
+        x_BTD = self.embedder.encode(tokens_BT)
+        x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic, caching)
+        return self.final_norm(x_BTD)

@@ -75,15 +75,15 @@ class Moe(nn.Module):
             self.shared = Mlp(dataclasses.replace(cfg, mlp=mlp))
 
     def __call__(self, x_BTD, segments_BT):
-        moe = self.config.mixture
+        moe, rules = self.config.mixture, self.config.rules
         present_BT = segments_BT != 0
         bias_E = self.routing_bias.value if moe.bias_rate is not None else None
         forced_BTK = self.get_variable("forced", "forced")
-        routing = ops.route(self.router(x_BTD), bias_E, present_BT, moe, forced_BTK)
+        routing = ops.route(self.router(x_BTD), bias_E, present_BT, moe, rules, forced_BTK)
         load_E = ops.expert_load(routing.experts_BTK, moe.experts)
         self._sow("sown", "expert_load", load_E)
         self._sow("sown", "load_balance", ops.load_balance(routing.shares_BTE, load_E, present_BT))
-        self._sow("routed", "chosen", routing.experts_BTK)
+        self._sow("routed", "preferred", routing.preferred_BTK)
         self._sow("routed", "margin", routing.margin_BT)
         out_BTD = self.experts(x_BTD, routing)
         return out_BTD + self.shared(x_BTD) if moe.shared_hidden else out_BTD

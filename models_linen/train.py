@@ -67,7 +67,7 @@ def create(config: ModelConfig, train: TrainConfig, key: jax.Array, *, batch: di
 
 
 def loss_sums(config: ModelConfig, train: TrainConfig, variables, batch, key=None):
-    """Returns ``(loss_sum, (weight_sum, sown))`` of ``batch``, all of them sums over its tokens.
+    """Returns ``(loss_sum, (weight_sum, sown, routed))`` of ``batch``: sums over its tokens, and its routing.
 
     Args:
         config, train: static.
@@ -77,21 +77,23 @@ def loss_sums(config: ModelConfig, train: TrainConfig, variables, batch, key=Non
 
     Raises:
         SownError: a layer with experts sowed nothing.
+        ConfigError: ``vocab_tiles`` does not divide the vocabulary.
     """
     rngs = None if key is None else {"dropout": key}
-    logits_BTV, sown = LanguageModel(config).apply(
-        variables,
-        batch["tokens"],
-        batch["segments"],
-        batch["positions"],
-        deterministic=key is None,
-        rngs=rngs,
-        mutable=["sown"],
+    inputs = (batch["tokens"], batch["segments"], batch["positions"], key is None)
+    apply = functools.partial(
+        LanguageModel(config).apply, variables, *inputs, rngs=rngs, mutable=["sown", "routed"]
     )
-    loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
+    if train.vocab_tiles == 1:
+        logits_BTV, sown = apply()
+        loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
+    else:
+        (x_BTD, kernel_DV), sown = apply(method="before_head")
+        loss_sum, weight_sum = ops.tiled_cross_entropy(x_BTD, kernel_DV, batch, train, config)
     sums = ops.sown_sums(sown.get("sown", {}), weight_sum, config)
     balance_sum = ops.load_balance_sum(sums, config)
-    return loss_sum if balance_sum is None else loss_sum + balance_sum, (weight_sum, sums)
+    loss_sum = loss_sum if balance_sum is None else loss_sum + balance_sum
+    return loss_sum, (weight_sum, sums, ops.by_layer(sown.get("routed", {}), config))
 
 
 def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch):
@@ -111,7 +113,7 @@ def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch
         def loss(params):
             return loss_sums(config, train, with_bias(params, state.routing_bias), batch, key)
 
-        (loss_sum, (weight_sum, sown)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
+        (loss_sum, (weight_sum, sown, _)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
         return grads, loss_sum, weight_sum, sown
 
     grads, loss_sum, weight_sum, sown = ops.accumulate(gradients, batch, train.accumulation, key)
@@ -124,7 +126,7 @@ def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch
     metrics = {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}
     routing_bias = balance(config, state.routing_bias, sown)
     state = state.replace(step=state.step + 1, params=params, opt_state=opt_state, routing_bias=routing_bias)
-    return state, {**metrics, **ops.sown_metrics(sown, weight_sum)}
+    return state, {**metrics, **ops.sown_metrics(sown, weight_sum, config)}
 
 
 def with_bias(params, routing_bias) -> dict:

@@ -6,7 +6,8 @@ B batch, T query, S key, D embed, N query heads, K key-value heads, H head_dim.
 from flax import nnx
 
 from models_nnx import ops
-from models_nnx.config import Biases, ModelConfig, QueryKeyNorm, Sinks, Span
+from models_nnx.caching import Remembering
+from models_nnx.config import Biases, Caching, ModelConfig, QueryKeyNorm, Sinks, Span
 from models_nnx.linear import BiasedLinear, Linear
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
@@ -17,11 +18,10 @@ __all__ = ["Attention"]
 HEADS = ("activation_batch", "activation_length", "activation_heads", None)
 KV_HEADS = ("activation_batch", "activation_length", "activation_kv_heads", None)
 GATHERED_KV = ("activation_batch", "activation_kv_length", "activation_kv_heads", None)
-GATHERED = ("activation_batch", "activation_kv_length")
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
-class Attention(nnx.Module):
+class Attention(Remembering):
     """Projects to query, key and value, attends inside each segment, projects back."""
 
     def __init__(self, config: ModelConfig, span: Span, *, rngs: PathRngs):
@@ -46,7 +46,7 @@ class Attention(nnx.Module):
             init = ops.SINK_INIT(rngs.draw("params"), (N,), cfg.param_dtype)
             self.sink = nnx.Param(init, out_sharding=("heads",), eager_sharding=False)
 
-    def __call__(self, x_BTD, segments_BT, positions_BT):
+    def __call__(self, x_BTD, segments_BT, positions_BT, caching: Caching | None = None):
         att = self.config.attention
         query_BTNH, key_BSKH = self.query(x_BTD), self.key(x_BTD)
         if att.query_key_norm is QueryKeyNorm.HEAD:
@@ -55,8 +55,8 @@ class Attention(nnx.Module):
         key_BSKH = ops.tag(ops.rotary(key_BSKH, positions_BT, *att.rope(self.span)), "key")
         value_BSKH = ops.tag(self.value(x_BTD), "value")
         key_BSKH, value_BSKH = (constrain(x, GATHERED_KV, self.config.rules) for x in (key_BSKH, value_BSKH))
-        segments_BS = constrain(segments_BT, GATHERED, self.config.rules)
-        mask_BTS = ops.causal_segment_mask(segments_BT, segments_BS, att.reach(self.span))
+        entries = {"key": key_BSKH, "value": value_BSKH}
+        entries, mask_BTS = self.recall(entries, segments_BT, positions_BT, caching)
         sink_N = self.sink[...] if att.sinks is Sinks.LEARNED else None
-        out_BTNH = ops.attention(query_BTNH, key_BSKH, value_BSKH, mask_BTS, att, sink_N)
+        out_BTNH = ops.attention(query_BTNH, entries["key"], entries["value"], mask_BTS, att, sink_N)
         return self.out(ops.tag(out_BTNH, "attention_out"))

@@ -40,8 +40,10 @@ class Block(nnx.Module):
             self.attention_post_norm = RMSNorm(cfg, rngs=rngs.at("attention_post_norm"))
             self.mlp_post_norm = RMSNorm(cfg, rngs=rngs.at("mlp_post_norm"))
 
-    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
-        attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT)
+    def __call__(
+        self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None, caching=None
+    ):
+        attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT, caching)
         if self.config.norms is NormPlacement.PRE_AND_POST:
             attended_BTD = self.attention_post_norm(attended_BTD)
         x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic, rngs)
@@ -65,7 +67,10 @@ class Cycle(nnx.Module):
         for index, layer in enumerate(layers):
             setattr(self, f"block_{index}", Block(config, layer, rngs=rngs.at(f"block_{index}")))
 
-    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
+    def __call__(
+        self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None, caching=None
+    ):
         for index in range(len(self.layers)):
-            x_BTD = getattr(self, f"block_{index}")(x_BTD, segments_BT, positions_BT, deterministic, rngs)
+            block = getattr(self, f"block_{index}")
+            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
         return x_BTD

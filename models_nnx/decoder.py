@@ -5,6 +5,7 @@ B batch, T position, D embed.
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +13,24 @@ from flax import nnx
 
 from models_nnx import ops
 from models_nnx.blocks import Block, Cycle
-from models_nnx.config import LayerLayout, ModelConfig, RematPolicy, Stack
+from models_nnx.config import Caching, LayerLayout, ModelConfig, RematPolicy, Stack
 from models_nnx.rngs import PathRngs
 from models_nnx.state import Routed, Sown
 
 __all__ = ["Decoder"]
 
-SOWN = (Sown, Routed)
+LEFT = (Sown, Routed, nnx.Cache)
+"""What a block leaves behind beside its output."""
+
+
+class Inputs(NamedTuple):
+    """What every block gets beside its activation, in the order of its arguments."""
+
+    segments_BT: jax.Array
+    positions_BT: jax.Array
+    deterministic: bool
+    rngs: PathRngs | None
+    caching: Caching | None
 
 
 def remat(apply: Callable, config: ModelConfig, layout: LayerLayout):
@@ -57,40 +69,44 @@ class Decoder(nnx.Module):
             for name, layer in stack.layers.items():
                 setattr(self, name, Block(cfg, layer, rngs=rngs.at(name)))
 
-    def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None):
+    def __call__(
+        self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None, caching=None
+    ):
+        inputs = Inputs(segments_BT, positions_BT, deterministic, rngs, caching)
         for stack in self.config.stacks:
             if stack.layout is LayerLayout.SCANNED:
-                x_BTD = self._scan(stack, x_BTD, segments_BT, positions_BT, deterministic, rngs)
+                x_BTD = self._scan(stack, x_BTD, inputs)
                 continue
             for name in stack.layers:
-                x_BTD = self._apply(name, x_BTD, segments_BT, positions_BT, deterministic, rngs)
+                x_BTD = self._apply(name, x_BTD, inputs)
         return x_BTD
 
-    def _apply(self, name, x_BTD, segments_BT, positions_BT, deterministic, rngs):
+    def _apply(self, name: str, x_BTD, inputs: Inputs):
         graphdef, state = nnx.split(getattr(self, name))
 
         def apply(state, x_BTD):
             block = nnx.merge(graphdef, state)
-            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, rngs)
-            return x_BTD, nnx.pop(block, SOWN)
+            x_BTD = block(x_BTD, *inputs)
+            return x_BTD, nnx.pop(block, LEFT)
 
-        x_BTD, sown = remat(apply, self.config, LayerLayout.UNROLLED)(state, x_BTD)
-        nnx.update(getattr(self, name), sown)
+        x_BTD, left = remat(apply, self.config, LayerLayout.UNROLLED)(state, x_BTD)
+        nnx.update(getattr(self, name), left)
         return x_BTD
 
-    def _scan(self, stack: Stack, x_BTD, segments_BT, positions_BT, deterministic, rngs):
+    def _scan(self, stack: Stack, x_BTD, inputs: Inputs):
         graphdef, params, beside = nnx.split(getattr(self, stack.name), nnx.Param, ...)
         to_front = functools.partial(jnp.moveaxis, source=self.config.scan_axis, destination=0)
+        rngs = inputs.rngs
         keys = rngs.split(stack.repeats) if rngs else None
 
         def apply(params, beside, keys, x_BTD):
             block = nnx.merge(graphdef, params, beside)
             layer_rngs = rngs.using(keys) if rngs else None
-            x_BTD = block(x_BTD, segments_BT, positions_BT, deterministic, layer_rngs)
-            return x_BTD, nnx.pop(block, SOWN)
+            x_BTD = block(x_BTD, *inputs._replace(rngs=layer_rngs))
+            return x_BTD, nnx.pop(block, LEFT)
 
         apply = remat(apply, self.config, LayerLayout.SCANNED)
         layers = (jax.tree.map(to_front, params), beside, keys)
-        x_BTD, sown = jax.lax.scan(lambda x_BTD, layer: apply(*layer, x_BTD), x_BTD, layers)
-        nnx.update(getattr(self, stack.name), sown)
+        x_BTD, left = jax.lax.scan(lambda x_BTD, layer: apply(*layer, x_BTD), x_BTD, layers)
+        nnx.update(getattr(self, stack.name), left)
         return x_BTD

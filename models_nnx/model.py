@@ -31,7 +31,9 @@ class LanguageModel(nnx.Module):
                 cfg, "BTD,DV->BTV", shape=shape, axes=axes, out_axes=LOGITS, rngs=rngs.at("head")
             )
 
-    def __call__(self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True, rngs=None):
+    def __call__(
+        self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True, rngs=None, caching=None
+    ):
         """Returns logits ``[B, T, V]`` in the compute dtype.
 
         Args:
@@ -40,10 +42,25 @@ class LanguageModel(nnx.Module):
             positions_BT: int32 position of each token in its document.
             deterministic: False needs ``rngs`` with a stream ``dropout``.
             rngs: `PathRngs` at the root of the model.
+            caching: `Caching`, static; None for a forward pass without caches.
         """
-        x_BTD = self.embedder.encode(tokens_BT)
-        x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic, rngs)
-        x_BTD = self.final_norm(x_BTD)
+        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, rngs, caching)
         untied = self.config.head is Head.UNTIED
         logits_BTV = self.head(x_BTD) if untied else self.embedder.decode(x_BTD)
         return ops.soft_cap(logits_BTV, self.config.logits_soft_cap)
+
+    def before_head(self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True, rngs=None):
+        """Returns what the head multiplies, ``[B, T, D]`` and ``[D, V]``, for a loss that never makes all logits.
+
+        Args:
+            tokens_BT, segments_BT, positions_BT, deterministic, rngs: as for `__call__`.
+        """
+        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, rngs)
+        untied = self.config.head is Head.UNTIED
+        kernel_DV = self.head.kernel[...] if untied else self.embedder.embedding[...].T
+        return x_BTD, kernel_DV.astype(self.config.compute_dtype)
+
+    def _hidden(self, tokens_BT, segments_BT, positions_BT, deterministic: bool, rngs, caching=None):
+        x_BTD = self.embedder.encode(tokens_BT)
+        x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
+        return self.final_norm(x_BTD)

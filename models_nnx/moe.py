@@ -78,19 +78,20 @@ class Moe(nnx.Module):
             self.shared = Mlp(dataclasses.replace(cfg, mlp=mlp), rngs=rngs.at("shared"))
 
     def __call__(self, x_BTD, segments_BT):
-        moe = self.config.mixture
+        moe, rules = self.config.mixture, self.config.rules
         present_BT = segments_BT != 0
         bias_E = self.routing_bias[...] if moe.bias_rate is not None else None
         forced = getattr(self, "forced", None)
         forced_BTK = None if forced is None else forced[...]
-        routing = ops.route(self.router(x_BTD), bias_E, present_BT, moe, forced_BTK)
+        routing = ops.route(self.router(x_BTD), bias_E, present_BT, moe, rules, forced_BTK)
         load_E = ops.expert_load(routing.experts_BTK, moe.experts)
         self._sow(Sown, "expert_load", load_E)
         self._sow(Sown, "load_balance", ops.load_balance(routing.shares_BTE, load_E, present_BT))
-        self._sow(Routed, "chosen", routing.experts_BTK)
+        self._sow(Routed, "preferred", routing.preferred_BTK)
         self._sow(Routed, "margin", routing.margin_BT)
         out_BTD = self.experts(x_BTD, routing)
         return out_BTD + self.shared(x_BTD) if moe.shared_hidden else out_BTD
 
     def _sow(self, kind: type[nnx.Variable], name: str, value):
-        self.sow(kind, name, value, init_fn=lambda: None, reduce_fn=lambda before, now: now)
+        # `Module.sow` is deprecated outside of `nnx.capture`; a layer runs once between two pops.
+        setattr(self, name, kind(value))

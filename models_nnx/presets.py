@@ -65,7 +65,7 @@ PRESETS: dict[str, ModelConfig] = {
             head_dim=256,
             cycle=ALTERNATING,
             window=4_096,
-            query_scalar=256,
+            query_scalar=256.0,
             soft_cap=50.0,
         ),
         mlp=MlpConfig(hidden=14_336, activation=Activation.GELU),
@@ -86,7 +86,7 @@ PRESETS: dict[str, ModelConfig] = {
             local_rope_theta=10_000.0,
             cycle=(Span.LOCAL,) * 5 + (Span.GLOBAL,),
             window=1_024,
-            query_scalar=256,
+            query_scalar=256.0,
             query_key_norm=QueryKeyNorm.HEAD,
         ),
         mlp=MlpConfig(hidden=15_360, activation=Activation.GELU),
@@ -225,7 +225,7 @@ def _tiny_attention(attention: AttentionConfig) -> AttentionConfig:
         query_scalar=attention.query_scalar and 20.0,
         soft_cap=attention.soft_cap and 2.5,
         latent=attention.latent
-        and LatentConfig(query_rank=40, key_value_rank=32, rotary_dim=10, value_dim=12),
+        and LatentConfig(query_rank=40, key_value_rank=32, rotary_dim=8, value_dim=12),
     )
 
 
@@ -238,5 +238,5 @@ def _tiny_moe(moe: MoeConfig) -> MoeConfig:
         hidden=56,
         groups=5 if grouped else 1,
         top_groups=3 if grouped else 1,
-        shared_hidden=moe.shared_hidden and 64,
+        shared_hidden=moe.shared_hidden and 2 * 56,
     )

@@ -59,7 +59,7 @@ def create(config: ModelConfig, train: TrainConfig, key: jax.Array) -> TrainStat
 
 
 def loss_sums(model: LanguageModel, train: TrainConfig, batch, key=None):
-    """Returns ``(loss_sum, (weight_sum, sown))`` of ``batch``, all of them sums over its tokens.
+    """Returns ``(loss_sum, (weight_sum, sown, routed))`` of ``batch``: sums over its tokens, and its routing.
 
     Args:
         model: what it sows is taken out again.
@@ -69,20 +69,21 @@ def loss_sums(model: LanguageModel, train: TrainConfig, batch, key=None):
 
     Raises:
         SownError: a layer with experts sowed nothing.
+        ConfigError: ``vocab_tiles`` does not divide the vocabulary.
     """
     rngs = None if key is None else PathRngs({"dropout": key})
-    logits_BTV = model(
-        batch["tokens"],
-        batch["segments"],
-        batch["positions"],
-        deterministic=key is None,
-        rngs=rngs,
-    )
-    sown, _ = nnx.pop(model, Sown, Routed)
-    loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
-    sums = ops.sown_sums(nnx.to_pure_dict(sown), weight_sum, model.config)
+    inputs = (batch["tokens"], batch["segments"], batch["positions"], key is None, rngs)
+    if train.vocab_tiles == 1:
+        logits_BTV = model(*inputs)
+        loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
+    else:
+        x_BTD, kernel_DV = model.before_head(*inputs)
+        loss_sum, weight_sum = ops.tiled_cross_entropy(x_BTD, kernel_DV, batch, train, model.config)
+    sown, routed = map(nnx.to_pure_dict, nnx.pop(model, Sown, Routed))
+    sums = ops.sown_sums(sown, weight_sum, model.config)
     balance_sum = ops.load_balance_sum(sums, model.config)
-    return loss_sum if balance_sum is None else loss_sum + balance_sum, (weight_sum, sums)
+    loss_sum = loss_sum if balance_sum is None else loss_sum + balance_sum
+    return loss_sum, (weight_sum, sums, ops.by_layer(routed, model.config))
 
 
 def train_step(train: TrainConfig, state: TrainState, batch):
@@ -104,7 +105,7 @@ def train_step(train: TrainConfig, state: TrainState, batch):
         def loss(params):
             return loss_sums(nnx.merge(graphdef, params, rest), train, batch, key)
 
-        (loss_sum, (weight_sum, sown)), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        (loss_sum, (weight_sum, sown, _)), grads = jax.value_and_grad(loss, has_aux=True)(params)
         return grads, loss_sum, weight_sum, sown
 
     grads, loss_sum, weight_sum, sown = ops.accumulate(gradients, batch, train.accumulation, key)
@@ -115,7 +116,7 @@ def train_step(train: TrainConfig, state: TrainState, batch):
     nnx.update(state.model, from_moments(state.model.config, train, nnx.state(state.model, nnx.Param)))
     metrics = {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}
     balance(state.model, sown)
-    return {**metrics, **ops.sown_metrics(sown, weight_sum)}
+    return {**metrics, **ops.sown_metrics(sown, weight_sum, state.model.config)}
 
 
 def balance(model: LanguageModel, sown) -> None:

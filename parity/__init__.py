@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from parity.build import Build, Flavour, Program, linen_build, nnx_build
     from parity.foreign import twins
-    from parity.matrix import Case, Pair
+    from parity.matrix import Case, Flag, Keys, Pair
     from parity.meshes import MeshSpec
+    from parity.structure import Budget
     from parity.verdicts import Verdict
     from parity.weights import Rule
 
 __all__ = [
+    "Budget",
     "Build",
     "Case",
+    "Flag",
     "Flavour",
+    "Keys",
     "MeshSpec",
     "Pair",
     "Program",
@@ -31,9 +35,10 @@ __all__ = [
 
 _MODULES = {
     "parity.build": ("Build", "Flavour", "Program", "linen_build", "nnx_build"),
-    "parity.matrix": ("Case", "Pair"),
+    "parity.matrix": ("Case", "Flag", "Keys", "Pair"),
     "parity.meshes": ("MeshSpec",),
     "parity.foreign": ("twins",),
+    "parity.structure": ("Budget",),
     "parity.verdicts": ("Verdict",),
     "parity.weights": ("Rule",),
 }

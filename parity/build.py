@@ -22,11 +22,21 @@ class Flavour(enum.StrEnum):
 
 
 class Group(enum.StrEnum):
-    """What a program may return; each is compared by the channel of the same name."""
+    """What a program may return; each is compared by the channel of the same name.
+
+    ``routing`` holds ``LAYER/preferred`` and ``LAYER/margin`` of layers that choose experts. A program that
+    returns it takes the choices ``forced/LAYER`` as inputs where they are given, and prefers all the same.
+    """
 
     VALUES = "values"
     GRADIENTS = "gradients"
     STATE = "state"
+    ROUTING = "routing"
+
+    @property
+    def by_leaf(self) -> bool:
+        """Whether the paths are those of state leaves."""
+        return self in (Group.GRADIENTS, Group.STATE)
 
 
 Outputs = dict[str, dict[str, Any]]
@@ -200,7 +210,7 @@ def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
     def function(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
         outputs = program.function({path: state[new] for new, path in back.items()}, inputs)
         return {
-            group: leaves if group == Group.VALUES else {names[path]: leaves[path] for path in leaves}
+            group: {names[path]: leaves[path] for path in leaves} if Group(group).by_leaf else leaves
             for group, leaves in outputs.items()
         }
 

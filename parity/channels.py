@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -122,7 +123,7 @@ def _leftovers(error: MapError) -> tuple[Finding, ...]:
     )
 
 
-def _missing(reference: Mapping[str, np.ndarray], candidate: Mapping[str, np.ndarray]) -> list[Finding]:
+def _missing(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:
     return [
         Finding(
             where=path,
@@ -132,6 +133,12 @@ def _missing(reference: Mapping[str, np.ndarray], candidate: Mapping[str, np.nda
         )
         for path in sorted(set(reference) ^ set(candidate))
     ]
+
+
+def _not_run(name: str, work: Comparison) -> ChannelResult:
+    backend = work.reference.backend.name
+    detail = f"not compared: not proved, and {backend} runs nothing; run the case on cpu as well"
+    return ChannelResult(name=name, verdict=Verdict.OPEN, detail=detail)
 
 
 def _measured(
@@ -144,10 +151,8 @@ def _measured(
         )
     if work.settled:
         return ChannelResult(name=group, verdict=Verdict.PROVED, detail="equal for all inputs")
-    backend = work.reference.backend
-    if not backend.executes:
-        detail = f"not compared: not proved, and {backend.name} runs nothing; run the case on cpu as well"
-        return ChannelResult(name=group, verdict=Verdict.OPEN, detail=detail)
+    if not work.reference.backend.executes:
+        return _not_run(group, work)
     reference, candidate = (outputs.get(group, {}) for outputs in work.outputs)
     missing = _missing(reference, candidate)
     if missing:
@@ -155,6 +160,9 @@ def _measured(
             name=group, verdict=Verdict.FAILED, detail="outputs differ", findings=tuple(missing)
         )
     result = climb(group, reference, candidate, work.judge(group))
+    if work.only_ties:
+        detail = f"{result.detail}; routing forced equal past {_ties(work)}"
+        result = dataclasses.replace(result, detail=detail)
     guards = constant_leaves(group, {}) if not reference else guard(reference)
     guards += not_finite(reference) + same_buffers(reference, candidate)
     if guards and result.verdict is not Verdict.FAILED:
@@ -194,6 +202,41 @@ def state(work: Comparison) -> ChannelResult:
         return nothing_moved(before, after, [f"*{glob}" for glob in work.case.zero_gradients])
 
     return _measured(work, Group.STATE, guard)
+
+
+def routing(work: Comparison) -> ChannelResult:
+    """Which experts each token chooses, and by what margin; a choice that rounding decides is a tie."""
+    if work.settled:
+        return ChannelResult(name="routing", verdict=Verdict.PROVED, detail="equal for all inputs")
+    if not work.reference.backend.executes:
+        return _not_run("routing", work)
+    ours, theirs = (side.traced.out_info.get(Group.ROUTING, {}) for side in (work.reference, work.candidate))
+    if set(ours) != set(theirs):
+        findings = tuple(_missing(ours, theirs))
+        return ChannelResult(
+            name="routing", verdict=Verdict.FAILED, detail="outputs differ", findings=findings
+        )
+    findings = tuple(flip.finding() for flip in work.flips)
+    measures = {"flips": len(findings), "ties": sum(flip.is_tie for flip in work.flips)}
+    if not findings:
+        return ChannelResult(
+            name="routing", verdict=Verdict.EQUAL, detail="every token chooses alike", measures=measures
+        )
+    if work.only_ties:
+        widest = max(flip.margin for flip in work.flips)
+        detail = f"{_ties(work)}, margins up to {widest:.3g}; values are compared with routing forced equal"
+        return ChannelResult(
+            name="routing", verdict=Verdict.TIE, detail=detail, findings=findings, measures=measures
+        )
+    detail = f"{len(findings)} tokens choose otherwise, {measures['ties']} of them at a tie"
+    return ChannelResult(
+        name="routing", verdict=Verdict.FAILED, detail=detail, findings=findings, measures=measures
+    )
+
+
+def _ties(work: Comparison) -> str:
+    count = len(work.flips)
+    return f"{count} token{'s' if count > 1 else ''} at a tie"
 
 
 def dots(work: Comparison) -> ChannelResult:
@@ -318,6 +361,7 @@ CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
     "values": values,
     "gradients": gradients,
     "state": state,
+    "routing": routing,
     "dots": dots,
     "sharding": sharding,
     "loops": loops,

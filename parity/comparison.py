@@ -1,5 +1,6 @@
 """Everything the channels of one case share: both sides, the weight map, the state, the outputs."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from parity.backends import find
-from parity.build import Build, renamed
+from parity.build import Build, Group, renamed
 from parity.compiler import Compiler
 from parity.ladder import Judge, deviation
 from parity.matrix import Case
@@ -18,6 +19,7 @@ from parity.meshes import MeshSpec
 from parity.numerics import DRAWS, measure_floor, nudge, randomise, to_float64
 from parity.pairing import pair_positions, state_fingerprints
 from parity.prove import Frontier, Proof, prove
+from parity.routing import Flip, find_flips, forced_inputs, margin_noise
 from parity.side import Clock, Side
 from parity.tree import to_host
 from parity.verdicts import Verdict
@@ -162,7 +164,7 @@ class Comparison:
     @functools.cached_property
     def state(self) -> dict[str, np.ndarray]:
         """The reference's state before the program runs."""
-        return self.bench.state(self.builds[0])
+        return self.case.arrange(self.bench.state(self.builds[0]))
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns what ``make`` made when ``key`` was first asked for, in this case or another."""
@@ -177,12 +179,48 @@ class Comparison:
 
     @functools.cached_property
     def outputs(self) -> tuple[Outputs, Outputs]:
-        """What both sides return, the candidate's under the reference's paths."""
-        reference = self.reference.run(self.state, SEED)
-        candidate = self.candidate.run(self.candidate_state, SEED)
-        return reference, {group: self._to_reference(leaves) for group, leaves in candidate.items()}
+        """What both sides return, the candidate's under the reference's paths.
 
-    def _to_reference(self, leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        Where the sides route otherwise and all that is ties, both run with the reference's choices.
+        """
+        return self._forced.outputs if self.only_ties else self._free.outputs
+
+    @property
+    def only_ties(self) -> bool:
+        """Whether the sides route otherwise, and only where rounding decides."""
+        return bool(self.flips) and all(flip.is_tie for flip in self.flips)
+
+    @functools.cached_property
+    def flips(self) -> list[Flip]:
+        """The tokens that choose otherwise on the two sides, told from what follows from an earlier choice.
+
+        With the reference's choices forced on both sides, every layer sees what it would see without
+        earlier flips, and says what it would choose.
+        """
+        ours, theirs = (outputs.get(Group.ROUTING, {}) for outputs in self._free.outputs)
+        free = find_flips(ours, theirs, {}) if set(ours) == set(theirs) else []
+        if not free or not self._can_force:
+            return free
+        reference, candidate = (outputs[Group.ROUTING] for outputs in self._forced.outputs)
+        runs = [again[Group.ROUTING] for again in self._forced.nudged]
+        exact = [self._forced.exact[Group.ROUTING]] if self.case.exact else []
+        noise = margin_noise(reference, [*runs, *exact])
+        return find_flips(reference, candidate, noise) or find_flips(ours, theirs, noise)
+
+    @property
+    def _can_force(self) -> bool:
+        """Whether choices can be given as inputs: those of the first step are all there are."""
+        return self.reference.program.steps == 1
+
+    @functools.cached_property
+    def _free(self) -> "_Runs":
+        return _Runs(self, {})
+
+    @functools.cached_property
+    def _forced(self) -> "_Runs":
+        return _Runs(self, forced_inputs(self._free.outputs[0][Group.ROUTING]))
+
+    def to_reference(self, leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Renames state paths; others, such as ``logits``, are the same on both sides."""
         targets = {path for entry in self.weights.entries for path in entry.candidate}
         back: dict[str, np.ndarray] = {}
@@ -192,22 +230,10 @@ class Comparison:
             back.update({prefix + path: array for path, array in group.items() if path not in targets})
         return back
 
-    @functools.cached_property
-    def _nudged(self) -> list[Outputs]:
-        """What the reference returns from weights and inputs that are one ulp off, draw by draw."""
-        runs = []
-        for draw in range(DRAWS):
-            rng = np.random.default_rng(1_000 + draw)
-            alter = functools.partial(nudge, rng=rng)
-            runs.append(self.reference.run(alter(self.state), SEED, alter))
-        return runs
-
-    @functools.cached_property
-    def _float64(self) -> Outputs:
+    def exact_side(self) -> Side:
+        """The reference in float64."""
         assert self.case.exact is not None
-        with jax.enable_x64(True):
-            side = self.bench.side(self.case.exact(), self.case, self.case.mesh)
-            return side.run(to_float64(self.state), SEED)
+        return self.bench.side(self.case.exact(), self.case, self.case.mesh)
 
     @functools.cached_property
     def _differs_anywhere(self) -> bool:
@@ -226,14 +252,68 @@ class Comparison:
 
         What is proved and runs all the same must give equal bits.
         """
-        if jax.process_count() > 1 and self._differs_anywhere:
-            _ = self._nudged, self.case.exact and self._float64  # by all processes: none can run alone
         proved = self.proof is not None and self.proof.proved
+        runs = self._forced if self.only_ties else self._free
+        if jax.process_count() > 1 and self._differs_anywhere:
+            _ = runs.nudged, self.case.exact and runs.exact  # by all processes: none can run alone
         return Judge(
-            floor=lambda: measure_floor(self.outputs[0][group], [again[group] for again in self._nudged]),
-            exact=(lambda: self._float64[group]) if self.case.exact else None,
+            floor=lambda: measure_floor(runs.outputs[0][group], [again[group] for again in runs.nudged]),
+            exact=(lambda: runs.exact[group]) if self.case.exact else None,
             lowest=Verdict.BITWISE if proved else self.case.lowest,
         )
+
+
+class _Runs:
+    """What both sides return, and what the ladder measures them by, with choices forced or free.
+
+    Args:
+        work: the comparison.
+        forced: inputs beside the batch, the same on every side.
+    """
+
+    def __init__(self, work: Comparison, forced: Mapping[str, np.ndarray]):
+        self._work, self._extra = work, forced
+
+    def _side(self, side: Side) -> Side:
+        if not self._extra:
+            return side
+        build, extra = side.build, self._extra
+        shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in extra.items()}
+        forced = dataclasses.replace(
+            build,
+            name=f"{build.name} with its routing forced",
+            inputs=lambda seed: {**build.inputs(seed), **extra},
+            abstract_inputs={**build.abstract_inputs, **shapes},
+        )
+        return dataclasses.replace(side, build=forced)
+
+    @functools.cached_property
+    def _reference(self) -> Side:
+        return self._side(self._work.reference)
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Outputs, Outputs]:
+        """What both sides return, the candidate's under the reference's paths."""
+        work = self._work
+        reference = self._reference.run(work.state, SEED)
+        candidate = self._side(work.candidate).run(work.candidate_state, SEED)
+        return reference, {group: work.to_reference(leaves) for group, leaves in candidate.items()}
+
+    @functools.cached_property
+    def nudged(self) -> list[Outputs]:
+        """What the reference returns from weights and inputs that are one ulp off, draw by draw."""
+        runs = []
+        for draw in range(DRAWS):
+            rng = np.random.default_rng(1_000 + draw)
+            alter = functools.partial(nudge, rng=rng)
+            runs.append(self._reference.run(alter(self._work.state), SEED, alter))
+        return runs
+
+    @functools.cached_property
+    def exact(self) -> Outputs:
+        """What the reference returns in float64."""
+        with jax.enable_x64(True):
+            return self._side(self._work.exact_side()).run(to_float64(self._work.state), SEED)
 
 
 def _as_stored(array: np.ndarray, dtype: Any) -> np.ndarray:

@@ -6,6 +6,7 @@ import enum
 import fnmatch
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from parity.backends import find
 from parity.build import Build
@@ -27,7 +28,7 @@ __all__ = [
     "select",
 ]
 
-VALUE_CHANNELS = ("values", "gradients", "state")
+VALUE_CHANNELS = ("values", "gradients", "state", "routing")
 STRUCTURE_CHANNELS = ("dots", "loops", "collectives", "memory")
 ALL_CHANNELS = (
     "program",
@@ -82,6 +83,7 @@ class Case:
         lowest: the lowest rung of the ladder this case may rest on.
         rules: explicit weight pairings.
         exact: makes the reference in float64, for arbitration; None where there is none.
+        arrange: what is done to the random state before it runs, such as making two experts nearly alike.
         zero_gradients: globs of leaves that have no gradient by design.
         budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
         flags: what can be flipped in it, and must be live on both sides.
@@ -103,6 +105,7 @@ class Case:
     lowest: Verdict = Verdict.ARBITRATED
     rules: Sequence[Rule] = ()
     exact: Callable[[], Build] | None = None
+    arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     zero_gradients: Sequence[str] = ()
     budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
     flags: Sequence[Flag] = ()

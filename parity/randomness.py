@@ -60,7 +60,7 @@ def rng(work: Comparison) -> ChannelResult:
 def _shares_keys(work: Comparison) -> bool:
     """Two builds of one flavour, such as scanned and unrolled, derive their keys as their layouts do."""
     flavours = {build.flavour for build in work.builds}
-    return work.case.keys is Keys.SHARED and len(flavours) == 2
+    return work.case.keys == Keys.SHARED and len(flavours) == 2
 
 
 def _names(work: Comparison) -> tuple[str, str]:

@@ -126,9 +126,8 @@ def _skipped(name: str, why: str) -> ChannelResult:
 def _channel(name: str, work: Comparison) -> ChannelResult:
     if name in work.case.not_applicable:
         return _skipped(name, work.case.not_applicable[name])
-    groups = {Group.VALUES: "values", Group.GRADIENTS: "gradients", Group.STATE: "state"}
     try:
-        sides = (work.reference, work.candidate) if name in groups.values() else ()
+        sides = (work.reference, work.candidate) if name in list(Group) else ()
         if sides and not any(name in side.traced.out_info for side in sides):
             return _skipped(name, f"{work.case.program} returns none")
         return CHANNELS[name](work)

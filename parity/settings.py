@@ -25,7 +25,7 @@ __all__ = [
     "resources",
 ]
 
-BUILT_IN = ("parity.pairs.llama2:PAIR", "parity.pairs.sharded:PAIR")
+BUILT_IN = tuple(f"parity.pairs.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled"))
 
 
 class SettingsError(ValueError):

@@ -135,7 +135,7 @@ class Side:
         with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
             out_shardings = {
                 group: {path: self._state_shardings.get(path) for path in leaves}
-                if group != Group.VALUES
+                if Group(group).by_leaf
                 else dict.fromkeys(leaves)
                 for group, leaves in returned.items()
             }

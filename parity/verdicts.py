@@ -18,6 +18,7 @@ class Verdict(enum.StrEnum):
     BITWISE = "bitwise"
     FLOOR = "floor"
     ARBITRATED = "arbitrated"
+    TIE = "tie"
     EQUAL = "equal"
     UNPROVED = "unproved"
     SKIPPED = "skipped"

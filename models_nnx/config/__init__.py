@@ -9,6 +9,7 @@ from models_nnx.config.attention import (
     Span,
 )
 from models_nnx.config.checks import ConfigError
+from models_nnx.config.decode import CacheUse, Caching, DecodeConfig
 from models_nnx.config.layers import FeedForward, LayerKind, LayerLayout, Stack
 from models_nnx.config.mlp import Activation, MlpConfig
 from models_nnx.config.model import EmbeddingScale, Head, ModelConfig
@@ -26,7 +27,10 @@ __all__ = [
     "AttentionKernel",
     "Biases",
     "Boundaries",
+    "CacheUse",
+    "Caching",
     "ConfigError",
+    "DecodeConfig",
     "Dispatch",
     "EmbeddingScale",
     "FeedForward",

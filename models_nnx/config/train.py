@@ -63,14 +63,16 @@ class TrainConfig:
         z_loss: weight of the squared log-partition penalty.
         accumulation: microbatches a step accumulates gradients over; divides the batch.
         moments: where the optimizer's moments lie.
+        vocab_tiles: tiles the vocabulary is taken in by the loss; divides it. 1 makes all logits at once.
     """
 
     optimizer: OptimizerConfig = OptimizerConfig()
     z_loss: float = 1e-4
     accumulation: int = 1
     moments: MomentSharding = MomentSharding.LIKE_PARAMETERS
+    vocab_tiles: int = 1
 
     def __post_init__(self):
-        require_positive(self, "accumulation")
+        require_positive(self, "accumulation", "vocab_tiles")
         require_choice(self, moments=MomentSharding)
         require(self.z_loss >= 0, "z_loss", self.z_loss, "a number >= 0")

@@ -2,6 +2,16 @@
 
 from models_nnx.ops.accumulation import accumulate
 from models_nnx.ops.attention import SINK_INIT, attention, causal_segment_mask, repeat_heads, soft_cap
+from models_nnx.ops.cache import (
+    DecodeState,
+    cache_mask,
+    choose_token,
+    fill_cache,
+    insert_row,
+    last_logits,
+    prompt_layout,
+    write_cache,
+)
 from models_nnx.ops.dropout import dropout
 from models_nnx.ops.dtypes import wide_dtype
 from models_nnx.ops.experts import ExpertWeights, expert_parameters, experts
@@ -21,11 +31,21 @@ from models_nnx.ops.projections import (
 from models_nnx.ops.remat import remat_policy, tag
 from models_nnx.ops.rotary import rotary
 from models_nnx.ops.routing import Routing, balance_bias, expert_load, load_balance, route, router_logits
-from models_nnx.ops.sown import SownError, load_balance_sum, sown_load, sown_metrics, sown_sums
+from models_nnx.ops.sown import (
+    SownError,
+    by_layer,
+    from_layers,
+    load_balance_sum,
+    sown_load,
+    sown_metrics,
+    sown_sums,
+)
+from models_nnx.ops.tiled_losses import tiled_cross_entropy, tiled_logits_sums
 
 __all__ = [
     "EMBEDDING_INIT",
     "SINK_INIT",
+    "DecodeState",
     "ExpertWeights",
     "Routing",
     "SownError",
@@ -35,7 +55,10 @@ __all__ = [
     "balance_bias",
     "bias_axes",
     "bias_shape",
+    "by_layer",
+    "cache_mask",
     "causal_segment_mask",
+    "choose_token",
     "clamped_swiglu",
     "cross_entropy",
     "dropout",
@@ -43,12 +66,17 @@ __all__ = [
     "expert_load",
     "expert_parameters",
     "experts",
+    "fill_cache",
+    "from_layers",
     "gated_activation",
+    "insert_row",
     "kernel_init",
+    "last_logits",
     "load_balance",
     "load_balance_sum",
     "lookup",
     "norm_init",
+    "prompt_layout",
     "remat_policy",
     "repeat_heads",
     "rms_norm",
@@ -61,5 +89,8 @@ __all__ = [
     "sown_metrics",
     "sown_sums",
     "tag",
+    "tiled_cross_entropy",
+    "tiled_logits_sums",
     "wide_dtype",
+    "write_cache",
 ]

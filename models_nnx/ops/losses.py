@@ -7,6 +7,7 @@ from models_nnx.ops.dtypes import wide_dtype
 
 __all__ = [
     "cross_entropy",
+    "weigh",
 ]
 
 
@@ -32,6 +33,20 @@ def cross_entropy(
     target_logit_BT = jnp.sum(
         logits_BTV * jax.nn.one_hot(targets_BT, logits_BTV.shape[-1], dtype=wide), axis=-1
     )
+    return weigh(log_partition_BT, target_logit_BT, weights_BT, z_loss)
+
+
+def weigh(
+    log_partition_BT: jax.Array, target_logit_BT: jax.Array, weights_BT: jax.Array, z_loss: float
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the sum over tokens of the loss, and the sum of weights.
+
+    Args:
+        log_partition_BT: logarithm of the sum of all exponentials, in float32 or wider.
+        target_logit_BT: in the same dtype.
+        weights_BT: 0 or 1 per token.
+        z_loss: weight of the squared log-partition.
+    """
     token_loss_BT = log_partition_BT - target_logit_BT + z_loss * jnp.square(log_partition_BT)
-    weights_BT = weights_BT.astype(wide)
+    weights_BT = weights_BT.astype(log_partition_BT.dtype)
     return jnp.sum(token_loss_BT * weights_BT), jnp.sum(weights_BT)

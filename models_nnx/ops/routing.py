@@ -3,6 +3,7 @@
 B batch, T position, E expert, K choice of a token, G group of experts, S expert of a group, D embed.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 
 from models_nnx.config import MoeConfig, Scoring, Weighting
 from models_nnx.ops.dtypes import wide_dtype
-from models_nnx.sharding import Rules, constrain, out_sharding
+from models_nnx.sharding import Rules, constrain, out_sharding, spec_here
 
 __all__ = [
     "Routing",
@@ -28,7 +29,8 @@ class Routing(NamedTuple):
     """What the router decided.
 
     Attributes:
-        experts_BTK: int32 chosen experts, best first; E, which is no expert, for padding.
+        experts_BTK: int32 experts taken, best first; E, which is no expert, for padding.
+        preferred_BTK: the same, but what the router would choose where other choices were forced on it.
         weights_BTK: what their outputs are multiplied by, in float32 or wider.
         shares_BTE: scores that sum to one over the experts, for the load-balance loss.
         margin_BT: by how much the last choice beat the best that was not chosen, in units of the
@@ -36,6 +38,7 @@ class Routing(NamedTuple):
     """
 
     experts_BTK: jax.Array
+    preferred_BTK: jax.Array
     weights_BTK: jax.Array
     shares_BTE: jax.Array
     margin_BT: jax.Array
@@ -70,6 +73,7 @@ def route(
     routing_bias_E: jax.Array | None,
     present_BT: jax.Array,
     moe: MoeConfig,
+    rules: Rules,
     forced_BTK: jax.Array | None = None,
 ) -> Routing:
     """Chooses ``top_k`` experts for each token; ties go to the lower index.
@@ -79,14 +83,15 @@ def route(
         routing_bias_E: added to the scores for the choice only; no gradient flows into it.
         present_BT: bool, False for padding, which takes no expert.
         moe: scoring, weighting, groups, scale.
+        rules: ordered logical axis rules.
         forced_BTK: int32 choices to take instead, so that two runs can be compared past a tie.
     """
     experts = logits_BTE.shape[-1]
     scoring = jax.nn.softmax if moe.scoring is Scoring.SOFTMAX else jax.nn.sigmoid
     scores_BTE = scoring(logits_BTE)
     ranked_BTE = scores_BTE if routing_bias_E is None else scores_BTE + routing_bias_E[None, None]
-    chosen_BTK, margin_BT = _choose(jax.lax.stop_gradient(ranked_BTE), moe)
-    chosen_BTK = chosen_BTK if forced_BTK is None else forced_BTK
+    preferred_BTK, margin_BT = _choose_on_each_device(jax.lax.stop_gradient(ranked_BTE), moe, rules)
+    chosen_BTK = preferred_BTK if forced_BTK is None else forced_BTK
     one_hot_BTKE = jax.nn.one_hot(chosen_BTK, experts, dtype=logits_BTE.dtype)
     if moe.scoring is Scoring.SOFTMAX and moe.weighting is Weighting.NORMALISED:
         weights_BTK = jax.nn.softmax(_pick(logits_BTE, one_hot_BTKE), axis=-1)
@@ -96,6 +101,7 @@ def route(
             weights_BTK = weights_BTK / jnp.sum(weights_BTK, axis=-1, keepdims=True)
     return Routing(
         experts_BTK=jnp.where(present_BT[:, :, None], chosen_BTK, experts),
+        preferred_BTK=jnp.where(present_BT[:, :, None], preferred_BTK, experts),
         weights_BTK=weights_BTK * moe.scale,
         shares_BTE=scores_BTE / jnp.sum(scores_BTE, axis=-1, keepdims=True),
         margin_BT=margin_BT,
@@ -104,6 +110,18 @@ def route(
 
 def _pick(values_BTE: jax.Array, one_hot_BTKE: jax.Array) -> jax.Array:
     return jnp.sum(values_BTE[:, :, None] * one_hot_BTKE, axis=-1)
+
+
+def _choose_on_each_device(
+    ranked_BTE: jax.Array, moe: MoeConfig, rules: Rules
+) -> tuple[jax.Array, jax.Array]:
+    """Chooses where the tokens are; left to itself the compiler gathers all scores for ``top_k``."""
+    spec = spec_here(ROUTED, ranked_BTE.shape, rules)
+    choose = functools.partial(_choose, moe=moe)
+    if spec is None:
+        return choose(ranked_BTE)
+    out_specs = (spec, jax.sharding.PartitionSpec(*spec[:2]))
+    return jax.shard_map(choose, in_specs=spec, out_specs=out_specs)(constrain(ranked_BTE, ROUTED, rules))
 
 
 def _choose(ranked_BTE: jax.Array, moe: MoeConfig) -> tuple[jax.Array, jax.Array]:

@@ -16,10 +16,11 @@ import models_nnx.model
 import models_nnx.train
 from models_nnx.config import AttentionKernel, ModelConfig, TrainConfig
 from models_nnx.data import packed_batch
-from models_nnx.ops import sown_metrics
+from models_nnx.ops import by_layer, from_layers, sown_metrics
 from models_nnx.sharding import explain, resolve
-from models_nnx.state import Routed, Sown
+from models_nnx.state import ForcedExperts, Routed, Sown
 from parity.build import Build, Flavour, linen_build, nnx_build
+from parity.pairs.decoding import linen_decoding, nnx_decoding
 from parity.tree import Leaf
 
 __all__ = ["SOURCES", "decoder_build"]
@@ -34,6 +35,8 @@ SOURCES = {
         for name in (
             "attention",
             "blocks",
+            "caching",
+            "decode",
             "decoder",
             "embeddings",
             "linear",
@@ -73,48 +76,73 @@ def _explain(config: ModelConfig, leaf: Leaf, mesh: Any) -> str:
 
 
 def _input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:
+    axes = (*BATCH_AXES, None)  # choices of experts have a third dimension, a scale has none
     return {
-        name: resolve(BATCH_AXES, array.shape, config.rules, mesh, name)
+        name: resolve(axes[: array.ndim], array.shape, config.rules, mesh, name)
         if array.ndim
         else jax.sharding.PartitionSpec()
         for name, array in batch.items()
     }
 
 
+def _forced(config: ModelConfig, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns ``{path of the module: choices}`` of a batch that forces them; empty for one that does not."""
+    given = {name.removeprefix("forced/"): x for name, x in batch.items() if name.startswith("forced/")}
+    return from_layers(given, config) if given else {}
+
+
+def _routing(routing: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the group ``routing``, for models that route."""
+    return {"routing": routing} if routing else {}
+
+
 def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
-    with_bias = models_linen.train.with_bias
+    def variables(params, state, batch):
+        tree: dict[str, Any] = {}
+        for path, choices in _forced(config, batch).items():
+            node = functools.reduce(lambda node, name: node.setdefault(name, {}), path.split("/"), tree)
+            node["forced"] = choices
+        return models_linen.train.with_bias(params, state.routing_bias) | ({"forced": tree} if tree else {})
 
     def forward(state, batch):
         model = models_linen.model.LanguageModel(config)
         inputs = (batch["tokens"], batch["segments"], batch["positions"])
-        variables = with_bias(state.params, state.routing_bias)
-        logits, sown = model.apply(variables, *inputs, mutable=["sown"])
-        return {"values": {"logits": logits, **sown}}
+        read = variables(state.params, state, batch)
+        logits, found = model.apply(read, *inputs, mutable=["sown", "routed"])
+        sown, routing = (by_layer(found.get(name, {}), config) for name in ("sown", "routed"))
+        return {"values": {"logits": logits, "sown": sown}, **_routing(routing)}
 
     def grad(state, batch):
         key = state.key if config.dropout else None
 
         def loss(params):
-            variables = with_bias(params, state.routing_bias)
-            loss_sum, (weight, sown) = models_linen.train.loss_sums(config, train, variables, batch, key)
-            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight, sown_metrics(sown, weight)
+            read = variables(params, state, batch)
+            loss_sum, (weight, sown, routing) = models_linen.train.loss_sums(config, train, read, batch, key)
+            scaled = batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
+            return scaled, (sown_metrics(sown, weight, config), routing)
 
-        (value, sown), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
-        return {"values": {"loss": value, **sown}, "gradients": {"params": grads}}
+        (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
+        return {"values": {"loss": value, **sown}, "gradients": {"params": grads}, **_routing(routing)}
 
     def train_step(state, batch):
         state, metrics = models_linen.train.train_step(config, train, state, _tokens(batch))
         return {"values": metrics, "state": state}
 
-    return {"forward": forward, "grad": grad, "train_step": train_step}
+    return {"forward": forward, "grad": grad, "train_step": train_step, **linen_decoding(config)}
 
 
 def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
+    def force(model, batch):
+        for path, choices in _forced(config, batch).items():
+            functools.reduce(getattr, path.split("/"), model).forced = ForcedExperts(choices)
+
     def forward(state, batch):
         inputs = (batch["tokens"], batch["segments"], batch["positions"])
+        force(state.model, batch)
         logits = state.model(*inputs)
-        sown, _ = nnx.pop(state.model, Sown, Routed)
-        return {"values": {"logits": logits, "sown": sown}}
+        found = nnx.pop(state.model, Sown, Routed, ForcedExperts)
+        sown, routing = (by_layer(nnx.to_pure_dict(tree), config) for tree in found[:2])
+        return {"values": {"logits": logits, "sown": sown}, **_routing(routing)}
 
     def grad(state, batch):
         key = state.key[...] if config.dropout else None
@@ -122,20 +150,22 @@ def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
 
         def loss(params):
             model = nnx.merge(graphdef, params, rest)
-            loss_sum, (weight, sown) = models_nnx.train.loss_sums(model, train, batch, key)
-            return batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight, sown_metrics(sown, weight)
+            force(model, batch)
+            loss_sum, (weight, sown, routing) = models_nnx.train.loss_sums(model, train, batch, key)
+            scaled = batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
+            return scaled, (sown_metrics(sown, weight, config), routing)
 
-        (value, sown), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        return {"values": {"loss": value, **sown}, "gradients": {"model": grads}}
+        (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        return {"values": {"loss": value, **sown}, "gradients": {"model": grads}, **_routing(routing)}
 
     def train_step(state, batch):
         metrics = models_nnx.train.train_step(train, state, _tokens(batch))
         return {"values": metrics, "state": state}
 
-    return {"forward": forward, "grad": grad, "train_step": train_step}
+    return {"forward": forward, "grad": grad, "train_step": train_step, **nnx_decoding()}
 
 
-OPTIONS = {"forward": {}, "grad": {}, "train_step": {"steps": 3, "donate": True}}
+OPTIONS = {"train_step": {"steps": 3, "donate": True}}
 
 
 @functools.cache
@@ -169,7 +199,7 @@ def decoder_build(
     return make(
         f"{flavour} {name}",
         create,
-        {program: (functions[program], OPTIONS[program]) for program in functions},
+        {program: (functions[program], OPTIONS.get(program, {})) for program in functions},
         inputs=functools.cache(functools.partial(_batch, shape)),
         abstract_inputs=batch,
         specs=functools.partial(specs, config, train),

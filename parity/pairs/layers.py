@@ -24,17 +24,21 @@ def layer_rules(config: ModelConfig) -> tuple[Rule, ...]:
         config: the scanned decoder.
     """
     scanned = [stack for stack in config.stacks if stack.layout is LayerLayout.SCANNED]
+    leaves = {".*/routing_bias": 0, ".*": config.scan_axis}
     return tuple(
-        _rule(stack, index, config.scan_axis) for stack in scanned for index in range(len(stack.cycle))
+        _rule(stack, index, leaf, axis)
+        for stack in scanned
+        for index in range(len(stack.cycle))
+        for leaf, axis in leaves.items()
     )
 
 
-def _rule(stack: Stack, index: int, axis: int) -> Rule:
+def _rule(stack: Stack, index: int, leaf: str, axis: int) -> Rule:
     period = len(stack.cycle)
     block = "" if period == 1 else f"block/{index}/"
     numbers = range(stack.first + index, stack.first + period * stack.repeats, period)
     return Rule(
-        reference=(rf"decoder/{stack.name}/{block}(.*)",),
+        reference=(rf"decoder/{stack.name}/{block}({leaf})",),
         candidate=tuple(rf"decoder/layers/{number}/\1" for number in numbers),
         transform=Unstack(axis, stack.repeats),
     )

@@ -19,6 +19,7 @@ from parity.build import Flavour
 from parity.matrix import Case, Pair
 from parity.meshes import MeshSpec
 from parity.pairs.decoders import decoder_build, float64
+from parity.pairs.decoding import DECODING
 from parity.pairs.layers import OTHER_LAYOUT
 from parity.pairs.published import full_size
 from parity.pairs.vary import ablations, vary
@@ -123,6 +124,11 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
             ACCUMULATING,
         )
         for variant in ("scan", "unroll-dropout")
+    ]
+    matrix += [
+        _case(variant, program, HOME, dataclasses.replace(base, **VARIANTS[variant]))
+        for variant in ("scan", "unroll")
+        for program in DECODING
     ]
     matrix += [_layout_case(flavour, program, base) for flavour in Flavour for program in PROGRAMS]
     return matrix

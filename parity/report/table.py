@@ -16,7 +16,15 @@ from parity.run import CaseResult
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
 from parity.weights import unheld
 
-__all__ = ["Progress", "findings_text", "print_findings", "print_placements", "print_proofs", "print_table"]
+__all__ = [
+    "Progress",
+    "findings_text",
+    "print_findings",
+    "print_placements",
+    "print_proofs",
+    "print_table",
+    "ties_text",
+]
 
 MOST_FINDINGS = 8
 
@@ -33,6 +41,7 @@ STYLES = {
     Verdict.UNPROVED: "yellow",
     Verdict.FLOOR: "yellow",
     Verdict.ARBITRATED: "yellow",
+    Verdict.TIE: "yellow",
 }
 SHORT = {
     Verdict.PROVED: "qed",
@@ -40,6 +49,7 @@ SHORT = {
     Verdict.EQUAL: "same",
     Verdict.FLOOR: "flr",
     Verdict.ARBITRATED: "arb",
+    Verdict.TIE: "tie",
     Verdict.FAILED: "FAIL",
     Verdict.VACUOUS: "VAC",
     Verdict.ERROR: "ERR",
@@ -50,7 +60,7 @@ SHORT = {
 COLUMNS: dict[str, tuple[str, ...]] = {
     "prog": ("program", "flags"),
     "tree": ("tree", "rng"),
-    "vals": ("values",),
+    "vals": ("values", "routing"),
     "grad": ("gradients",),
     "state": ("state", "retrace"),
     "dots": ("dots",),
@@ -59,7 +69,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "coll": ("collectives",),
     "mem": ("memory",),
 }
-"""Head -> channels: the first is shown, unless another one blocks. Every channel is in the JSON report."""
+"""Head -> channels: the first is shown, unless another one blocks or tells of a tie. Every channel is in the JSON report."""
+
+LOUD = BLOCKING | {Verdict.TIE}
 
 
 class Progress:
@@ -114,7 +126,7 @@ def _cell(result: CaseResult, names: Sequence[str]) -> Text:
     held = [result.channels[name] for name in names if name in result.channels]
     if not held:
         return Text("-", "dim")
-    channel = next((channel for channel in held if channel.verdict in BLOCKING), held[0])
+    channel = next((channel for channel in held if channel.verdict in LOUD), held[0])
     style = STYLES.get(channel.verdict, "bold red" if channel.verdict in BLOCKING else "dim")
     return Text(SHORT[channel.verdict], style)
 
@@ -245,10 +257,20 @@ def findings_text(result: CaseResult) -> str:
     return "\n".join(lines)
 
 
+def ties_text(result: CaseResult) -> str:
+    """Returns what rounding decided in a case: a sentence per tie."""
+    routing = result.channels.get("routing")
+    if routing is None or routing.verdict is not Verdict.TIE:
+        return ""
+    shown = [f"  {finding.sentence()}" for finding in routing.findings[:MOST_FINDINGS]]
+    return "\n".join([f"{result.case.id}  routing tie: {routing.detail}", *shown])
+
+
 def print_findings(console: Console, results: Sequence[CaseResult]) -> None:
-    """Prints the findings of every case that does not pass."""
+    """Prints the findings of every case that does not pass, and the ties of those that do."""
     for result in results:
-        head, *rest = findings_text(result).splitlines() or [""]
-        if head:
-            console.print(Text(head, "bold red"), soft_wrap=True)
-            console.print("\n".join(rest), soft_wrap=True, markup=False, highlight=False)
+        for text, style in ((findings_text(result), "bold red"), (ties_text(result), "yellow")):
+            head, *rest = text.splitlines() or [""]
+            if head:
+                console.print(Text(head, style), soft_wrap=True)
+                console.print("\n".join(rest), soft_wrap=True, markup=False, highlight=False)

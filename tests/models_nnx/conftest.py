@@ -7,7 +7,9 @@ import jax
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "oracles"))
-pytest.register_assert_rewrite("suite_model", "suite_train", "suite_remat")
+pytest.register_assert_rewrite(
+    "suite_model", "suite_families", "suite_decode", "suite_train", "suite_remat", "suite_moe"
+)
 
 
 @pytest.fixture

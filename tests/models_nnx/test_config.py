@@ -74,7 +74,7 @@ BAD = [
         for field in ("learning_rate", "clip_norm")
         for value in (0, -1.0, NAN)
     ),
-    *((TRAIN, "accumulation", value, WHOLE) for value in (0, -1, 2.0)),
+    *((TRAIN, field, value, WHOLE) for field in ("accumulation", "vocab_tiles") for value in (0, -1, 2.0)),
     *((TRAIN, "z_loss", value, "a number >= 0") for value in (-1e-9, NAN)),
     *(
         (MOE, field, value, WHOLE)

@@ -9,10 +9,12 @@ import numpy as np
 import oracle_moe
 import pytest
 from meshes import make_mesh, parse_mesh
+from oracle_decoder import SMALL
 
 from models_nnx import ops
-from models_nnx.config import Activation, Dispatch, MoeConfig, Scoring, Weighting
+from models_nnx.config import Activation, Dispatch, LayerLayout, MoeConfig, Scoring, Weighting
 from models_nnx.sharding import DEFAULT_RULES, constrain
+from parity.structure.collectives import read_collectives
 
 pytestmark = pytest.mark.usefixtures("quick")
 RNG = np.random.default_rng(11)
@@ -43,7 +45,8 @@ BIASES = {
     "up_bias": RNG.normal(size=(E, F)),
     "down_bias": RNG.normal(size=(E, D)),
 }
-MESHES = ("", "data8", "expert4.data2", "expert2.tensor2.fsdp2", "context2.expert2.data2")
+SLOW_MESHES = ("data8", "expert4.data2", "expert2.tensor2.fsdp2", "context2.expert2.data2")
+MESHES = ("", *(pytest.param(mesh, marks=pytest.mark.slow) for mesh in SLOW_MESHES))
 DISPATCHES = {
     "dropless": {},
     "ample": {"dispatch": Dispatch.DROPPING, "capacity_factor": 8.0},
@@ -53,7 +56,7 @@ DISPATCHES = {
 
 def routed(moe, logits=LOGITS, bias=BIAS, segments=SEGMENTS):
     bias = jnp.asarray(bias) if moe.bias_rate is not None else None
-    return ops.route(jnp.asarray(logits), bias, jnp.asarray(segments) != 0, moe)
+    return ops.route(jnp.asarray(logits), bias, jnp.asarray(segments) != 0, moe, DEFAULT_RULES)
 
 
 @pytest.mark.usefixtures("x64")
@@ -94,7 +97,13 @@ def test_forced_choices_are_taken_with_the_weights_that_belong_to_them():
     moe = DEEPSEEK
     free = routed(moe, LOGITS.astype(np.float32), BIAS.astype(np.float32))
     other = jnp.asarray(RNG.integers(0, E, (B, T, moe.top_k)), jnp.int32)
-    arguments = (jnp.asarray(LOGITS, jnp.float32), jnp.asarray(BIAS, jnp.float32), SEGMENTS != 0, moe)
+    arguments = (
+        jnp.asarray(LOGITS, jnp.float32),
+        jnp.asarray(BIAS, jnp.float32),
+        SEGMENTS != 0,
+        moe,
+        DEFAULT_RULES,
+    )
     forced = ops.route(*arguments, forced_BTK=other)
     np.testing.assert_array_equal(forced.experts_BTK[SEGMENTS != 0], other[SEGMENTS != 0])
     np.testing.assert_array_equal(forced.margin_BT, free.margin_BT)
@@ -135,7 +144,7 @@ def layer(moe, kernels, logits, x):
     logits = constrain(logits, ("activation_batch", "activation_length", None), DEFAULT_RULES)
     segments = constrain(jnp.asarray(SEGMENTS), ("activation_batch", "activation_length"), DEFAULT_RULES)
     bias = jnp.asarray(BIAS, logits.dtype) if moe.bias_rate is not None else None
-    routing = ops.route(logits, bias, segments != 0, moe)
+    routing = ops.route(logits, bias, segments != 0, moe, DEFAULT_RULES)
     weights = ops.ExpertWeights(**kernels)
     return ops.experts(x, routing, weights, moe, DEFAULT_RULES)
 
@@ -161,6 +170,20 @@ def test_experts_are_the_oracles_on_every_mesh(dispatch, mesh, mode):
     np.testing.assert_allclose(got, expected(family, dispatch, biases), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["auto", "explicit"])
+@pytest.mark.parametrize(
+    "dispatch, kinds", [("dropless", {"all-gather", "reduce-scatter"}), ("tight", {"all-to-all"})]
+)
+def test_tokens_cross_the_expert_axis_the_way_the_dispatch_says_and_scores_stay(dispatch, kinds, mode):
+    moe = dataclasses.replace(MIXTRAL, **DISPATCHES[dispatch])
+    arguments = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (KERNELS, LOGITS, X))
+    with jax.set_mesh(make_mesh({"expert": 8}, mode)):
+        moved = read_collectives(jax.jit(functools.partial(layer, moe)).lower(*arguments).compile())
+    assert {move.kind for move in moved} == kinds
+    assert not [move for move in moved if "top_k" in str(move.provenance)]
+
+
 @pytest.mark.usefixtures("x64")
 def test_a_tight_capacity_drops_late_tokens_and_padding_takes_no_place():
     tight, ample = (expected("mixtral", name, True) for name in ("tight", "dropless"))
@@ -171,7 +194,7 @@ def test_a_tight_capacity_drops_late_tokens_and_padding_takes_no_place():
     early[:, :4] = 0
     logits = np.zeros((B, T, E))
     logits[..., :2] = 5.0
-    routing = ops.route(jnp.asarray(logits), None, jnp.asarray(early) != 0, moe)
+    routing = ops.route(jnp.asarray(logits), None, jnp.asarray(early) != 0, moe, DEFAULT_RULES)
     out = ops.experts(
         jnp.asarray(X), routing, ops.ExpertWeights(**jax.tree.map(jnp.asarray, KERNELS)), moe, DEFAULT_RULES
     )
@@ -190,6 +213,7 @@ def test_activations_against_the_oracle(activation):
     assert (np.abs(gate) > 7).any() and (np.abs(up) > 7).any()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("family, dispatch", [("mixtral", "dropless"), ("deepseek", "tight")])
 @pytest.mark.parametrize("mesh", ["", "expert2.tensor2.fsdp2"])
@@ -218,3 +242,43 @@ def test_gradients_are_finite_differences_of_the_oracle(family, dispatch, mesh):
     got += np.sum(slopes[1] * nudges[1]) + np.sum(slopes[2] * nudge_x)
     step = 1e-6
     np.testing.assert_allclose(got, (value(step) - value(-step)) / (2 * step), rtol=1e-6)
+
+
+ROUTED = dataclasses.replace(SMALL, moe=MIXTRAL, layers=3, dense_layers=1)
+SOWN = {"load_balance": jnp.asarray([1.0, 2.0]), "expert_load": jnp.ones((2, E), jnp.int32)}
+
+
+def sown(**changes):
+    return {"decoder": {"layers": {"moe": {**SOWN, **changes}}}}
+
+
+def test_sums_of_what_layers_sow_go_by_layer_and_back():
+    sums = ops.sown_sums(sown(), jnp.float32(4), ROUTED)
+    metrics = ops.sown_metrics(sums, jnp.float32(4), ROUTED)
+    assert {name: np.ravel(value).tolist() for name, value in metrics.items() if "balance" in name} == {
+        "sown/layers_1/load_balance": [1.0],
+        "sown/layers_2/load_balance": [2.0],
+    }
+    stacked = ops.from_layers({"layers_1": jnp.zeros(3), "layers_2": jnp.ones(3)}, ROUTED)
+    assert list(stacked) == ["decoder/layers/moe"] and stacked["decoder/layers/moe"].tolist() == [
+        [0] * 3,
+        [1] * 3,
+    ]
+    unrolled = dataclasses.replace(ROUTED, layout=LayerLayout.UNROLLED)
+    assert list(ops.from_layers({"layers_1": 1, "layers_2": 2}, unrolled)) == [
+        "decoder/layers_1/moe",
+        "decoder/layers_2/moe",
+    ]
+
+
+@pytest.mark.parametrize(
+    "tree, name, layers",
+    [
+        ({}, "load_balance", 0),
+        (sown(load_balance=jnp.ones(1)), "load_balance", 1),
+        (sown(expert_load=jnp.ones((3, E), jnp.int32)), "expert_load", 3),
+    ],
+)
+def test_a_missing_or_further_sown_value_is_an_error_never_zero(tree, name, layers):
+    with pytest.raises(ops.SownError, match=f"sown {name}: got values of {layers} layers at .*, expected 2;"):
+        ops.sown_sums(tree, jnp.float32(4), ROUTED)

@@ -8,8 +8,10 @@ import numpy as np
 import oracle_decoder
 from flax import linen as nn
 
+from models_linen import decode as linen_decode
 from models_linen import train as linen_train
 from models_linen.model import LanguageModel
+from models_nnx.ops import by_layer
 
 INPUTS = ("tokens", "segments", "positions")
 
@@ -66,6 +68,47 @@ class LinenTwin:
 
         return jax.tree_util.tree_map_with_path(fill, nn.meta.unbox(self._boxed(config)))
 
+    def filled(self, config, fill):
+        """Variables whose leaves are ``fill(path, shape)``."""
+        zeros = [jnp.zeros((2, 3), jnp.int32)] * 3
+        variables = nn.meta.unbox(jax.eval_shape(LanguageModel(config).init, jax.random.key(0), *zeros))
+        kept = {name: tree for name, tree in variables.items() if name in ("params", "routing_bias")}
+
+        def leaf(path, leaf):
+            name = jax.tree_util.keystr(path[1:], simple=True, separator=".")
+            return jnp.asarray(fill(name, leaf.shape), leaf.dtype)
+
+        return jax.tree_util.tree_map_with_path(leaf, kept)
+
+    @functools.cache  # noqa: B019
+    def jitted_filled(self, config):
+        """``(variables, batch) -> logits``, compiled."""
+
+        def apply(variables, batch):
+            return LanguageModel(config).apply(variables, *(batch[name] for name in INPUTS))
+
+        return jax.jit(apply)
+
+    @functools.cache  # noqa: B019
+    def decoders(self, config, decode, steps):
+        """``prefill(variables, tokens, lengths)`` and ``generate(variables, state, key)``, compiled."""
+        prefill = jax.jit(lambda variables, *prompt: linen_decode.prefill(config, decode, variables, *prompt))
+        generate = jax.jit(
+            lambda variables, state, key=None: linen_decode.generate(
+                config, decode, variables, state, steps, key
+            )
+        )
+        return prefill, generate
+
+    @functools.cache  # noqa: B019
+    def stepper_of(self, config, decode):
+        """``(model, state) -> (logits, state)``, compiled."""
+        return jax.jit(lambda model, state: linen_decode.decode_step(config, decode, model, state))
+
+    def insert(self, batch, row, slot):
+        """A batch of rows with one replaced."""
+        return linen_decode.insert(batch, row, slot)
+
     def forward(self, config):
         """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
 
@@ -86,7 +129,7 @@ class LinenTwin:
 
         def loss(params, batch, key=None):
             variables = linen_train.with_bias(params, {})
-            loss_sum, (weight_sum, _) = linen_train.loss_sums(config, train, variables, batch, key)
+            loss_sum, (weight_sum, *_) = linen_train.loss_sums(config, train, variables, batch, key)
             return loss_sum, weight_sum
 
         return loss
@@ -107,6 +150,14 @@ class LinenTwin:
         batch = {name: jax.ShapeDtypeStruct((2, 3), jnp.int32) for name in INPUTS}
         create = jax.jit(lambda key: linen_train.create(config, train, key, batch=batch))
         return linen_train.unbox(create(key))
+
+    def routing_bias(self, config, state):
+        """``{layer/routing_bias: array}`` of a state."""
+        return by_layer(state.routing_bias, config)
+
+    def tree(self, state):
+        """All of a state."""
+        return state
 
     def stepper(self, config, train):
         """``(state, batch) -> (state, metrics)``, compiled; a new program each time."""

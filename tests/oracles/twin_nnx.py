@@ -8,9 +8,12 @@ import numpy as np
 import oracle_decoder
 from flax import nnx
 
+from models_nnx import decode as nnx_decode
 from models_nnx import train as nnx_train
 from models_nnx.model import LanguageModel
+from models_nnx.ops import by_layer
 from models_nnx.rngs import PathRngs
+from models_nnx.state import RoutingBias
 
 
 def flat(state):
@@ -57,6 +60,47 @@ class NnxTwin:
 
         return nnx.merge(graphdef, jax.tree_util.tree_map_with_path(fill, state))
 
+    def filled(self, config, fill):
+        """A model whose leaves are ``fill(path, shape)``."""
+        keys = {"params": jax.random.key(0)}
+        graphdef, state = nnx.split(nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs(keys))))
+
+        def leaf(path, leaf):
+            name = jax.tree_util.keystr(path[:-1], simple=True, separator=".")
+            return jnp.asarray(fill(name, leaf.shape), leaf.dtype)
+
+        return nnx.merge(graphdef, jax.tree_util.tree_map_with_path(leaf, state))
+
+    @functools.cache  # noqa: B019
+    def jitted_filled(self, config):
+        """``(model, batch) -> logits``, compiled."""
+        forward = self.forward(config)
+
+        def apply(model, batch):
+            logits = forward(model, batch)
+            nnx.pop(model, nnx.Intermediate)
+            return logits
+
+        return nnx.jit(apply)
+
+    @functools.cache  # noqa: B019
+    def decoders(self, config, decode, steps):
+        """``prefill(model, tokens, lengths)`` and ``generate(model, state, key)``, compiled."""
+        prefill = nnx.jit(lambda model, *prompt: nnx_decode.prefill(decode, model, *prompt))
+        generate = nnx.jit(
+            lambda model, state, key=None: nnx_decode.generate(decode, model, state, steps, key)
+        )
+        return prefill, generate
+
+    @functools.cache  # noqa: B019
+    def stepper_of(self, config, decode):
+        """``(model, state) -> (logits, state)``, compiled."""
+        return nnx.jit(lambda model, state: nnx_decode.decode_step(decode, model, state))
+
+    def insert(self, batch, row, slot):
+        """A batch of rows with one replaced."""
+        return nnx_decode.insert(batch, row, slot)
+
     def forward(self, config):
         """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
 
@@ -75,7 +119,7 @@ class NnxTwin:
         """``(params, batch, key) -> (loss_sum, weight_sum)``, untraced."""
 
         def loss(model, batch, key=None):
-            loss_sum, (weight_sum, _) = nnx_train.loss_sums(model, train, batch, key)
+            loss_sum, (weight_sum, *_) = nnx_train.loss_sums(model, train, batch, key)
             return loss_sum, weight_sum
 
         return loss
@@ -94,6 +138,14 @@ class NnxTwin:
     def fresh(self, config, train, key):
         """A state as ``create`` makes it."""
         return nnx.jit(lambda key: nnx_train.create(config, train, key))(key)
+
+    def routing_bias(self, config, state):
+        """``{layer/routing_bias: array}`` of a state."""
+        return by_layer(nnx.to_pure_dict(nnx.state(state.model, RoutingBias)), config)
+
+    def tree(self, state):
+        """All of a state."""
+        return nnx.to_pure_dict(nnx.state(state))
 
     def stepper(self, config, train):
         """``(state, batch) -> (state, metrics)``, compiled; a new program each time."""

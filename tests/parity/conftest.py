@@ -152,15 +152,22 @@ class Planting:
         return folder
 
     @staticmethod
-    def case(folder: Path, id: str) -> Case:
-        """Returns the case called ``id`` as it is with the models in ``folder``."""
+    def case(folder: Path, id: str, pair: str = "") -> Case:
+        """Returns the case called ``id`` as it is with the models in ``folder``.
+
+        Args:
+            folder: from `copy`.
+            id: of the case.
+            pair: ``module:NAME`` in ``parity.pairs``; by default what the id starts with.
+        """
+        module, _, attribute = (pair or f"{id.split('-')[0]}:PAIR").partition(":")
         with imports_undone():
             for name in [name for name in sys.modules if name.startswith(MODELS)]:
                 del sys.modules[name]
             sys.path.insert(0, str(folder))
             importlib.invalidate_caches()
-            pair = importlib.import_module("parity.pairs.llama2").PAIR
-            return next(case for case in pair.cases({}) if case.id == id)
+            cases = getattr(importlib.import_module(f"parity.pairs.{module}"), attribute).cases({})
+            return next(case for case in cases if case.id == id)
 
 
 @pytest.fixture(scope="session")

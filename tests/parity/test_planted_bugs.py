@@ -14,12 +14,15 @@ from parity.attest import attest
 from parity.comparison import Workbench
 from parity.meshes import MeshSpec
 from parity.pairs.llama2 import PAIR
+from parity.pairs.moe import PAIR as MOE
 from parity.report.table import findings_text
 from parity.run import run_case
 from parity.verdicts import BLOCKING
 
-TABLE = tomllib.loads((Path(__file__).parent / "planted" / "bugs.toml").read_text())
-HOME = "fsdp4.tensor2-auto"
+PLANTED = Path(__file__).parent / "planted"
+TABLES = [tomllib.loads((PLANTED / f"{name}.toml").read_text()) for name in ("bugs", "moe")]
+TABLE = {kind: [plant for table in TABLES for plant in table[kind]] for kind in ("bug", "benign")}
+HOME = {"llama2": "fsdp4.tensor2-auto", "moe": "data2.expert4-auto"}
 
 
 QUICK = 5
@@ -50,7 +53,12 @@ def files(plant):
 
 @functools.cache
 def real(id):
-    return next(case for case in PAIR.cases({}) if case.id == id)
+    pair = {"llama2": PAIR, "moe": MOE}[id.split("-")[0]]
+    return next(case for case in pair.cases({}) if case.id == id)
+
+
+def at_home(case):
+    return f"{case}@{HOME[case.split('-')[0]]}"
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +74,7 @@ def outcome(tmp_path, planting, bench):
     """Runs a plant's case on one device unless it names a mesh; only the candidate has the edits."""
 
     def run(plant):
-        case = real(f"{plant['case']}@{HOME}")
+        case = real(at_home(plant["case"]))
         planted = planting.case(planting.copy(tmp_path, files(plant)), case.id)
 
         def candidate():
@@ -84,7 +92,7 @@ def test_a_planted_bug_is_caught_and_named(bug, outcome):
     result = outcome(bug)
     caught = {name for name, channel in result.channels.items() if channel.verdict in BLOCKING}
     text = findings_text(result)
-    assert result.verdict == "failed"
+    assert result.verdict == bug.get("verdict", "failed")
     assert set(bug["channels"]) <= caught, text
     assert [word for word in bug["words"] if word not in text] == [], text
 
@@ -97,7 +105,7 @@ def test_a_benign_edit_raises_no_alarm(edit, outcome):
 
 def test_one_segment_in_the_batch_is_vacuous_where_values_decide():
     """History P2: rows of one document hide whatever packing breaks. A proof holds for all batches."""
-    case = real(f"llama2-scan/forward@{HOME}")
+    case = real(at_home("llama2-scan/forward"))
 
     def packed_into_one(make):
         build = make()
@@ -117,7 +125,7 @@ def test_one_segment_in_the_batch_is_vacuous_where_values_decide():
 
 
 def test_a_program_without_operations_of_its_own_model_code_is_not_attested():
-    build = real(f"llama2-scan/forward@{HOME}").candidate()
+    build = real(at_home("llama2-scan/forward")).candidate()
     own = {"/somewhere/models_nnx/mlp.py": 7, "/somewhere/jax/lax.py": 90}
     foreign = ("models_linen/",)
     assert attest(build, own, foreign) == []
