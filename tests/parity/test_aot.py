@@ -331,7 +331,7 @@ def test_a_compiler_that_dies_is_an_error_of_its_side_and_the_other_channels_ans
     start = Compiler.start
     monkeypatch.setattr(Compiler, "start", lambda self, _, request: start(self, "dying:die", request))
     (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
-    result = run_case(case, Workbench())
+    result = run_case(case, Workbench(compiler=Compiler(1)))  # whose worker has the path above
     assert result.verdict == "error" and result.channels["values"].verdict is Verdict.PROVED
     assert (
         "linen llama2-scan, compile: reference no exception, candidate CompileError: compile for aot:v5p:2x2x1 "
