@@ -1,13 +1,9 @@
-"""Makes the oracles importable; gives tests a float64 JAX and quick compilation."""
+"""Gives tests a float64 JAX and quick compilation."""
 
-import sys
 from pathlib import Path
 
 import jax
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "oracles"))
-pytest.register_assert_rewrite("suite_model", "suite_train", "suite_remat", "suite_moe")
 
 
 @pytest.fixture

@@ -1,15 +1,7 @@
-"""Makes the oracles importable; gives tests a float64 JAX and quick compilation."""
-
-import sys
-from pathlib import Path
+"""Gives tests a float64 JAX and quick compilation."""
 
 import jax
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "oracles"))
-pytest.register_assert_rewrite(
-    "suite_model", "suite_families", "suite_decode", "suite_train", "suite_remat", "suite_moe"
-)
 
 
 @pytest.fixture

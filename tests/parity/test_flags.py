@@ -146,6 +146,7 @@ ELSEWHERE = {
     "moe.top_groups": "bound to the number of groups",
     "moe.bias_rate": "read by the step only: the cases of deepseek3",
     "moe.activation": "cases of gpt-oss",
+    "pipeline": "needs a mesh with stages: every option is a case of the pair `pipeline`, of its own program",
 }
 
 

@@ -61,7 +61,7 @@ def row(out, name):
 
 
 def test_every_leaf_is_shown_with_its_spec_and_bytes_per_device(command, real, monkeypatch):
-    monkeypatch.setattr(cli, "NARROWEST", 250)
+    monkeypatch.setattr(cli.options, "NARROWEST", 250)
     ended = command("shardings", CASE)
     assert (ended.code, ended.err) == (0, "")
     leaves = real(CASE.removeprefix("sharded-")).reference().leaves

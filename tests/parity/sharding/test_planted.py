@@ -17,7 +17,7 @@ RETURNED = "        return constrain(x_BTD, EMBEDDED, self.config.rules)"
 RESHARDED = (
     "        return constrain(x_BTD, ('activation_batch', None, 'activation_embed'), self.config.rules)"
 )
-RESIDUAL = "        x_BTD = x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)), deterministic, rngs)\n"
+RESIDUAL = "        x_BTD = x_BTD + self.mlp_dropout(fed_BTD, deterministic, rngs)\n"
 MOVED = RESIDUAL.replace("x_BTD + ", "").replace("        x_BTD =", "        y_BTD =")
 
 
@@ -48,7 +48,7 @@ def test_rules_as_a_dict_in_both_twins(mode, planted, seen):
             f"{side}/layers_0/attention/query/kernel",
             "P(('fsdp', 'fsdp_transpose'), 'tensor', None) by Flax Linen's resolver",
             "candidate P('fsdp_transpose', 'tensor', None) from axes ('embed', 'heads', 'head_dim')",
-            "rule 22 ('embed', 'fsdp_transpose')",
+            "rule 23 ('embed', 'fsdp_transpose')",
         )
 
 
@@ -83,7 +83,7 @@ def test_dimensions_resolved_one_by_one(both, planted):
 
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_no_partition_name_on_the_stacked_axis(mode, planted):
-    edit = ', transform_metadata={nnx.PARTITION_NAME: "layers"}', ""
+    edit = ", transform_metadata={nnx.PARTITION_NAME: stack.axis}", ""
     result = outcome(planted(f"scan/train_step@{FSDP}-{mode}", "decoder.py", edit))
     assert result.verdict == "failed"
     for channel in ("tree", "sharding"):
