@@ -265,7 +265,7 @@ def test_sums_of_what_layers_sow_go_by_layer_and_back():
         [1] * 3,
     ]
     unrolled = dataclasses.replace(ROUTED, layout=LayerLayout.UNROLLED)
-    assert list(ops.from_layers({"layers_1": 1, "layers_2": 2}, unrolled)) == [
+    assert list(ops.from_layers({"layers_1": jnp.zeros(3), "layers_2": jnp.ones(3)}, unrolled)) == [
         "decoder/layers_1/moe",
         "decoder/layers_2/moe",
     ]

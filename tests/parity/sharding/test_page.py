@@ -68,7 +68,7 @@ def test_every_leaf_is_shown_with_its_spec_and_bytes_per_device(command, real, m
     sizes = [line.split()[-1] for line in ended.out.splitlines() if re.search(r" [\d,]+$", line)]
     assert len(sizes) == len(leaves)
     # float32: 48*80*4 bytes over fsdp2 * (fsdp_transpose2 * tensor2); 272*48*4 over tensor2 * (2 * 2); 48*4 whole.
-    assert row(ended.out, "decoder/layers/0/mlp/up/kernel") == [
+    assert row(ended.out, "decoder/layers_0/mlp/up/kernel") == [
         "48x80",
         "embed/fsdp,",
         "mlp/fsdp_transpose+tensor",
