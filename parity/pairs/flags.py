@@ -10,11 +10,13 @@ from models_nnx.config import CHECKPOINT_NAMES, ModelConfig, TrainConfig, overri
 from models_nnx.presets import preset, tiny
 from parity.build import Flavour
 from parity.matrix import Case, Flag, Pair
+from parity.meshes import MeshSpec
 from parity.pairs.decoders import decoder_build
+from parity.pairs.pipeline import PLAIN, pipelined
 from parity.pairs.vary import vary
 from parity.verdicts import Verdict
 
-__all__ = ["FLAGS", "PAIR"]
+__all__ = ["FLAGS", "PAIR", "PIPELINE"]
 
 
 def _flag(name: str, value: object, **off: str) -> Flag:
@@ -22,10 +24,10 @@ def _flag(name: str, value: object, **off: str) -> Flag:
     return Flag(name=f"{name}={value}", on={**off, name: str(value)}, off=off)
 
 
-def _kept(name: str) -> Flag:
+def _kept(name: str, part: str = "remat") -> Flag:
     """One tagged residual kept, against none: with a name that nothing carries these are the same."""
-    saved = {"remat.policy": "save_named", "remat.names": name}
-    return Flag(name=f"remat.names={name}", on=saved, off={"remat.policy": "full"})
+    saved = {f"{part}.policy": "save_named", f"{part}.names": name}
+    return Flag(name=f"{part}.names={name}", on=saved, off={f"{part}.policy": "full"})
 
 
 LAYERS = (
@@ -99,15 +101,38 @@ FLAGS: dict[tuple[str, str, str], tuple[Flag, ...]] = {
 }
 
 
+PREFETCH = {"pipeline.gather": "per_repeat"}
+PIPELINE = (
+    _flag("pipeline.gather", "once"),
+    _flag("pipeline.gather", "per_repeat"),
+    _flag("pipeline.delay", 2),
+    _flag("pipeline.iteration_remat.policy", "none"),
+    # Not minimal: under vmap every dot has a batch dimension, so that it keeps what full keeps.
+    _kept("query", "pipeline.iteration_remat"),
+    _flag("pipeline.iteration_loop", "unrolled"),
+    _flag("pipeline.repeat_loop", "unrolled", **PREFETCH),
+    _flag("pipeline.stage_layout", "unrolled"),
+    _flag("remat.policy", "full"),
+    _flag("dropout", 0.2),
+)
+STAGES = MeshSpec.parse("stage2.fsdp2-auto")
+
+
 def _case(
-    name: str, program: str, config: ModelConfig, train: TrainConfig, flags: tuple[Flag, ...] = ()
+    name: str,
+    program: str,
+    config: ModelConfig,
+    train: TrainConfig = PLAIN,
+    flags: tuple[Flag, ...] = (),
 ) -> Case:
     build = functools.partial(decoder_build, name=name, config=config, train=train)
+    mesh = STAGES if config.pipeline else MeshSpec()
     return Case(
-        id=f"{name}/{program}@single",
+        id=f"{name}/{program}@{mesh}",
         reference=functools.partial(build, Flavour.LINEN),
         candidate=functools.partial(build, Flavour.NNX),
         program=program,
+        mesh=mesh,
         lowest=Verdict.ARBITRATED,
         flags=flags,
         vary=vary(lambda words, *configs: _case(name + words, program, *configs), config, train),
@@ -126,7 +151,11 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     matrix = []
     for (name, layout, program), flags in FLAGS.items():
         config = override(tiny(preset(name)), {"layout": layout, **settings})
-        matrix.append(_case(f"flags-{name}-{layout}", program, config, TrainConfig(), flags))
+        matrix.append(_case(f"flags-{name}-{layout}", program, config, PLAIN, flags))
+    four = pipelined(
+        tiny(preset("llama2-7b")), {"stages": 2, "microbatches": 4, "repeats": 2, "layers_per_stage": 2}
+    )
+    matrix.append(_case("flags-pipeline", "grad", override(four, settings), PLAIN, PIPELINE))
     return matrix
 
 

@@ -10,14 +10,14 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 from rich.console import Console
 
-from models_nnx.config import RematConfig, RematPolicy, TrainConfig
+from models_nnx.config import PipelineConfig, RematConfig, RematPolicy, TrainConfig
 from models_nnx.presets import preset, tiny
 from parity.build import linen_build
 from parity.comparison import Comparison, Workbench
 from parity.explain import explain, print_explanations, smallest
 from parity.flags import flags
 from parity.matrix import Case, Flag
-from parity.pairs.flags import FLAGS
+from parity.pairs.flags import FLAGS, PIPELINE
 from parity.pairs.vary import ablations, varied
 from parity.run import run_case
 from parity.verdicts import Verdict
@@ -137,6 +137,8 @@ def test_a_case_without_flags_is_skipped_and_flags_need_vary():
 SIZES = {
     *("vocab", "embed", "layers", "mlp.hidden", "moe.experts", "moe.hidden", "moe.shared_hidden"),
     *("attention.heads", "attention.kv_heads", "attention.head_dim"),
+    *("pipeline.stages", "pipeline.microbatches", "pipeline.repeats"),
+    *("pipeline.layers_per_stage", "pipeline.layers_outside"),
 }
 NO_TEXT = {"rules", "attention.cycle", "attention.rope_scaling", "attention.latent"}
 ELSEWHERE = {
@@ -146,7 +148,6 @@ ELSEWHERE = {
     "moe.top_groups": "bound to the number of groups",
     "moe.bias_rate": "read by the step only: the cases of deepseek3",
     "moe.activation": "cases of gpt-oss",
-    "pipeline": "needs a mesh with stages: every option is a case of the pair `pipeline`, of its own program",
 }
 
 
@@ -162,9 +163,12 @@ def fields(config, prefix=""):
 
 def test_every_option_of_the_configs_is_flipped_or_says_why_not():
     configs = [tiny(preset(name)) for name in {name for name, _, _ in FLAGS}]
-    options = {name for config in configs for name in fields(config) if name not in ("mlp", "moe")}
+    options = {
+        name for config in configs for name in fields(config) if name not in ("mlp", "moe", "pipeline")
+    }
     options |= set(fields(TrainConfig(), "train."))
-    declared = {flag.name.partition("=")[0] for flags in FLAGS.values() for flag in flags}
+    options |= set(fields(PipelineConfig(stages=2, microbatches=2), "pipeline."))
+    declared = {flag.name.partition("=")[0] for flags in (*FLAGS.values(), PIPELINE) for flag in flags}
     missing = options - declared - SIZES - NO_TEXT - set(ELSEWHERE)
     assert not missing, f"add flags to parity/pairs/flags.py, or a reason here: {sorted(missing)}"
     assert declared <= options, sorted(declared - options)
