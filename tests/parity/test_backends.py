@@ -110,6 +110,7 @@ def test_one_accelerator_is_not_for_two_processes(command, few, monkeypatch):
     assert ended.err == "parity: --workers 2: backend few belongs to one process; leave it out\n"
 
 
+@pytest.mark.slow
 def test_the_command_runs_on_found_devices_and_says_which_mesh(command, few, monkeypatch, tmp_path):
     few(2)
     monkeypatch.setitem(PLATFORMS, "few", "cpu")

@@ -134,6 +134,7 @@ def test_weight_rules_pair_a_fused_kernel_with_its_parts():
     assert_passed(found)
 
 
+@pytest.mark.slow
 def test_a_rule_that_pairs_the_wrong_parts_fails():
     found = results(LinenFused, lambda rngs: NnxSplit(rngs, ("key", "query", "value")), weight_rules=FUSED)
     assert {str(result.verdict) for result in found.values()} == {"failed"}
@@ -326,6 +327,7 @@ class NnxNarrow(NnxSum):
         return (narrow(x) @ a + narrow(x) @ b).astype(x.dtype) * (1 + self.error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("error", "rung"), [(0.0, "arbitrated"), (100 * 2.0**-9, "failed")])
 def test_beyond_the_floor_the_float64_run_decides(error, rung):
     """Nudging float32 inputs hardly moves what is rounded to bfloat16, so that the floor is too low to tell."""

@@ -159,6 +159,7 @@ def test_the_command_line_catches_a_planted_bug(shell, planting, tmp_path, id):
     assert [word for word in named(id)["words"] if word not in ended.out] == []
 
 
+@pytest.mark.slow
 def test_the_command_line_notices_that_nnx_runs_linen(shell, planting, tmp_path):
     ended, case = run(shell, planting, tmp_path, "nnx-delegates-to-linen")
     assert (ended.code, ended.err) == (1, "")
@@ -166,6 +167,7 @@ def test_the_command_line_notices_that_nnx_runs_linen(shell, planting, tmp_path)
     assert "operations from models_linen/" in ended.out
 
 
+@pytest.mark.slow
 def test_the_command_line_passes_a_benign_edit(shell, planting, tmp_path):
     ended, case = run(shell, planting, tmp_path, "code-moved-to-another-file")
     assert (ended.code, ended.err, case["verdict"]) == (0, "", "passed"), ended.out

@@ -23,6 +23,7 @@ def test_what_is_another_program_by_intent_is_no_failed_proof(shell, tmp_path):
     assert "1 of 2 proved" in ended.out and "operations a second" in ended.out
 
 
+@pytest.mark.slow
 def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, tmp_path):
     ended = shell("prove", "llama2-70b*", "--full-size", "--topology", "v5p:8x8x8", cwd=tmp_path)
     assert (ended.code, ended.err) == (0, "")

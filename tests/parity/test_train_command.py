@@ -9,6 +9,7 @@ from parity.build import Flavour
 from parity.pairs.training import losses, training
 
 
+@pytest.mark.slow
 def test_both_twins_train_to_the_same_losses_and_learn(shell, tmp_path):
     ended = shell("train", "--steps", "4", cwd=tmp_path)
     rows = re.findall(r"^ +(\d+) +([\d.]+) +([\d.]+) +(\S+)$", ended.out, re.MULTILINE)

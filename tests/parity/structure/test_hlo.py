@@ -284,6 +284,7 @@ def read_everything(text: str) -> None:
     read_cycles(module)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["small", "real"])
 def test_every_truncation_is_an_error(source):
     text = SMALL if source == "small" else real_text()
