@@ -195,7 +195,7 @@ def test_a_candidate_of_equal_structure_and_other_numbers_is_no_parity(shell, tm
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_the_twins_are_the_same_to_the_tpu_compiler(topology):
     bench, cases = Workbench(), place(smoke(), f"aot:{topology}")
-    assert len(cases) == 4
+    assert len(cases) == 6
     for case in cases:
         channels = run_case(case, bench, ("program", "loops", "collectives", "memory")).channels
         structure = {name: channels[name].verdict for name in ("loops", "collectives", "memory")}
