@@ -82,7 +82,7 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
         raise ValueError(
             f"--workers {order.workers}: backend {order.backend} belongs to one process; leave it out"
         )
-    pairs, cases = collect(order.pairs, dict(order.settings), devices=order.devices)
+    pairs, cases = collect(order.pairs, dict(order.settings), devices=order.devices, select=order.select)
     cases = place(select(cases, order.select), order.backend)
     if order.processes > 1:
         if order.backend != "cpu" or order.workers:
@@ -129,7 +129,7 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
     workers = order.workers or most
     plan = Plan(
         find="parity.settings:find_cases",
-        arguments=(order.pairs, order.settings, str(Path.cwd()), order.devices, order.backend),
+        arguments=(order.pairs, order.settings, str(Path.cwd()), order.devices, order.backend, order.select),
         channels=order.channels,
         paranoid=order.paranoid or order.processes > 1,  # who asks for processes wants to see them run
         resources=dataclasses.replace(order.resources, workers=workers),

@@ -24,6 +24,7 @@ __all__ = [
     "Keys",
     "Pair",
     "SelectionError",
+    "matches",
     "place",
     "select",
 ]
@@ -178,7 +179,7 @@ def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     ids = [case.id for case in cases]
     selectors = list(selectors)
     for selector in selectors:
-        matched = [case.id for case in cases if _matches(case, selector)]
+        matched = [case.id for case in cases if matches(case, selector)]
         if not matched:
             words = sorted({*ids, *(id.split("/")[0] for id in ids), *(id.split("-")[0] for id in ids)})
             near = difflib.get_close_matches(selector, words, n=3, cutoff=0.4)
@@ -190,7 +191,8 @@ def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     return [case for case in cases if not selectors or case.id in chosen]
 
 
-def _matches(case: Case, selector: str) -> bool:
+def matches(case: Case, selector: str) -> bool:
+    """Returns whether a selector, as `select` takes it, selects a case."""
     if selector == "smoke":
         return case.smoke
     prefixed = case.id.startswith(selector) and case.id[len(selector) :][:1] in {"", "/", "@", "-", "."}

@@ -2,15 +2,16 @@
 
 import dataclasses
 import difflib
+import functools
 import importlib
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.matrix import Case, Pair, place
+from parity.matrix import Case, Pair, matches, place
 from parity.structure import Budget, read_budgets
 from parity.workers import GIB
 
@@ -168,6 +169,7 @@ def collect(
     start: Path | None = None,
     *,
     devices: int | None = None,
+    select: Iterable[str] = (),
 ) -> tuple[list[Pair], list[Case]]:
     """Loads all pairs and their cases.
 
@@ -176,23 +178,23 @@ def collect(
         overrides: config fields to set in every case.
         start: where to look for settings; the working directory by default.
         devices: take the cases at published size, for this many devices, instead of the small ones.
+        select: selectors; with them, a pair that refuses the overrides matters only if one selects its cases.
 
     Raises:
         SettingsError: settings or pairs cannot be used, or two cases have one id.
-        ValueError: an override breaks a rule of the config.
+        ValueError: an override breaks a rule of the config of a selected pair.
     """
     start = start or Path.cwd()
     settings = find_settings(start)
     _make_importable([start, *([settings.root] if settings.root else [])])
     pairs = [load_pair(name) for name in dict.fromkeys((*settings.pairs, *extra))]
-    settings_given = overrides or {}
     cases = [
         dataclasses.replace(case, budgets={**settings.budgets, **case.budgets}) if settings.budgets else case
         for pair in pairs
-        for case in (
-            pair.cases(settings_given) if devices is None else pair.full_size(settings_given, devices)
-        )
+        for case in _cases(pair, overrides or {}, devices, tuple(select))
     ]
+    if not cases and overrides and select:  # every pair refuses them, and the selectors match none: say that
+        return collect(extra, {}, start, devices=devices)
     if not cases:
         names = ", ".join(pair.name for pair in pairs)
         raise SettingsError(
@@ -205,17 +207,35 @@ def collect(
     return pairs, cases
 
 
+def _cases(
+    pair: Pair, overrides: Mapping[str, str], devices: int | None, select: tuple[str, ...]
+) -> Sequence[Case]:
+    """Returns the cases of a pair; none where it refuses the overrides and nothing of it is selected."""
+
+    def make(settings: Mapping[str, str]) -> Sequence[Case]:
+        return pair.cases(settings) if devices is None else pair.full_size(settings, devices)
+
+    try:
+        return make(overrides)
+    except ValueError as error:
+        plain = make({}) if overrides and select else ()
+        if plain and not any(matches(case, selector) for case in plain for selector in select):
+            return ()
+        raise SettingsError(f"pair {pair.name}: {error}") from error
+
+
 def find_cases(
     extra: tuple[str, ...],
     overrides: tuple[tuple[str, str], ...],
     start: str,
     devices: int | None,
     backend: str,
+    select: tuple[str, ...] = (),
 ) -> list[Case]:
-    """Returns all cases on a backend; a worker process finds them with it. See `collect`.
+    """Returns the cases on a backend; a worker process finds them with it. See `collect`.
 
     Args:
-        extra, overrides, start, devices: as `collect` takes them, but hashable.
+        extra, overrides, start, devices, select: as `collect` takes them, but hashable.
         backend: its name.
     """
-    return place(collect(extra, dict(overrides), Path(start), devices=devices)[1], backend)
+    return place(collect(extra, dict(overrides), Path(start), devices=devices, select=select)[1], backend)

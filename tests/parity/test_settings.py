@@ -1,5 +1,6 @@
 """Which pairs there are: ``[tool.parity]``, modules by name, and what is said of those that do not work."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -194,6 +195,21 @@ def test_pairs_without_cases_are_refused(tmp_path):
 def test_a_broken_override_is_the_config_s_own_error(tmp_path):
     with pytest.raises(ValueError, match="embed"):
         collect((), {"embed": "49"}, tmp_path)
+
+
+def test_a_pair_that_refuses_an_override_matters_only_if_it_is_selected(tmp_path):
+    refusing = f"{PAIR}\ndef refuse(settings):\n    if settings:\n        raise ValueError('no embed here')\n"
+    refusing += "    return [dataclasses.replace(case, smoke=True) for case in cases(settings)]\n"
+    refusing = "import dataclasses\n" + refusing + "PAIR = dataclasses.replace(PAIR, cases=refuse)\n"
+    names = [module(tmp_path, "taking_pair"), module(tmp_path, "refusing_pair", refusing)]
+    settings(tmp_path, f"[tool.parity]\npairs = {json.dumps(names)}\n")
+    taken = ["taking_pair/forward@single", "taking_pair/embed@single"]
+    assert ids(collect((), {"embed": "96"}, tmp_path, select=["taking_pair"])[1]) == taken
+    for select in ([], ["refusing_pair"], ["*/forward*"], ["taking_pair", "smoke"]):
+        with pytest.raises(SettingsError, match="pair refusing_pair: no embed here"):
+            collect((), {"embed": "96"}, tmp_path, select=select)
+    settings(tmp_path, f"[tool.parity]\npairs = {json.dumps(names[1:])}\n")
+    assert ids(collect((), {"embed": "96"}, tmp_path, select=["else"])[1]) == ["refusing_pair/forward@single"]
 
 
 def test_the_project_s_folder_comes_behind_pythonpath_and_before_what_is_installed(tmp_path, monkeypatch):
