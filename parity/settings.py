@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import functools
 import importlib
 import os
 import sys
