@@ -11,21 +11,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from models_nnx import ops
-from models_nnx.config import Loop, ModelConfig, RematPolicy
+from models_nnx.config import Loop, ModelConfig
 
 __all__ = ["Pipeline"]
 
 STATE = ("params", "routing_bias")
 SOWN = ("sown", "routed")
-
-
-def remat(iterate: Callable, config: ModelConfig) -> Callable:
-    """Returns the pure ``iterate`` behind the remat policy of the iterations."""
-    policy = config.staging.iteration_remat
-    if policy.policy is RematPolicy.NONE:
-        return iterate
-    scanned = config.staging.iteration_loop is Loop.SCANNED
-    return jax.checkpoint(iterate, policy=ops.remat_policy(policy), prevent_cse=not scanned)
 
 
 def in_turn(stages: nn.Module, x_BTD, segments_BT, positions_BT, deterministic: bool):
@@ -86,8 +77,10 @@ class Pipeline(nn.Module):
             run = jax.vmap(stage, spmd_axis_name=ops.STAGE)
             return run(pipe.chosen(weights, iteration), x_SBTD, *of_stages)
 
+        looped = cfg.staging.iteration_loop is Loop.SCANNED
+        iterate = ops.checkpointed(iterate, cfg.staging.iteration_remat, scanned=looped)
         inputs = pipe.inputs(segments_BT, positions_BT, key)
-        out_BTD, sown = pipe.run(remat(iterate, cfg), leaves, inputs, x_BTD)
+        out_BTD, sown = pipe.run(iterate, leaves, inputs, x_BTD)
         for name in filter(self.is_mutable_collection, sown):
             self.put_variable(name, "stages", sown[name])
         return out_BTD

@@ -4,7 +4,6 @@ B batch, T position, D embed.
 """
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ from flax import nnx
 
 from models_nnx import ops
 from models_nnx.blocks import Block, Cycle
-from models_nnx.config import Caching, LayerLayout, ModelConfig, PipelinedStack, RematPolicy, Stack
+from models_nnx.config import Caching, LayerLayout, ModelConfig, PipelinedStack, Stack
 from models_nnx.pipeline import Pipeline
 from models_nnx.rngs import PathRngs
 from models_nnx.state import Routed, Sown
@@ -32,14 +31,6 @@ class Inputs(NamedTuple):
     deterministic: bool
     rngs: PathRngs | None
     caching: Caching | None
-
-
-def remat(apply: Callable, config: ModelConfig, layout: LayerLayout):
-    """Returns the pure ``apply`` behind the remat policy of ``config``."""
-    if config.remat.policy is RematPolicy.NONE:
-        return apply
-    scanned = layout is LayerLayout.SCANNED
-    return jax.checkpoint(apply, policy=ops.remat_policy(config.remat), prevent_cse=not scanned)
 
 
 def scanned(config: ModelConfig, stack: Stack, *, rngs: PathRngs) -> nnx.Module:
@@ -96,7 +87,8 @@ class Decoder(nnx.Module):
             x_BTD = block(x_BTD, *inputs)
             return x_BTD, nnx.pop(block, LEFT)
 
-        x_BTD, left = remat(apply, self.config, LayerLayout.UNROLLED)(state, x_BTD)
+        apply = ops.checkpointed(apply, self.config.remat, scanned=False)
+        x_BTD, left = apply(state, x_BTD)
         nnx.update(getattr(self, name), left)
         return x_BTD
 
@@ -112,7 +104,7 @@ class Decoder(nnx.Module):
             x_BTD = block(x_BTD, *inputs._replace(rngs=layer_rngs))
             return x_BTD, nnx.pop(block, LEFT)
 
-        apply = remat(apply, self.config, LayerLayout.SCANNED)
+        apply = ops.checkpointed(apply, self.config.remat, scanned=True)
         layers = (jax.tree.map(to_front, params), beside, keys)
         x_BTD, left = jax.lax.scan(lambda x_BTD, layer: apply(*layer, x_BTD), x_BTD, layers)
         nnx.update(getattr(self, stack.name), left)

@@ -10,22 +10,13 @@ import jax
 from flax import nnx
 
 from models_nnx import ops
-from models_nnx.config import Loop, ModelConfig, RematPolicy
+from models_nnx.config import Loop, ModelConfig
 from models_nnx.rngs import PathRngs
 from models_nnx.state import Routed, Sown
 
 __all__ = ["Pipeline"]
 
 SOWN = (Sown, Routed)
-
-
-def remat(iterate: Callable, config: ModelConfig) -> Callable:
-    """Returns the pure ``iterate`` behind the remat policy of the iterations."""
-    policy = config.staging.iteration_remat
-    if policy.policy is RematPolicy.NONE:
-        return iterate
-    scanned = config.staging.iteration_loop is Loop.SCANNED
-    return jax.checkpoint(iterate, policy=ops.remat_policy(policy), prevent_cse=not scanned)
 
 
 def stacked(create: Callable[[PathRngs], nnx.Module], axes: list[tuple[str, int]], rngs: PathRngs) -> Any:
@@ -77,8 +68,10 @@ class Pipeline(nnx.Module):
             run = jax.vmap(stage, spmd_axis_name=ops.STAGE)
             return run(pipe.chosen(weights, iteration), x_SBTD, *of_stages)
 
+        looped = cfg.staging.iteration_loop is Loop.SCANNED
+        iterate = ops.checkpointed(iterate, cfg.staging.iteration_remat, scanned=looped)
         inputs = pipe.inputs(segments_BT, positions_BT, key)
-        out_BTD, sown = pipe.run(remat(iterate, cfg), leaves, inputs, x_BTD)
+        out_BTD, sown = pipe.run(iterate, leaves, inputs, x_BTD)
         nnx.update(self.stages, sown)
         return out_BTD
 

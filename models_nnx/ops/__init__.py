@@ -29,7 +29,7 @@ from models_nnx.ops.projections import (
     lookup,
     scale_embedding,
 )
-from models_nnx.ops.remat import remat_policy, tag
+from models_nnx.ops.remat import checkpointed, remat_policy, tag
 from models_nnx.ops.rotary import rotary
 from models_nnx.ops.routing import Routing, balance_bias, expert_load, load_balance, route, router_logits
 from models_nnx.ops.sown import (
@@ -62,6 +62,7 @@ __all__ = [
     "by_layer",
     "cache_mask",
     "causal_segment_mask",
+    "checkpointed",
     "choose_token",
     "clamped_swiglu",
     "cross_entropy",

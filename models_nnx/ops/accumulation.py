@@ -6,17 +6,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-__all__ = [
-    "accumulate",
-]
+__all__ = ["accumulate", "split_rows"]
+
+
+def split_rows(x: jax.Array, microbatches: int) -> jax.Array:
+    """Returns the microbatches ``[M, B, ...]`` of ``x [rows, ...]``.
+
+    Microbatch m takes rows m, m + M, m + 2M, ..., so that a sharded batch stays on its devices.
+    """
+    return jnp.swapaxes(x.reshape(-1, microbatches, *x.shape[1:]), 0, 1)
 
 
 def accumulate(gradients: Callable[..., Any], batch: Any, microbatches: int, key: jax.Array | None) -> Any:
     """Sums gradients, losses, weights and what layers sowed over microbatches, one after the other.
 
     Dividing the sums by the summed weight gives the full batch's mean, also where microbatches
-    hold unequal numbers of tokens. Microbatch i takes rows i, i + n, i + 2n, ..., so that a sharded
-    batch axis stays on its devices.
+    hold unequal numbers of tokens. They are made as `split_rows` makes them.
 
     Args:
         gradients: ``(batch, key) -> tree of sums``.
@@ -39,15 +44,13 @@ def accumulate(gradients: Callable[..., Any], batch: Any, microbatches: int, key
     if microbatches == 1:
         return gradients(batch, key)
 
-    def split(x):
-        return jnp.swapaxes(x.reshape(-1, microbatches, *x.shape[1:]), 0, 1)
-
     def body(total, microbatch):
         number, batch = microbatch
         step_key = None if key is None else jax.random.fold_in(key, number)
         return jax.tree.map(jnp.add, total, gradients(batch, step_key)), None
 
     first = jax.tree.map(lambda x: x[::microbatches], batch)
+    batches = jax.tree.map(lambda x: split_rows(x, microbatches), batch)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradients, first, key))
-    total, _ = jax.lax.scan(body, zeros, (jnp.arange(microbatches), jax.tree.map(split, batch)))
+    total, _ = jax.lax.scan(body, zeros, (jnp.arange(microbatches), batches))
     return total

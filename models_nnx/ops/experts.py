@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from models_nnx.config import Biases, Dispatch, MoeConfig
 from models_nnx.mesh import as_axes
 from models_nnx.ops.mlp import gated_activation
-from models_nnx.ops.projections import kernel_init
+from models_nnx.ops.projections import einsum, kernel_init
 from models_nnx.ops.remat import tag
 from models_nnx.ops.routing import Routing
-from models_nnx.sharding import Rules, constrain, out_sharding, spec_here
+from models_nnx.sharding import Rules, constrain, spec_here
 
 __all__ = [
     "ExpertWeights",
@@ -96,25 +96,21 @@ def _dropping(x_BTD, routing: Routing, weights: ExpertWeights, moe: MoeConfig, r
     """
     dispatch_BTEC, combine_BTEC = _slots(routing, moe, rules)
 
-    def einsum(equation, x, y, axes):
-        sizes = dict(zip(equation.split("->")[0].replace(",", ""), (*x.shape, *y.shape), strict=True))
-        shape = tuple(sizes[letter] for letter in equation.split("->")[1])
-        out = jnp.einsum(equation, x, y, out_sharding=out_sharding(axes, shape, rules))
-        return constrain(out, axes, rules)
+    def project(equation, x, name, axes):
+        out = einsum(equation, x, getattr(weights, name), out_axes=axes, rules=rules)
+        bias = getattr(weights, f"{name}_bias")
+        if bias is None:
+            return out
+        return out + constrain(bias, (axes[0], axes[-1]), rules)[:, None, None]
 
-    def project(equation, x, kernel, bias, axes):
-        out = einsum(equation, x, kernel, axes)
-        return out if bias is None else out + bias[:, None, None]
-
-    x_EBCD = constrain(
-        einsum("BTD,BTEC->EBCD", x_BTD, dispatch_BTEC.astype(x_BTD.dtype), ARRIVING), DISPATCHED, rules
-    )
-    gate_EBCF = project("EBCD,EDF->EBCF", x_EBCD, weights.gate, weights.gate_bias, HIDDEN)
-    up_EBCF = project("EBCD,EDF->EBCF", x_EBCD, weights.up, weights.up_bias, HIDDEN)
+    dispatch_BTEC, combine_BTEC = dispatch_BTEC.astype(x_BTD.dtype), combine_BTEC.astype(x_BTD.dtype)
+    x_EBCD = einsum("BTD,BTEC->EBCD", x_BTD, dispatch_BTEC, out_axes=ARRIVING, rules=rules)
+    x_EBCD = constrain(x_EBCD, DISPATCHED, rules)
+    gate_EBCF = project("EBCD,EDF->EBCF", x_EBCD, "gate", HIDDEN)
+    up_EBCF = project("EBCD,EDF->EBCF", x_EBCD, "up", HIDDEN)
     hidden_EBCF = tag(gated_activation(gate_EBCF, up_EBCF, moe.activation), "mlp_hidden")
-    out_EBCD = project("EBCF,EFD->EBCD", hidden_EBCF, weights.down, weights.down_bias, DISPATCHED)
-    out_EBCD = constrain(out_EBCD, ARRIVING, rules)
-    return einsum("EBCD,BTEC->BTD", out_EBCD, combine_BTEC.astype(x_BTD.dtype), EMBEDDED)
+    out_EBCD = constrain(project("EBCF,EFD->EBCD", hidden_EBCF, "down", DISPATCHED), ARRIVING, rules)
+    return einsum("EBCD,BTEC->BTD", out_EBCD, combine_BTEC, out_axes=EMBEDDED, rules=rules)
 
 
 def _slots(routing: Routing, moe: MoeConfig, rules: Rules) -> tuple[jax.Array, jax.Array]:

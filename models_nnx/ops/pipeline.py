@@ -171,7 +171,7 @@ class Pipe:
             x_BTD: the batch.
 
         Returns:
-            ``(out_BTD, aside)``, what the stages sow stacked as the weights are; see `_collect`.
+            ``(out_BTD, aside)``, what the stages sow stacked as the weights are; see `Moves.collect`.
         """
         buffers = self.moves.enter(x_BTD)
         leaves = [place(leaf, spec) for leaf, spec in zip(leaves, self.specs, strict=True)]
@@ -209,9 +209,10 @@ class Pipe:
 
         def drain(last, inputs, buffers):
             numbers = M * R + jnp.arange(self.config.schedule.lag)
-            window = Window(
-                last, last, jnp.full((), R, jnp.int32)
-            )  # no stage is ever there: all use the last repeat's
+            after_all = jnp.full(
+                (), R, jnp.int32
+            )  # no stage is ever there: all use the last repeat's weights
+            window = Window(last, last, after_all)
             return self._iterations(iterate, window, inputs, buffers, numbers)
 
         @jax.custom_vjp

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from models_nnx.ops.accumulation import split_rows
 from models_nnx.schedule import Schedule
 from models_nnx.sharding import Rules, ShardingError, constrain, place, resolve, zeros
 
@@ -101,12 +102,8 @@ class Moves:
         return PartitionSpec(self.moving[0], None, *self.moving[1:])
 
     def split(self, x: jax.Array) -> jax.Array:
-        """Returns the microbatches ``[M, B, ...]`` of ``x [rows, ...]``.
-
-        Microbatch m takes rows m, m + M, m + 2M, ..., so that a sharded batch stays on its devices.
-        """
-        M = self.schedule.microbatches
-        x = jnp.swapaxes(x.reshape(-1, M, *x.shape[1:]), 0, 1)
+        """Returns the microbatches ``[M, B, ...]`` of ``x [rows, ...]``, where the rules put them."""
+        x = split_rows(x, self.schedule.microbatches)
         return constrain(x, (None, *ROWS[: x.ndim - 1]), self.rules)
 
     def enter(self, x_BTD: jax.Array) -> Buffers:

@@ -12,7 +12,7 @@ from meshes import make_mesh, parse_mesh
 from oracle_decoder import SMALL
 
 from models_nnx import ops
-from models_nnx.config import Activation, Dispatch, LayerLayout, MoeConfig, Scoring, Weighting
+from models_nnx.config import Activation, Biases, Dispatch, LayerLayout, MoeConfig, Scoring, Weighting
 from models_nnx.sharding import DEFAULT_RULES, constrain
 from parity.structure.collectives import read_collectives
 
@@ -26,6 +26,7 @@ DEEPSEEK = MoeConfig(
 PLAIN = dataclasses.replace(MIXTRAL, weighting=Weighting.SCORES)
 EVERY = dataclasses.replace(MIXTRAL, top_k=E)
 SLOW = dataclasses.replace(MIXTRAL, bias_rate=0.1)
+BIASED = dataclasses.replace(MIXTRAL, biases=Biases.TRAINED)
 FAMILIES = {"mixtral": MIXTRAL, "deepseek": DEEPSEEK, "scores": PLAIN, "every": EVERY}
 TIGHT = 0.7
 SEGMENTS = np.ones((B, T), np.int32)
@@ -139,14 +140,15 @@ def test_router_maths_is_float32_at_full_precision_under_bfloat16():
 
 
 def layer(moe, kernels, logits, x):
-    """Routing and experts, as a function of what is trained."""
+    """Routing and experts, as a function of what is trained, which lies as parameters do."""
     x = constrain(x, ("activation_batch", "activation_length", "activation_embed"), DEFAULT_RULES)
     logits = constrain(logits, ("activation_batch", "activation_length", None), DEFAULT_RULES)
     segments = constrain(jnp.asarray(SEGMENTS), ("activation_batch", "activation_length"), DEFAULT_RULES)
     bias = jnp.asarray(BIAS, logits.dtype) if moe.bias_rate is not None else None
     routing = ops.route(logits, bias, segments != 0, moe, DEFAULT_RULES)
-    weights = ops.ExpertWeights(**kernels)
-    return ops.experts(x, routing, weights, moe, DEFAULT_RULES)
+    axes = {name: axes for name, (_, _, axes) in ops.expert_parameters(BIASED).items()}
+    kernels = {name: constrain(kernel, axes[name], DEFAULT_RULES) for name, kernel in kernels.items()}
+    return ops.experts(x, routing, ops.ExpertWeights(**kernels), moe, DEFAULT_RULES)
 
 
 @functools.cache

@@ -65,7 +65,7 @@ def test_one_dropout_key_for_all_iterations_is_named(monkeypatch):
 
 
 def test_iterations_that_are_not_rematerialised_are_named(monkeypatch):
-    monkeypatch.setattr(models_nnx.pipeline, "remat", lambda iterate, config: iterate)
+    altered(monkeypatch, checkpointed=lambda iterate, remat, *, scanned: iterate)
     caught, text = result_of("no remat", {**PREFETCH, "gather": Gather.ONCE}, ("program", "loops"))
     assert "loops" in caught and "pipeline.py" in text
 
@@ -78,8 +78,7 @@ def test_a_checkpoint_outside_the_scan_is_named(monkeypatch):
             run = functools.partial(super().run, iterate)
             return jax.checkpoint(run)(leaves, inputs, x_BTD)
 
-    altered(monkeypatch, Pipe=Outside)
-    monkeypatch.setattr(models_nnx.pipeline, "remat", lambda iterate, config: iterate)
+    altered(monkeypatch, Pipe=Outside, checkpointed=lambda iterate, remat, *, scanned: iterate)
     caught, text = result_of("outside", {**PREFETCH, "gather": Gather.ONCE}, ("program", "loops"))
     assert "loops" in caught and "pipeline.py" in text
 
