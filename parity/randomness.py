@@ -139,11 +139,11 @@ def _typed(build: Build, path: str, host: np.ndarray) -> Any:
 
 
 def _initial(work: Comparison, build: Build) -> Audited:
-    return work.remember(("fresh", build.name), lambda: _audit_initial(build))
+    return work.remember(("fresh", build.name), lambda: _audit_initial(work, build))
 
 
-def _audit_initial(build: Build) -> Audited:
-    key, jaxpr = jax.random.key(SEED), _created(build).jaxpr
+def _audit_initial(work: Comparison, build: Build) -> Audited:
+    key, jaxpr = jax.random.key(SEED), _created(work, build).jaxpr
     drawn = audit(f"create {build.name}", jaxpr, lambda index: key)
     return named_by_leaf(drawn, jaxpr, enumerate(_leaves(build)))
 
@@ -153,17 +153,18 @@ def _leaves(build: Build) -> list[str]:
     return sorted(path for path, leaf in build.leaves.items() if leaf.role is not Role.OPTIMIZER)
 
 
-def _created(build: Build) -> jax.stages.Traced:
+def _created(work: Comparison, build: Build) -> jax.stages.Traced:
     def create(key: jax.Array) -> dict[str, Any]:
         state = build.create(key)
         return {path: state[path] for path in _leaves(build)}
 
-    return jax.jit(create).trace(jax.random.key(SEED))
+    return work.remember(("created", build.name), lambda: jax.jit(create).trace(jax.random.key(SEED)))
 
 
 def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
     """Compares the initial states: by proof, or else bit by bit."""
-    created, leaves = [_created(build) for build in work.builds], [_leaves(build) for build in work.builds]
+    created = [_created(work, build) for build in work.builds]
+    leaves = [_leaves(build) for build in work.builds]
     order = [{path: index for index, path in enumerate(side)} for side in leaves]
     results = [
         (order[0][entry.reference[0]], order[1][entry.candidate[0]])
