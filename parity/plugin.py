@@ -51,14 +51,21 @@ def pytest_configure(config: pytest.Config) -> None:
                 f"write it with an equals sign, --parity-report={directory}"
             )
         try:
-            check_writable(Path(directory) / "parity.json")
-        except ValueError as error:
+            _make_folder(Path(directory))
+            check_writable(Path(directory) / "parity.json", "--parity-report")
+        except (OSError, ValueError) as error:
             raise pytest.UsageError(str(error)) from error
     try:
         cases = _chosen(config)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     config.pluginmanager.register(_Cases(config, cases), "parity-cases")
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes a folder in one that is there; a missing parent is more likely a slip."""
+    if folder.parent.is_dir() and not folder.exists():
+        folder.mkdir()
 
 
 def _chosen(config: pytest.Config) -> list["Case"]:
