@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -139,9 +139,9 @@ class AheadOfTime:
         """Where the arguments of a program without a mesh lie."""
         return jax.sharding.SingleDeviceSharding(self.devices[0])
 
-    def fit(self, spec: MeshSpec) -> MeshSpec:
+    def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
         """Returns the mesh as it fits the slice."""
-        return spec.fitted(len(self.devices))
+        return spec.fitted(len(self.devices), held)
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
         """See `parity.backends.Backend`."""

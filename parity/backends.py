@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 import jax
@@ -42,11 +42,12 @@ class Backend(Protocol):
         """Where the arguments of a program without a mesh lie; None for JAX's default device."""
         ...
 
-    def fit(self, spec: MeshSpec) -> MeshSpec:
-        """Returns the mesh that stands for ``spec`` here, mostly itself.
+    def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
+        """Returns the mesh that stands for ``spec`` here, mostly itself; axes in ``held`` keep their size.
 
         Raises:
-            ValueError: there is none.
+            HeldAxesError: those axes alone need more devices than there are.
+            ValueError: there is no such mesh.
         """
         ...
 
@@ -92,7 +93,7 @@ class Devices:
     inspects: bool = dataclasses.field(default=False, init=False)
     placement: None = dataclasses.field(default=None, init=False)
 
-    def fit(self, spec: MeshSpec) -> MeshSpec:
+    def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
         """See `Backend`."""
         self.mesh(spec)
         return spec
@@ -141,9 +142,9 @@ class Accelerators(Devices):
                 f"backend {self.name}: JAX finds no such device ({reason}); {self.remedy}"
             ) from error
 
-    def fit(self, spec: MeshSpec) -> MeshSpec:
+    def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
         """Returns the mesh as it fits the devices."""
-        return spec.fitted(len(self.found))
+        return spec.fitted(len(self.found), held)
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
         """See `Backend`."""
@@ -168,7 +169,7 @@ class Lowering:
         """Name in case records."""
         return f"lower:{self.topology}"
 
-    def fit(self, spec: MeshSpec) -> MeshSpec:
+    def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
         """See `Backend`."""
         self.mesh(spec)
         return spec

@@ -10,7 +10,7 @@ from typing import Any
 
 from parity.backends import find
 from parity.build import Build
-from parity.meshes import MeshSpec
+from parity.meshes import HeldAxesError, MeshSpec
 from parity.structure import Budget
 from parity.verdicts import Verdict
 from parity.weights import Rule
@@ -79,6 +79,7 @@ class Case:
         mesh: where it runs.
         candidate_mesh: where the candidate runs, if that is elsewhere.
         backend: what compiles and runs it.
+        held_axes: mesh axes whose size belongs to the model, such as the stages of a pipeline: no backend changes it.
         asked: the mesh in the id, where the backend has made it fit; empty where it runs as it is.
         not_applicable: channels that say nothing here, with the reason.
         lowest: the lowest rung of the ladder this case may rest on.
@@ -101,6 +102,7 @@ class Case:
     mesh: MeshSpec = MeshSpec()
     candidate_mesh: MeshSpec | None = None
     backend: str = "cpu"
+    held_axes: tuple[str, ...] = ()
     asked: str = ""
     not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lowest: Verdict = Verdict.ARBITRATED
@@ -141,6 +143,8 @@ class Pair:
 def place(cases: Iterable[Case], backend: str) -> list[Case]:
     """Returns the cases on a backend, with meshes that fit it; ids stay as they are.
 
+    A case whose held axes alone need more devices stays, with the reason why none of its channels applies.
+
     Args:
         cases: as the pairs give them.
         backend: its name.
@@ -150,16 +154,23 @@ def place(cases: Iterable[Case], backend: str) -> list[Case]:
     """
     target = find(backend)
     fitted = functools.cache(target.fit)
-    return [
-        dataclasses.replace(
+
+    def on_backend(case: Case) -> Case:
+        try:
+            mesh, candidate_mesh = (fitted(spec, case.held_axes) for spec in case.meshes)
+        except HeldAxesError as error:
+            return dataclasses.replace(
+                case, backend=backend, not_applicable=dict.fromkeys(ALL_CHANNELS, str(error))
+            )
+        return dataclasses.replace(
             case,
             backend=backend,
-            asked="" if fitted(case.meshes[1]) == case.meshes[1] else str(case.meshes[1]),
-            mesh=fitted(case.mesh),
-            candidate_mesh=case.candidate_mesh and fitted(case.candidate_mesh),
+            asked="" if candidate_mesh == case.meshes[1] else str(case.meshes[1]),
+            mesh=mesh,
+            candidate_mesh=case.candidate_mesh and candidate_mesh,
         )
-        for case in cases
-    ]
+
+    return [on_backend(case) for case in cases]
 
 
 class SelectionError(ValueError):

@@ -5,11 +5,16 @@ import enum
 import itertools
 import math
 import re
+from collections.abc import Collection
 
 import jax
 import numpy as np
 
-__all__ = ["MeshSpec", "Mode"]
+__all__ = ["HeldAxesError", "MeshSpec", "Mode"]
+
+
+class HeldAxesError(ValueError):
+    """A mesh cannot be made smaller without axes whose size is given."""
 
 
 class Mode(enum.StrEnum):
@@ -77,7 +82,7 @@ class MeshSpec:
         grid = np.array(devices[: self.size]).reshape([size for _, size in self.axes])
         return jax.sharding.Mesh(grid, self._names, axis_types=self._types)
 
-    def fitted(self, devices: int) -> "MeshSpec":
+    def fitted(self, devices: int, held: Collection[str] = ()) -> "MeshSpec":
         """Returns this mesh on at most ``devices``.
 
         Each axis becomes a divisor of itself, so that what divided before divides after. Of the meshes that
@@ -86,10 +91,23 @@ class MeshSpec:
 
         Args:
             devices: how many there are, at least one.
+            held: axes that keep their size.
+
+        Raises:
+            HeldAxesError: the held axes alone need more.
         """
         if self.size <= devices:
             return self
-        divisors = [[n for n in range(1, size + 1) if size % n == 0] for _, size in self.axes]
+        kept = {name: size for name, size in self.axes if name in held}
+        if math.prod(kept.values()) > devices:
+            words = ".".join(f"{name}{size}" for name, size in kept.items())
+            raise HeldAxesError(
+                f"mesh {self}: {words} needs {math.prod(kept.values())} devices, found {devices}"
+            )
+        divisors = [
+            [size] if name in kept else [n for n in range(1, size + 1) if size % n == 0]
+            for name, size in self.axes
+        ]
         small = (sizes for sizes in itertools.product(*divisors) if math.prod(sizes) <= devices)
         sizes = min(small, key=lambda sizes: (sizes.count(1), -math.prod(sizes), max(sizes), sizes))
         names = [name for name, _ in self.axes]

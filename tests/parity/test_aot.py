@@ -17,7 +17,7 @@ from parity.comparison import Workbench
 from parity.compiler import Compiler, Resources
 from parity.doctor import diagnose
 from parity.matrix import place, select
-from parity.meshes import MeshSpec
+from parity.meshes import HeldAxesError, MeshSpec
 from parity.pairs import llama2, sharded
 from parity.quiet import quiet
 from parity.run import run_case
@@ -99,6 +99,25 @@ def test_unknown_topologies_are_one_message(backend, says, command):
 )
 def test_a_mesh_that_is_too_large_keeps_as_many_axes_as_fit_and_every_divisor(mesh, devices, fitted):
     assert str(MeshSpec.parse(mesh).fitted(devices)) == fitted
+
+
+@pytest.mark.parametrize(
+    ("mesh", "devices", "fitted"),
+    [
+        ("stage2.fsdp2.tensor2-auto", 4, "stage2.fsdp1.tensor2-auto"),
+        ("data2.stage2.tensor2-auto", 4, "data1.stage2.tensor2-auto"),
+        ("stage4.fsdp2-explicit", 4, "stage4.fsdp1-explicit"),
+        ("stage3.fsdp2-auto", 4, "stage3.fsdp1-auto"),
+        ("fsdp4.tensor2-auto", 4, "fsdp2.tensor2-auto"),
+    ],
+)
+def test_held_axes_keep_their_size(mesh, devices, fitted):
+    assert str(MeshSpec.parse(mesh).fitted(devices, ("stage",))) == fitted
+
+
+def test_held_axes_that_need_more_devices_are_named():
+    with pytest.raises(HeldAxesError, match=r"mesh stage4.fsdp2-auto: stage4 needs 4 devices, found 2"):
+        MeshSpec.parse("stage4.fsdp2").fitted(2, ("stage",))
 
 
 # --- with it ---

@@ -1,5 +1,6 @@
 """Backends of found devices: meshes fitted to any number of them, the same cases, and what is said without any."""
 
+import dataclasses
 import json
 import os
 import re
@@ -70,6 +71,16 @@ def test_a_train_step_with_types_runs_on_a_fitted_mesh(few):
     result = run_case(case, Workbench(paranoid=True))
     assert result.verdict == "passed" and str(result.channels["state"].verdict) == "bitwise"
     assert case.mesh.size == 4 and case.asked == "fsdp2.fsdp_transpose2.tensor2.data1-explicit"
+
+
+def test_a_case_whose_stages_have_no_place_is_skipped_and_says_why(few):
+    few(2)
+    staged = dataclasses.replace(FORWARD, mesh=MeshSpec.parse("stage4.fsdp2"), held_axes=("stage",))
+    result = run_case(place([staged], "few")[0], Workbench())
+    reasons = {channel.detail for channel in result.channels.values()}
+    assert result.verdict == "skipped" and reasons == {
+        "mesh stage4.fsdp2-auto: stage4 needs 4 devices, found 2"
+    }
 
 
 def test_devices_that_are_not_there_are_one_message(capfd):
