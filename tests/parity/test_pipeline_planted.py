@@ -4,6 +4,7 @@ import functools
 import types
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import models_nnx.pipeline
@@ -81,6 +82,19 @@ def test_a_checkpoint_outside_the_scan_is_named(monkeypatch):
     altered(monkeypatch, Pipe=Outside, checkpointed=lambda iterate, remat, *, scanned: iterate)
     caught, text = result_of("outside", {**PREFETCH, "gather": Gather.ONCE}, ("program", "loops"))
     assert "loops" in caught and "pipeline.py" in text
+
+
+def test_two_gathers_per_repeat_are_named(monkeypatch):
+    """History C2: the weights of the repeat at work are gathered again instead of carried."""
+
+    class Twice(ops.Pipe):
+        def _gather(self, leaves, repeat):
+            ahead = super()._gather(leaves, jnp.minimum(repeat + 1, self.config.repeats - 1))
+            return [a + 0 * b for a, b in zip(super()._gather(leaves, repeat), ahead, strict=True)]
+
+    altered(monkeypatch, Pipe=Twice)
+    caught, text = result_of("twice", PREFETCH, ("program", "collectives"))
+    assert "collectives" in caught and "all-gather" in text and "pipeline.py" in text, text
 
 
 def test_sown_values_that_stay_in_the_loop_are_an_error(monkeypatch):
