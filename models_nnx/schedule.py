@@ -74,11 +74,6 @@ class Schedule:
         """Returns how many microbatches a stage has finished, counted over repeats; 0 in its first bubbles."""
         return _clip(iteration - self.delay * stage, 0, self.microbatches * self.repeats)
 
-    def works(self, iteration: Any, stage: Any) -> Any:
-        """Returns whether a stage has a microbatch; False in its bubbles."""
-        done = iteration - self.delay * stage
-        return (done >= 0) & (done < self.microbatches * self.repeats)
-
     def microbatch(self, iteration: Any, stage: Any) -> Any:
         """Returns the number of the microbatch a stage works on; some number in its bubbles."""
         return self.processed(iteration, stage) % self.microbatches

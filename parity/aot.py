@@ -145,11 +145,7 @@ class AheadOfTime:
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
         """See `parity.backends.Backend`."""
-        if spec.size > len(self.devices):
-            raise ValueError(
-                f"mesh {spec}: needs {spec.size} devices, {self.topology} has {len(self.devices)}; "
-                "choose a larger topology"
-            )
+        spec.check(len(self.devices), str(self.topology))
         return spec.on(list(self.devices)) if spec.axes else None
 
     def context(self, spec: MeshSpec) -> contextlib.AbstractContextManager:

@@ -38,6 +38,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def topology(self) -> Topology | None:
+        """The slice that need not exist; None for devices that this process has."""
+        ...
+
+    @property
     def placement(self) -> jax.sharding.Sharding | None:
         """Where the arguments of a program without a mesh lie; None for JAX's default device."""
         ...
@@ -91,6 +96,7 @@ class Devices:
     devices: Callable[[], list]
     executes: bool = dataclasses.field(default=True, init=False)
     inspects: bool = dataclasses.field(default=False, init=False)
+    topology: None = dataclasses.field(default=None, init=False)
     placement: None = dataclasses.field(default=None, init=False)
 
     def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
@@ -176,11 +182,7 @@ class Lowering:
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.AbstractMesh | None:
         """See `Backend`."""
-        if spec.size > self.topology.devices:
-            raise ValueError(
-                f"mesh {spec}: needs {spec.size} devices, {self.topology} has {self.topology.devices}; "
-                "choose a larger topology"
-            )
+        spec.check(self.topology.devices, str(self.topology))
         return spec.abstract() if spec.axes else None
 
     def context(self, spec: MeshSpec) -> contextlib.AbstractContextManager:

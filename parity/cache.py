@@ -96,8 +96,3 @@ class DiskCache:
             held -= size
             if held <= KEPT * self.most:
                 return
-
-    def clear(self) -> None:
-        """Removes all entries."""
-        for _, _, path in self.entries():
-            path.unlink(missing_ok=True)

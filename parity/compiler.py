@@ -15,7 +15,7 @@ from parity.workers import Limits, Pool, RemoteError, WorkerError
 
 __all__ = ["Compilation", "CompileError", "Compiler", "Request", "Resources", "shared"]
 
-FORMAT = "1"
+FORMAT = "2"
 """Part of every key: entries of another form are not found."""
 PACKAGES = ("jax", "jaxlib", "libtpu")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
@@ -63,7 +63,6 @@ class Compilation:
         cost: flops and the like.
         inputs, outputs: serialised shardings of the program's parameters and results.
         seconds: how long the compiler took.
-        cached: whether it comes from the disk.
     """
 
     text: str
@@ -72,7 +71,6 @@ class Compilation:
     inputs: tuple[bytes, ...]
     outputs: tuple[bytes, ...]
     seconds: float
-    cached: bool = False
 
     def as_text(self) -> str:
         """Returns the optimised HLO, as ``jax.stages.Compiled`` does."""
@@ -99,7 +97,7 @@ class Compilation:
             ValueError, TypeError, KeyError: the data have another form.
         """
         shardings = {name: tuple(base64.b85decode(one) for one in plain[name]) for name in SIDES}
-        return cls(**{**plain, **shardings, "cached": True})
+        return cls(**{**plain, **shardings})
 
 
 SIDES = ("inputs", "outputs")

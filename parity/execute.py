@@ -61,7 +61,8 @@ class Order:
     @property
     def devices(self) -> int | None:
         """For how many devices the cases are made; None for the small ones, which choose themselves."""
-        return find(self.backend).topology.devices if self.full_size else None  # pyright: ignore[reportAttributeAccessIssue]
+        topology = find(self.backend).topology
+        return topology.devices if self.full_size and topology else None
 
 
 def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
@@ -72,8 +73,9 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
     """
     if order.json:
         check_writable(order.json)
-    find(order.backend).fit(MeshSpec())  # says what is missing before anything is imported or built
-    if order.full_size and ":" not in order.backend:
+    backend = find(order.backend)
+    backend.fit(MeshSpec())  # says what is missing before anything is imported or built
+    if order.full_size and not backend.topology:
         raise ValueError(
             f"--full-size: got backend {order.backend}, expected a slice such as aot:v5p:2x2x1; "
             "the published sizes fit no laptop"

@@ -82,7 +82,7 @@ def explain(case: Case, channel: str, bench: Workbench) -> Explanation:
     if vary is None or not case.ablations:
         raise ValueError(
             f"{case.id}: got no settings to change, expected `vary` and `ablations` of the case; "
-            "parity/pairs/vary.py shows how a pair gives them"
+            "parity/pairs/cases.py shows how a pair gives them"
         )
 
     def vanishes(settings: Settings) -> bool:

@@ -82,6 +82,21 @@ class MeshSpec:
         grid = np.array(devices[: self.size]).reshape([size for _, size in self.axes])
         return jax.sharding.Mesh(grid, self._names, axis_types=self._types)
 
+    def check(self, devices: int, topology: str) -> None:
+        """Checks that a slice is large enough.
+
+        Args:
+            devices: how many it has.
+            topology: its name.
+
+        Raises:
+            ValueError: the mesh needs more.
+        """
+        if self.size > devices:
+            raise ValueError(
+                f"mesh {self}: needs {self.size} devices, {topology} has {devices}; choose a larger topology"
+            )
+
     def fitted(self, devices: int, held: Collection[str] = ()) -> "MeshSpec":
         """Returns this mesh on at most ``devices``.
 

@@ -1,13 +1,12 @@
 """The structure of both sides of a case in one line each: loops, collectives, memory, cycles."""
 
 import dataclasses
-from collections.abc import Callable
 
 from parity.comparison import Comparison
 from parity.side import Side, SideError
 from parity.structure import lowered_loops, optimised_loops, read_collectives, read_cycles, read_memory
 
-__all__ = ["NUMBERS", "SideSummary", "Summary", "summarise_case"]
+__all__ = ["SideSummary", "Summary", "summarise_case"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,7 +16,7 @@ class SideSummary:
     Args:
         build: its name.
         flavour: ``linen`` or ``nnx``.
-        numbers: by the names in `NUMBERS`; None where the backend does not say.
+        numbers: by name, bytes per device; None where the backend does not say.
         error: why there are none; empty otherwise.
     """
 
@@ -49,29 +48,6 @@ class Summary:
         return theirs / ours if ours and theirs is not None else None
 
 
-def _compile_seconds(side: Side) -> float | None:
-    compilation = getattr(side.compiled, "compilation", None)
-    return compilation.seconds if compilation else None
-
-
-def _moved(side: Side) -> int | None:
-    sizes = [None if one.times is None else one.bytes * one.times for one in read_collectives(side.optimised)]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
-
-
-NUMBERS: dict[str, Callable[[Side], float | None]] = {
-    "loops_lowered": lambda side: lowered_loops(side.lowered).count,
-    "loops_optimised": lambda side: optimised_loops(side.optimised).count,
-    "collectives": lambda side: len(read_collectives(side.optimised)),
-    "moved_bytes": _moved,
-    "argument_bytes": lambda side: read_memory(side.compiled).values["argument"],
-    "temp_bytes": lambda side: read_memory(side.compiled).values["temp"],
-    "cycles": lambda side: read_cycles(side.optimised).total,
-    "compile_seconds": _compile_seconds,
-}
-"""What a line says of a side: name -> how to read it. Bytes are per device; moved ones count with their trips."""
-
-
 def summarise_case(work: Comparison) -> Summary:
     """Compiles both sides, proved or not, and reads them; a side that does not compile says why.
 
@@ -95,8 +71,26 @@ def summarise_case(work: Comparison) -> Summary:
 def _side(side: Side) -> SideSummary:
     build, flavour = side.build.name, str(side.build.flavour)
     try:
-        numbers = {name: read(side) for name, read in NUMBERS.items()}
+        numbers = _numbers(side)
     except SideError as error:
         why = f"{error.phase}: {(str(error.cause).splitlines() or [''])[0]}"
         return SideSummary(build=build, flavour=flavour, numbers={}, error=why)
     return SideSummary(build=build, flavour=flavour, numbers=numbers)
+
+
+def _numbers(side: Side) -> dict[str, float | None]:
+    """Returns what a line says of a side; moved bytes count with their trips."""
+    loops = lowered_loops(side.lowered).count
+    collectives, memory = read_collectives(side.optimised), read_memory(side.compiled).values
+    moved = [None if one.times is None else one.bytes * one.times for one in collectives]
+    compilation = getattr(side.compiled, "compilation", None)
+    return {
+        "loops_lowered": loops,
+        "loops_optimised": optimised_loops(side.optimised).count,
+        "collectives": len(collectives),
+        "moved_bytes": None if None in moved else sum(size for size in moved if size is not None),
+        "argument_bytes": memory["argument"],
+        "temp_bytes": memory["temp"],
+        "cycles": read_cycles(side.optimised).total,
+        "compile_seconds": compilation.seconds if compilation else None,
+    }

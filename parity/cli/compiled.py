@@ -19,6 +19,7 @@ from parity.cli.options import (
     Settings,
     console,
     make_order,
+    resource_options,
 )
 
 __all__ = ["hlo", "structure"]
@@ -41,7 +42,7 @@ def hlo(
     from parity.report import print_sections, sections_record, write_json
     from parity.run import run_case
 
-    options = {"cache": "" if no_cache else None}
+    options = resource_options(no_cache=no_cache)
     order = make_order([select], pair, setting, options, backend=backend, full_size=full_size, json=json)
     cases = chosen(order)[1]
     if len(cases) > 1:
@@ -76,11 +77,7 @@ def structure(
 
     if markdown:
         check_writable(markdown, "--markdown")
-    options = {
-        "cache": "" if no_cache else None,
-        "compile-gib": compile_gib,
-        "compile-seconds": compile_seconds,
-    }
+    options = resource_options(no_cache=no_cache, compile_gib=compile_gib, compile_seconds=compile_seconds)
     asked = make_order(select, pair, setting, options, backend=backend, full_size=full_size, json=json)
     cases = chosen(asked)[1]
     summaries = summarise_cases(asked, cases, console())

@@ -21,6 +21,7 @@ from parity.cli.options import (
     Workers,
     console,
     make_order,
+    resource_options,
 )
 from parity.verdicts import BLOCKING, Verdict
 
@@ -54,12 +55,9 @@ def run(
     from parity.explain import print_explanations
     from parity.report import print_table
 
-    options = {
-        "workers": workers,
-        "cache": "" if no_cache else None,
-        "compile-gib": compile_gib,
-        "compile-seconds": compile_seconds,
-    }
+    options = resource_options(
+        no_cache=no_cache, workers=workers, compile_gib=compile_gib, compile_seconds=compile_seconds
+    )
     order = make_order(
         select,
         pair,

@@ -27,6 +27,8 @@ __all__ = [
     "Workers",
     "console",
     "make_order",
+    "parse_settings",
+    "resource_options",
 ]
 
 PARITY, DIFFERENCE, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
@@ -65,6 +67,41 @@ CompileSeconds = Annotated[
 ]
 
 
+def parse_settings(texts: list[str] | None, example: str = "embed=96") -> dict[str, str]:
+    """Returns ``{field: value}`` of what ``--set`` was given; the last value of a field counts.
+
+    Args:
+        texts: each ``FIELD=VALUE``.
+        example: one that the command takes.
+
+    Raises:
+        ValueError: a text has another form.
+    """
+    settings = {}
+    for text in texts or []:
+        field, separator, value = text.partition("=")
+        if not separator or not field:
+            raise ValueError(f"--set {text!r}: expected FIELD=VALUE, such as {example}")
+        settings[field] = value
+    return settings
+
+
+def resource_options(
+    *,
+    no_cache: bool,
+    workers: int | None = None,
+    compile_gib: float | None = None,
+    compile_seconds: float | None = None,
+) -> dict[str, Any]:
+    """Returns the options of these names as `make_order` takes them."""
+    return {
+        "workers": workers,
+        "cache": "" if no_cache else None,
+        "compile-gib": compile_gib,
+        "compile-seconds": compile_seconds,
+    }
+
+
 def make_order(
     select: list[str] | None,
     pairs: list[str] | None,
@@ -72,23 +109,17 @@ def make_order(
     options: Mapping[str, Any] | None = None,
     **rest: Any,
 ) -> "Order":
-    """Returns what the command line asks for; ``options`` go over ``[tool.parity]``."""
+    """Returns what the command line asks for; ``options``, from `resource_options`, go over ``[tool.parity]``."""
     from parity.compiler import Resources
     from parity.execute import Order
     from parity.settings import find_settings, resources
 
-    overrides = []
-    for setting in settings or []:
-        field, separator, value = setting.partition("=")
-        if not separator or not field:
-            raise ValueError(f"--set {setting!r}: expected FIELD=VALUE, such as embed=96")
-        overrides.append((field, value))
     given = {name: value for name, value in (options or {}).items() if value is not None}
     found = {**find_settings(Path.cwd()).resources, **resources(given, Path.cwd())}
     return Order(
         select=tuple(select or ()),
         pairs=tuple(pairs or ()),
-        settings=tuple(overrides),
+        settings=tuple(parse_settings(settings).items()),
         workers=given.get("workers"),
         resources=Resources(**found),
         **rest,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parity.cli.options import DIFFERENCE, FullSize
+from parity.cli.options import DIFFERENCE, FullSize, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,8 @@ def train(
     from parity.build import Flavour
     from parity.pairs.training import losses, training
 
-    run = training(preset, _settings(setting), mesh, (rows, length), seed, full_size=full_size)
+    settings = parse_settings(setting, example="pipeline.repeats=2")
+    run = training(preset, settings, mesh, (rows, length), seed, full_size=full_size)
     chosen = list(Flavour) if flavour is Which.BOTH else [Flavour(flavour)]
     size = "" if full_size else " (tiny)"
     print(f"{preset}{size}, {run.config.layers} layers, mesh {run.mesh}, {rows} x {length} tokens")
@@ -77,13 +78,3 @@ def train(
         print(f"{wrong} of {steps} steps differ or are not finite")
         raise typer.Exit(DIFFERENCE)
     print(f"{steps} steps" + (", equal bits in both twins" if len(chosen) > 1 else ""))
-
-
-def _settings(texts: list[str] | None) -> dict[str, str]:
-    pairs = {}
-    for text in texts or []:
-        field, separator, value = text.partition("=")
-        if not separator or not field:
-            raise ValueError(f"--set {text!r}: expected FIELD=VALUE, such as pipeline.repeats=2")
-        pairs[field] = value
-    return pairs

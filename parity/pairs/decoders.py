@@ -1,6 +1,5 @@
 """Builds of the decoder twins: what a config becomes in each flavour."""
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +13,7 @@ import models_linen.model
 import models_linen.train
 import models_nnx.model
 import models_nnx.train
-from models_nnx.config import AttentionKernel, ModelConfig, TrainConfig
+from models_nnx.config import ModelConfig, TrainConfig
 from models_nnx.data import packed_batch
 from models_nnx.ops import by_layer, from_layers, sown_metrics
 from models_nnx.sharding import explain, resolve
@@ -23,7 +22,7 @@ from parity.build import Build, Flavour, linen_build, nnx_build
 from parity.pairs.decoding import linen_decoding, nnx_decoding
 from parity.tree import Leaf
 
-__all__ = ["SOURCES", "decoder_build"]
+__all__ = ["SMALL", "SOURCES", "decoder_build"]
 
 SMALL = (8, 40)
 BATCH_AXES = ("activation_batch", "activation_length")
@@ -209,9 +208,3 @@ def decoder_build(
         explain=functools.partial(_explain, config),
         sources=SOURCES[flavour],
     )
-
-
-def float64(config: ModelConfig) -> ModelConfig:
-    """Returns ``config`` computing in float64, the truth that arbitration asks; the plain kernel is the exact one."""
-    attention = dataclasses.replace(config.attention, kernel=AttentionKernel.PLAIN)
-    return dataclasses.replace(config, attention=attention, param_dtype="float64", compute_dtype="float64")

@@ -5,23 +5,20 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from models_nnx.config import LayerLayout, ModelConfig, RematConfig, RematPolicy, TrainConfig, override
+from models_nnx.config import LayerLayout, RematConfig, RematPolicy, override
 from models_nnx.presets import preset, tiny
 from parity.build import Flavour
 from parity.matrix import Case, Pair
-from parity.meshes import MeshSpec
-from parity.pairs.decoders import decoder_build, float64
-from parity.pairs.layers import OTHER_LAYOUT, layer_rules
+from parity.pairs.cases import PROGRAMS, Variant, layouts, twins
+from parity.pairs.decoding import DECODING
+from parity.pairs.layers import layer_rules
 from parity.pairs.published import full_size
-from parity.pairs.vary import ablations, vary
-from parity.verdicts import Verdict
 
 __all__ = ["DEEPSEEK3", "GEMMA2", "GEMMA3", "GPT_OSS", "MIXTRAL", "QWEN3"]
 
-PROGRAMS = ("forward", "grad", "train_step", "prefill", "generate")
+EVERY = (*PROGRAMS, *DECODING)
 HOME = "fsdp4.tensor2-auto"
 EXPLICIT = "fsdp2.fsdp_transpose2.tensor2.data1-explicit"
-PLAIN = TrainConfig()
 
 FULL = RematConfig(policy=RematPolicy.FULL)
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -39,42 +36,6 @@ ON_EXPLICIT = (("scan", "train_step"), ("scan", "generate"), ("unroll", "train_s
 SHOWN = {"unroll-bf16": ("forward",), "scan-bf16": ("grad",), "scan-dropout": ("train_step",)}
 
 
-def _case(name: str, program: str, mesh: str, config: ModelConfig, *, smoke: bool = False) -> Case:
-    build = functools.partial(decoder_build, name=name, config=config, train=PLAIN)
-    narrow = "bfloat16" in (config.param_dtype, config.compute_dtype)
-    return Case(
-        id=f"{name}/{program}@{mesh}",
-        reference=functools.partial(build, Flavour.LINEN),
-        candidate=functools.partial(build, Flavour.NNX),
-        program=program,
-        mesh=MeshSpec.parse(mesh),
-        lowest=Verdict.ARBITRATED if narrow else Verdict.BITWISE,
-        exact=_exact(name, config),
-        vary=vary(lambda words, config, _: _case(name + words, program, mesh, config), config, PLAIN),
-        ablations=ablations(config, PLAIN),
-        smoke=smoke,
-    )
-
-
-def _exact(name: str, config: ModelConfig):
-    return functools.partial(
-        decoder_build, Flavour.LINEN, name=f"{name} float64", config=float64(config), train=PLAIN
-    )
-
-
-def _layout_case(name: str, flavour: Flavour, program: str, config: ModelConfig) -> Case:
-    unrolled = dataclasses.replace(config, layout=LayerLayout.UNROLLED)
-    return Case(
-        id=f"{name}-scan-against-unroll-{flavour}/{program}@single",
-        reference=functools.partial(decoder_build, flavour, f"{name}-scan", config, PLAIN),
-        candidate=functools.partial(decoder_build, flavour, f"{name}-unroll", unrolled, PLAIN),
-        program=program,
-        rules=layer_rules(config),
-        not_applicable=OTHER_LAYOUT,
-        exact=_exact(f"{name}-scan", config),
-    )
-
-
 def cases(family: str, name: str, settings: Mapping[str, str]) -> list[Case]:
     """Returns the matrix of one family.
 
@@ -90,17 +51,16 @@ def cases(family: str, name: str, settings: Mapping[str, str]) -> list[Case]:
     configs = {variant: dataclasses.replace(base, **changes) for variant, changes in VARIANTS.items()}
     if len(base.attention.cycle) > 2:
         configs["scan-rest"] = dataclasses.replace(base, layers=base.layers + 2)
+    variants = {name: Variant(f"{family}-{name}", config) for name, config in configs.items()}
     matrix = [
-        _case(f"{family}-{variant}", program, HOME, config, smoke=(variant, program) == ("scan", "grad"))
-        for variant, config in configs.items()
-        for program in SHOWN.get(variant, PROGRAMS)
+        twins(variant, program, HOME, smoke=(name, program) == ("scan", "grad"))
+        for name, variant in variants.items()
+        for program in SHOWN.get(name, EVERY)
     ]
-    matrix += [
-        _case(f"{family}-{variant}", program, EXPLICIT, configs[variant]) for variant, program in ON_EXPLICIT
-    ]
+    matrix += [twins(variants[name], program, EXPLICIT) for name, program in ON_EXPLICIT]
     if len(base.stacks) > 1 or len(base.attention.cycle) > 1:
         flavour = list(Flavour)[len(family) % 2]
-        matrix.append(_layout_case(family, flavour, "grad", base))
+        matrix.append(layouts(flavour, family, "grad", base, rules=layer_rules(base)))
     return matrix
 
 

@@ -3,17 +3,13 @@
 Fields that only give sizes are no flags: a twin that ignored one would not fit its own state.
 """
 
-import functools
 from collections.abc import Mapping
 
-from models_nnx.config import CHECKPOINT_NAMES, ModelConfig, TrainConfig, override
+from models_nnx.config import CHECKPOINT_NAMES, ModelConfig, override
 from models_nnx.presets import preset, tiny
-from parity.build import Flavour
 from parity.matrix import Case, Flag, Pair
-from parity.meshes import MeshSpec
-from parity.pairs.decoders import decoder_build
-from parity.pairs.pipeline import PLAIN, pipelined
-from parity.pairs.vary import vary
+from parity.pairs.cases import Variant, twins
+from parity.pairs.pipeline import STORAGE, pipelined
 from parity.verdicts import Verdict
 
 __all__ = ["FLAGS", "PAIR", "PIPELINE"]
@@ -115,28 +111,12 @@ PIPELINE = (
     _flag("remat.policy", "full"),
     _flag("dropout", 0.2),
 )
-STAGES = MeshSpec.parse("stage2.fsdp2-auto")
 
 
-def _case(
-    name: str,
-    program: str,
-    config: ModelConfig,
-    train: TrainConfig = PLAIN,
-    flags: tuple[Flag, ...] = (),
-) -> Case:
-    build = functools.partial(decoder_build, name=name, config=config, train=train)
-    mesh = STAGES if config.pipeline else MeshSpec()
-    return Case(
-        id=f"{name}/{program}@{mesh}",
-        reference=functools.partial(build, Flavour.LINEN),
-        candidate=functools.partial(build, Flavour.NNX),
-        program=program,
-        mesh=mesh,
-        lowest=Verdict.ARBITRATED,
-        flags=flags,
-        vary=vary(lambda words, *configs: _case(name + words, program, *configs), config, train),
-    )
+def _twins(name: str, config: ModelConfig, program: str, flags: tuple[Flag, ...]) -> Case:
+    """Twins that a flag may make narrow."""
+    mesh = "stage2.fsdp2-auto" if config.pipeline else "single"
+    return twins(Variant(name, config), program, mesh, flags=flags, lowest=Verdict.ARBITRATED)
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
@@ -148,15 +128,17 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     Raises:
         ConfigError: a setting breaks a rule.
     """
-    matrix = []
-    for (name, layout, program), flags in FLAGS.items():
-        config = override(tiny(preset(name)), {"layout": layout, **settings})
-        matrix.append(_case(f"flags-{name}-{layout}", program, config, PLAIN, flags))
-    four = pipelined(
-        tiny(preset("llama2-7b")), {"stages": 2, "microbatches": 4, "repeats": 2, "layers_per_stage": 2}
-    )
-    matrix.append(_case("flags-pipeline", "grad", override(four, settings), PLAIN, PIPELINE))
-    return matrix
+    matrix = [
+        _twins(
+            f"flags-{name}-{layout}",
+            override(tiny(preset(name)), {"layout": layout, **settings}),
+            program,
+            flags,
+        )
+        for (name, layout, program), flags in FLAGS.items()
+    ]
+    four = pipelined(tiny(preset("llama2-7b")), {**STORAGE, "layers_per_stage": 2})
+    return [*matrix, _twins("flags-pipeline", override(four, settings), "grad", PIPELINE)]
 
 
 PAIR = Pair(name="flags", about="every flag of the configs, flipped on both sides", cases=cases)

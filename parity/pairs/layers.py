@@ -7,15 +7,7 @@ from parity.transforms import Stack as StackLeaves
 from parity.transforms import StackGrid, Transform, Unstack
 from parity.weights import Rule
 
-__all__ = ["OTHER_LAYOUT", "layer_rules", "pipeline_rules"]
-
-OTHER_LAYOUT = {
-    "collectives": "one side scans, the other does not",
-    "loops": "one side scans, the other does not",
-    "memory": "one side scans, the other does not",
-    "sharding": "stacked leaves have an axis that single ones lack",
-}
-"""What a scanned and an unrolled decoder cannot be compared on, and why."""
+__all__ = ["layer_rules", "pipeline_rules"]
 
 
 def layer_rules(config: ModelConfig) -> tuple[Rule, ...]:

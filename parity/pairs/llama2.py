@@ -17,17 +17,12 @@ from models_nnx.config import (
 from models_nnx.presets import preset, tiny
 from parity.build import Flavour
 from parity.matrix import Case, Pair
-from parity.meshes import MeshSpec
-from parity.pairs.decoders import decoder_build, float64
+from parity.pairs.cases import PLAIN, PROGRAMS, Variant, layouts, twins
 from parity.pairs.decoding import DECODING
-from parity.pairs.layers import OTHER_LAYOUT
 from parity.pairs.published import full_size
-from parity.pairs.vary import ablations, vary
-from parity.verdicts import Verdict
 
 __all__ = ["PAIR"]
 
-PROGRAMS = ("forward", "grad", "train_step")
 HOME = "fsdp4.tensor2-auto"
 MESHES = ("single", "data8-auto", "fsdp8-auto", "data2.fsdp2.tensor2-auto", "fsdp4.tensor2-explicit")
 
@@ -58,43 +53,12 @@ VARIANTS: dict[str, dict] = {
     },
 }
 
-PLAIN = TrainConfig()
 ACCUMULATING = TrainConfig(accumulation=2)
 
 
-def _case(variant: str, program: str, mesh: str, config: ModelConfig, train: TrainConfig = PLAIN) -> Case:
-    build = functools.partial(decoder_build, name=f"llama2-{variant}", config=config, train=train)
-    narrow = "bfloat16" in (config.param_dtype, config.compute_dtype)
-    return Case(
-        id=f"llama2-{variant}/{program}@{mesh}",
-        reference=functools.partial(build, Flavour.LINEN),
-        candidate=functools.partial(build, Flavour.NNX),
-        program=program,
-        mesh=MeshSpec.parse(mesh),
-        lowest=Verdict.ARBITRATED if narrow else Verdict.BITWISE,
-        exact=_exact(variant, config, train),
-        vary=vary(lambda words, *configs: _case(variant + words, program, mesh, *configs), config, train),
-        ablations=ablations(config, train),
-        smoke=variant == "scan" and mesh == HOME,
-    )
-
-
-def _exact(variant: str, config: ModelConfig, train: TrainConfig):
-    return functools.partial(
-        decoder_build, Flavour.LINEN, name=f"llama2-{variant} float64", config=float64(config), train=train
-    )
-
-
-def _layout_case(flavour: Flavour, program: str, config: ModelConfig) -> Case:
-    unrolled = dataclasses.replace(config, layout=LayerLayout.UNROLLED)
-    return Case(
-        id=f"llama2-scan-against-unroll-{flavour}/{program}@single",
-        reference=functools.partial(decoder_build, flavour, "llama2-scan", config, PLAIN),
-        candidate=functools.partial(decoder_build, flavour, "llama2-unroll", unrolled, PLAIN),
-        program=program,
-        not_applicable=OTHER_LAYOUT,
-        exact=_exact("scan", config, PLAIN),
-    )
+def _twins(name: str, program: str, mesh: str, config: ModelConfig, train: TrainConfig = PLAIN) -> Case:
+    smoke = name == "scan" and mesh == HOME
+    return twins(Variant(f"llama2-{name}", config, train), program, mesh, smoke=smoke)
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
@@ -107,30 +71,19 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         ConfigError: a setting breaks a rule.
     """
     base = override(GROUPED, settings)
-    matrix = [
-        _case(variant, program, HOME, dataclasses.replace(base, **changes))
-        for variant, changes in VARIANTS.items()
-        for program in PROGRAMS
-    ]
+    configs = {name: dataclasses.replace(base, **changes) for name, changes in VARIANTS.items()}
+    matrix = [_twins(name, program, HOME, config) for name, config in configs.items() for program in PROGRAMS]
     multi_head = override(MULTI_HEAD, settings)
-    matrix += [_case("mha", program, HOME, multi_head) for program in PROGRAMS]
-    matrix += [_case("scan", "train_step", mesh, base) for mesh in MESHES]
+    matrix += [_twins("mha", program, HOME, multi_head) for program in PROGRAMS]
+    matrix += [_twins("scan", "train_step", mesh, base) for mesh in MESHES]
     matrix += [
-        _case(
-            f"{variant}-accumulate",
-            "train_step",
-            HOME,
-            dataclasses.replace(base, **VARIANTS[variant]),
-            ACCUMULATING,
-        )
-        for variant in ("scan", "unroll-dropout")
+        _twins(f"{name}-accumulate", "train_step", HOME, configs[name], ACCUMULATING)
+        for name in ("scan", "unroll-dropout")
     ]
     matrix += [
-        _case(variant, program, HOME, dataclasses.replace(base, **VARIANTS[variant]))
-        for variant in ("scan", "unroll")
-        for program in DECODING
+        _twins(name, program, HOME, configs[name]) for name in ("scan", "unroll") for program in DECODING
     ]
-    matrix += [_layout_case(flavour, program, base) for flavour in Flavour for program in PROGRAMS]
+    matrix += [layouts(flavour, "llama2", program, base) for flavour in Flavour for program in PROGRAMS]
     return matrix
 
 

@@ -1,7 +1,6 @@
 """Mixtures of experts: like Mixtral and like DeepSeek-V3, dropless and dropping, on meshes with an expert axis."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,13 +22,11 @@ from models_nnx.config import (
 from models_nnx.presets import preset, tiny
 from parity.build import Flavour
 from parity.matrix import Case, Pair
-from parity.meshes import MeshSpec, Mode
-from parity.pairs.decoders import decoder_build, float64
-from parity.verdicts import Verdict
+from parity.meshes import Mode
+from parity.pairs.cases import OTHER_DOTS, OTHER_PLACES, PLAIN, PROGRAMS, Variant, same_flavour, twins
 
 __all__ = ["PAIR"]
 
-PROGRAMS = ("forward", "grad", "train_step")
 HOME = "data2.expert4-auto"
 SMALL_BATCH = "expert2.tensor2.fsdp2-auto"  # half of eight rows still fill it
 MESHES = ("data2.expert4", "expert2.tensor2.fsdp2", "data2.context2.expert2.fsdp1")
@@ -55,26 +52,10 @@ DEEPSEEK = dataclasses.replace(
 )
 AMPLE = 8.0
 
-PLAIN = TrainConfig()
 ACCUMULATING = TrainConfig(accumulation=2)
 REMAT = RematConfig(policy=RematPolicy.FULL)
 NAMED = RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "mlp_hidden"))
 GPT_OSS = {"activation": Activation.CLAMPED_SWIGLU, "biases": Biases.TRAINED}
-
-OTHER_PROGRAM = {
-    "collectives": "another program moves other bytes",
-    "dots": "another program has other dots",
-    "loops": "another program has other loops",
-    "memory": "another program needs other memory",
-    "program": "these are other programs by intent",
-    "sharding": "other arrays are constrained",
-}
-ELSEWHERE = {
-    "collectives": "another mesh moves other bytes",
-    "loops": "another mesh compiles to other loops",
-    "memory": "another mesh needs other memory",
-    "sharding": "one side has no mesh",
-}
 
 
 def _with(config: ModelConfig, **changes: Any) -> ModelConfig:
@@ -82,50 +63,18 @@ def _with(config: ModelConfig, **changes: Any) -> ModelConfig:
     return dataclasses.replace(config, moe=dataclasses.replace(config.mixture, **changes))
 
 
-def _case(name: str, config: ModelConfig, program: str, mesh: str = HOME, train: TrainConfig = PLAIN) -> Case:
-    build = functools.partial(decoder_build, name=f"moe-{name}", config=config, train=train)
-    narrow = config.compute_dtype == "bfloat16"
-    return Case(
-        id=f"moe-{name}/{program}@{mesh}",
-        reference=functools.partial(build, Flavour.LINEN),
-        candidate=functools.partial(build, Flavour.NNX),
-        program=program,
-        mesh=MeshSpec.parse(mesh),
-        lowest=Verdict.ARBITRATED if narrow else Verdict.BITWISE,
-        smoke=program == "train_step" and mesh == HOME and name == "deepseek-dropping-scan",
-    )
-
-
-def _on_one_device(
-    name: str, flavour: Flavour, config: ModelConfig, program: str, mesh: str, **options: Any
+def _twins(
+    name: str, config: ModelConfig, program: str, mesh: str = HOME, train: TrainConfig = PLAIN
 ) -> Case:
+    smoke = program == "train_step" and mesh == HOME and name == "deepseek-dropping-scan"
+    return twins(Variant(f"moe-{name}", config, train), program, mesh, smoke=smoke)
+
+
+def _on_one_device(flavour: Flavour, variant: Variant, program: str, mesh: str, **more: Any) -> Case:
     """One device against experts spread over a mesh."""
-    build = functools.partial(decoder_build, flavour, name=f"moe-{name}", config=config, train=PLAIN)
-    exact = functools.partial(build, name=f"moe-{name} float64", config=float64(config))
-    return Case(
-        id=f"moe-{name}-{'tied' if options else 'single'}-against-mesh-{flavour}/{program}@{mesh}",
-        reference=build,
-        candidate=build,
-        program=program,
-        candidate_mesh=MeshSpec.parse(mesh),
-        not_applicable=ELSEWHERE,
-        exact=exact,
-        **options,
-    )
-
-
-def _ample_case(flavour: Flavour, program: str, dropless: ModelConfig) -> Case:
-    """Dropping with room for all against dropless: two ways to the same numbers."""
-    ample = _with(dropless, dispatch=Dispatch.DROPPING, capacity_factor=AMPLE)
-    build = functools.partial(decoder_build, flavour, train=PLAIN)
-    return Case(
-        id=f"moe-dropless-against-ample-{flavour}/{program}@single",
-        reference=functools.partial(build, name="moe-dropless", config=dropless),
-        candidate=functools.partial(build, name="moe-ample", config=ample),
-        program=program,
-        not_applicable=OTHER_PROGRAM,
-        exact=functools.partial(build, name="moe-dropless float64", config=float64(dropless)),
-    )
+    name = f"{variant.name}-{'tied' if more else 'single'}-against-mesh"
+    sides = (variant, "single"), (variant, mesh)
+    return same_flavour(flavour, name, program, *sides, not_applicable=OTHER_PLACES, **more)
 
 
 def nearly_alike(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -165,36 +114,37 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         for dispatch in Dispatch
         for layout, suffix in (("scan", "ned"), ("unroll", "ed"))
     }
-    matrix = [_case(name, config, program) for name, config in named.items() for program in PROGRAMS]
+    matrix = [_twins(name, config, program) for name, config in named.items() for program in PROGRAMS]
     dropless, dropping = named["mixtral-dropless-scan"], named["deepseek-dropping-scan"]
     matrix += [
-        _case(name, named[name], "train_step", f"{mesh}-{mode}")
+        _twins(name, named[name], "train_step", f"{mesh}-{mode}")
         for name in ("mixtral-dropless-scan", "deepseek-dropping-scan")
         for mesh in MESHES
         for mode in Mode
         if f"{mesh}-{mode}" != HOME
     ]
-    matrix.append(_case("deepseek-accumulate", dropping, "train_step", SMALL_BATCH, ACCUMULATING))
+    matrix.append(_twins("deepseek-accumulate", dropping, "train_step", SMALL_BATCH, ACCUMULATING))
     changed = {
         "deepseek-remat": dataclasses.replace(dropping, remat=NAMED, dropout=0.1),
         "mixtral-remat": dataclasses.replace(dropless, remat=REMAT, scan_axis=0),
         "gpt-oss": _with(dropless, **GPT_OSS),
         "mixtral-bf16": dataclasses.replace(dropless, compute_dtype="bfloat16"),
     }
-    matrix += [_case(name, config, "train_step") for name, config in changed.items()]
+    matrix += [_twins(name, config, "train_step") for name, config in changed.items()]
     return matrix + _measured(dropless, dropping)
 
 
 def _measured(dropless: ModelConfig, dropping: ModelConfig) -> list[Case]:
     """Returns the cases that no proof settles: other meshes, other dispatch, ties."""
-    short = dataclasses.replace(dropless, layers=2)
+    few = Variant("moe-dropless", dataclasses.replace(dropless, layers=2))
+    ample = Variant("moe-ample", _with(few.config, dispatch=Dispatch.DROPPING, capacity_factor=AMPLE))
+    sides = (few, "single"), (ample, "single")
+    spread = "expert2.tensor2.fsdp2"
     return [
-        _on_one_device("dropless", Flavour.LINEN, short, "grad", "expert2.tensor2.fsdp2-explicit"),
-        _on_one_device("dropping", Flavour.NNX, dropping, "grad", "data2.expert4-auto"),
-        _ample_case(Flavour.NNX, "grad", short),
-        _on_one_device(
-            "dropless", Flavour.NNX, short, "forward", "expert2.tensor2.fsdp2-auto", arrange=nearly_alike
-        ),
+        _on_one_device(Flavour.LINEN, few, "grad", f"{spread}-explicit"),
+        _on_one_device(Flavour.NNX, Variant("moe-dropping", dropping), "grad", HOME),
+        same_flavour(Flavour.NNX, "moe-dropless-against-ample", "grad", *sides, not_applicable=OTHER_DOTS),
+        _on_one_device(Flavour.NNX, few, "forward", f"{spread}-auto", arrange=nearly_alike),
     ]
 
 

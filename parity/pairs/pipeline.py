@@ -1,7 +1,6 @@
 """Pipelines: the twins in every option, against the same layers in sequence, auto against explicit, by gather."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,21 +20,21 @@ from models_nnx.config import (
 from models_nnx.presets import preset, tiny
 from parity.build import Flavour
 from parity.matrix import Case, Pair
-from parity.meshes import MeshSpec, Mode
-from parity.pairs.decoders import decoder_build, float64
+from parity.meshes import Mode
+from parity.pairs.cases import OTHER_PLACES, PLAIN, Variant, same_flavour, twins
 from parity.pairs.layers import pipeline_rules
 from parity.verdicts import Verdict
 
-__all__ = ["PAIR", "pipelined", "sequential_case"]
+__all__ = ["PAIR", "STORAGE", "pipelined", "sequential_case"]
 
 HOME = "stage2.fsdp2.tensor2"
 SHAPE = (16, 40)
-PLAIN = TrainConfig()
 ZERO1 = TrainConfig(moments=MomentSharding.ZERO1)
 FULL = RematConfig(policy=RematPolicy.FULL)
 NONE = RematConfig()
 NAMED = RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "mlp_hidden"))
 MINIMAL = RematConfig(policy=RematPolicy.MINIMAL)
+STORAGE = {"stages": 2, "microbatches": 4, "repeats": 2}
 PREFETCH = {"stages": 2, "microbatches": 4, "repeats": 3, "gather": Gather.PER_REPEAT}
 
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -44,9 +43,9 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"dropout": 0.1},
     ),
     "rotate": ({"stages": 2, "microbatches": 2, "repeats": 2}, {"compute_dtype": "bfloat16"}),
-    "storage": ({"stages": 2, "microbatches": 4, "repeats": 2}, {"dropout": 0.1, "remat": FULL}),
+    "storage": (STORAGE, {"dropout": 0.1, "remat": FULL}),
     "delay": (
-        {"stages": 2, "microbatches": 4, "repeats": 2, "delay": 2, "layers_outside": 1},
+        {**STORAGE, "delay": 2, "layers_outside": 1},
         {"layout": LayerLayout.UNROLLED, "scan_axis": 0},
     ),
     "delay-storage": (
@@ -54,7 +53,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"dropout": 0.1},
     ),
     "once": (
-        {"stages": 2, "microbatches": 4, "repeats": 2, "gather": Gather.ONCE, "iteration_remat": MINIMAL},
+        {**STORAGE, "gather": Gather.ONCE, "iteration_remat": MINIMAL},
         {"remat": MINIMAL},
     ),
     "prefetch": ({**PREFETCH, "layers_per_stage": 2}, {"dropout": 0.1, "remat": FULL}),
@@ -73,14 +72,6 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 FOUR = {"stages": 4, "microbatches": 4, "repeats": 2, "gather": Gather.PER_REPEAT}
 
-ELSEWHERE = {
-    "collectives": "one side has no pipeline",
-    "loops": "one side has no pipeline",
-    "memory": "one side has no pipeline",
-    "sharding": "stacked leaves have axes that single ones lack",
-}
-OTHERWISE = {name: "another mode or gather compiles to other code by intent" for name in ELSEWHERE}
-
 
 def pipelined(base: ModelConfig, options: Mapping[str, Any], **changes: Any) -> ModelConfig:
     """Returns ``base`` with a pipeline, and as many layers as that has.
@@ -96,21 +87,16 @@ def pipelined(base: ModelConfig, options: Mapping[str, Any], **changes: Any) -> 
     return dataclasses.replace(base, pipeline=pipeline, layers=layers, **changes)
 
 
-def _build(name: str, config: ModelConfig, train: TrainConfig = PLAIN, shape: tuple[int, int] = SHAPE):
-    return functools.partial(decoder_build, name=f"pipeline-{name}", config=config, train=train, shape=shape)
+def _variant(
+    name: str, config: ModelConfig, train: TrainConfig = PLAIN, shape: tuple[int, int] = SHAPE
+) -> Variant:
+    return Variant(f"pipeline-{name}", config, train, shape)
 
 
-def _twins(name: str, program: str, mesh: str, config: ModelConfig, train: TrainConfig = PLAIN) -> Case:
-    build = _build(name, config, train)
-    return Case(
-        id=f"pipeline-{name}/{program}@{mesh}",
-        reference=functools.partial(build, Flavour.LINEN),
-        candidate=functools.partial(build, Flavour.NNX),
-        program=program,
-        mesh=MeshSpec.parse(mesh),
-        lowest=Verdict.BITWISE,
-        smoke=name == "prefetch" and mesh == f"{HOME}-explicit",
-    )
+def _twins(variant: Variant, program: str, mesh: str) -> Case:
+    """Twins are proved, so that even those that round to bfloat16 have equal bits."""
+    smoke = variant.name == "pipeline-prefetch" and mesh == f"{HOME}-explicit"
+    return twins(variant, program, mesh, lowest=Verdict.BITWISE, smoke=smoke)
 
 
 def sequential_case(
@@ -128,27 +114,18 @@ def sequential_case(
     """
     pipeline = config.staging
     S, M, R = pipeline.stages, pipeline.microbatches, pipeline.repeats
-    name = f"{prefix}-s{S}-m{M}-r{R}-d{pipeline.delay}-{pipeline.gather}"
-    sequence = dataclasses.replace(config, pipeline=None, layout=LayerLayout.UNROLLED)
+    mesh, shape = f"stage{S}.fsdp2-{mode}", (2 * M, SHAPE[1])
     in_turn = TrainConfig(accumulation=M if program == "train_step" else 1)
-    shape = (2 * M, SHAPE[1])
-    reference = _build(f"{prefix}-sequence-{config.layers}-{M}", sequence, in_turn, shape)
-    exact = _build(f"{prefix}-sequence-{config.layers}-{M} float64", float64(sequence), in_turn, shape)
-    return Case(
-        id=f"pipeline-{name}-{flavour}/{program}@stage{S}.fsdp2-{mode}",
-        reference=functools.partial(reference, flavour),
-        candidate=functools.partial(_build(f"{name}", config, PLAIN, shape), flavour),
-        program=program,
-        mesh=MeshSpec(),
-        candidate_mesh=MeshSpec.parse(f"stage{S}.fsdp2-{mode}"),
-        rules=pipeline_rules(config),
-        not_applicable=ELSEWHERE,
-        exact=functools.partial(exact, flavour),
-    )
+    alone = dataclasses.replace(config, pipeline=None, layout=LayerLayout.UNROLLED)
+    sequence = _variant(f"{prefix}-sequence-{config.layers}-{M}", alone, in_turn, shape)
+    staged = _variant(f"{prefix}-s{S}-m{M}-r{R}-d{pipeline.delay}-{pipeline.gather}", config, PLAIN, shape)
+    sides = (sequence, "single"), (staged, mesh)
+    more = {"rules": pipeline_rules(config), "not_applicable": OTHER_PLACES}
+    return same_flavour(flavour, staged.name, program, *sides, **more)
 
 
 SEQUENTIAL: tuple[tuple[dict[str, Any], Mode], ...] = (
-    ({"stages": 2, "microbatches": 4, "repeats": 2, "delay": 2}, Mode.AUTO),
+    ({**STORAGE, "delay": 2}, Mode.AUTO),
     ({"stages": 2, "microbatches": 2, "gather": Gather.ONCE, "layers_outside": 1}, Mode.EXPLICIT),
     ({"stages": 3, "microbatches": 3, "repeats": 3, "gather": Gather.PER_REPEAT}, Mode.AUTO),
     ({"stages": 3, "microbatches": 6, "repeats": 2, "gather": Gather.PER_REPEAT}, Mode.EXPLICIT),
@@ -159,33 +136,20 @@ SEQUENTIAL: tuple[tuple[dict[str, Any], Mode], ...] = (
 """A covering subset; `parity.pairs.pipeline_grid` has all."""
 
 
-def _modes(flavour: Flavour, name: str, config: ModelConfig) -> Case:
-    build = functools.partial(_build(name, config), flavour)
-    return Case(
-        id=f"pipeline-auto-against-explicit-{name}-{flavour}/grad@{HOME}",
-        reference=build,
-        candidate=build,
-        program="grad",
-        mesh=MeshSpec.parse(f"{HOME}-auto"),
-        candidate_mesh=MeshSpec.parse(f"{HOME}-explicit"),
-        not_applicable=OTHERWISE,
-        exact=functools.partial(_build(f"{name} float64", float64(config)), flavour),
-    )
+def _modes(name: str, flavour: Flavour, variant: Variant, program: str, mesh: str, **more: Any) -> Case:
+    """One build on an auto mesh and on an explicit one."""
+    sides = ((variant, f"{mesh}-{mode}") for mode in Mode)
+    return same_flavour(flavour, name, program, *sides, id=f"{name}/{program}@{mesh}", **more)
 
 
 def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) -> Case:
-    options = {"stages": 2, "microbatches": 4, "repeats": 2}
-    per_iteration = pipelined(base, options)
-    other = pipelined(base, {**options, "gather": gather})
-    return Case(
-        id=f"pipeline-per_iteration-against-{gather}-{flavour}/grad@stage2.fsdp2-{mode}",
-        reference=functools.partial(_build("gather-per_iteration", per_iteration), flavour),
-        candidate=functools.partial(_build(f"gather-{gather}", other), flavour),
-        program="grad",
-        mesh=MeshSpec.parse(f"stage2.fsdp2-{mode}"),
-        not_applicable=OTHERWISE,
-        exact=functools.partial(_build("gather float64", float64(per_iteration)), flavour),
+    """Weights gathered at each iteration, and otherwise."""
+    sides = (
+        (_variant(f"gather-{when}", pipelined(base, {**STORAGE, "gather": when})), f"stage2.fsdp2-{mode}")
+        for when in (Gather.PER_ITERATION, gather)
     )
+    name = f"pipeline-per_iteration-against-{gather}"
+    return same_flavour(flavour, name, "grad", *sides, not_applicable=OTHER_PLACES)
 
 
 def _experts(settings: Mapping[str, str]) -> list[Case]:
@@ -195,14 +159,15 @@ def _experts(settings: Mapping[str, str]) -> list[Case]:
     )
     two = {**PREFETCH, "repeats": 2, "layers_per_stage": 2, "stage_layout": LayerLayout.UNROLLED}
     dropping = dataclasses.replace(deepseek3.mixture, dispatch=Dispatch.DROPPING)
-    storage = {"stages": 2, "microbatches": 4, "repeats": 2}
     rotating = {"stages": 2, "microbatches": 2, "repeats": 2}
     biased = dataclasses.replace(mixtral, moe=dataclasses.replace(mixtral.mixture, bias_rate=0.01))
+    latent = _variant("deepseek3", pipelined(deepseek3, STORAGE))
+    latent_dropping = _variant("deepseek3", pipelined(deepseek3, two, moe=dropping))
     return [
-        _twins("deepseek3", "train_step", "stage2.expert2.fsdp2-auto", pipelined(deepseek3, storage)),
-        _twins("deepseek3", "grad", "stage2.fsdp2-explicit", pipelined(deepseek3, two, moe=dropping)),
-        _twins("mixtral", "grad", "stage2.fsdp2-auto", pipelined(mixtral, two)),
-        _twins("gemma2", "grad", f"{HOME}-explicit", pipelined(gemma2, {**PREFETCH, "repeats": 2})),
+        _twins(latent, "train_step", "stage2.expert2.fsdp2-auto"),
+        _twins(latent_dropping, "grad", "stage2.fsdp2-explicit"),
+        _twins(_variant("mixtral", pipelined(mixtral, two)), "grad", "stage2.fsdp2-auto"),
+        _twins(_variant("gemma2", pipelined(gemma2, {**PREFETCH, "repeats": 2})), "grad", f"{HOME}-explicit"),
         sequential_case("mixtral", Flavour.NNX, pipelined(biased, rotating), Mode.AUTO, "train_step"),
     ]
 
@@ -217,28 +182,30 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         ConfigError: a setting breaks a rule.
     """
     base = override(tiny(preset("llama2-70b")), settings)
-    configs = {name: pipelined(base, options, **changes) for name, (options, changes) in VARIANTS.items()}
+    variants = {
+        name: _variant(name, pipelined(base, options, **changes))
+        for name, (options, changes) in VARIANTS.items()
+    }
+    four = _variant("four", pipelined(base, FOUR))
+    zero1 = _variant("prefetch-zero1", variants["prefetch"].config, ZERO1)
     matrix = [
-        _twins(name, "train_step", f"{HOME}-{mode}", config)
-        for name, config in configs.items()
-        for mode in Mode
+        _twins(variant, "train_step", f"{HOME}-{mode}") for variant in variants.values() for mode in Mode
     ]
-    matrix += [
-        _twins("storage", program, f"{HOME}-auto", configs["storage"]) for program in ("forward", "grad")
-    ]
+    matrix += [_twins(variants["storage"], program, f"{HOME}-auto") for program in ("forward", "grad")]
     for mode in Mode:
         matrix += [
-            _twins("four", "grad", f"stage4.fsdp2-{mode}", pipelined(base, FOUR)),
-            _twins("prefetch-zero1", "train_step", f"data2.stage2.fsdp2-{mode}", configs["prefetch"], ZERO1),
-            _twins("plain", "train_step", f"data2.stage2.tensor2-{mode}", configs["plain"]),
+            _twins(four, "grad", f"stage4.fsdp2-{mode}"),
+            _twins(zero1, "train_step", f"data2.stage2.fsdp2-{mode}"),
+            _twins(variants["plain"], "train_step", f"data2.stage2.tensor2-{mode}"),
         ]
-    matrix.append(_twins("once", "grad", "stage2.fsdp2.context2-explicit", configs["once"]))
+    matrix.append(_twins(variants["once"], "grad", "stage2.fsdp2.context2-explicit"))
     for index, (options, mode) in enumerate(SEQUENTIAL):
         flavour = list(Flavour)[index % 2]
         matrix.append(sequential_case("sequential", flavour, pipelined(base, options), mode))
+    for flavour, name in zip(Flavour, ("prefetch", "storage"), strict=True):
+        words, variant = f"pipeline-auto-against-explicit-{name}-{flavour}", variants[name]
+        matrix.append(_modes(words, flavour, variant, "grad", HOME, not_applicable=OTHER_PLACES))
     matrix += [
-        _modes(Flavour.LINEN, "prefetch", configs["prefetch"]),
-        _modes(Flavour.NNX, "storage", configs["storage"]),
         _gathers(Flavour.LINEN, base, Gather.ONCE, Mode.EXPLICIT),
         _gathers(Flavour.NNX, base, Gather.PER_REPEAT, Mode.AUTO),
     ]
@@ -269,26 +236,17 @@ def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
     configs = {
         name: override(pipelined(base, {**options, **more}), settings) for name, more in PUBLISHED.items()
     }
-    matrix = []
-    for name, config in configs.items():
-        build = _build(f"llama2-7b-{name}", config, PLAIN, shape)
-        twins = _twins(f"llama2-7b-{name}", "train_step", f"stage2.fsdp{wide}-auto", config)
-        sides = {"reference": Flavour.LINEN, "candidate": Flavour.NNX}
-        made = {side: functools.partial(build, flavour) for side, flavour in sides.items()}
-        matrix.append(dataclasses.replace(twins, **made))
-    for name, train, mesh in (("once", PLAIN, f"stage2.fsdp{wide}"), ("zero1", ZERO1, f"data{wide}.stage2")):
-        config = configs["once" if name == "once" else "per_iteration"]
-        build = functools.partial(_build(f"llama2-7b-{name}-modes", config, train, shape), Flavour.NNX)
-        matrix.append(
-            Case(
-                id=f"pipeline-llama2-7b-{name}-auto-against-explicit/train_step@{mesh}",
-                reference=build,
-                candidate=build,
-                program="train_step",
-                mesh=MeshSpec.parse(f"{mesh}-auto"),
-                candidate_mesh=MeshSpec.parse(f"{mesh}-explicit"),
-            )
-        )
+    matrix = [
+        _twins(_variant(f"llama2-7b-{name}", config, PLAIN, shape), "train_step", f"stage2.fsdp{wide}-auto")
+        for name, config in configs.items()
+    ]
+    for name, gather, train, mesh in (
+        ("once", "once", PLAIN, f"stage2.fsdp{wide}"),
+        ("zero1", "per_iteration", ZERO1, f"data{wide}.stage2"),
+    ):
+        variant = _variant(f"llama2-7b-{name}-modes", configs[gather], train, shape)
+        words = f"pipeline-llama2-7b-{name}-auto-against-explicit"
+        matrix.append(_modes(words, Flavour.NNX, variant, "train_step", mesh))
     return matrix
 
 

@@ -1,7 +1,6 @@
 """Sharding: the dense decoder on meshes of every kind, auto and explicit, with and without ZeRO-1."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 from models_nnx.config import (
@@ -16,10 +15,8 @@ from models_nnx.config import (
 from models_nnx.presets import preset, tiny
 from parity.build import Flavour
 from parity.matrix import Case, Pair
-from parity.meshes import MeshSpec, Mode
-from parity.pairs.decoders import decoder_build, float64
-from parity.pairs.vary import ablations, vary
-from parity.verdicts import Verdict
+from parity.meshes import Mode
+from parity.pairs.cases import OTHER_CODE, OTHER_PLACES, OTHER_PROGRAM, PLAIN, Variant, same_flavour, twins
 
 __all__ = ["PAIR"]
 
@@ -40,71 +37,32 @@ VARIANTS: dict[str, dict] = {
     "unroll": {"layout": LayerLayout.UNROLLED},
 }
 ZERO1 = TrainConfig(moments=MomentSharding.ZERO1)
-PLAIN = TrainConfig()
-
-ELSEWHERE = {
-    "collectives": "another mesh moves other bytes",
-    "loops": "another mesh compiles to other loops",
-    "memory": "another mesh needs other memory",
-}
-ONE_DEVICE = {**ELSEWHERE, "sharding": "one side has no mesh"}
 
 
-def _builds(name: str, config: ModelConfig, train: TrainConfig):
-    return functools.partial(decoder_build, name=f"sharded-{name}", config=config, train=train)
+def _twins(name: str, config: ModelConfig, train: TrainConfig, mesh: str) -> Case:
+    smoke = mesh == "fsdp2.fsdp_transpose2.tensor2.data1-explicit" and name == "scan"
+    return twins(Variant(f"sharded-{name}", config, train), "train_step", mesh, smoke=smoke)
 
 
-def _twins(
-    name: str, config: ModelConfig, train: TrainConfig, mesh: str, program: str = "train_step"
-) -> Case:
-    build = _builds(name, config, train)
-    return Case(
-        id=f"sharded-{name}/{program}@{mesh}",
-        reference=functools.partial(build, Flavour.LINEN),
-        candidate=functools.partial(build, Flavour.NNX),
-        program=program,
-        mesh=MeshSpec.parse(mesh),
-        lowest=Verdict.BITWISE,
-        vary=vary(
-            lambda words, config, train: _twins(name + words, config, train, mesh, program), config, train
-        ),
-        ablations=ablations(config, train),
-        smoke=mesh == "fsdp2.fsdp_transpose2.tensor2.data1-explicit" and name == "scan",
-    )
+def _elsewhere(flavour: Flavour, plain: Variant, mesh: str) -> list[Case]:
+    """One build on two meshes: one device against many, and auto against explicit."""
+    sides = {"single": (plain, "single"), "auto": (plain, f"{mesh}-auto")}
+    reasons = {"single": OTHER_PLACES, "auto": OTHER_CODE}
+    there = (plain, f"{mesh}-explicit")
+    return [
+        same_flavour(
+            flavour, f"sharded-{name}-against-mesh", "train_step", here, there, not_applicable=reasons[name]
+        )
+        for name, here in sides.items()
+    ]
 
 
-def _elsewhere(flavour: Flavour, config: ModelConfig, mesh: str, *, reference: str) -> Case:
-    """One build on two meshes: one device against many, or auto against explicit."""
-    build = functools.partial(_builds("plain", config, PLAIN), flavour)
-    exact = functools.partial(_builds("plain float64", float64(config), PLAIN), Flavour.LINEN)
-    single = reference == "single"
-    return Case(
-        id=f"sharded-{'single' if single else 'auto'}-against-mesh-{flavour}/train_step@{mesh}",
-        reference=build,
-        candidate=build,
-        program="train_step",
-        mesh=MeshSpec.parse(reference),
-        candidate_mesh=MeshSpec.parse(mesh),
-        not_applicable=ONE_DEVICE if single else ELSEWHERE,
-        exact=exact,
-    )
-
-
-def _zero1_case(flavour: Flavour, config: ModelConfig, mesh: str) -> Case:
+def _zero1_case(flavour: Flavour, plain: Variant, mesh: str) -> Case:
     """ZeRO-1 against plain moments: the same numbers in a fraction of the memory."""
-    plain, sharded = _builds("plain", config, PLAIN), _builds("plain-zero1", config, ZERO1)
-    return Case(
-        id=f"sharded-plain-against-zero1-{flavour}/train_step@{mesh}",
-        reference=functools.partial(plain, flavour),
-        candidate=functools.partial(sharded, flavour),
-        program="train_step",
-        mesh=MeshSpec.parse(mesh),
-        not_applicable={
-            **ELSEWHERE,
-            "program": "ZeRO-1 reshards, so these are other programs by intent",
-            "sharding": "the moments lie elsewhere by intent",
-        },
-        exact=functools.partial(_builds("plain float64", float64(config), PLAIN), Flavour.LINEN),
+    zero1 = Variant("sharded-plain-zero1", plain.config, ZERO1)
+    name = "sharded-plain-against-zero1"
+    return same_flavour(
+        flavour, name, "train_step", (plain, mesh), (zero1, mesh), not_applicable=OTHER_PROGRAM
     )
 
 
@@ -131,12 +89,11 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         for mesh in ZERO1_MESHES
         for mode in Mode
     ]
-    for mesh in MESHES:
-        flavour = list(Flavour)[MESHES.index(mesh) % 2]
-        matrix.append(_elsewhere(flavour, base, f"{mesh}-explicit", reference="single"))
-        matrix.append(_elsewhere(flavour, base, f"{mesh}-explicit", reference=f"{mesh}-auto"))
+    plain = Variant("sharded-plain", base)
+    for index, mesh in enumerate(MESHES):
+        matrix += _elsewhere(list(Flavour)[index % 2], plain, mesh)
     matrix += [
-        _zero1_case(flavour, base, f"data2.fsdp2.tensor2-{mode}")
+        _zero1_case(flavour, plain, f"data2.fsdp2.tensor2-{mode}")
         for flavour, mode in zip(Flavour, Mode, strict=True)
     ]
     return matrix

@@ -1,11 +1,10 @@
-"""The decoder cases with other settings: what flags flip, and what an explanation tries."""
+"""The decoders with other settings: what flags flip, and what an explanation tries."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from models_nnx.config import ConfigError, ModelConfig, TrainConfig, override
-from parity.matrix import Case
 
-__all__ = ["ablations", "varied", "vary"]
+__all__ = ["ablations", "varied"]
 
 PLAINEST: tuple[Mapping[str, str], ...] = (
     {"remat.policy": "none", "remat.names": ""},
@@ -38,23 +37,6 @@ def varied(
     of_train = {name.removeprefix(prefix): text for name, text in settings.items() if name.startswith(prefix)}
     of_model = {name: text for name, text in settings.items() if not name.startswith(prefix)}
     return override(config, of_model), override(train, of_train)
-
-
-def vary(
-    case: Callable[[str, ModelConfig, TrainConfig], Case], config: ModelConfig, train: TrainConfig
-) -> Callable[[Mapping[str, str]], Case]:
-    """Returns what makes a case with other settings.
-
-    Args:
-        case: a suffix for names, which tells builds apart, and both configs -> the case.
-        config, train: what is varied.
-    """
-
-    def make(settings: Mapping[str, str]) -> Case:
-        words = ",".join(f"{name}={text}" for name, text in settings.items())
-        return case(f" {words}", *varied(config, train, settings))
-
-    return make
 
 
 def ablations(config: ModelConfig, train: TrainConfig) -> tuple[Mapping[str, str], ...]:

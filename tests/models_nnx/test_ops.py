@@ -33,6 +33,12 @@ def check(got, expected, dtype, slack=1.0):
     )
 
 
+@pytest.mark.parametrize("spelt", [str, jnp.dtype])
+def test_sensitive_parts_compute_in_float32_or_wider_however_the_dtype_is_spelt(spelt):
+    wide = {dtype: str(ops.wide_dtype(spelt(dtype))) for dtype in DTYPES}
+    assert wide == {"float64": "float64", "float32": "float32", "bfloat16": "float32"}
+
+
 def primitives(jaxpr):
     """``(name, input dtypes, output dtypes)`` of every equation, inner programs included."""
     for equation in jaxpr.eqns:

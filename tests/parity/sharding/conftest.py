@@ -12,8 +12,9 @@ from models_nnx.presets import preset, tiny
 from parity.build import Flavour
 from parity.channels import tree
 from parity.comparison import Comparison, Workbench
+from parity.pairs.cases import PLAIN
 from parity.pairs.decoders import decoder_build
-from parity.pairs.sharded import PAIR, PLAIN, VARIANTS
+from parity.pairs.sharded import PAIR, VARIANTS
 from parity.shardings import compare_shardings
 
 MODELS = ("models_linen", "models_nnx", "parity.pairs")
