@@ -91,6 +91,7 @@ def _numbers(side: Side) -> dict[str, float | None]:
         "moved_bytes": None if None in moved else sum(size for size in moved if size is not None),
         "argument_bytes": memory["argument"],
         "temp_bytes": memory["temp"],
+        "peak_bytes": memory["peak"],
         "cycles": read_cycles(side.optimised).total,
         "compile_seconds": compilation.seconds if compilation else None,
     }

@@ -12,12 +12,13 @@ from parity.summary import Summary
 __all__ = ["print_summaries", "summaries_markdown", "summaries_record"]
 
 GIB = 2**30
-COLUMNS = ("loops", "collectives", "moved GiB", "args GiB", "temp GiB", "Mcycles", "compile s")
+BYTES = ("moved_bytes", "argument_bytes", "temp_bytes", "peak_bytes")
+COLUMNS = ("loops", "coll", "moved GiB", "args GiB", "temp GiB", "peak GiB", "Mcycles", "compile s")
 
 
 def _cells(numbers: dict[str, float | None]) -> list[str]:
     loops = f"{_count(numbers, 'loops_lowered')} -> {_count(numbers, 'loops_optimised')}"
-    sizes = [_scaled(numbers, name, GIB, 3) for name in ("moved_bytes", "argument_bytes", "temp_bytes")]
+    sizes = [_scaled(numbers, name, GIB, 3) for name in BYTES]
     cycles = _scaled(numbers, "cycles", 1e6, 2)
     return [loops, _count(numbers, "collectives"), *sizes, cycles, _scaled(numbers, "compile_seconds", 1, 1)]
 
@@ -33,8 +34,7 @@ def _scaled(numbers: dict[str, float | None], name: str, unit: float, digits: in
 
 
 def _ratios(summary: Summary) -> list[str]:
-    names = ("moved_bytes", "argument_bytes", "temp_bytes", "cycles")
-    ratios = [summary.ratio(name) for name in names]
+    ratios = [summary.ratio(name) for name in (*BYTES, "cycles")]
     return ["", "", *("-" if ratio is None else f"{ratio:.3f}" for ratio in ratios), ""]
 
 

@@ -12,7 +12,7 @@ from parity.summary import SideSummary, Summary
 
 NUMBERS = {
     *("loops_lowered", "loops_optimised", "collectives", "moved_bytes"),
-    *("argument_bytes", "temp_bytes", "cycles", "compile_seconds"),
+    *("argument_bytes", "temp_bytes", "peak_bytes", "cycles", "compile_seconds"),
 }
 needs_compiler = pytest.mark.skipif(bool(aot.missing_compiler()), reason="libtpu is not installed")
 
@@ -34,13 +34,14 @@ def test_ratios_are_of_what_both_sides_state():
 
 
 def test_the_markdown_has_two_lines_and_ratios_and_says_why_a_side_has_none():
-    numbers = {"loops_lowered": 53, "loops_optimised": 48, "temp_bytes": 3 * 2**29, "cycles": 2_500_000}
+    numbers = {"loops_lowered": 53, "loops_optimised": 48, "temp_bytes": 3 * 2**29}
+    numbers |= {"peak_bytes": 2**32, "cycles": 2_500_000}
     good = summary(side("linen", **numbers), side("nnx", **{**numbers, "temp_bytes": 3 * 2**30}))
     lines = summaries_markdown([good]).splitlines()
-    assert lines[2] == "| `toy/grad@single` | linen | 53 -> 48 | - | - | - | 1.500 | 2.50 | - |"
+    assert lines[2] == "| `toy/grad@single` | linen | 53 -> 48 | - | - | - | 1.500 | 4.000 | 2.50 | - |"
     assert lines[3].startswith("|  | nnx | 53 -> 48 | - | - | - | 3.000 |")
-    assert lines[4] == "|  | ratio |  |  | - | - | 2.000 | 1.000 |  |"
-    assert {line.count("|") for line in lines} == {10}
+    assert lines[4] == "|  | ratio |  |  | - | - | 2.000 | 1.000 | 1.000 |  |"
+    assert {line.count("|") for line in lines} == {11}
     bad = summary(
         side("linen", **numbers), side("nnx", error="compile failed: exceeded 16 GiB of host memory")
     )
@@ -48,7 +49,7 @@ def test_the_markdown_has_two_lines_and_ratios_and_says_why_a_side_has_none():
     assert (
         lines[3].startswith("|  | nnx | compile failed: exceeded 16 GiB of host memory |") and len(lines) == 4
     )
-    assert {line.count("|") for line in lines} == {10}
+    assert {line.count("|") for line in lines} == {11}
 
 
 @pytest.mark.slow
