@@ -21,7 +21,7 @@ from parity.pairing import pair_positions, state_fingerprints
 from parity.prove import Frontier, Proof, prove
 from parity.routing import Flip, find_flips, forced_inputs, margin_noise
 from parity.side import Clock, Side
-from parity.tree import to_host
+from parity.tree import Leaf, to_host
 from parity.verdicts import Verdict
 from parity.weights import WeightMap, infer
 
@@ -56,6 +56,23 @@ class Workbench:
         self._sides: dict[tuple[str, ...], Side] = {}
         self._states: dict[str, dict[str, np.ndarray]] = {}
         self._remembered: dict[Hashable, Any] = {}
+        self._leaves: dict[str, dict[str, Leaf]] = {}
+
+    def claim(self, build: Build) -> None:
+        """Checks that a build is the one that its name stood for so far: what cases share is kept by name.
+
+        Raises:
+            ValueError: a build of that name has other leaves.
+        """
+        known = self._leaves.setdefault(build.name, build.leaves)
+        differ = [
+            path for path in sorted({*known, *build.leaves}) if known.get(path) != build.leaves.get(path)
+        ]
+        if differ:
+            raise ValueError(
+                f"build {build.name!r}: got {len(differ)} leaves unlike those of another build of that name "
+                f"({differ[0]}), expected one build a name; rename one of them"
+            )
 
     def side(self, build: Build, case: Case, mesh: MeshSpec) -> Side:
         """Returns the side of ``build`` for ``case``, the same one for the same build, program and mesh."""
@@ -95,6 +112,8 @@ class Comparison:
     def __init__(self, case: Case, bench: Workbench):
         self.case, self.bench = case, bench
         self.builds = (case.reference(), case.candidate())
+        for build in self.builds:
+            bench.claim(build)
 
     @functools.cached_property
     def reference(self) -> Side:

@@ -162,7 +162,7 @@ def _experts(settings: Mapping[str, str]) -> list[Case]:
     rotating = {"stages": 2, "microbatches": 2, "repeats": 2}
     biased = dataclasses.replace(mixtral, moe=dataclasses.replace(mixtral.mixture, bias_rate=0.01))
     latent = _variant("deepseek3", pipelined(deepseek3, STORAGE))
-    latent_dropping = _variant("deepseek3", pipelined(deepseek3, two, moe=dropping))
+    latent_dropping = _variant("deepseek3-dropping", pipelined(deepseek3, two, moe=dropping))
     return [
         _twins(latent, "train_step", "stage2.expert2.fsdp2-auto"),
         _twins(latent_dropping, "grad", "stage2.fsdp2-explicit"),

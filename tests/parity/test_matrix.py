@@ -1,10 +1,12 @@
 """Selecting cases: prefix, glob, smoke, order, and what is said of a selector that matches nothing."""
 
 import random
+from collections import Counter
 
 import pytest
 
 from parity.matrix import ALL_CHANNELS, VALUE_CHANNELS, Case, SelectionError, select
+from parity.settings import collect
 from parity.verdicts import Verdict
 
 IDS = (
@@ -134,3 +136,11 @@ def test_a_case_may_rest_on_any_rung_by_default_and_skips_nothing():
 
 def test_value_channels_are_channels():
     assert set(VALUE_CHANNELS) < set(ALL_CHANNELS) and len(set(ALL_CHANNELS)) == len(ALL_CHANNELS)
+
+
+def test_a_name_stands_for_one_variant_in_the_whole_matrix():
+    """What cases share, such as a random state, is kept by the names of builds."""
+    _, cases = collect()
+    variants = {make.func.__self__ for case in cases for make in (case.reference, case.candidate)}
+    twice = [name for name, count in Counter(one.name for one in variants).items() if count > 1]
+    assert len(variants) > 50 and twice == []
