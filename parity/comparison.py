@@ -56,7 +56,7 @@ class Workbench:
         self._sides: dict[tuple[str, ...], Side] = {}
         self._states: dict[str, dict[str, np.ndarray]] = {}
         self._remembered: dict[Hashable, Any] = {}
-        self._leaves: dict[str, dict[str, Leaf]] = {}
+        self._leaves: dict[str, Mapping[str, Leaf]] = {}
 
     def claim(self, build: Build) -> None:
         """Checks that a build is the one that its name stood for so far: what cases share is kept by name.
