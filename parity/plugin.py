@@ -45,9 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if directory:
         from parity.report.records import check_writable
 
-        if config.rootpath == Path(directory).resolve():
+        if "--parity-report" in config.invocation_params.args:
             raise pytest.UsageError(
-                f"--parity-report {directory}: pytest took the folder for the root of the tests; "
+                f"--parity-report {directory}: pytest takes a folder that stands by itself for one of tests; "
                 f"write it with an equals sign, --parity-report={directory}"
             )
         try:

@@ -1,11 +1,24 @@
 """Makes the oracles and the shared suites importable, with rewritten asserts, before any test imports them."""
 
+import signal
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 ORACLES = Path(__file__).parent / "oracles"
 
 sys.path.append(str(ORACLES))
 pytest.register_assert_rewrite(*(path.stem for path in ORACLES.glob("suite_*.py")))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Shells start background jobs so, and programs that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs_are_let_go():
+    """Each compiled program maps memory, and a process that has too many such maps crashes in the compiler."""
+    yield
+    jax.clear_caches()

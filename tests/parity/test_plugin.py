@@ -197,8 +197,9 @@ def test_selecting_adding_pairs_and_junit(project, pytester):
         (("--parity-pair", "nope:PAIR"), "pair 'nope:PAIR': No module named 'nope'"),
         (("--parity-pair", "my_twins:WIDE"), "mesh data64-auto: needs 64 devices, found 8"),
         (("--parity-report=missing/out",), "folder missing/out does not exist"),
+        (("--parity-report", "out"), "write it with an equals sign, --parity-report=out"),
     ],
-    ids=["selector", "selector with xdist", "backend", "pair", "mesh", "report"],
+    ids=["selector", "selector with xdist", "backend", "pair", "mesh", "report", "a space"],
 )
 def test_bad_input_is_one_message(project, arguments, words):
     result = project("-m", "parity", *arguments)

@@ -47,6 +47,10 @@ def test_without_a_file_our_own_pairs_run(tmp_path):
     assert find_settings(tmp_path) == Settings(pairs=BUILT_IN, root=None)
 
 
+def test_this_project_runs_what_is_built_in():
+    assert find_settings(Path(__file__)).pairs == BUILT_IN
+
+
 def test_the_nearest_file_with_our_table_counts(tmp_path):
     settings(tmp_path, '[tool.parity]\npairs = ["far:PAIR"]\n')
     near = settings(tmp_path / "a", '[tool.parity]\npairs = ["near:PAIR", "other:PAIR"]\n')
