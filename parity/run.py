@@ -3,6 +3,9 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import jax
 
 from parity.build import Group
 from parity.channels import CHANNELS
@@ -13,9 +16,12 @@ from parity.side import PHASES, SideError
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 from parity.weights import MapError
 
-__all__ = ["SEVERITY", "CaseResult", "error_result", "run_case", "run_cases", "verdict_of"]
+__all__ = ["SEVERITY", "CaseResult", "error_result", "let_go", "run_case", "run_cases", "verdict_of"]
 
 PASSED = "passed"
+MAPS = Path("/proc/self/maps")
+MANY_MAPS = 20_000
+"""Of the 65,530 maps of memory that Linux grants a process; a case makes hundreds, a module of tests thousands."""
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
 
 
@@ -53,6 +59,15 @@ class CaseResult:
         return f"{self.case.id}: {first.name} {first.verdict}: {what}"
 
 
+def let_go(most: int = MANY_MAPS) -> None:
+    """Lets compiled programs go that JAX keeps, where the process has more than ``most`` maps of memory.
+
+    Each program compiled for the CPU maps some, and a process with too many crashes in the compiler.
+    """
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > most:
+        jax.clear_caches()
+
+
 def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL_CHANNELS) -> CaseResult:
     """Compares one case.
 
@@ -74,6 +89,7 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL_CHANNEL
             results[name] = _skipped(name, f"the same error as in {same[0]}") if same else result
     except Exception as error:
         results["tree"] = _error("tree", "building the two sides", error)
+    let_go()
     seconds = bench.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
     return CaseResult(

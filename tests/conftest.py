@@ -4,8 +4,9 @@ import signal
 import sys
 from pathlib import Path
 
-import jax
 import pytest
+
+from parity.run import let_go
 
 ORACLES = Path(__file__).parent / "oracles"
 
@@ -17,14 +18,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-MAPS = Path("/proc/self/maps")
-MANY_MAPS = 20_000
-"""Of the 65,530 that Linux grants a process; one module makes up to 20,000."""
-
-
 @pytest.fixture(scope="module", autouse=True)
 def compiled_programs_are_let_go():
-    """Each compiled program maps memory, and a process that has too many such maps crashes in the compiler."""
+    """A worker lives for a thousand tests, and would crash in the compiler."""
     yield
-    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY_MAPS:
-        jax.clear_caches()
+    let_go()
