@@ -284,8 +284,8 @@ def equation_scope(equation: Any) -> str:
 def traced_again() -> Iterator[dict[str, str]]:
     """Collects the functions that are traced in a block though they have been traced before, and why.
 
-    Functions that were never seen do not count: a step makes closures of its own, such as scan bodies,
-    whenever it is traced. ``jax.explain_cache_misses`` is public; that it logs ``for NAME defined at PLACE``,
+    Functions that were never seen do not count, however often the block traces them then: a step makes closures
+    of its own, such as scan bodies, whenever it is traced. ``jax.explain_cache_misses`` is public; that it logs ``for NAME defined at PLACE``,
     with what differs below, is not (JAX 0.10 to 0.12).
     """
     import jax
@@ -310,10 +310,13 @@ class _Misses(logging.Handler):
     def __init__(self, found: dict[str, str]):
         super().__init__(logging.WARNING)
         self._found = found
+        self._new: set[tuple[str, str]] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        lines = [line.strip() for line in record.getMessage().splitlines()]
+        text = record.getMessage()
+        self._new |= set(re.findall(r"never seen function:\s+(\S+) id=\d+ defined at (\S+)", text))
+        lines = [line.strip() for line in text.splitlines()]
         named = re.match(r"for (\S+) defined at (\S+)", lines[1]) if len(lines) > 1 else None
-        if named:
+        if named and named.groups() not in self._new:
             why = "; ".join(line for line in lines[2:] if not line.startswith("all previously seen"))
             self._found[f"{named[1]} ({named[2]})"] = why or "another key of the tracing cache"

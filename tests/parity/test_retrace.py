@@ -73,6 +73,22 @@ def test_a_step_with_stable_types_is_traced_once():
     assert result.detail == "traces of a training loop: 1"
 
 
+def closing(state, inputs):
+    """Makes a function of its own, as scan bodies are, and calls it with two types."""
+
+    @jax.jit
+    def double(x):
+        return x + x
+
+    step = double(state["step"])
+    return {"state": {"params": state["params"] - double(inputs["x"]).sum(0), "step": step}}
+
+
+def test_a_function_made_in_the_step_may_be_traced_for_two_types():
+    result = outcome(closing, plain)
+    assert (result.verdict, result.findings) == (Verdict.EQUAL, ())
+
+
 @pytest.mark.parametrize("side", ["reference", "candidate"])
 def test_a_static_argument_that_is_new_in_every_step(side):
     sides = {"reference": plain, "candidate": plain, side: counting}
