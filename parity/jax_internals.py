@@ -285,8 +285,8 @@ def traced_again() -> Iterator[dict[str, str]]:
     """Collects the functions that are traced in a block though they have been traced before, and why.
 
     Functions that were never seen do not count, however often the block traces them then: a step makes closures
-    of its own, such as scan bodies, whenever it is traced. ``jax.explain_cache_misses`` is public; that it logs ``for NAME defined at PLACE``,
-    with what differs below, is not (JAX 0.10 to 0.12).
+    of its own, such as scan bodies, whenever it is traced. ``jax.explain_cache_misses`` is public; that it logs
+    ``for NAME defined at PLACE``, with what differs below, is not (JAX 0.10 to 0.12).
     """
     import jax
 
