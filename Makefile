@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: setup parity test pipeline-grid quick lint format clean
+.PHONY: setup parity prove test pipeline-grid quick lint format clean
 
 setup: $(STAMP)
 
@@ -18,6 +18,10 @@ $(STAMP): pyproject.toml
 parity: setup  ## every case, with a report in parity-report/parity.json
 	mkdir -p parity-report
 	$(BIN)/parity run --json parity-report/parity.json
+
+prove: setup  ## every twin shown to be the same program, and the small subset run
+	$(BIN)/parity prove
+	$(BIN)/parity run smoke --paranoid
 
 pipeline-grid: setup  ## every pipeline schedule, gather and mode against the layers in sequence
 	$(BIN)/parity run --pair parity.pairs.pipeline_grid:PAIR "pipeline-grid-*"
