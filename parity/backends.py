@@ -119,7 +119,12 @@ class Devices:
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], jax.stages.Compiled]:
         """See `Backend`. A program that shall run is compiled in this process, when asked for."""
-        return lowered.compile
+
+        def compile_here() -> jax.stages.Compiled:
+            with quiet():
+                return lowered.compile()
+
+        return compile_here
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from models_nnx.presets import preset, tiny
 from models_nnx.sharding import resolve
 from parity.build import Flavour
 from parity.meshes import MeshSpec
+from parity.quiet import quiet
 
 __all__ = ["Training", "losses", "training"]
 
@@ -105,7 +106,7 @@ def losses(flavour: Flavour, run: Training) -> Iterator[float]:
             )
             for name, array in packed_batch(*run.shape, seed).items()
         }
-        with jax.set_mesh(mesh):
+        with jax.set_mesh(mesh), quiet():  # the first step compiles, and the partitioner thinks aloud
             state, metrics = step(state, batch)
         yield float(metrics["loss"])
         seed += 1

@@ -13,7 +13,7 @@ from parity.build import Build, linen_build
 from parity.comparison import Workbench
 from parity.matrix import ALL_CHANNELS, Case
 from parity.meshes import MeshSpec
-from parity.run import MAPS, let_go, run_case, run_cases
+from parity.run import run_case, run_cases
 from parity.side import PHASES
 from parity.verdicts import Verdict
 
@@ -392,18 +392,3 @@ def test_two_builds_of_one_name_are_an_error_that_names_it_and_a_leaf():
     result = run_case(case(other, other), bench)
     assert result.verdict == "error"
     assert "build 'linen twice': got 2 leaves unlike" in result.sentence() and "params/v" in result.sentence()
-
-
-@pytest.mark.skipif(not MAPS.exists(), reason="only Linux tells and limits the maps of a process")
-def test_compiled_programs_are_let_go_where_there_are_too_many_maps():
-    traces = []
-
-    @jax.jit
-    def traced(x):
-        traces.append(x)
-        return x + 1
-
-    for most, expected in ((10**9, 1), (10**9, 1), (0, 1), (10**9, 2)):
-        traced(1)
-        assert len(traces) == expected
-        let_go(most)
