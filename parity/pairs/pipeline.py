@@ -21,7 +21,7 @@ from models_nnx.presets import preset, tiny
 from parity.build import Flavour
 from parity.matrix import Case, Pair
 from parity.meshes import Mode
-from parity.pairs.cases import OTHER_PLACES, PLAIN, Variant, same_flavour, twins
+from parity.pairs.cases import OTHER_PLACES, OTHER_PROGRAM, PLAIN, Variant, same_flavour, twins
 from parity.pairs.layers import pipeline_rules
 from parity.verdicts import Verdict
 
@@ -149,7 +149,7 @@ def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) ->
         for when in (Gather.PER_ITERATION, gather)
     )
     name = f"pipeline-per_iteration-against-{gather}"
-    return same_flavour(flavour, name, "grad", *sides, not_applicable=OTHER_PLACES)
+    return same_flavour(flavour, name, "grad", *sides, not_applicable=OTHER_PROGRAM)
 
 
 def _experts(settings: Mapping[str, str]) -> list[Case]:
