@@ -89,6 +89,7 @@ def test_resolve_equals_linen_when_every_axis_exists_and_is_larger_than_one(name
     assert spec_axes(got) == spec_axes(nn.logical_to_mesh_axes(names, rules))
 
 
+@pytest.mark.slow
 @many
 @given(tensors, rule_tables, meshes())
 def test_resolve_equals_linen_but_for_absent_and_size_one_axes(names, rules, mesh):
@@ -103,6 +104,7 @@ def test_resolve_equals_linen_but_for_absent_and_size_one_axes(names, rules, mes
     assert len(got) == len(names)
 
 
+@pytest.mark.slow
 @many
 @given(tensors, rule_tables, meshes(), st.data())
 def test_resolve_accepts_exactly_the_shapes_that_jax_can_shard(names, rules, mesh, data):

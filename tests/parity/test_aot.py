@@ -158,6 +158,7 @@ def smoke():
     return [case for pair in (llama2.PAIR, sharded.PAIR) for case in pair.cases({}) if case.smoke]
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs():
     (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
@@ -199,6 +200,7 @@ def test_a_proof_stands_where_nothing_runs_also_for_the_paranoid():
     assert run_case(case, Workbench(paranoid=True), ("values",)).verdict == "passed"
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_candidate_of_equal_structure_and_other_numbers_is_no_parity(shell, tmp_path):
     """Its loops, collectives and memory agree; only a run could tell, and nothing runs."""
@@ -349,6 +351,7 @@ def test_a_second_run_of_a_case_asks_no_compiler(monkeypatch, tmp_path):
     assert "asked the compiler" in stale.sentence()
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_compiler_that_dies_is_an_error_of_its_side_and_the_other_channels_answer(monkeypatch, tmp_path):
     (tmp_path / "dying.py").write_text(

@@ -47,6 +47,7 @@ SMOKE = [case for pair in (llama2.PAIR, sharded.PAIR) for case in pair.cases({})
 FORWARD, EXPLICIT = SMOKE[0], SMOKE[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(6, marks=pytest.mark.slow)]
 )

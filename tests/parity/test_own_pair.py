@@ -78,6 +78,7 @@ def test_the_example_runs_from_another_folder_with_the_package_installed(project
     assert report["cases"][0]["reference"] == "linen mlp" and report["cases"][0]["candidate"] == "nnx mlp"
 
 
+@pytest.mark.slow
 def test_the_example_with_another_activation_exits_1_and_names_leaves(project, shell):
     source = project / "my_twins.py"
     source.write_text(source.read_text().replace("jax.nn.gelu(self.up", "jax.nn.silu(self.up"))
@@ -127,6 +128,7 @@ FUSED = [
 ]
 
 
+@pytest.mark.slow
 def test_weight_rules_pair_a_fused_kernel_with_its_parts():
     found = results(
         LinenFused, NnxSplit, weight_rules=FUSED, not_applicable={"memory": "one side fuses three kernels"}
@@ -167,11 +169,13 @@ class NnxNormed(nnx.Module):
         return self.out(self.norm(x))
 
 
+@pytest.mark.slow
 def test_batch_statistics_are_state():
     found = results(LinenNormed, NnxNormed)
     assert_passed(found)
 
 
+@pytest.mark.slow
 def test_another_momentum_of_the_statistics_fails_the_state_alone():
     found = results(LinenNormed, lambda rngs: NnxNormed(rngs, momentum=0.8))
     verdicts = {name: str(result.verdict) for name, result in found.items()}
@@ -227,6 +231,7 @@ def test_a_scanned_stack():
     assert found["grad@single"].channels["loops"].detail.startswith("lowered 2")
 
 
+@pytest.mark.slow
 def test_a_stack_that_runs_from_the_last_layer_fails():
     found = results(LinenStack, lambda rngs: NnxStack(rngs, reverse=True))
     assert {str(result.verdict) for result in found.values()} == {"failed"}
@@ -261,6 +266,7 @@ def test_logical_axes_shard_both_sides_alike():
     assert found["forward@data2.tensor2-auto"].channels["sharding"].detail.startswith("3 of ")
 
 
+@pytest.mark.slow
 def test_swapped_logical_axes_fail_tree_and_sharding():
     found = results(
         LinenSharded,

@@ -129,6 +129,7 @@ def test_ctrl_c_keeps_what_is_done_and_kills_the_workers(shell, project):
         os.kill(int((folder / "now").read_text()), 0)
 
 
+@pytest.mark.slow
 def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imports):
     folder = project("SLEEP")
     monkeypatch.chdir(folder)

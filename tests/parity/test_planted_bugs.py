@@ -97,12 +97,14 @@ def test_a_planted_bug_is_caught_and_named(bug, outcome):
     assert [word for word in bug["words"] if word not in text] == [], text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", table("benign"))
 def test_a_benign_edit_raises_no_alarm(edit, outcome):
     result = outcome(edit)
     assert result.verdict == "passed", findings_text(result)
 
 
+@pytest.mark.slow
 def test_one_segment_in_the_batch_is_vacuous_where_values_decide():
     """History P2: rows of one document hide whatever packing breaks. A proof holds for all batches."""
     case = real(at_home("llama2-scan/forward"))

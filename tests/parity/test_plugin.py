@@ -122,6 +122,7 @@ def test_the_cases_of_the_command_line_with_its_ids(project, shell, pytester):
         assert verdicts[0] == verdicts[1]
 
 
+@pytest.mark.slow
 def test_failures_print_findings_and_no_traceback(project):
     result = project("-m", "parity", pairs=("WRONG", "CRASH"))
     text = result.stdout.str()
@@ -150,6 +151,7 @@ def test_workers_share_the_cases_and_one_process_writes_the_report(project, pyte
     assert [path.name for path in (pytester.path / "out").iterdir()] == ["parity.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)], ids=["one process", "xdist"]
 )
@@ -169,12 +171,14 @@ def test_cases_left_out_on_purpose_do_not_make_a_report_partial(project, pyteste
     assert "partial" not in records("out")
 
 
+@pytest.mark.slow
 def test_a_mark_expression_with_other_marks(project):
     result = project("-m", "parity or slow", "-v")
     result.assert_outcomes(passed=4, deselected=1)
     result.stdout.fnmatch_lines(["*::test_slow PASSED*", "parity::sound/forward@single PASSED*"])
 
 
+@pytest.mark.slow
 def test_selecting_adding_pairs_and_junit(project, pytester):
     result = project(
         "-m", "parity", "-v", "--parity-select", "sound/f*", "--parity-select", "wrong/grad",

@@ -53,6 +53,7 @@ def test_no_case_rests_on_less_than_bits():
     assert not any(CASES[id].not_applicable for id in TWINS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", QUICK)
 def test_the_twins_are_proved(id):
     assert verdicts(id, PROOF) == {"program": "proved", "tree": "equal", "sharding": "equal"}

@@ -60,6 +60,7 @@ def row(out, name):
     return line.removeprefix(name).split()
 
 
+@pytest.mark.slow
 def test_every_leaf_is_shown_with_its_spec_and_bytes_per_device(command, real, monkeypatch):
     monkeypatch.setattr(cli.options, "NARROWEST", 250)
     ended = command("shardings", CASE)
@@ -86,6 +87,7 @@ def test_every_leaf_is_shown_with_its_spec_and_bytes_per_device(command, real, m
     assert "  equal  " in ended.out.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_the_bytes_by_role_are_the_sum_of_the_leaves(command):
     ended = command("shardings", CASE)
     held = dict(re.findall(r"(\w+) ([\d,]+)(?=[,;] (?:params|rng|\d))", ended.out.splitlines()[0]))

@@ -128,6 +128,7 @@ def test_a_size_1_axis_kept_on_both_sides(planted, seen):
 # --- E6: a block that reshards ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 @pytest.mark.parametrize("variant", ["scan", "unroll"])
 def test_an_mlp_output_resharded_and_not_put_back(mode, variant, planted, seen):
@@ -241,6 +242,7 @@ SPECS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_parameters_left_where_the_moments_lie(mode, planted, seen):
     found = seen(planted(f"unroll-zero1/train_step@{ZERO1}-{mode}", "train.py", FROM))
