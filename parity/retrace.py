@@ -46,7 +46,11 @@ def call_twice(side: Side) -> Called:
     Args:
         side: a program that returns its state.
     """
-    before, after = dict(side.build.abstract), _returned(side)
+    before = dict(side.build.abstract)
+    weak = {path: leaf for path, leaf in before.items() if getattr(leaf, "weak_type", False)}
+    state = {**side.arguments[0], **weak}  # a side's own arguments leave weak types out
+    jax.clear_caches()  # for each miss JAX walks through all that it has traced: after many cases, for minutes
+    after = _trace(side, state).out_info.get(Group.STATE, {})
     drifted = {
         path: (_of(before, path), _of(after, path))
         for path in sorted({*before, *after})
@@ -54,20 +58,9 @@ def call_twice(side: Side) -> Called:
     }
     if drifted:
         return Called(drifted=drifted, again={})
-    jax.clear_caches()  # for each miss JAX walks through all that it has traced: after many cases, for minutes
-    _trace(side, side.arguments[0])
     with traced_again() as again:
-        _trace(side, side.arguments[0])
+        _trace(side, state)
     return Called(drifted={}, again=dict(again))
-
-
-def _returned(side: Side) -> Mapping[str, Any]:
-    """Returns the state's types after one call; a side's own trace leaves weak types out."""
-    abstract, (state, _) = side.build.abstract, side.arguments
-    weak = {path: leaf for path, leaf in abstract.items() if getattr(leaf, "weak_type", False)}
-    if not weak:
-        return side.traced.out_info.get(Group.STATE, {})
-    return _trace(side, {**state, **weak}).out_info.get(Group.STATE, {})
 
 
 def _trace(side: Side, state: Mapping[str, Any]) -> jax.stages.Traced:

@@ -189,14 +189,14 @@ def collect(
         SettingsError: settings or pairs cannot be used, or two cases have one id.
         ValueError: an override breaks a rule of the config of a selected pair.
     """
-    start = start or Path.cwd()
+    start, overrides, select = start or Path.cwd(), overrides or {}, tuple(select)
     settings = find_settings(start)
     _make_importable([start, *([settings.root] if settings.root else [])])
     pairs = [load_pair(name) for name in dict.fromkeys((*settings.pairs, *extra))]
     cases = [
         dataclasses.replace(case, budgets={**settings.budgets, **case.budgets}) if settings.budgets else case
         for pair in pairs
-        for case in _cases(pair, overrides or {}, devices, tuple(select))
+        for case in _cases(pair, overrides, devices, select)
     ]
     if not cases and overrides and select:  # every pair refuses them, and the selectors match none: say that
         return collect(extra, {}, start, devices=devices)

@@ -209,9 +209,8 @@ class Pipe:
 
         def drain(last, inputs, buffers):
             numbers = M * R + jnp.arange(self.config.schedule.lag)
-            after_all = jnp.full(
-                (), R, jnp.int32
-            )  # no stage is ever there: all use the last repeat's weights
+            # No stage is ever in the repeat after the last: all use the last one's weights.
+            after_all = jnp.full((), R, jnp.int32)
             window = Window(last, last, after_all)
             return self._iterations(iterate, window, inputs, buffers, numbers)
 

@@ -141,7 +141,7 @@ def same_flavour(
         program=program,
         mesh=MeshSpec.parse(home),
         candidate_mesh=None if home == mesh else MeshSpec.parse(mesh),
-        held_axes=theirs.held_axes,
+        held_axes=ours.held_axes or theirs.held_axes,
         exact=functools.partial(ours.exact, flavour),
         **fields,
     )

@@ -168,7 +168,9 @@ def _experts(settings: Mapping[str, str]) -> list[Case]:
         _twins(latent_dropping, "grad", "stage2.fsdp2-explicit"),
         _twins(_variant("mixtral", pipelined(mixtral, two)), "grad", "stage2.fsdp2-auto"),
         _twins(_variant("gemma2", pipelined(gemma2, {**PREFETCH, "repeats": 2})), "grad", f"{HOME}-explicit"),
-        sequential_case("mixtral", Flavour.NNX, pipelined(biased, rotating), Mode.AUTO, "train_step"),
+        sequential_case(
+            "sequential-mixtral", Flavour.NNX, pipelined(biased, rotating), Mode.AUTO, "train_step"
+        ),
     ]
 
 

@@ -48,9 +48,7 @@ FORWARD, EXPLICIT = SMOKE[0], SMOKE[-1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "count", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(6, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("count", [1, 2, 6])
 def test_a_case_runs_on_the_devices_that_are_there(few, count):
     few(count)
     (case,) = place([FORWARD], "few")

@@ -152,9 +152,7 @@ def test_workers_share_the_cases_and_one_process_writes_the_report(project, pyte
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)], ids=["one process", "xdist"]
-)
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one process", "xdist"])
 def test_a_session_that_stops_early_writes_a_partial_report(project, pytester, workers):
     (pytester.path / "out").mkdir()
     result = project("-m", "parity", "-x", "--parity-report=out", *workers, pairs=("WRONG", "SOUND"))
