@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from models_nnx.config import Biases, Dispatch, MoeConfig
 from models_nnx.mesh import as_axes
+from models_nnx.ops.grouped import grouped_product
 from models_nnx.ops.mlp import gated_activation
 from models_nnx.ops.projections import einsum, kernel_init
 from models_nnx.ops.remat import tag
@@ -196,7 +197,7 @@ def _grouped(x_RD, expert_R, weights: dict[str, jax.Array], moe: MoeConfig) -> j
     mine_R1 = (jnp.arange(expert_R.shape[0]) < jnp.sum(rows_E))[:, None]
 
     def project(x, name):
-        out = jax.lax.ragged_dot(x, weights[name], rows_E)
+        out = grouped_product(x, weights[name], rows_E)
         bias = weights.get(f"{name}_bias")
         return out if bias is None else out + one_hot_RE @ bias
 

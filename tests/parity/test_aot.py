@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from models_nnx.ops.grouped import grouped_product
 from parity import aot
 from parity.aot import AheadOfTime
 from parity.backends import find, known_backends
@@ -78,41 +79,39 @@ def test_unknown_topologies_are_one_message(backend, says, command):
     assert says in ended.err
 
 
-@pytest.mark.parametrize(
-    ("mesh", "devices", "fitted"),
-    [
-        ("fsdp4.tensor2-auto", 4, "fsdp2.tensor2-auto"),
-        ("fsdp4.tensor2-explicit", 8, "fsdp4.tensor2-explicit"),
-        ("data2.fsdp2.tensor2-auto", 4, "data1.fsdp2.tensor2-auto"),
-        ("fsdp64.tensor8-auto", 8, "fsdp2.tensor4-auto"),
-        ("data2-auto", 8, "data2-auto"),
-        ("single", 4, "single"),
-        ("data6-auto", 4, "data3-auto"),
-        ("data5-auto", 4, "data1-auto"),
-        ("stage3.fsdp2-auto", 4, "stage3.fsdp1-auto"),
-        ("stage3.fsdp2-auto", 2, "stage1.fsdp2-auto"),
-        ("fsdp4.tensor2-auto", 6, "fsdp2.tensor2-auto"),
-        ("data2.fsdp2.context2.expert1-explicit", 6, "data1.fsdp2.context2.expert1-explicit"),
-        ("fsdp4.tensor2-explicit", 2, "fsdp1.tensor2-explicit"),
-        ("fsdp4.tensor2-explicit", 1, "fsdp1.tensor1-explicit"),
-    ],
-)
-def test_a_mesh_that_is_too_large_keeps_as_many_axes_as_fit_and_every_divisor(mesh, devices, fitted):
-    assert str(MeshSpec.parse(mesh).fitted(devices)) == fitted
+FITTED = [
+    ("fsdp4.tensor2-auto", 4, "fsdp2.tensor2-auto"),
+    ("fsdp4.tensor2-explicit", 8, "fsdp4.tensor2-explicit"),
+    ("data2.fsdp2.tensor2-auto", 4, "data1.fsdp2.tensor2-auto"),
+    ("fsdp64.tensor8-auto", 8, "fsdp2.tensor4-auto"),
+    ("data2-auto", 8, "data2-auto"),
+    ("single", 4, "single"),
+    ("data6-auto", 4, "data3-auto"),
+    ("data5-auto", 4, "data1-auto"),
+    ("stage3.fsdp2-auto", 4, "stage3.fsdp1-auto"),
+    ("stage3.fsdp2-auto", 2, "stage1.fsdp2-auto"),
+    ("fsdp4.tensor2-auto", 6, "fsdp2.tensor2-auto"),
+    ("data2.fsdp2.context2.expert1-explicit", 6, "data1.fsdp2.context2.expert1-explicit"),
+    ("fsdp4.tensor2-explicit", 2, "fsdp1.tensor2-explicit"),
+    ("fsdp4.tensor2-explicit", 1, "fsdp1.tensor1-explicit"),
+]
+WITH_STAGES_HELD = [
+    ("stage2.fsdp2.tensor2-auto", 4, "stage2.fsdp1.tensor2-auto"),
+    ("data2.stage2.tensor2-auto", 4, "data1.stage2.tensor2-auto"),
+    ("stage4.fsdp2-explicit", 4, "stage4.fsdp1-explicit"),
+    ("stage3.fsdp2-auto", 4, "stage3.fsdp1-auto"),
+    ("fsdp4.tensor2-auto", 4, "fsdp2.tensor2-auto"),
+]
 
 
 @pytest.mark.parametrize(
-    ("mesh", "devices", "fitted"),
-    [
-        ("stage2.fsdp2.tensor2-auto", 4, "stage2.fsdp1.tensor2-auto"),
-        ("data2.stage2.tensor2-auto", 4, "data1.stage2.tensor2-auto"),
-        ("stage4.fsdp2-explicit", 4, "stage4.fsdp1-explicit"),
-        ("stage3.fsdp2-auto", 4, "stage3.fsdp1-auto"),
-        ("fsdp4.tensor2-auto", 4, "fsdp2.tensor2-auto"),
-    ],
+    ("mesh", "devices", "fitted", "held"),
+    [(*row, ()) for row in FITTED] + [(*row, ("stage",)) for row in WITH_STAGES_HELD],
 )
-def test_held_axes_keep_their_size(mesh, devices, fitted):
-    assert str(MeshSpec.parse(mesh).fitted(devices, ("stage",))) == fitted
+def test_a_mesh_that_is_too_large_keeps_its_held_axes_as_many_others_as_fit_and_every_divisor(
+    mesh, devices, fitted, held
+):
+    assert str(MeshSpec.parse(mesh).fitted(devices, held)) == fitted
 
 
 def test_held_axes_that_need_more_devices_are_named():
@@ -315,6 +314,29 @@ def test_a_program_compiled_elsewhere_says_where_its_arrays_lie():
     assert made.output_shardings["x"].is_equivalent_to(rows, 2)
     assert made.output_shardings["sum"].is_equivalent_to(whole, 0)
     assert made.memory_analysis()["temp_size_in_bytes"] >= 0 < made.cost_analysis()["flops"]
+
+
+@needs_compiler
+def test_grouped_products_of_stages_compile():
+    """libtpu compiles none that is batched over stages."""
+    backend, spec = find("aot:v5p:2x2x1"), MeshSpec.parse("stage2.fsdp2")
+    shapes = ((2, 64, 16), "float32"), ((2, 4, 16, 32), "float32"), ((2, 4), "int32")
+    with backend.context(spec):
+        stages = jax.NamedSharding(backend.mesh(spec), jax.P("stage"))
+        arguments = [jax.ShapeDtypeStruct(*shape, sharding=stages) for shape in shapes]
+
+        def stage(x, weights, rows):
+            local = jax.shard_map(
+                jax.grad(lambda *arguments: grouped_product(*arguments).sum(), argnums=(0, 1)),
+                in_specs=(jax.P(),) * 3,
+                out_specs=(jax.P(),) * 2,
+                check_vma=False,
+            )
+            return local(x, weights, rows)
+
+        traced = jax.jit(jax.vmap(stage, spmd_axis_name="stage")).trace(*arguments)
+        text = backend.start(backend.lower(traced))().as_text()
+    assert "estimated_cycles" in text
 
 
 @needs_compiler
