@@ -15,7 +15,7 @@ from parity.environment import PLATFORMS, describe_environment
 from parity.matrix import ALL_CHANNELS, Case, Pair, place, select
 from parity.meshes import MeshSpec
 from parity.parallel import Plan, run_in_workers
-from parity.processes import check_spread, run_in_processes
+from parity.processes import check_processes, run_in_processes
 from parity.report import Progress, Run, as_json, write_json
 from parity.report.records import check_writable
 from parity.run import CaseResult, run_cases
@@ -91,7 +91,7 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
             raise ValueError(
                 "--processes: runs on cpu, one case at a time; leave out --backend and --workers"
             )
-        check_spread(cases, order.processes)
+        check_processes(order.processes)
     return pairs, cases
 
 
@@ -131,7 +131,8 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
     workers = order.workers or most
     plan = Plan(
         find="parity.settings:find_cases",
-        arguments=(order.pairs, order.settings, str(Path.cwd()), order.devices, order.backend, order.select),
+        arguments=(order.pairs, order.settings, str(Path.cwd()), order.devices, order.select),
+        backend=order.backend,
         channels=order.channels,
         paranoid=order.paranoid or order.processes > 1,  # who asks for processes wants to see them run
         resources=dataclasses.replace(order.resources, workers=workers),

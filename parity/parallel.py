@@ -11,7 +11,7 @@ from typing import Any
 
 from parity.comparison import Workbench
 from parity.compiler import Resources
-from parity.matrix import ALL_CHANNELS, Case
+from parity.matrix import ALL_CHANNELS, Case, place
 from parity.run import CaseResult, error_result, run_case
 from parity.verdicts import ChannelResult
 from parity.workers import POLL, RemoteError, Worker, WorkerError
@@ -29,6 +29,7 @@ class Plan:
     Args:
         find: ``module:function`` that returns the cases, given ``arguments``.
         arguments: of ``find``.
+        backend: where the cases are placed, each when its turn comes: it may not fit the devices of another.
         channels: what to compare.
         paranoid: compile and run also what is proved.
         resources: what the run may take; each worker gets its share.
@@ -36,6 +37,7 @@ class Plan:
 
     find: str
     arguments: tuple[Any, ...]
+    backend: str = "cpu"
     channels: tuple[str, ...] = ALL_CHANNELS
     paranoid: bool = False
     resources: Resources = dataclasses.field(default_factory=Resources)
@@ -82,7 +84,7 @@ def serve(plan: Plan, id: str, tell: Callable[[str], None]) -> Outcome:
         id: of the case.
         tell: told of each phase.
     """
-    case = _cases(plan.find, plan.arguments)[id]
+    (case,) = place([_cases(plan.find, plan.arguments)[id]], plan.backend)
     return Outcome.of(run_case(case, _bench(plan, tell), plan.channels))
 
 

@@ -12,11 +12,11 @@ from multiprocessing.connection import wait
 from parity.environment import COUNT_FLAG, DEVICES
 from parity.matrix import Case
 from parity.parallel import CASE_SECONDS, Outcome, Plan, serve
-from parity.run import SEVERITY, CaseResult, error_result, verdict_of
+from parity.run import SEVERITY, CaseResult, error_result, skipped_result, verdict_of
 from parity.verdicts import ChannelResult, Verdict
 from parity.workers import POLL, RemoteError, Worker, WorkerError
 
-__all__ = ["Rank", "check_spread", "merged", "run_in_processes", "serve_rank"]
+__all__ = ["Rank", "SpreadError", "check_processes", "merged", "run_in_processes", "serve_rank", "spread"]
 
 PATIENCE = 60.0
 """Seconds that a process may stay in a case that another has ended: it waits for a partner that left."""
@@ -60,32 +60,46 @@ def serve_rank(plan: Plan, id: str, rank: Rank, tell: Callable[[str], None]) -> 
     return serve(plan, id, tell)
 
 
-def check_spread(cases: Sequence[Case], processes: int) -> None:
-    """Raises where a case cannot run in so many processes.
+class SpreadError(ValueError):
+    """A case cannot be held in equal parts by so many processes."""
+
+
+def spread(case: Case, processes: int) -> int:
+    """Returns how many devices the processes have together for a case; 0 where any number will do.
 
     Raises:
-        ValueError: the devices do not divide, or a mesh lies in some of the processes only.
+        SpreadError: a mesh would lie in some of the processes only.
+    """
+    sizes = sorted({mesh.size for mesh in case.meshes if mesh.axes})
+    if len(sizes) > 1:
+        raise SpreadError(
+            f"--processes {processes}: meshes of {sizes[0]} and {sizes[1]} devices, expected one size"
+        )
+    if sizes and sizes[0] % processes:
+        raise SpreadError(f"--processes {processes}: {sizes[0]} devices, expected a multiple of {processes}")
+    return sizes[0] if sizes else 0
+
+
+def check_processes(processes: int) -> None:
+    """Raises where the simulated devices cannot be shared evenly.
+
+    Raises:
+        ValueError: the devices do not divide.
     """
     if DEVICES % processes:
         raise ValueError(f"--processes {processes}: expected a divisor of the {DEVICES} simulated devices")
-    for case in cases:
-        for mesh in case.meshes:
-            if mesh.axes and mesh.size != DEVICES:
-                raise ValueError(
-                    f"--processes {processes}: {case.id} has mesh {mesh} of {mesh.size} devices, expected "
-                    f"{DEVICES}, so that every process holds a part; choose other cases"
-                )
 
 
 class _Gang:
-    """The processes, all at the same case."""
+    """The processes, all at the same case, and the devices that they share evenly."""
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, devices: int):
+        self.devices = devices
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         flags = re.sub(rf"{COUNT_FLAG}=\d+", "", os.environ.get("XLA_FLAGS", ""))
-        each = {"XLA_FLAGS": f"{flags} {COUNT_FLAG}={DEVICES // size}".strip(), "JAX_PLATFORMS": "cpu"}
+        each = {"XLA_FLAGS": f"{flags} {COUNT_FLAG}={devices // size}".strip(), "JAX_PLATFORMS": "cpu"}
         self.ranks = [Rank(number=number, of=size, port=port) for number in range(size)]
         self.workers = [Worker(each) for _ in self.ranks]
 
@@ -137,16 +151,24 @@ def run_in_processes(
     """Yields the result of each case, run by all processes together. A lost process is an error of the case.
 
     Args:
-        cases: what to run; see `check_spread`.
+        cases: what to run; one that cannot be spread is skipped with the reason.
         plan: how a process finds and runs them.
-        processes: how many; they share the simulated devices evenly.
+        processes: how many; see `check_processes`.
         progress: told of each case before it starts.
     """
     gang = None
     try:
         for case in cases:
             progress(case)
-            gang = gang or _Gang(processes)
+            try:
+                devices = spread(case, processes)
+            except SpreadError as why:
+                yield skipped_result(case, str(why))
+                continue
+            if gang and devices not in (0, gang.devices):
+                gang.kill()
+                gang = None
+            gang = gang or _Gang(processes, devices or DEVICES)
             try:
                 yield merged(case, gang.run(case, plan))
             except _LostError as lost:

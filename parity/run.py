@@ -16,7 +16,16 @@ from parity.side import PHASES, SideError
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 from parity.weights import MapError
 
-__all__ = ["SEVERITY", "CaseResult", "error_result", "let_go", "run_case", "run_cases", "verdict_of"]
+__all__ = [
+    "SEVERITY",
+    "CaseResult",
+    "error_result",
+    "let_go",
+    "run_case",
+    "run_cases",
+    "skipped_result",
+    "verdict_of",
+]
 
 PASSED = "passed"
 MAPS = Path("/proc/self/maps")
@@ -110,12 +119,27 @@ def error_result(case: Case, where: str, error: Exception) -> CaseResult:
         where: side and phase, in words.
         error: what became of the process.
     """
+    return _not_compared(case, _error("tree", where, error))
+
+
+def skipped_result(case: Case, why: str) -> CaseResult:
+    """Returns the result of a case that cannot run here.
+
+    Args:
+        case: the case.
+        why: in words, with what was got and expected.
+    """
+    return _not_compared(case, *(_skipped(name, why) for name in ALL_CHANNELS))
+
+
+def _not_compared(case: Case, *results: ChannelResult) -> CaseResult:
+    channels = {result.name: result for result in results}
     return CaseResult(
         case=case,
         reference="",
         candidate="",
-        verdict=Verdict.ERROR,
-        channels={"tree": _error("tree", where, error)},
+        verdict=verdict_of(channels),
+        channels=channels,
         seconds=dict.fromkeys((*PHASES, "other"), 0.0),
     )
 

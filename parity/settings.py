@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.matrix import Case, Pair, matches, place
+from parity.matrix import Case, Pair, matches
 from parity.structure import Budget, read_budgets
 from parity.workers import GIB
 
@@ -234,13 +234,11 @@ def find_cases(
     overrides: tuple[tuple[str, str], ...],
     start: str,
     devices: int | None,
-    backend: str,
     select: tuple[str, ...] = (),
 ) -> list[Case]:
-    """Returns the cases on a backend; a worker process finds them with it. See `collect`.
+    """Returns the cases as the pairs give them; a worker process finds them with it.
 
     Args:
         extra, overrides, start, devices, select: as `collect` takes them, but hashable.
-        backend: its name.
     """
-    return place(collect(extra, dict(overrides), Path(start), devices=devices, select=select)[1], backend)
+    return collect(extra, dict(overrides), Path(start), devices=devices, select=select)[1]

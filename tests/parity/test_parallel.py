@@ -135,7 +135,7 @@ def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imp
     monkeypatch.chdir(folder)
     monkeypatch.setattr("parity.parallel.CASE_SECONDS", 2.0)
     cases = chosen(Order(select=("sleep/forward",)))[1]
-    plan = Plan(find="parity.settings:find_cases", arguments=((), (), str(folder), None, "cpu"))
+    plan = Plan(find="parity.settings:find_cases", arguments=((), (), str(folder), None))
     (result,) = run_in_workers(cases, plan)
     assert result.verdict == Verdict.ERROR and result.case is cases[0]
     assert "WorkerError: exceeded 2 s" in result.sentence()

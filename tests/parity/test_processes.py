@@ -9,7 +9,7 @@ from parity.execute import Order, chosen
 from parity.meshes import MeshSpec
 from parity.pairs.llama2 import PAIR
 from parity.parallel import Outcome, Plan
-from parity.processes import check_spread, merged, run_in_processes
+from parity.processes import merged, run_in_processes, spread
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 TWINS = """
@@ -60,6 +60,7 @@ def refuse():
 
 SOUND = pair("sound", lambda: 0.0)
 ALONE = pair("alone", alone, "tensor1.data8-auto")  # all is held whole by every process
+SMALL = pair("small", lambda: 0.0, "data4-auto")
 DIE, REFUSE = pair("die", die), pair("refuse", refuse)
 """
 
@@ -70,11 +71,11 @@ def run(tmp_path, monkeypatch, undone_imports):
 
     def go(*select):
         (tmp_path / "twins_apart.py").write_text(TWINS)
-        pairs = json.dumps([f"twins_apart:{name}" for name in ("DIE", "REFUSE", "SOUND", "ALONE")])
+        pairs = json.dumps([f"twins_apart:{name}" for name in ("DIE", "REFUSE", "SOUND", "ALONE", "SMALL")])
         (tmp_path / "pyproject.toml").write_text(f"[tool.parity]\npairs = {pairs}\n")
         monkeypatch.chdir(tmp_path)
         cases = chosen(Order(select=select, processes=2))[1]
-        arguments = ((), (), str(tmp_path), None, "cpu")
+        arguments = ((), (), str(tmp_path), None)
         plan = Plan(find="parity.settings:find_cases", arguments=arguments, paranoid=True)
         return list(run_in_processes(cases, plan, 2))
 
@@ -118,6 +119,14 @@ def test_a_process_that_dies_or_leaves_is_an_error_and_the_next_case_runs(run, m
     assert "process 0, nnx refuse" in left.sentence() or "process 1: nnx refuse, trace" in left.sentence()
 
 
+@pytest.mark.slow
+def test_a_case_on_fewer_devices_runs_after_one_on_all(run):
+    results = run("sound/forward", "small/forward")
+    assert [str(result.case.mesh) for result in results] == ["data8-auto", "data4-auto"]
+    assert [result.verdict for result in results] == ["passed", "passed"]
+    assert [result.channels["values"].verdict for result in results] == [Verdict.BITWISE] * 2
+
+
 # --- what is refused ---
 
 
@@ -135,13 +144,31 @@ def test_what_cannot_run_together_is_wrong_usage(command, words, says):
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1) and says in ended.err
 
 
-def test_a_mesh_that_lies_in_some_of_the_processes_only_is_refused():
-    (small,) = [case for case in PAIR.cases({}) if case.id == "llama2-scan/train_step@single"]
-    check_spread([small], 2)
-    small = dataclasses.replace(small, candidate_mesh=MeshSpec.parse("data4"))
-    says = "--processes 2: llama2-scan/train_step@single has mesh data4-auto of 4 devices, expected 8"
-    with pytest.raises(ValueError, match=says):
-        check_spread([small], 2)
+SINGLE = next(case for case in PAIR.cases({}) if case.id == "llama2-scan/train_step@single")
+
+
+@pytest.mark.parametrize(
+    ("mesh", "candidate_mesh", "devices"),
+    [("single", None, 0), ("data8", None, 8), ("single", "data4", 4), ("fsdp2.tensor1", "single", 2)],
+)
+def test_the_processes_have_as_many_devices_as_the_meshes_need(mesh, candidate_mesh, devices):
+    other = candidate_mesh and MeshSpec.parse(candidate_mesh)
+    case = dataclasses.replace(SINGLE, mesh=MeshSpec.parse(mesh), candidate_mesh=other)
+    assert spread(case, 2) == devices
+
+
+@pytest.mark.parametrize(
+    ("mesh", "candidate_mesh", "says"),
+    [("data3", None, "3 devices, expected a multiple of 2"), ("data2", "data4", "meshes of 2 and 4 devices")],
+)
+def test_a_mesh_that_lies_in_some_of_the_processes_only_is_skipped_with_the_reason(
+    mesh, candidate_mesh, says
+):
+    other = candidate_mesh and MeshSpec.parse(candidate_mesh)
+    case = dataclasses.replace(SINGLE, mesh=MeshSpec.parse(mesh), candidate_mesh=other)
+    (result,) = run_in_processes([case], Plan(find="parity.settings:find_cases", arguments=()), 2)
+    assert result.verdict == Verdict.SKIPPED
+    assert {f"--processes 2: {says}" in channel.detail for channel in result.channels.values()} == {True}
 
 
 # --- one result of several ---
