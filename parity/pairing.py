@@ -43,14 +43,16 @@ def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pair
 
 def _read(side: Side, names: Mapping[str, str]) -> dict[str, int]:
     """Returns the position in ``@main`` of each argument that the program reads."""
-    state, inputs = sorted(side.build.abstract), sorted(side.build.abstract_inputs)
-    flat = [f"state {names.get(path, path)}" for path in state] + [f"input {path}" for path in inputs]
+    inputs = sorted(side.build.abstract_inputs)
+    flat = [f"state {names.get(path, path)}" for path in side.state_paths] + [
+        f"input {path}" for path in inputs
+    ]
     return {flat[index]: position for index, position in main_position(side.lowered).items()}
 
 
 def _returned(side: Side, names: Mapping[str, str]) -> dict[str, int]:
     info = side.traced.out_info
-    flat = [(group, path) for group in sorted(info) for path in sorted(info[group])]
+    flat = [(group, path) for group in sorted(info) for path in info[group]]
     return {f"{group} {names.get(path, path)}": position for position, (group, path) in enumerate(flat)}
 
 
@@ -63,8 +65,7 @@ def state_fingerprints(side: Side) -> dict[str, str]:
 def state_arguments(side: Side) -> dict[str, int]:
     """Returns the position in ``@main`` of each state leaf that the program reads."""
     positions = main_position(side.lowered)
-    state = enumerate(sorted(side.build.abstract))
-    return {path: positions[index] for index, path in state if index in positions}
+    return {path: positions[index] for index, path in enumerate(side.state_paths) if index in positions}
 
 
 def _match(

@@ -89,10 +89,8 @@ def _draws(work: Comparison, which: int) -> Audited:
 
 
 def _audit_side(work: Comparison, side: Side, which: int) -> Audited:
-    state, info = sorted(side.build.abstract), side.traced.out_info
-    returned = {
-        place: index for index, place in enumerate((g, p) for g in sorted(info) for p in sorted(info[g]))
-    }
+    state, info = side.state_paths, side.traced.out_info
+    returned = {place: index for index, place in enumerate((g, p) for g in sorted(info) for p in info[g])}
     feedback = {
         index: returned[Group.STATE, path]
         for index, path in enumerate(state)

@@ -1,27 +1,29 @@
 """One build's program on one mesh and backend: traced, lowered and compiled once, then run."""
 
+import collections
 import contextlib
 import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from parity.backends import Backend
-from parity.build import Build, Group, Program
+from parity.build import Build, Group, Outputs, Program
 from parity.jax_internals import key_implementation
 from parity.meshes import MeshSpec
 from parity.prove.program import Program as ReadProgram
 from parity.prove.reader import read_program
 from parity.structure import HloModule, optimised_module
-from parity.tree import to_host
+from parity.tree import Role, to_host
 
 __all__ = ["PHASES", "Clock", "Side", "SideError"]
 
+T = TypeVar("T")
 Flat = Mapping[str, np.ndarray]
 
 PHASES: tuple[str, ...] = ("trace", "lower", "prove", "compile", "execute")
@@ -97,6 +99,37 @@ class Side:
     def _state_shardings(self) -> dict[str, Any]:
         return self._shardings(self.specs)
 
+    @functools.cached_property
+    def state_paths(self) -> tuple[str, ...]:
+        """The state's leaves in the order of the program's arguments: parameters first, as training loops pass them.
+
+        By path alone the twins would differ, because each calls the optimizer's state by another name, and
+        compilers pack buffers in the order of arguments.
+        """
+        roles = list(Role)
+        return tuple(
+            sorted(self.build.abstract, key=lambda path: (roles.index(self.build.leaves[path].role), path))
+        )
+
+    def _in_order(self, leaves: Mapping[str, T]) -> collections.OrderedDict[str, T]:
+        ranks = {path: rank for rank, path in enumerate(self.state_paths)}
+        ordered = sorted(leaves, key=lambda path: (ranks.get(path, len(ranks)), path))
+        return collections.OrderedDict((path, leaves[path]) for path in ordered)
+
+    @functools.cached_property
+    def _function(self) -> Callable[[dict[str, Any], dict[str, Any]], Outputs]:
+        """The program's function, but what comes by leaf is returned in the order of the arguments."""
+
+        @functools.wraps(self.program.function)
+        def function(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
+            outputs = self.program.function(dict(state), inputs)
+            return {
+                group: self._in_order(leaves) if Group(group).by_leaf else leaves
+                for group, leaves in outputs.items()
+            }
+
+        return function
+
     def _abstract(self, leaves: Mapping[str, Any], shardings: Mapping[str, Any]) -> dict[str, Any]:
         default = None if self.mesh.axes else self.backend.placement
         return {
@@ -108,7 +141,7 @@ class Side:
     def arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Abstract state and inputs, as they lie."""
         return (
-            self._abstract(self.build.abstract, self._state_shardings),
+            self._in_order(self._abstract(self.build.abstract, self._state_shardings)),
             self._abstract(self.build.abstract_inputs, self._input_shardings),
         )
 
@@ -126,7 +159,7 @@ class Side:
     def returned(self) -> dict[str, dict[str, jax.ShapeDtypeStruct]]:
         """What the program returns by itself; on an explicit mesh the types say where it lies."""
         with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
-            return jax.jit(self.program.function).trace(*self.arguments).out_info
+            return jax.jit(self._function).trace(*self.arguments).out_info
 
     @functools.cached_property
     def traced(self) -> jax.stages.Traced:
@@ -134,13 +167,13 @@ class Side:
         returned = self.returned
         with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
             out_shardings = {
-                group: {path: self._state_shardings.get(path) for path in leaves}
+                group: self._in_order({path: self._state_shardings.get(path) for path in leaves})
                 if Group(group).by_leaf
                 else dict.fromkeys(leaves)
                 for group, leaves in returned.items()
             }
             donated = (0,) if self.program.donate else ()
-            jitted = jax.jit(self.program.function, donate_argnums=donated, out_shardings=out_shardings)
+            jitted = jax.jit(self._function, donate_argnums=donated, out_shardings=out_shardings)
             return jitted.trace(*self.arguments)
 
     @functools.cached_property
@@ -223,7 +256,7 @@ class Side:
         compiled, steps = self.compiled, self.program.steps
         results: dict[str, dict[str, np.ndarray]] = {}
         with self.clock.phase(self.build.name, "execute"), self.backend.context(self.mesh):
-            current = self._place(state, self._state_shardings, self.build.abstract)
+            current = self._in_order(self._place(state, self._state_shardings, self.build.abstract))
             for step in range(1, steps + 1):
                 batch = alter(self.build.inputs(seed + step - 1))
                 outputs = compiled(current, self._place(batch, self._input_shardings, batch))
