@@ -183,7 +183,7 @@ def collect(
         overrides: config fields to set in every case.
         start: where to look for settings; the working directory by default.
         devices: take the cases at published size, for this many devices, instead of the small ones.
-        select: selectors; with them, a pair that refuses the overrides matters only if one selects its cases.
+        select: selectors; with them, only the cases that one selects must be able to have the overrides.
 
     Raises:
         SettingsError: settings or pairs cannot be used, or two cases have one id.
@@ -215,7 +215,7 @@ def collect(
 def _cases(
     pair: Pair, overrides: Mapping[str, str], devices: int | None, select: tuple[str, ...]
 ) -> Sequence[Case]:
-    """Returns the cases of a pair; none where it refuses the overrides and nothing of it is selected."""
+    """Returns the cases of a pair; where not all can have the overrides, the selected ones, each with them."""
 
     def make(settings: Mapping[str, str]) -> Sequence[Case]:
         return pair.cases(settings) if devices is None else pair.full_size(settings, devices)
@@ -224,9 +224,18 @@ def _cases(
         return make(overrides)
     except ValueError as error:
         plain = make({}) if overrides and select else ()
-        if plain and not any(matches(case, selector) for case in plain for selector in select):
-            return ()
-        raise SettingsError(f"pair {pair.name}: {error}") from error
+        selected = [case for case in plain if any(matches(case, selector) for selector in select)]
+        if not plain or not all(case.vary for case in selected):
+            raise SettingsError(f"pair {pair.name}: {error}") from error
+    return [_overridden(case, overrides) for case in selected]
+
+
+def _overridden(case: Case, overrides: Mapping[str, str]) -> Case:
+    assert case.vary
+    try:
+        return dataclasses.replace(case.vary(overrides), id=case.id)
+    except ValueError as error:
+        raise SettingsError(f"case {case.id}: {error}") from error
 
 
 def find_cases(

@@ -216,6 +216,35 @@ def test_a_pair_that_refuses_an_override_matters_only_if_it_is_selected(tmp_path
     assert ids(collect((), {"embed": "96"}, tmp_path, select=["else"])[1]) == ["refusing_pair/forward@single"]
 
 
+def test_of_a_pair_whose_cases_differ_only_the_selected_ones_must_have_an_override(tmp_path):
+    varying = f"""{PAIR}
+import dataclasses
+
+def vary(case, takes):
+    def varied(settings):
+        if not takes:
+            raise ValueError('no experts here')
+        return dataclasses.replace(case, id='varied', program=settings['moe'])
+    return dataclasses.replace(case, id=f'{{NAME}}-{{takes}}/forward@single', vary=varied)
+
+def some(settings):
+    if settings:
+        raise ValueError('no experts in one of them')
+    return [vary(cases({{}})[0], takes) for takes in (True, False)]
+
+PAIR = dataclasses.replace(PAIR, cases=some)
+"""
+    settings(tmp_path, f"[tool.parity]\npairs = {json.dumps([module(tmp_path, 'varying_pair', varying)])}\n")
+    (case,) = collect((), {"moe": "dropless"}, tmp_path, select=["varying_pair-True"])[1]
+    assert (case.id, case.program) == ("varying_pair-True/forward@single", "dropless")
+    for select, says in (
+        (["varying_pair"], "case varying_pair-False/forward@single: no experts here"),
+        ([], "pair varying_pair: no experts in one of them"),
+    ):
+        with pytest.raises(SettingsError, match=says):
+            collect((), {"moe": "dropless"}, tmp_path, select=select)
+
+
 def test_the_project_s_folder_comes_behind_pythonpath_and_before_what_is_installed(tmp_path, monkeypatch):
     """A scratch copy named by PYTHONPATH wins over the project, and the project over an installed package."""
     chosen, project = tmp_path / "chosen", tmp_path / "project"
