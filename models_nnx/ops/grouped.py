@@ -3,39 +3,37 @@
 R row, E group (expert), D contracted, F resulting width.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 __all__ = ["grouped_product"]
 
-# The rows are contracted group by group: both operands are ragged in them, and the result has a matrix per group.
-PER_GROUP = jax.lax.RaggedDotDimensionNumbers(
-    dot_dimension_numbers=(((0,), (0,)), ((), ())), lhs_ragged_dimensions=(0,), rhs_group_dimensions=()
-)
+Dims = jax.lax.RaggedDotDimensionNumbers
 
 
-def _one_by_one(product):
-    """Under a vmap, ``product`` runs once per index. Where stages lie on a mesh, a device has one index."""
-    batched = custom_vmap(product)
+def _product(dims: Dims) -> Callable[[jax.Array, jax.Array, jax.Array], jax.Array]:
+    """Returns the product that ``dims`` says. Under a vmap it runs once per index: a device of a pipeline has one."""
 
-    @batched.def_vmap
-    def unrolled(size, are_batched, *operands):
+    @custom_vmap
+    def product(lhs, rhs, rows_E):
+        return jax.lax.ragged_dot_general(lhs, rhs, rows_E, dims)
+
+    @product.def_vmap
+    def one_by_one(size, are_batched, *operands):
         pairs = tuple(zip(operands, are_batched, strict=True))
-        products = [batched(*(x[index] if over else x for x, over in pairs)) for index in range(size)]
+        products = [product(*(x[index] if over else x for x, over in pairs)) for index in range(size)]
         return jnp.stack(products), True
 
-    return batched
+    return product
 
 
-@_one_by_one
-def _rows(x_RD, weights_EDF, rows_E):
-    return jax.lax.ragged_dot(x_RD, weights_EDF, rows_E)
-
-
-@_one_by_one
-def _matrices(x_RD, grad_RF, rows_E):
-    return jax.lax.ragged_dot_general(x_RD, grad_RF, rows_E, PER_GROUP)
+# [R, D] x [E, D, F] -> [R, F];  [R, F] x [E, D, F] -> [R, D];  [R, D] x [R, F] -> [E, D, F]
+_rows = _product(Dims((((1,), (1,)), ((), ())), lhs_ragged_dimensions=(0,), rhs_group_dimensions=(0,)))
+_rows_back = _product(Dims((((1,), (2,)), ((), ())), lhs_ragged_dimensions=(0,), rhs_group_dimensions=(0,)))
+_matrices = _product(Dims((((0,), (0,)), ((), ())), lhs_ragged_dimensions=(0,), rhs_group_dimensions=()))
 
 
 @jax.custom_vjp
@@ -59,7 +57,7 @@ def _forward(x_RD, weights_EDF, rows_E):
 
 def _backward(kept, grad_RF):
     x_RD, weights_EDF, rows_E = kept
-    grad_RD = _rows(grad_RF, jnp.swapaxes(weights_EDF, 1, 2), rows_E)
+    grad_RD = _rows_back(grad_RF, weights_EDF, rows_E)
     return grad_RD, _matrices(x_RD, grad_RF, rows_E), None
 
 
