@@ -3,8 +3,6 @@
 R row, E group (expert), D contracted, F resulting width.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
@@ -14,9 +12,10 @@ __all__ = ["grouped_product"]
 Dims = jax.lax.RaggedDotDimensionNumbers
 
 
-def _product(dims: Dims) -> Callable[[jax.Array, jax.Array, jax.Array], jax.Array]:
+def _product(dims: Dims, *operands: jax.Array) -> jax.Array:
     """Returns the product that ``dims`` says. Under a vmap it runs once per index: a device of a pipeline has one."""
 
+    # Made anew in each call: JAX 0.12 keeps what it traced, with the source lines of whoever called first.
     @custom_vmap
     def product(lhs, rhs, rows_E):
         return jax.lax.ragged_dot_general(lhs, rhs, rows_E, dims)
@@ -27,13 +26,13 @@ def _product(dims: Dims) -> Callable[[jax.Array, jax.Array, jax.Array], jax.Arra
         products = [product(*(x[index] if over else x for x, over in pairs)) for index in range(size)]
         return jnp.stack(products), True
 
-    return product
+    return product(*operands)
 
 
 # [R, D] x [E, D, F] -> [R, F];  [R, F] x [E, D, F] -> [R, D];  [R, D] x [R, F] -> [E, D, F]
-_rows = _product(Dims((((1,), (1,)), ((), ())), lhs_ragged_dimensions=(0,), rhs_group_dimensions=(0,)))
-_rows_back = _product(Dims((((1,), (2,)), ((), ())), lhs_ragged_dimensions=(0,), rhs_group_dimensions=(0,)))
-_matrices = _product(Dims((((0,), (0,)), ((), ())), lhs_ragged_dimensions=(0,), rhs_group_dimensions=()))
+ROWS = Dims((((1,), (1,)), ((), ())), lhs_ragged_dimensions=(0,), rhs_group_dimensions=(0,))
+ROWS_BACK = Dims((((1,), (2,)), ((), ())), lhs_ragged_dimensions=(0,), rhs_group_dimensions=(0,))
+MATRICES = Dims((((0,), (0,)), ((), ())), lhs_ragged_dimensions=(0,), rhs_group_dimensions=())
 
 
 @jax.custom_vjp
@@ -48,17 +47,17 @@ def grouped_product(x_RD: jax.Array, weights_EDF: jax.Array, rows_E: jax.Array) 
         rows_E: int32, how many rows each group has. Rows past the last group come out, forward and backward,
             with whatever was there.
     """
-    return _rows(x_RD, weights_EDF, rows_E)
+    return _product(ROWS, x_RD, weights_EDF, rows_E)
 
 
 def _forward(x_RD, weights_EDF, rows_E):
-    return _rows(x_RD, weights_EDF, rows_E), (x_RD, weights_EDF, rows_E)
+    return _product(ROWS, x_RD, weights_EDF, rows_E), (x_RD, weights_EDF, rows_E)
 
 
 def _backward(kept, grad_RF):
     x_RD, weights_EDF, rows_E = kept
-    grad_RD = _rows_back(grad_RF, weights_EDF, rows_E)
-    return grad_RD, _matrices(x_RD, grad_RF, rows_E), None
+    grad_RD = _product(ROWS_BACK, grad_RF, weights_EDF, rows_E)
+    return grad_RD, _product(MATRICES, x_RD, grad_RF, rows_E), None
 
 
 grouped_product.defvjp(_forward, _backward)

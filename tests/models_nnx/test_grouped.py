@@ -83,3 +83,19 @@ def test_stages_on_a_mesh_compute_their_own_products_and_none_is_batched():
         moved = read_collectives(traced.lower().compile())
     assert sorted(grouped_operands(traced.jaxpr.jaxpr)) == [(2, 2), (2, 3), (2, 3)]
     assert not moved
+
+
+def test_each_caller_has_its_own_source_lines():
+    """JAX 0.12 keeps what a `custom_vmap` traced, so the twin that came second was taken for the first."""
+    weights, rows = jnp.asarray(WEIGHTS[0], "float32"), jnp.asarray(ROWS[0], "int32")
+
+    def first_caller(x):
+        return grouped_product(x, weights, rows).sum()
+
+    def second_caller(x):
+        return grouped_product(x, weights, rows).sum()
+
+    x = jnp.asarray(X[0], "float32")
+    callers = (first_caller, second_caller)
+    texts = [jax.jit(jax.grad(caller)).lower(x).as_text(debug_info=True) for caller in callers]
+    assert "second_caller" in texts[1] and "first_caller" not in texts[1]
