@@ -2,9 +2,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+COMPILER := $(VENV)/.compiler
 WORKERS ?= 2
 
-.PHONY: setup parity prove test pipeline-grid quick lint format clean
+.PHONY: setup compiler parity prove test pipeline-grid quick lint format clean
 
 setup: $(STAMP)
 
@@ -14,6 +15,12 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(STAMP)
+
+compiler: $(COMPILER)  ## the TPU compiler as well (Linux, x86-64): backends aot:TOPOLOGY and their tests
+
+$(COMPILER): $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable ".[dev,tpu]"
+	touch $(COMPILER)
 
 parity: setup  ## every case, with a report in parity-report/parity.json
 	mkdir -p parity-report
