@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import difflib
+import os
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
@@ -90,10 +91,13 @@ class Devices:
     Args:
         name: as the command line spells it.
         devices: finds the devices.
+        options: what the compiler is told, as flags of XLA without the dashes; a flag that is also in
+            ``XLA_FLAGS`` keeps the value it has there.
     """
 
     name: str
     devices: Callable[[], list]
+    options: tuple[tuple[str, Any], ...] = ()
     executes: bool = dataclasses.field(default=True, init=False)
     inspects: bool = dataclasses.field(default=False, init=False)
     topology: None = dataclasses.field(default=None, init=False)
@@ -119,10 +123,12 @@ class Devices:
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], jax.stages.Compiled]:
         """See `Backend`. A program that shall run is compiled in this process, when asked for."""
+        chosen = os.environ.get("XLA_FLAGS", "")
+        options = {flag: value for flag, value in self.options if flag not in chosen}
 
         def compile_here() -> jax.stages.Compiled:
             with quiet():
-                return lowered.compile()
+                return lowered.compile(compiler_options=options)
 
         return compile_here
 
@@ -204,8 +210,11 @@ class Lowering:
         raise ValueError(f"backend {self.name}: it only lowers; use it with `parity prove`")
 
 
+FAST_TO_COMPILE = (("xla_backend_optimization_level", 0),)
+"""For programs that run once: LLVM's optimisation takes most of a compile. XLA's own passes stay as they are."""
+
 BACKENDS: dict[str, Backend] = {
-    "cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu")),
+    "cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"), options=FAST_TO_COMPILE),
     "tpu": Accelerators(
         name="tpu",
         devices=lambda: jax.devices("tpu"),

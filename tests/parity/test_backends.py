@@ -6,6 +6,7 @@ import os
 import re
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from parity.backends import BACKENDS, Accelerators
@@ -28,6 +29,36 @@ def few(monkeypatch):
         return backend
 
     return make
+
+
+@pytest.fixture
+def lowered():
+    """A loop with an exponential: LLVM has something to vectorise."""
+
+    def step(x):
+        return jax.lax.scan(lambda x, _: (jnp.exp(-x) @ x, x.sum()), x, length=3)
+
+    return jax.jit(step).lower(jnp.ones((16, 16)))
+
+
+def test_cpu_programs_are_what_xla_makes_of_them_by_default(lowered):
+    fast, plain = BACKENDS["cpu"].start(lowered)(), lowered.compile()
+    assert fast.as_text() == plain.as_text() and "while" in fast.as_text()
+    assert fast.memory_analysis().temp_size_in_bytes == plain.memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [("", {"xla_backend_optimization_level": 0}), ("--xla_backend_optimization_level=3", {})],
+)
+def test_llvm_optimises_where_the_user_says_so(lowered, flags, options, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        type(lowered), "compile", lambda self, compiler_options: asked.append(compiler_options)
+    )
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    BACKENDS["cpu"].start(lowered)()
+    assert asked == [options]
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
