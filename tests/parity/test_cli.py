@@ -336,13 +336,13 @@ def test_ctrl_c_while_compiling_leaves_a_partial_report(shell, tmp_path):
     top = f"""
 compile = jax.stages.Lowered.compile
 
-def announced(self, *arguments):
+def announced(self, **options):
     {NOW}
-    return compile(self, *arguments)
+    return compile(self, **options)
 
 jax.stages.Lowered.compile = announced
 """
-    long = f"{SOUND} + sum(jnp.sin(x @ x.T * i).sum() * 0 for i in range(300))"
+    long = f"{SOUND} + sum(jnp.sin(x @ x.T * i).sum() * 0 for i in range(500))"
     code, out, err, report = interrupt(shell, project(tmp_path, top=top, nnx=long), "toy/forward")
     assert (code, err) == (130, ""), "a compiler thread at work must not crash the end"
     assert "nothing ran" in out and "PARTIAL: 0 of 1 cases finished" in out

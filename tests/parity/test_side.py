@@ -245,7 +245,7 @@ def test_a_crash_says_which_build_and_which_phase(where, kind):
 @pytest.mark.parametrize("phase", ["lower", "compile"])
 def test_the_phase_is_that_of_the_stage_that_failed(phase):
     class Failing:
-        def lower(self):
+        def lower(self, **options):
             raise MemoryError("out of memory")
 
         compile = lower
