@@ -282,6 +282,7 @@ def test_a_compile_beyond_its_limits_is_an_error_of_its_case_and_the_run_goes_on
             assert message.startswith("CompileError: compile for aot:v5p:2x2x1 exceeded") and says in message
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_flags_that_end_the_compiler_are_one_message(shell, tmp_path):
     ended = shell(
@@ -339,6 +340,7 @@ def test_grouped_products_of_stages_compile():
     assert "estimated_cycles" in text
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_both_sides_compile_at_once(monkeypatch):
     """Neither is waited for before the other has begun."""
@@ -356,6 +358,7 @@ def test_both_sides_compile_at_once(monkeypatch):
     assert seen == ["begun", "begun", "waited", "waited"]
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_second_run_of_a_case_asks_no_compiler(monkeypatch, tmp_path):
     (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")

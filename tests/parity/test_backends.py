@@ -133,6 +133,7 @@ def have(platform):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_asking_for_what_is_not_there_is_wrong_usage(shell, tmp_path, platform):
     if have(platform):

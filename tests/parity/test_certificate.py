@@ -87,6 +87,7 @@ def crossed():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["forward", "grad", "train_step"])
 def test_without_a_proof_the_probe_confirms_parameter_by_parameter(program):
     work = comparison(nnx_module=NnxUnproved, program=program)
@@ -168,6 +169,7 @@ def test_a_swap_of_gate_and_up_in_the_decoder_is_contradicted(shell, planting, t
     assert "contradicted by the probe" in ended.out.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_parameter_removed_on_one_side_lists_the_leftovers_of_both(shell, planting, tmp_path):
     edits = [
         (

@@ -153,6 +153,7 @@ def test_paranoid_on_the_scanned_decoder_finds_equal_bits_loops_and_memory(comma
         assert found.pop("routing", "skipped") == "skipped" and set(found.values()) == {"equal"}
 
 
+@pytest.mark.slow
 def test_a_module_runs_the_command_line(shell, tmp_path):
     ended = shell("run", "toy/forward", cwd=project(tmp_path))
     assert (ended.code, ended.err) == (0, "") and ended.out.startswith("[1/1] toy/forward@single passed")
@@ -274,6 +275,7 @@ def test_a_mesh_that_cannot_be_is_one_line_and_exit_2(command, tmp_path, options
     assert words in ended.err and ended.err.startswith("parity: ")
 
 
+@pytest.mark.slow
 def test_too_few_devices_for_our_own_meshes(shell, tmp_path):
     flags = "--xla_force_host_platform_device_count=2"
     ended = shell("run", "llama2-scan/forward", cwd=tmp_path, XLA_FLAGS=flags)
@@ -349,6 +351,7 @@ jax.stages.Lowered.compile = announced
     assert report["partial"] == {"planned": 1, "finished": 0} and report["cases"] == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_the_first_case_ends_quietly(shell, tmp_path):
     top = f"{NOW}\ntime.sleep(30)"
     code, out, err, report = interrupt(shell, project(tmp_path, top=top))

@@ -95,6 +95,7 @@ def test_live_flags_pass_and_are_listed():
     assert result.detail == "3 of 3 flags are live on both sides: remat=full, names=hidden, unroll=5"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "bug"),
     [

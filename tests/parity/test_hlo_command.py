@@ -101,6 +101,7 @@ def test_wrong_usage_is_one_message(arguments, says, command):
     assert says in ended.err and ended.err.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(aot.missing_compiler()), reason=f"libtpu is not installed: {aot.missing_compiler()}")
 def test_cycles_and_collectives_of_the_tpu_compiler(command):
     ended = command("hlo", "llama2-scan/forward@fsdp4", "--backend", "aot:v5p:2x2x1", cwd=REPO)

@@ -69,6 +69,7 @@ def test_the_example_is_short():
     assert len(code) < 30
 
 
+@pytest.mark.slow
 def test_the_example_runs_from_another_folder_with_the_package_installed(project, shell):
     ended = shell("run", "--json", "report.json", cwd=project)
     assert (ended.code, ended.err) == (0, "")
@@ -302,6 +303,7 @@ class NnxSum(nnx.Module):
         return (x @ self.a[...] + x @ self.b[...]) * (1 + self.error)
 
 
+@pytest.mark.slow
 def test_another_order_of_summation_is_within_the_floor_or_arbitrated():
     found = results(LinenSum, NnxSum, not_applicable={"memory": "one side makes two products"})
     for channel in ("values", "gradients", "state"):

@@ -162,6 +162,7 @@ def test_a_session_that_stops_early_writes_a_partial_report(project, pytester, w
     assert 1 <= len(report["cases"]) < 6
 
 
+@pytest.mark.slow
 def test_cases_left_out_on_purpose_do_not_make_a_report_partial(project, pytester):
     (pytester.path / "out").mkdir()
     project("-m", "parity", "-k", "grad", "--parity-report=out").assert_outcomes(passed=1, deselected=4)
@@ -190,6 +191,7 @@ def test_selecting_adding_pairs_and_junit(project, pytester):
 # --- bad input: one message, no traceback, exit 4 as pytest has it ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

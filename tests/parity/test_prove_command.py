@@ -17,6 +17,7 @@ def test_a_proof_that_was_tried_and_failed_exits_1_and_names_the_caller(shell, p
     assert case["seconds"]["compile"] == case["seconds"]["execute"] == 0
 
 
+@pytest.mark.slow
 def test_what_is_another_program_by_intent_is_no_failed_proof(shell, tmp_path):
     ended = shell("prove", "llama2-scan/forward", "llama2-scan-against-unroll-nnx/forward", cwd=tmp_path)
     assert (ended.code, ended.err) == (0, "")
@@ -30,6 +31,7 @@ def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, 
     assert "3 of 3 proved" in ended.out and "@fsdp64.tensor8-auto" in ended.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

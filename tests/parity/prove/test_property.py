@@ -77,6 +77,7 @@ def test_benign_variants_are_proved(steps, seed):
     assert proof.proved, (variant.edits, proof.sentence())
 
 
+@pytest.mark.slow
 @settings(max_examples=12, **_SETTINGS)
 @given(steps=_PROGRAMS, seed=st.integers(0, 1000))
 def test_proved_variants_give_the_same_bits(steps, seed):
@@ -91,6 +92,7 @@ def test_proved_variants_give_the_same_bits(steps, seed):
     assert same_bits(expected, [got[b] for _, b in sorted(variant.results)])
 
 
+@pytest.mark.slow
 @settings(max_examples=30, **_SETTINGS)
 @given(steps=_PROGRAMS, seed=st.integers(0, 1000))
 def test_mutants_are_refused_or_explained(steps, seed):

@@ -183,6 +183,7 @@ def test_the_page_is_self_contained_and_escapes_every_name():
     assert [attributes["title"] for tag, attributes in tags.tags if "title" in attributes] == [EVIL, EVIL]
 
 
+@pytest.mark.slow
 def test_a_real_page_loads_nothing_and_draws_the_largest_arrays(command, tmp_path):
     assert command("shardings", CASE, "--html", "page.html").code == 0
     page = (tmp_path / "page.html").read_text()

@@ -10,6 +10,8 @@ import pytest
 
 from parity.run import run_cases
 
+pytestmark = pytest.mark.slow
+
 FSDP = "fsdp2.fsdp_transpose2.tensor2.data1"
 CONTEXT = "data2.fsdp2.context2.expert1"
 ZERO1 = "data2.fsdp2.tensor2"
@@ -128,7 +130,6 @@ def test_a_size_1_axis_kept_on_both_sides(planted, seen):
 # --- E6: a block that reshards ---
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 @pytest.mark.parametrize("variant", ["scan", "unroll"])
 def test_an_mlp_output_resharded_and_not_put_back(mode, variant, planted, seen):
@@ -242,7 +243,6 @@ SPECS = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_parameters_left_where_the_moments_lie(mode, planted, seen):
     found = seen(planted(f"unroll-zero1/train_step@{ZERO1}-{mode}", "train.py", FROM))
