@@ -282,7 +282,6 @@ def test_a_compile_beyond_its_limits_is_an_error_of_its_case_and_the_run_goes_on
             assert message.startswith("CompileError: compile for aot:v5p:2x2x1 exceeded") and says in message
 
 
-@pytest.mark.slow
 @needs_compiler
 def test_flags_that_end_the_compiler_are_one_message(shell, tmp_path):
     ended = shell(
