@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml
 compiler: $(COMPILER)  ## the TPU compiler as well (Linux, x86-64): backends aot:TOPOLOGY and their tests
 
 $(COMPILER): $(STAMP)
-	$(BIN)/python -m pip install --quiet "jax[tpu]"
+	$(BIN)/python -m pip install --quiet --editable ".[tpu]"
 	touch $(COMPILER)
 
 parity: setup  ## every case, with a report in parity-report/parity.json

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from parity.backends import BACKENDS, Accelerators
-from parity.comparison import Workbench
+from parity.comparison import Comparison, Workbench
 from parity.environment import PLATFORMS
 from parity.matrix import place
 from parity.meshes import MeshSpec
@@ -45,6 +45,15 @@ def test_cpu_programs_are_what_xla_makes_of_them_by_default(lowered):
     fast, plain = BACKENDS["cpu"].start(lowered)(), lowered.compile()
     assert fast.as_text() == plain.as_text() and "while" in fast.as_text()
     assert fast.memory_analysis().temp_size_in_bytes == plain.memory_analysis().temp_size_in_bytes
+    assert fast.cost_analysis()["flops"] == plain.cost_analysis()["flops"] > 0
+
+
+@pytest.mark.slow
+def test_a_train_step_is_what_xla_makes_of_it_by_default():
+    (case,) = [case for case in SMOKE if case.id.startswith("llama2-scan/train_step")]
+    side = Comparison(case, Workbench()).reference
+    with side.backend.context(side.mesh):
+        assert side.compiled.as_text() == side.lowered.compile().as_text()
 
 
 @pytest.mark.parametrize(
