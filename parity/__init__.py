@@ -8,13 +8,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from parity.build import Build, Flavour, Program, linen_build, nnx_build
-    from parity.foreign import twins
-    from parity.matrix import Case, Flag, Keys, Pair
-    from parity.meshes import MeshSpec
+    from parity.cases.case import Case, Flag, Keys, Pair
+    from parity.cases.twins import twins
+    from parity.programs.build import Build, Flavour, Program, linen_build, nnx_build
+    from parity.programs.meshes import MeshSpec
     from parity.structure import Budget
     from parity.verdicts import Verdict
-    from parity.weights import Rule
+    from parity.weights.map import Rule
 
 __all__ = [
     "Budget",
@@ -34,13 +34,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "parity.build": ("Build", "Flavour", "Program", "linen_build", "nnx_build"),
-    "parity.matrix": ("Case", "Flag", "Keys", "Pair"),
-    "parity.meshes": ("MeshSpec",),
-    "parity.foreign": ("twins",),
+    "parity.programs.build": ("Build", "Flavour", "Program", "linen_build", "nnx_build"),
+    "parity.cases.case": ("Case", "Flag", "Keys", "Pair"),
+    "parity.programs.meshes": ("MeshSpec",),
+    "parity.cases.twins": ("twins",),
     "parity.structure": ("Budget",),
     "parity.verdicts": ("Verdict",),
-    "parity.weights": ("Rule",),
+    "parity.weights.map": ("Rule",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -96,7 +96,7 @@ def attribute_items(operation: Any) -> list[tuple[str, Any]]:
     return [(name, attributes[name]) for name in names]
 
 
-# --- compiling elsewhere (used by parity.aot) ---
+# --- compiling elsewhere (used by parity.backends.aot) ---
 
 
 class _AskedError(Exception):
@@ -201,7 +201,7 @@ def compiled_shardings(
     return found
 
 
-# --- typed keys (used by parity.side) ---
+# --- typed keys (used by parity.comparison.side) ---
 
 
 def key_implementation(dtype: Any) -> str:
@@ -277,7 +277,7 @@ def equation_scope(equation: Any) -> str:
     return str(equation.source_info.name_stack)
 
 
-# --- the tracing cache (used by parity.retrace) ---
+# --- the tracing cache (used by parity.channels.retrace) ---
 
 
 @contextlib.contextmanager

@@ -11,9 +11,9 @@ import pytest
 from parity.environment import prepare
 
 if TYPE_CHECKING:
-    from parity.comparison import Workbench
-    from parity.matrix import Case
-    from parity.run import CaseResult
+    from parity.cases.case import Case
+    from parity.comparison.comparison import Workbench
+    from parity.running.run import CaseResult
 
 MARK = "parity"
 
@@ -74,8 +74,8 @@ def _chosen(config: pytest.Config) -> list["Case"]:
     Raises:
         ValueError: an option, the settings or a mesh cannot be used.
     """
-    from parity.matrix import place, select
-    from parity.settings import collect
+    from parity.cases.case import place, select
+    from parity.cases.settings import collect
 
     option = config.option
     _, cases = collect(option.parity_pair, start=config.invocation_params.dir)
@@ -94,9 +94,9 @@ class _Cases:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Adds one item per case before marks are selected."""
-        from parity.comparison import Workbench
-        from parity.compiler import Resources
-        from parity.settings import find_settings
+        from parity.backends.compiler import Resources
+        from parity.cases.settings import find_settings
+        from parity.comparison.comparison import Workbench
 
         option = self._config.option
         resources = Resources(**find_settings(self._config.invocation_params.dir).resources)
@@ -154,7 +154,7 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         """Runs the case and raises with its findings unless it passes."""
         from parity.report.records import case_record
-        from parity.run import run_case
+        from parity.running.run import run_case
 
         result = run_case(self.case, self.bench)
         self.user_properties.append((MARK, case_record(result)))

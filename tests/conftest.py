@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.run import let_go
+from parity.running.run import let_go
 
 ORACLES = Path(__file__).parent / "oracles"
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import typer
 
-from parity.cli import compiled, judge, show, train
+from parity.cli import doctor, flags, hlo, list, map, prove, run, shardings, structure, train
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE
 from parity.environment import prepare
 
@@ -35,16 +35,16 @@ def help_without_command(context: typer.Context) -> None:
 
 
 for name, command in {
-    "run": judge.run,
-    "prove": judge.prove,
-    "list": show.list_cases,
-    "map": show.show_map,
-    "shardings": show.shardings,
-    "flags": judge.flags,
-    "hlo": compiled.hlo,
-    "structure": compiled.structure,
+    "run": run.run,
+    "prove": prove.prove,
+    "list": list.list_cases,
+    "map": map.show_map,
+    "shardings": shardings.shardings,
+    "flags": flags.flags,
+    "hlo": hlo.hlo,
+    "structure": structure.structure,
     "train": train.train,
-    "doctor": show.doctor,
+    "doctor": doctor.doctor,
 }.items():
     app.command(name)(command)
 
@@ -81,7 +81,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ValueError):
         print(f"parity: {error}", file=sys.stderr)
         return USAGE
-    side = sys.modules.get("parity.side")
+    side = sys.modules.get("parity.comparison.side")
     if side and isinstance(error, side.SideError):
         print(f"parity: {str(error).splitlines()[0]}", file=sys.stderr)
         return DIFFERENCE

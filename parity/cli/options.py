@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from parity.execute import Order
+    from parity.cli.order import Order
 
 __all__ = [
     "DIFFERENCE",
@@ -110,9 +110,9 @@ def make_order(
     **rest: Any,
 ) -> "Order":
     """Returns what the command line asks for; ``options``, from `resource_options`, go over ``[tool.parity]``."""
-    from parity.compiler import Resources
-    from parity.execute import Order
-    from parity.settings import find_settings, resources
+    from parity.backends.compiler import Resources
+    from parity.cases.settings import find_settings, resources
+    from parity.cli.order import Order
 
     given = {name: value for name, value in (options or {}).items() if value is not None}
     found = {**find_settings(Path.cwd()).resources, **resources(given, Path.cwd())}

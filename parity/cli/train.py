@@ -55,8 +55,8 @@ def train(
 
     Exit code 0 where all losses are finite and, with both twins, equal to the last bit; 1 where not.
     """
-    from parity.build import Flavour
     from parity.pairs.training import losses, training
+    from parity.programs.build import Flavour
 
     settings = parse_settings(setting, example="pipeline.repeats=2")
     run = training(preset, settings, mesh, (rows, length), seed, full_size=full_size)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from models_nnx.config import AttentionKernel, LayerLayout, ModelConfig, TrainConfig
-from parity.build import Build, Flavour
-from parity.matrix import Case
-from parity.meshes import MeshSpec
+from parity.cases.case import Case
 from parity.pairs.decoders import SMALL, decoder_build
 from parity.pairs.vary import ablations, varied
+from parity.programs.build import Build, Flavour
+from parity.programs.meshes import MeshSpec
 from parity.verdicts import Verdict
 
 __all__ = [

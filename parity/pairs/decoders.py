@@ -18,9 +18,9 @@ from models_nnx.data import packed_batch
 from models_nnx.ops import by_layer, from_layers, sown_metrics
 from models_nnx.sharding import explain, resolve
 from models_nnx.state import ForcedExperts, Routed, Sown
-from parity.build import Build, Flavour, linen_build, nnx_build
 from parity.pairs.decoding import linen_decoding, nnx_decoding
-from parity.tree import Leaf
+from parity.programs.build import Build, Flavour, linen_build, nnx_build
+from parity.programs.tree import Leaf
 
 __all__ = ["SMALL", "SOURCES", "decoder_build"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from models_nnx.config import LayerLayout, RematConfig, RematPolicy, override
 from models_nnx.presets import preset, tiny
-from parity.build import Flavour
-from parity.matrix import Case, Pair
+from parity.cases.case import Case, Pair
 from parity.pairs.cases import PROGRAMS, Variant, layouts, twins
 from parity.pairs.decoding import DECODING
 from parity.pairs.layers import layer_rules
 from parity.pairs.published import full_size
+from parity.programs.build import Flavour
 
 __all__ = ["DEEPSEEK3", "GEMMA2", "GEMMA3", "GPT_OSS", "MIXTRAL", "QWEN3"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from models_nnx.config import CHECKPOINT_NAMES, ModelConfig, override
 from models_nnx.presets import preset, tiny
-from parity.matrix import Case, Flag, Pair
+from parity.cases.case import Case, Flag, Pair
 from parity.pairs.cases import Variant, twins
 from parity.pairs.pipeline import STORAGE, pipelined
 from parity.verdicts import Verdict

@@ -3,9 +3,9 @@
 import numpy as np
 
 from models_nnx.config import LayerLayout, ModelConfig, PipelinedStack, Stack
-from parity.transforms import Stack as StackLeaves
-from parity.transforms import StackGrid, Transform, Unstack
-from parity.weights import Rule
+from parity.weights.map import Rule
+from parity.weights.transforms import Stack as StackLeaves
+from parity.weights.transforms import StackGrid, Transform, Unstack
 
 __all__ = ["layer_rules", "pipeline_rules"]
 

@@ -15,11 +15,11 @@ from models_nnx.config import (
     override,
 )
 from models_nnx.presets import preset, tiny
-from parity.build import Flavour
-from parity.matrix import Case, Pair
+from parity.cases.case import Case, Pair
 from parity.pairs.cases import PLAIN, PROGRAMS, Variant, layouts, twins
 from parity.pairs.decoding import DECODING
 from parity.pairs.published import full_size
+from parity.programs.build import Flavour
 
 __all__ = ["PAIR"]
 

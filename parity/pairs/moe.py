@@ -20,10 +20,10 @@ from models_nnx.config import (
     override,
 )
 from models_nnx.presets import preset, tiny
-from parity.build import Flavour
-from parity.matrix import Case, Pair
-from parity.meshes import Mode
+from parity.cases.case import Case, Pair
 from parity.pairs.cases import OTHER_DOTS, OTHER_PLACES, PLAIN, PROGRAMS, Variant, same_flavour, twins
+from parity.programs.build import Flavour
+from parity.programs.meshes import Mode
 
 __all__ = ["PAIR"]
 

@@ -18,11 +18,11 @@ from models_nnx.config import (
     override,
 )
 from models_nnx.presets import preset, tiny
-from parity.build import Flavour
-from parity.matrix import Case, Pair
-from parity.meshes import Mode
+from parity.cases.case import Case, Pair
 from parity.pairs.cases import OTHER_PLACES, OTHER_PROGRAM, PLAIN, Variant, same_flavour, twins
 from parity.pairs.layers import pipeline_rules
+from parity.programs.build import Flavour
+from parity.programs.meshes import Mode
 from parity.verdicts import Verdict
 
 __all__ = ["PAIR", "STORAGE", "pipelined", "sequential_case"]

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 from models_nnx.config import Gather, override
 from models_nnx.presets import preset, tiny
-from parity.build import Flavour
-from parity.matrix import Case, Pair
-from parity.meshes import Mode
+from parity.cases.case import Case, Pair
 from parity.pairs.pipeline import pipelined, sequential_case
+from parity.programs.build import Flavour
+from parity.programs.meshes import Mode
 
 __all__ = ["PAIR"]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from models_nnx.config import RematConfig, RematPolicy, override
 from models_nnx.presets import preset
-from parity.matrix import Case
+from parity.cases.case import Case
 from parity.pairs.cases import PROGRAMS, Variant, twins
 
 __all__ = ["full_size"]

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from models_nnx.config import Head, TrainConfig, override
 from models_nnx.presets import preset, tiny
-from parity.build import Flavour
-from parity.matrix import Case, Pair
+from parity.cases.case import Case, Pair
 from parity.pairs.cases import OTHER_DOTS, Variant, same_flavour, twins
+from parity.programs.build import Flavour
 
 __all__ = ["PAIR"]
 

@@ -14,8 +14,8 @@ from models_nnx.config import ConfigError, ModelConfig, PipelineConfig, TrainCon
 from models_nnx.data import packed_batch
 from models_nnx.presets import preset, tiny
 from models_nnx.sharding import resolve
-from parity.build import Flavour
-from parity.meshes import MeshSpec
+from parity.programs.build import Flavour
+from parity.programs.meshes import MeshSpec
 from parity.quiet import quiet
 
 __all__ = ["Training", "losses", "training"]

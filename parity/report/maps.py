@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from parity.certificate import Certified
-from parity.weights import normalise
+from parity.comparison.certificate import Certified
+from parity.weights.map import normalise
 
 __all__ = ["map_line"]
 

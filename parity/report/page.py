@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import jinja2
 
-from parity.comparison import Comparison
-from parity.layout import Placed, placed
-from parity.tree import Role
+from parity.comparison.comparison import Comparison
+from parity.comparison.layout import Placed, placed
+from parity.programs.tree import Role
 
 __all__ = ["Picture", "draw", "placements", "shardings_page"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.run import CaseResult
+from parity.running.run import CaseResult
 
 __all__ = [
     "SCHEMA",

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parity.inspection import Section
+from parity.comparison.inspection import Section
 from parity.report.table import STYLES, findings_text
-from parity.run import CaseResult
+from parity.running.run import CaseResult
 from parity.structure import Row
 
 __all__ = ["print_sections", "sections_record"]

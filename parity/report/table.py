@@ -9,12 +9,13 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from parity.layout import Placed
-from parity.matrix import VALUE_CHANNELS, Case
+from parity.cases.case import Case
+from parity.channels import CHANNELS, Aspect, of_aspect
+from parity.comparison.layout import Placed
 from parity.report.records import Run, summarise
-from parity.run import CaseResult
+from parity.running.run import CaseResult
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
-from parity.weights import unheld
+from parity.weights.map import unheld
 
 __all__ = [
     "Progress",
@@ -58,16 +59,8 @@ SHORT = {
     Verdict.SKIPPED: "-",
 }
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "prog": ("program", "flags"),
-    "tree": ("tree", "rng"),
-    "vals": ("values", "routing"),
-    "grad": ("gradients",),
-    "state": ("state", "retrace"),
-    "dots": ("dots",),
-    "spec": ("sharding",),
-    "loop": ("loops",),
-    "coll": ("collectives",),
-    "mem": ("memory",),
+    channel.column: tuple(name for name, other in CHANNELS.items() if other.column == channel.column)
+    for channel in CHANNELS.values()
 }
 """Head -> channels: the first is shown, unless another one blocks or tells of a tie. The JSON report has all."""
 
@@ -215,7 +208,9 @@ def print_proofs(console: Console, run: Run) -> None:
     for result in run.results:
         program = result.channels.get("program")
         verdict = program.verdict if program else Verdict.ERROR
-        ran = {str(result.channels[name].verdict) for name in VALUE_CHANNELS if name in result.channels}
+        ran = {
+            str(result.channels[name].verdict) for name in of_aspect(Aspect.VALUES) if name in result.channels
+        }
         seconds = result.seconds
         table.add_row(
             result.case.id,

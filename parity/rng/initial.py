@@ -9,7 +9,7 @@ import numpy as np
 from parity.rng.audit import Audited
 from parity.rng.demand import Demand
 from parity.verdicts import Finding
-from parity.weights import WeightMap
+from parity.weights.map import WeightMap
 
 __all__ = ["compare_initial", "named_by_leaf"]
 

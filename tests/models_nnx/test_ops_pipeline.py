@@ -16,7 +16,7 @@ from models_nnx.ops import pipeline as loops
 from models_nnx.ops import stages
 from models_nnx.schedule import Schedule
 from models_nnx.sharding import ShardingError, named_sharding
-from parity.meshes import MeshSpec
+from parity.programs.meshes import MeshSpec
 from parity.structure import collective_rows, optimised_loops, optimised_module, read_collectives, read_memory
 
 LENGTH, WIDTH = 6, 8

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from parity.meshes import MeshSpec, Mode
+from parity.programs.meshes import MeshSpec, Mode
 
 
 def parse_mesh(text):

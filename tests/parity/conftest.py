@@ -16,7 +16,7 @@ import pytest
 
 import parity
 from parity import cli
-from parity.matrix import Case
+from parity.cases.case import Case
 
 REPO = Path(__file__).parents[2]
 MODELS = ("models_linen", "models_nnx", "parity.pairs")

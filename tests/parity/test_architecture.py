@@ -21,7 +21,9 @@ MODULES.remove("parity.__main__")
 
 
 def test_the_packages_are_found():
-    assert {"parity.run", "parity.pairs.llama2", "models_nnx.ops", "models_linen.model"} <= set(MODULES)
+    assert {"parity.running.run", "parity.pairs.llama2", "models_nnx.ops", "models_linen.model"} <= set(
+        MODULES
+    )
 
 
 def undocumented(name):

@@ -1,0 +1,191 @@
+"""Which cases there are, and how to select them."""
+
+import dataclasses
+import difflib
+import enum
+import fnmatch
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from parity.backends.registry import find
+from parity.programs.build import Build
+from parity.programs.meshes import HeldAxesError, MeshSpec
+from parity.structure import Budget
+from parity.verdicts import Verdict
+from parity.weights.map import Rule
+
+__all__ = [
+    "Case",
+    "Flag",
+    "Keys",
+    "Pair",
+    "SelectionError",
+    "matches",
+    "place",
+    "select",
+]
+
+
+class Keys(enum.StrEnum):
+    """Whether Linen and NNX derive the same random keys from the same root key, or keys of their own."""
+
+    SHARED = "shared"
+    INDEPENDENT = "independent"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flag:
+    """A setting that both twins must honour: it changes the program of each, into the same program.
+
+    Args:
+        name: for people, such as ``remat.policy=full``.
+        on: settings with the flag, ``{"field": "text"}``.
+        off: settings without it; the case as it is by default.
+    """
+
+    name: str
+    on: Mapping[str, str]
+    off: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """A reference build and a candidate build compared on one program, one mesh, one backend.
+
+    Args:
+        id: ``pair-variant/program@mesh``.
+        reference, candidate: make the two builds.
+        program: name of the program both have.
+        mesh: where it runs.
+        candidate_mesh: where the candidate runs, if that is elsewhere.
+        backend: what compiles and runs it.
+        held_axes: mesh axes whose size belongs to the model, such as the stages of a pipeline: no backend changes it.
+        asked: the mesh in the id, where the backend has made it fit; empty where it runs as it is.
+        unplaced: why it cannot run on its backend; empty where it can.
+        not_applicable: channels that say nothing here, with the reason.
+        lowest: the lowest rung of the ladder this case may rest on.
+        rules: explicit weight pairings.
+        exact: makes the reference in float64, for arbitration; None where there is none.
+        arrange: what is done to the random state before it runs, such as making two experts nearly alike.
+        zero_gradients: globs of leaves that have no gradient by design.
+        budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
+        flags: what can be flipped in it, and must be live on both sides.
+        vary: makes the case with other settings of the config; needed where there are flags.
+        ablations: settings that switch something off, for ``--explain``; likely causes first.
+        keys: whether both sides draw from the same keys; asked of two flavours only.
+        smoke: whether the case is in the small subset.
+    """
+
+    id: str
+    reference: Callable[[], Build]
+    candidate: Callable[[], Build]
+    program: str
+    mesh: MeshSpec = MeshSpec()
+    candidate_mesh: MeshSpec | None = None
+    backend: str = "cpu"
+    held_axes: tuple[str, ...] = ()
+    asked: str = ""
+    unplaced: str = ""
+    not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    lowest: Verdict = Verdict.ARBITRATED
+    rules: Sequence[Rule] = ()
+    exact: Callable[[], Build] | None = None
+    arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    zero_gradients: Sequence[str] = ()
+    budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
+    flags: Sequence[Flag] = ()
+    vary: "Callable[[Mapping[str, str]], Case] | None" = None
+    ablations: Sequence[Mapping[str, str]] = ()
+    keys: Keys = Keys.SHARED
+    smoke: bool = False
+
+    @property
+    def meshes(self) -> tuple[MeshSpec, MeshSpec]:
+        """Where the reference and the candidate run."""
+        return self.mesh, self.candidate_mesh or self.mesh
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pair:
+    """What a project registers to have its twins compared.
+
+    Args:
+        name: first word of the case ids.
+        about: one line for people.
+        cases: settings -> cases; settings are ``{"field": "text"}`` from ``--set``.
+        full_size: settings and a number of devices -> cases at published size, to be lowered only.
+    """
+
+    name: str
+    about: str
+    cases: Callable[[Mapping[str, str]], Sequence[Case]]
+    full_size: Callable[[Mapping[str, str], int], Sequence[Case]] = lambda settings, devices: ()
+
+
+def place(cases: Iterable[Case], backend: str) -> list[Case]:
+    """Returns the cases on a backend, with meshes that fit it; ids stay as they are.
+
+    A case whose held axes alone need more devices stays, with the reason why it cannot run there.
+
+    Args:
+        cases: as the pairs give them.
+        backend: its name.
+
+    Raises:
+        ValueError: there is no such backend, or a mesh does not fit it.
+    """
+    target = find(backend)
+    fitted = functools.cache(target.fit)
+
+    def on_backend(case: Case) -> Case:
+        try:
+            mesh, candidate_mesh = (fitted(spec, case.held_axes) for spec in case.meshes)
+        except HeldAxesError as error:
+            return dataclasses.replace(case, backend=backend, unplaced=str(error))
+        return dataclasses.replace(
+            case,
+            backend=backend,
+            asked="" if candidate_mesh == case.meshes[1] else str(case.meshes[1]),
+            mesh=mesh,
+            candidate_mesh=case.candidate_mesh and candidate_mesh,
+        )
+
+    return [on_backend(case) for case in cases]
+
+
+class SelectionError(ValueError):
+    """A selector matches no case."""
+
+
+def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
+    """Returns the cases whose id matches a selector, in the order of the matrix; all without selectors.
+
+    A selector is a glob over the whole id, or a prefix of it such as a pair's name; ``smoke`` selects
+    the small subset.
+
+    Raises:
+        SelectionError: a selector matches nothing; names the nearest ids.
+    """
+    chosen: set[str] = set()
+    ids = [case.id for case in cases]
+    selectors = list(selectors)
+    for selector in selectors:
+        matched = [case.id for case in cases if matches(case, selector)]
+        if not matched:
+            words = sorted({*ids, *(id.split("/")[0] for id in ids), *(id.split("-")[0] for id in ids)})
+            near = difflib.get_close_matches(selector, words, n=3, cutoff=0.4)
+            hint = f"did you mean {', '.join(near)}? " if near else ""
+            raise SelectionError(
+                f"selector {selector!r}: matches none of {len(ids)} cases; {hint}`parity list` shows all"
+            )
+        chosen.update(matched)
+    return [case for case in cases if not selectors or case.id in chosen]
+
+
+def matches(case: Case, selector: str) -> bool:
+    """Returns whether a selector, as `select` takes it, selects a case."""
+    if selector == "smoke":
+        return case.smoke
+    prefixed = case.id.startswith(selector) and case.id[len(selector) :][:1] in {"", "/", "@", "-", "."}
+    return prefixed or fnmatch.fnmatchcase(case.id, selector)

@@ -1,0 +1,253 @@
+"""Which pairs there are: ``[tool.parity]`` of the project one stands in, else our own."""
+
+import dataclasses
+import difflib
+import importlib
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from parity.backends.workers import GIB
+from parity.cases.case import Case, Pair, matches
+from parity.structure import Budget, read_budgets
+
+__all__ = [
+    "BUILT_IN",
+    "Settings",
+    "SettingsError",
+    "collect",
+    "find_cases",
+    "find_settings",
+    "load_pair",
+    "resources",
+]
+
+FAMILIES = ("GEMMA2", "GEMMA3", "QWEN3", "MIXTRAL", "DEEPSEEK3", "GPT_OSS")
+BUILT_IN = (
+    *(f"parity.pairs.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline")),
+    *(f"parity.pairs.families:{name}" for name in FAMILIES),
+    "parity.pairs.flags:PAIR",
+)
+"""What runs where no project says otherwise, as in this one."""
+
+
+class SettingsError(ValueError):
+    """The project's settings or a named pair cannot be used."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What ``[tool.parity]`` says.
+
+    Args:
+        pairs: ``module:ATTRIBUTE`` of each pair.
+        resources: what a run may take of the machine, as keyword arguments of `Resources`.
+        budgets: how far structure may grow in every case, by ``channel.quantity``.
+        root: folder of the file, put on the import path; None without a file.
+    """
+
+    pairs: tuple[str, ...] = BUILT_IN
+    resources: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
+    root: Path | None = None
+
+
+def _positive(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds) and not isinstance(value, bool) and value > 0
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(name, str) for name in value)
+
+
+KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "pairs": (_names, '["module:ATTRIBUTE", ...]'),
+    "workers": (_positive(int), "a number of processes, such as 2"),
+    "compile-gib": (_positive(int, float), "GiB of host memory, such as 16"),
+    "compile-seconds": (_positive(int, float), "seconds, such as 600"),
+    "cache": (lambda value: isinstance(value, str), 'a folder, or "" for none'),
+    "budgets": (lambda value: isinstance(value, dict), "tables such as [tool.parity.budgets.memory]"),
+}
+"""What ``[tool.parity]`` may say: name -> (is it well formed, what is expected)."""
+
+
+def resources(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """Returns what settings, or options of the same names, say of `Resources`.
+
+    Args:
+        table: the settings.
+        root: what a relative folder is relative to.
+    """
+    found: dict[str, Any] = {}
+    if "workers" in table:
+        found["workers"] = table["workers"]
+    if "compile-gib" in table:
+        found["memory"] = int(table["compile-gib"] * GIB)
+    if "compile-seconds" in table:
+        found["seconds"] = float(table["compile-seconds"])
+    if "cache" in table:
+        found["cache"] = root / Path(table["cache"]).expanduser() if table["cache"] else None
+    return found
+
+
+def find_settings(start: Path) -> Settings:
+    """Reads the nearest ``pyproject.toml`` from ``start`` upwards that has ``[tool.parity]``.
+
+    Raises:
+        SettingsError: the file is not TOML, or its settings have the wrong form.
+    """
+    for folder in (start, *start.parents):
+        path = folder / "pyproject.toml"
+        if not path.is_file():
+            continue
+        try:
+            tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{path}: {error}; mend the file") from error
+        table = tools.get("parity") if isinstance(tools, dict) else None
+        if table is None:
+            continue
+        _check(path, table)
+        try:
+            budgets = read_budgets(table.get("budgets", {}))
+        except ValueError as error:
+            raise SettingsError(f"{path} [tool.parity]: {error}") from error
+        return Settings(
+            pairs=tuple(table["pairs"]), resources=resources(table, folder), budgets=budgets, root=folder
+        )
+    return Settings()
+
+
+def _check(path: Path, table: Any) -> None:
+    if not isinstance(table, dict):
+        raise SettingsError(f"{path} [tool.parity]: got {table}, expected a table")
+    for name, value in table.items():
+        if name not in KEYS:
+            near = difflib.get_close_matches(name, KEYS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SettingsError(f"{path} [tool.parity]: got key {name}, expected {', '.join(KEYS)}{hint}")
+        fits, expected = KEYS[name]
+        if not fits(value):
+            raise SettingsError(f"{path} [tool.parity]: got {name} = {value!r}, expected {name} = {expected}")
+    if "pairs" not in table:
+        raise SettingsError(f"{path} [tool.parity]: got no pairs, expected pairs = {KEYS['pairs'][1]}")
+
+
+def load_pair(name: str) -> Pair:
+    """Imports ``module:ATTRIBUTE``.
+
+    Raises:
+        SettingsError: there is no such module or attribute, or it is no pair.
+    """
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise SettingsError(f"pair {name!r}: expected module:ATTRIBUTE, such as my_models.parity:PAIR")
+    try:
+        pair = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # the module is the user's: whatever it raises
+        what = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        raise SettingsError(f"pair {name!r}: {what}{error}; check the name and the import path") from error
+    if not isinstance(pair, Pair):
+        raise SettingsError(
+            f"pair {name!r}: got {type(pair).__name__}, expected parity.Pair, as parity.twins returns it"
+        )
+    return pair
+
+
+def _make_importable(folders: Iterable[Path]) -> None:
+    """Puts folders on the import path, behind what ``PYTHONPATH`` names and before what is installed."""
+    chosen = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    position = max(
+        (index + 1 for index, entry in enumerate(sys.path) if entry and entry in chosen), default=0
+    )
+    for folder in folders:
+        if str(folder) not in sys.path:
+            sys.path.insert(position, str(folder))
+
+
+def collect(
+    extra: Iterable[str] = (),
+    overrides: Mapping[str, str] | None = None,
+    start: Path | None = None,
+    *,
+    devices: int | None = None,
+    select: Iterable[str] = (),
+) -> tuple[list[Pair], list[Case]]:
+    """Loads all pairs and their cases.
+
+    Args:
+        extra: further pairs, ``module:ATTRIBUTE``.
+        overrides: config fields to set in every case.
+        start: where to look for settings; the working directory by default.
+        devices: take the cases at published size, for this many devices, instead of the small ones.
+        select: selectors; with them, only the cases that one selects must be able to have the overrides.
+
+    Raises:
+        SettingsError: settings or pairs cannot be used, or two cases have one id.
+        ValueError: an override breaks a rule of the config of a selected pair.
+    """
+    start, overrides, select = start or Path.cwd(), overrides or {}, tuple(select)
+    settings = find_settings(start)
+    _make_importable([start, *([settings.root] if settings.root else [])])
+    pairs = [load_pair(name) for name in dict.fromkeys((*settings.pairs, *extra))]
+    cases = [
+        dataclasses.replace(case, budgets={**settings.budgets, **case.budgets}) if settings.budgets else case
+        for pair in pairs
+        for case in _cases(pair, overrides, devices, select)
+    ]
+    if not cases and overrides and select:  # every pair refuses them, and the selectors match none: say that
+        return collect(extra, {}, start, devices=devices)
+    if not cases:
+        names = ", ".join(pair.name for pair in pairs)
+        raise SettingsError(
+            f"pairs {names}: no cases; expected at least one; see the pair's function `cases`"
+        )
+    ids = [case.id for case in cases]
+    twice = sorted({name for name in ids if ids.count(name) > 1})
+    if twice:
+        raise SettingsError(f"cases {twice}: expected distinct ids; rename a pair or a variant")
+    return pairs, cases
+
+
+def _cases(
+    pair: Pair, overrides: Mapping[str, str], devices: int | None, select: tuple[str, ...]
+) -> Sequence[Case]:
+    """Returns the cases of a pair; where not all can have the overrides, the selected ones, each with them."""
+
+    def make(settings: Mapping[str, str]) -> Sequence[Case]:
+        return pair.cases(settings) if devices is None else pair.full_size(settings, devices)
+
+    try:
+        return make(overrides)
+    except ValueError as error:
+        plain = make({}) if overrides and select else ()
+        selected = [case for case in plain if any(matches(case, selector) for selector in select)]
+        if not plain or not all(case.vary for case in selected):
+            raise SettingsError(f"pair {pair.name}: {error}") from error
+    return [_overridden(case, overrides) for case in selected]
+
+
+def _overridden(case: Case, overrides: Mapping[str, str]) -> Case:
+    assert case.vary
+    try:
+        return dataclasses.replace(case.vary(overrides), id=case.id)
+    except ValueError as error:
+        raise SettingsError(f"case {case.id}: {error}") from error
+
+
+def find_cases(
+    extra: tuple[str, ...],
+    overrides: tuple[tuple[str, str], ...],
+    start: str,
+    devices: int | None,
+    select: tuple[str, ...] = (),
+) -> list[Case]:
+    """Returns the cases as the pairs give them; a worker process finds them with it.
+
+    Args:
+        extra, overrides, start, devices, select: as `collect` takes them, but hashable.
+    """
+    return collect(extra, dict(overrides), Path(start), devices=devices, select=select)[1]

@@ -1,0 +1,26 @@
+"""Differences in structure that a budget allows."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from parity.structure import Budget
+from parity.verdicts import ChannelResult, Verdict
+
+__all__ = ["budgeted"]
+
+
+def budgeted(
+    result: ChannelResult, budgets: Mapping[str, Budget], totals: Mapping[str, tuple[int, int]]
+) -> ChannelResult:
+    """Lets a difference pass whose totals are all budgeted and within; the findings stay in the record."""
+    if result.verdict is not Verdict.FAILED or not set(budgets) & set(totals):
+        return result
+    apart = {name: numbers for name, numbers in totals.items() if numbers[0] != numbers[1]}
+    if not all(name in budgets and budgets[name].allows(*numbers) for name, numbers in apart.items()):
+        return result
+    used = [
+        f"{name} {ours:,} -> {theirs:,}, budget {budgets[name].sentence()}"
+        for name, (ours, theirs) in totals.items()
+        if name in budgets
+    ]
+    return dataclasses.replace(result, verdict=Verdict.EQUAL, detail=f"{result.detail}; {'; '.join(used)}")

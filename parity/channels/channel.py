@@ -1,0 +1,107 @@
+"""What a channel is: a name, what it looks at, what a proof settles of it, and how it judges."""
+
+import dataclasses
+import enum
+from collections.abc import Callable
+
+from parity.comparison.comparison import Comparison
+from parity.programs.build import Group
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+__all__ = ["Aspect", "Channel", "Need", "Settled", "no_findings"]
+
+
+class Aspect(enum.StrEnum):
+    """What of a case a channel looks at."""
+
+    PROGRAM = "program"
+    STATE = "state"
+    VALUES = "values"
+    STRUCTURE = "structure"
+    CALLS = "calls"
+
+
+class Need(enum.StrEnum):
+    """The last phase that a channel asks for where nothing is proved."""
+
+    TRACE = "trace"
+    LOWER = "lower"
+    COMPILE = "compile"
+    RUN = "execute"
+
+
+class Settled(enum.StrEnum):
+    """What a proof that both sides are the same program leaves of a channel's question.
+
+    ``lowered``: it is answered. ``compiled``: it is answered, unless one came to look at compiled programs.
+    ``nothing``: the channel looks all the same.
+    """
+
+    LOWERED = "lowered"
+    COMPILED = "compiled"
+    NOTHING = "nothing"
+
+
+def no_findings(work: Comparison) -> list[Finding]:
+    """Finds nothing: for channels whose question a proof answers whole."""
+    return []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Channel:
+    """One aspect of a case, compared.
+
+    Args:
+        name: as the report spells it.
+        about: what it compares, in one line.
+        column: head of the table's column; several channels may share one.
+        aspect: what it looks at.
+        needs: the last phase that it asks for where nothing is proved.
+        judge: compares both sides.
+        settled: what a proof leaves of its question.
+        group: the outputs it compares; it is skipped where the program returns none of them.
+        applies: why it has nothing to say about a case; empty where it has.
+        guard: what must hold even of what is proved; a finding makes the check vacuous.
+    """
+
+    name: str
+    about: str
+    column: str
+    aspect: Aspect
+    needs: Need
+    judge: Callable[[Comparison], ChannelResult]
+    settled: Settled = Settled.NOTHING
+    group: Group | None = None
+    applies: Callable[[Comparison], str] = lambda work: ""
+    guard: Callable[[Comparison], list[Finding]] = no_findings
+
+    def look(self, work: Comparison) -> ChannelResult:
+        """Returns the verdict on a case: skipped, settled by its proof, or judged."""
+        reason = work.case.not_applicable.get(self.name) or self._none_returned(work) or self.applies(work)
+        if reason:
+            return self.skipped(reason)
+        if not self._is_settled(work):
+            return self.judge(work)
+        if guards := self.guard(work):
+            return self.vacuous(guards)
+        words = "equal for all inputs" if self.aspect is Aspect.VALUES else "the same program"
+        return ChannelResult(name=self.name, verdict=Verdict.PROVED, detail=words)
+
+    def skipped(self, reason: str) -> ChannelResult:
+        """Returns that there is no question, and why."""
+        return ChannelResult(name=self.name, verdict=Verdict.SKIPPED, detail=reason)
+
+    def vacuous(self, findings: list[Finding]) -> ChannelResult:
+        """Returns that the check cannot fail, and why."""
+        detail = "a check that cannot fail"
+        return ChannelResult(name=self.name, verdict=Verdict.VACUOUS, detail=detail, findings=tuple(findings))
+
+    def _none_returned(self, work: Comparison) -> str:
+        sides = (work.reference, work.candidate) if self.group else ()
+        returned = not sides or any(self.group in side.traced.out_info for side in sides)
+        return "" if returned else f"{work.case.program} returns none"
+
+    def _is_settled(self, work: Comparison) -> bool:
+        if self.settled is Settled.NOTHING:
+            return False
+        return work.settled if self.settled is Settled.LOWERED else work.compiles_alike

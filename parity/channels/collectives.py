@@ -1,0 +1,36 @@
+"""The channel ``collectives``: what moves between devices."""
+
+from parity.channels.budgeted import budgeted
+from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.comparison.comparison import Comparison
+from parity.structure import budgets_for, compare_collectives, read_collectives
+from parity.verdicts import ChannelResult
+
+__all__ = ["CHANNEL"]
+
+
+def _applies(work: Comparison) -> str:
+    return "" if max(mesh.size for mesh in work.case.meshes) > 1 else "one device, nothing to move"
+
+
+def collectives(work: Comparison) -> ChannelResult:
+    """What moves between devices: kind, dtype, bytes, group, how often."""
+    devices = max(mesh.size for mesh in work.case.meshes)
+    ours, theirs = (read_collectives(side.optimised) for side in work.compiling)
+    result = compare_collectives(ours, theirs, devices)
+    moved = [sum(one.total_bytes or 0 for one in side) for side in (ours, theirs)]
+    counts = [len(side) for side in (ours, theirs)]
+    budgets = budgets_for("collectives", work.case.budgets)
+    return budgeted(result, budgets, {"bytes": (moved[0], moved[1]), "count": (counts[0], counts[1])})
+
+
+CHANNEL = Channel(
+    name="collectives",
+    about="what moves between devices: kind, dtype, bytes, group, how often",
+    column="coll",
+    aspect=Aspect.STRUCTURE,
+    needs=Need.COMPILE,
+    judge=collectives,
+    settled=Settled.COMPILED,
+    applies=_applies,
+)

@@ -1,0 +1,24 @@
+"""The channel ``dots``: types of dots, exponentials, sums and roots, as the source asks for them."""
+
+from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.comparison.comparison import Comparison
+from parity.structure import compare_dots, read_dtypes
+from parity.verdicts import ChannelResult
+
+__all__ = ["CHANNEL"]
+
+
+def dots(work: Comparison) -> ChannelResult:
+    """Types of dots, exponentials, sums and roots, as the source asks for them."""
+    return compare_dots(read_dtypes(work.reference.lowered), read_dtypes(work.candidate.lowered))
+
+
+CHANNEL = Channel(
+    name="dots",
+    about="types of dots, exponentials, sums and roots, as the source asks for them",
+    column="dots",
+    aspect=Aspect.STRUCTURE,
+    needs=Need.LOWER,
+    judge=dots,
+    settled=Settled.LOWERED,
+)

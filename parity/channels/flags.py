@@ -1,0 +1,99 @@
+"""The channel ``flags``: every declared flag changes both twins' programs, and changes them alike."""
+
+import dataclasses
+
+from parity.cases.case import Case, Flag
+from parity.channels.channel import Aspect, Channel, Need
+from parity.comparison.comparison import Comparison, Workbench
+from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.weights.map import MapError
+
+__all__ = ["CHANNEL", "Flipped", "flags", "flip"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flipped:
+    """What became of both sides when a flag was flipped.
+
+    Args:
+        flag: the flag.
+        live: whether the (reference's, candidate's) program changed.
+        alike: whether the flipped programs are the same; None where those before were not, so that nothing follows.
+    """
+
+    flag: Flag
+    live: tuple[bool, bool]
+    alike: bool | None
+
+    def finding(self) -> Finding | None:
+        """Returns what is wrong; None when the flag is live on both sides and means the same."""
+        words = tuple("changes" if live else "stays the same program" for live in self.live)
+        if all(self.live):
+            if self.alike is not False:
+                return None
+            cause = "the flag means something else on the two sides"
+        elif any(self.live):
+            dead = "reference" if self.live[1] else "candidate"
+            cause = f"the {dead} does not honour the flag, or reads it where it has no effect"
+        else:
+            cause = "no side honours the flag, though it is declared to be live"
+        both = " (both change, but not into the same program)" if all(self.live) else ""
+        return Finding(
+            where=f"flag {self.flag.name}",
+            reference=words[0],
+            candidate=words[1] + both,
+            cause=cause,
+            next_step="follow the setting from the config to the code that acts on it",
+        )
+
+
+def flip(case: Case, flag: Flag, bench: Workbench) -> Flipped:
+    """Lowers both sides with and without a flag; nothing is compiled.
+
+    Args:
+        case: gives the configuration that is varied.
+        flag: one that the case declares.
+        bench: where lowered programs are kept.
+
+    Raises:
+        ValueError: the case does not say how it is varied.
+    """
+    if case.vary is None:
+        raise ValueError(
+            f"{case.id}: got flags, expected `vary` too, which makes the case with other settings"
+        )
+    off = case.vary(flag.off) if flag.off else case
+    on = dataclasses.replace(case.vary(flag.on), mesh=off.mesh, backend=off.backend)
+    ours = dataclasses.replace(off, candidate=on.reference)
+    theirs = dataclasses.replace(off, reference=off.candidate, candidate=on.candidate)
+    live = (not _same(ours, bench), not _same(theirs, bench))
+    return Flipped(flag=flag, live=live, alike=_same(on, bench) if _same(off, bench) else None)
+
+
+def _same(case: Case, bench: Workbench) -> bool:
+    try:
+        proof = Comparison(case, bench).proof
+    except MapError:
+        return False
+    return proof is not None and proof.proved
+
+
+def flags(work: Comparison) -> ChannelResult:
+    """Flips every declared flag on both sides."""
+    flipped = [flip(work.case, flag, work.bench) for flag in work.case.flags]
+    findings = tuple(finding for one in flipped if (finding := one.finding()))
+    names = ", ".join(one.flag.name for one in flipped)
+    detail = f"{len(flipped) - len(findings)} of {len(flipped)} flags are live on both sides: {names}"
+    verdict = Verdict.FAILED if findings else Verdict.EQUAL
+    return ChannelResult(name="flags", verdict=verdict, detail=detail, findings=findings)
+
+
+CHANNEL = Channel(
+    name="flags",
+    about="every declared option changes both sides' programs, and alike",
+    column="prog",
+    aspect=Aspect.CALLS,
+    needs=Need.LOWER,
+    judge=flags,
+    applies=lambda work: "" if work.case.flags else "the case declares no flags",
+)

@@ -1,0 +1,30 @@
+"""The channel ``gradients``: gradients of all parameters under the batch's loss scale."""
+
+from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.measure import measured, nothing_returned
+from parity.comparison.comparison import Comparison
+from parity.programs.build import Group
+from parity.values.vacuity import dead_gradients
+from parity.verdicts import ChannelResult
+
+__all__ = ["CHANNEL"]
+
+
+def gradients(work: Comparison) -> ChannelResult:
+    """Gradients of all parameters under the batch's loss scale."""
+    return measured(
+        work, Group.GRADIENTS, lambda reference: dead_gradients(reference, work.case.zero_gradients)
+    )
+
+
+CHANNEL = Channel(
+    name="gradients",
+    about="gradients of all parameters under a loss scale that is not one",
+    column="grad",
+    aspect=Aspect.VALUES,
+    needs=Need.RUN,
+    judge=gradients,
+    settled=Settled.LOWERED,
+    group=Group.GRADIENTS,
+    guard=lambda work: nothing_returned(work, Group.GRADIENTS),
+)

@@ -1,0 +1,82 @@
+"""What the channels of values share: outputs that only one side returns, the ladder, guards against vacuity."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.comparison.comparison import Comparison
+from parity.programs.build import Group
+from parity.values.ladder import climb
+from parity.values.vacuity import constant_leaves, not_finite, same_buffers
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+__all__ = ["measured", "missing_outputs", "not_run", "nothing_returned", "ties"]
+
+
+def measured(
+    work: Comparison, group: Group, guard: Callable[[Mapping[str, np.ndarray]], list[Finding]]
+) -> ChannelResult:
+    """Runs both sides and returns the rung that their outputs of a group hold.
+
+    Args:
+        work: the case.
+        group: which outputs.
+        guard: finds in the reference's outputs what makes the check vacuous.
+    """
+    if nothing := nothing_returned(work, group):
+        return ChannelResult(
+            name=group, verdict=Verdict.VACUOUS, detail="nothing to compare", findings=tuple(nothing)
+        )
+    if not work.reference.backend.executes:
+        return not_run(group, work)
+    reference, candidate = (outputs.get(group, {}) for outputs in work.outputs)
+    missing = missing_outputs(reference, candidate)
+    if missing:
+        return ChannelResult(
+            name=group, verdict=Verdict.FAILED, detail="outputs differ", findings=tuple(missing)
+        )
+    result = climb(group, reference, candidate, work.judge(group))
+    if work.only_ties:
+        detail = f"{result.detail}; routing forced equal past {ties(work)}"
+        result = dataclasses.replace(result, detail=detail)
+    guards = constant_leaves(group, {}) if not reference else guard(reference)
+    guards += not_finite(reference) + same_buffers(reference, candidate)
+    if guards and result.verdict is not Verdict.FAILED:
+        return ChannelResult(
+            name=group, verdict=Verdict.VACUOUS, detail="a check that cannot fail", findings=tuple(guards)
+        )
+    return result
+
+
+def nothing_returned(work: Comparison, group: Group) -> list[Finding]:
+    """Finds that no side returns a leaf of the group."""
+    returned = any(side.traced.out_info.get(group) for side in (work.reference, work.candidate))
+    return [] if returned else constant_leaves(group, {})
+
+
+def missing_outputs(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Finding]:
+    """Finds the outputs that only one side returns."""
+    return [
+        Finding(
+            where=path,
+            reference="returned" if path in reference else "not returned",
+            candidate="returned" if path in candidate else "not returned",
+            cause="an output that only one side returns",
+        )
+        for path in sorted(set(reference) ^ set(candidate))
+    ]
+
+
+def not_run(name: str, work: Comparison) -> ChannelResult:
+    """Returns that the question stays open: not proved, and the backend runs nothing."""
+    backend = work.reference.backend.name
+    detail = f"not compared: not proved, and {backend} runs nothing; run the case on cpu as well"
+    return ChannelResult(name=name, verdict=Verdict.OPEN, detail=detail)
+
+
+def ties(work: Comparison) -> str:
+    """Returns in words how many tokens chose by rounding."""
+    count = len(work.flips)
+    return f"{count} token{'s' if count > 1 else ''} at a tie"

@@ -1,0 +1,78 @@
+"""The channel ``memory``: argument, output and temp bytes, and which arguments are reused in place."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.comparison.comparison import Comparison
+from parity.structure import (
+    MEMORY_BUDGETS,
+    PACKING_BUDGETS,
+    Budget,
+    Memory,
+    budgets_for,
+    compare_donation,
+    compare_memory,
+    read_donation,
+    read_memory,
+)
+from parity.verdicts import ChannelResult, Verdict
+
+__all__ = ["CHANNEL"]
+
+
+def memory(work: Comparison) -> ChannelResult:
+    """Argument, output and temp bytes of the compiled programs, and which arguments they reuse in place."""
+    sides = work.compiling
+    ours, theirs = (read_memory(side.compiled) for side in sides)
+    own = budgets_for("memory", work.case.budgets)
+    result = compare_memory(ours, theirs, {**MEMORY_BUDGETS, **own})
+    if result.verdict is Verdict.VACUOUS:
+        return result
+    measures = _ratio(ours, theirs)
+    if result.verdict is Verdict.FAILED and work.proof is not None and work.proof.proved:
+        result, again = _packed(work, result, ours, theirs, own)
+        measures |= again
+    donation = compare_donation(*(read_donation(side.optimised) for side in sides))
+    failed = Verdict.FAILED in (result.verdict, donation.verdict)
+    return dataclasses.replace(
+        result,
+        verdict=Verdict.FAILED if failed else result.verdict,
+        detail=f"{result.detail}; {donation.detail}",
+        findings=(*result.findings, *donation.findings),
+        measures=measures,
+    )
+
+
+def _packed(
+    work: Comparison, failed: ChannelResult, ours: Memory, theirs: Memory, own: Mapping[str, Budget]
+) -> tuple[ChannelResult, dict[str, float]]:
+    """Asks whether the order of arguments, which a proof leaves open, is all that makes the candidate need more."""
+    within = compare_memory(ours, theirs, {**PACKING_BUDGETS, **own})
+    if within.verdict is Verdict.FAILED:
+        return failed, {}
+    again = read_memory(work.reordered.compiled)
+    same_order = compare_memory(ours, again, {**MEMORY_BUDGETS, **own})
+    measures = {f"{name}_in_the_same_order": value for name, value in _ratio(ours, again).items()}
+    if same_order.verdict is Verdict.FAILED:
+        return failed, measures
+    needs = f"temp {again.values['temp']:,} with its arguments in the reference's order"
+    return dataclasses.replace(within, detail=f"{within.detail}, {needs}"), measures
+
+
+def _ratio(reference: Memory, candidate: Memory) -> dict[str, float]:
+    ours, theirs = (side.values.get("temp") for side in (reference, candidate))
+    if ours is None or theirs is None or (ours == 0 < theirs):
+        return {}
+    return {"temp_ratio": theirs / ours if ours else 1.0}
+
+
+CHANNEL = Channel(
+    name="memory",
+    about="argument, output and temp bytes of the compiled programs; donation",
+    column="mem",
+    aspect=Aspect.STRUCTURE,
+    needs=Need.COMPILE,
+    judge=memory,
+    settled=Settled.COMPILED,
+)

@@ -1,0 +1,197 @@
+"""The channel ``rng``: both sides draw from the same keys, none of them twice, and start from the same bits."""
+
+import functools
+import zlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity.cases.case import Keys
+from parity.channels.channel import Aspect, Channel, Need
+from parity.comparison.comparison import SEED, Comparison
+from parity.comparison.side import Side
+from parity.jax_internals import key_implementation
+from parity.programs.build import Build, Group
+from parity.programs.tree import Role, to_host
+from parity.prove import prove
+from parity.prove.reader import read_program
+from parity.rng import (
+    Audited,
+    audit,
+    compare_draws,
+    compare_initial,
+    named_by_leaf,
+    repeated_keys,
+    unforeseen_draws,
+)
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+__all__ = ["CHANNEL"]
+
+STEPS = 3
+SIDES = ("reference", "candidate")
+AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+def rng(work: Comparison) -> ChannelResult:
+    """Keys of all draws, forward and backward, over three steps; initial states."""
+    proved = work.proof is not None and work.proof.proved
+    drawn = [_draws(work, side) for side in ((0,) if proved else (0, 1))] * (2 if proved else 1)
+    fresh = [_initial(work, build) for build in work.builds]
+    findings = [*_audited(drawn[:1] if proved else drawn), *_audited(fresh)]
+    shared = _shares_keys(work)
+    how = Verdict.EQUAL
+    if shared:
+        findings += [] if findings else compare_draws(*drawn)
+        how, unequal = work.remember(("initial", *_names(work)), lambda: _compare_initial(work))
+        findings += unequal
+    detail = f"{_both(drawn)}; initial state {_both(fresh)}"
+    if not drawn[0].draws and not drawn[1].draws:
+        detail = f"no draws; initial state {_both(fresh)}"
+    if not shared:
+        detail += "; the sides need not share keys"
+    verdict = Verdict.FAILED if findings else how
+    if verdict is Verdict.PROVED and not proved and drawn[0].draws:
+        verdict = Verdict.BITWISE
+    return ChannelResult(name="rng", verdict=verdict, detail=detail, findings=tuple(findings))
+
+
+def _shares_keys(work: Comparison) -> bool:
+    """Two builds of one flavour, such as scanned and unrolled, derive their keys as their layouts do."""
+    flavours = {build.flavour for build in work.builds}
+    return work.case.keys == Keys.SHARED and len(flavours) == 2
+
+
+def _names(work: Comparison) -> tuple[str, str]:
+    return work.builds[0].name, work.builds[1].name
+
+
+def _both(sides: list[Audited]) -> str:
+    ours, theirs = (side.sentence() for side in sides)
+    return ours if ours == theirs else f"{ours} -> {theirs}"
+
+
+def _audited(sides: list[Audited]) -> list[Finding]:
+    """Returns what is wrong with the draws of each side by itself."""
+    others = [side.sentence() for side in reversed(sides)]
+    return [
+        finding
+        for side, audited, other in zip(SIDES, sides, others, strict=False)
+        for finding in (*repeated_keys(audited, side, other), *unforeseen_draws(audited, side))
+    ]
+
+
+def _draws(work: Comparison, which: int) -> Audited:
+    side = (work.reference, work.candidate)[which]
+    key = ("draws", side.build.name, side.program.name)
+    return work.remember(key, lambda: _audit_side(work, side, which))
+
+
+def _audit_side(work: Comparison, side: Side, which: int) -> Audited:
+    state, info = side.state_paths, side.traced.out_info
+    returned = {place: index for index, place in enumerate((g, p) for g in sorted(info) for p in info[g])}
+    feedback = {
+        index: returned[Group.STATE, path]
+        for index, path in enumerate(state)
+        if (Group.STATE, path) in returned
+    }
+    inputs = sorted(side.build.abstract_inputs)
+
+    def value(index: int) -> Any:
+        if index < len(state):
+            return _start(work, which, state[index])
+        return side.build.inputs(SEED)[inputs[index - len(state)]]
+
+    steps = STEPS if side.program.steps > 1 else 1
+    return audit(side.build.name, side.traced.jaxpr, value, feedback, steps)
+
+
+def _start(work: Comparison, which: int, path: str) -> Any:
+    """Returns a value that a leaf may start from, the same for the leaves that the weight map pairs."""
+    if which == 0:
+        return _typed(work.builds[0], path, _host(work.builds[0], path))
+    entry = next(entry for entry in work.weights.entries if path in entry.candidate)
+    host = work.weights.to_candidate({name: _host(work.builds[0], name) for name in entry.reference})
+    return _typed(work.builds[1], path, host[path])
+
+
+def _host(build: Build, path: str) -> np.ndarray:
+    leaf = build.abstract[path]
+    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return np.zeros(leaf.shape, leaf.dtype)
+    key = jax.random.fold_in(
+        jax.random.key(SEED, impl=key_implementation(leaf.dtype)), np.uint32(zlib.crc32(path.encode()))
+    )
+    return np.asarray(jax.random.key_data(jax.random.split(key, leaf.shape) if leaf.shape else key))
+
+
+def _typed(build: Build, path: str, host: np.ndarray) -> Any:
+    dtype = build.abstract[path].dtype
+    if not jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return host
+    return jax.random.wrap_key_data(jnp.asarray(host), impl=key_implementation(dtype))
+
+
+# --- initial states ---
+
+
+def _initial(work: Comparison, build: Build) -> Audited:
+    return work.remember(("fresh", build.name), lambda: _audit_initial(work, build))
+
+
+def _audit_initial(work: Comparison, build: Build) -> Audited:
+    key, jaxpr = jax.random.key(SEED), _created(work, build).jaxpr
+    drawn = audit(f"create {build.name}", jaxpr, lambda index: key)
+    return named_by_leaf(drawn, jaxpr, enumerate(_leaves(build)))
+
+
+def _leaves(build: Build) -> list[str]:
+    """Returns the leaves that may be drawn; moments start at zero."""
+    return sorted(path for path, leaf in build.leaves.items() if leaf.role is not Role.OPTIMIZER)
+
+
+def _created(work: Comparison, build: Build) -> jax.stages.Traced:
+    def create(key: jax.Array) -> dict[str, Any]:
+        state = build.create(key)
+        return {path: state[path] for path in _leaves(build)}
+
+    return work.remember(("created", build.name), lambda: jax.jit(create).trace(jax.random.key(SEED)))
+
+
+def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
+    """Compares the initial states: by proof, or else bit by bit."""
+    created = [_created(work, build) for build in work.builds]
+    leaves = [_leaves(build) for build in work.builds]
+    order = [{path: index for index, path in enumerate(side)} for side in leaves]
+    results = [
+        (order[0][entry.reference[0]], order[1][entry.candidate[0]])
+        for entry in work.weights.entries
+        if entry.role is not Role.OPTIMIZER
+    ]
+    lowered = [traced.lower() for traced in created]
+    if work.weights.is_identity:
+        programs = [read_program(one) for one in lowered]
+        if prove(*programs, arguments=[(0, 0)], results=results).proved:
+            return Verdict.PROVED, []
+    # Variants that differ in their forward pass only start from the same program.
+    ours, theirs = (
+        work.remember(("initial", one.as_text()), functools.partial(_run, work, one)) for one in lowered
+    )
+    return Verdict.BITWISE, compare_initial(ours, theirs, work.weights)
+
+
+def _run(work: Comparison, lowered: jax.stages.Lowered) -> dict[str, np.ndarray]:
+    with work.bench.clock.phase("initial state", "compile"):
+        return to_host(lowered.compile(compiler_options=AS_WRITTEN)(jax.random.key(SEED)))
+
+
+CHANNEL = Channel(
+    name="rng",
+    about="keys of all draws over three steps, none used twice, the same on both sides; initial states",
+    column="tree",
+    aspect=Aspect.STATE,
+    needs=Need.TRACE,
+    judge=rng,
+)

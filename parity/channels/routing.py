@@ -1,0 +1,49 @@
+"""The channel ``routing``: which experts each token chooses; what rounding decides is a tie."""
+
+from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.measure import missing_outputs, not_run, ties
+from parity.comparison.comparison import Comparison
+from parity.programs.build import Group
+from parity.verdicts import ChannelResult, Verdict
+
+__all__ = ["CHANNEL"]
+
+
+def routing(work: Comparison) -> ChannelResult:
+    """Which experts each token chooses, and by what margin; a choice that rounding decides is a tie."""
+    if not work.reference.backend.executes:
+        return not_run("routing", work)
+    ours, theirs = (side.traced.out_info.get(Group.ROUTING, {}) for side in (work.reference, work.candidate))
+    if set(ours) != set(theirs):
+        findings = tuple(missing_outputs(ours, theirs))
+        return ChannelResult(
+            name="routing", verdict=Verdict.FAILED, detail="outputs differ", findings=findings
+        )
+    findings = tuple(flip.finding() for flip in work.flips)
+    measures = {"flips": len(findings), "ties": sum(flip.is_tie for flip in work.flips)}
+    if not findings:
+        return ChannelResult(
+            name="routing", verdict=Verdict.EQUAL, detail="every token chooses alike", measures=measures
+        )
+    if work.only_ties:
+        widest = max(flip.margin for flip in work.flips)
+        detail = f"{ties(work)}, margins up to {widest:.3g}; values are compared with routing forced equal"
+        return ChannelResult(
+            name="routing", verdict=Verdict.TIE, detail=detail, findings=findings, measures=measures
+        )
+    detail = f"{len(findings)} tokens choose otherwise, {measures['ties']} of them at a tie"
+    return ChannelResult(
+        name="routing", verdict=Verdict.FAILED, detail=detail, findings=findings, measures=measures
+    )
+
+
+CHANNEL = Channel(
+    name="routing",
+    about="which experts each token chooses, and by what margin",
+    column="vals",
+    aspect=Aspect.VALUES,
+    needs=Need.RUN,
+    judge=routing,
+    settled=Settled.LOWERED,
+    group=Group.ROUTING,
+)

@@ -1,0 +1,280 @@
+"""The channel ``sharding``: logical axes, specs, constraints and compiled shardings of both sides."""
+
+import collections
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+from jax.extend import core
+
+from parity.channels.axes import compare_axes
+from parity.channels.channel import Aspect, Channel, Need
+from parity.comparison.comparison import Comparison
+from parity.comparison.layout import bytes_by_role, entries, linen_spec, placed, whole_share
+from parity.comparison.side import Side
+from parity.programs.build import Group
+from parity.programs.meshes import Mode
+from parity.programs.tree import Role
+from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.weights.map import Entry, WeightMap
+from parity.weights.transforms import Identity
+
+__all__ = ["CHANNEL", "compare_shardings", "constraints"]
+
+CONSTRAINTS = ("sharding_constraint", "reshard")
+UNCHANGED = "logical axes changed by running the program"
+NO_OP = "a program traced outside its mesh or rules, so that constraints are no-ops"
+OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
+
+
+def compare_shardings(
+    reference: Side, candidate: Side, weights: WeightMap, *, proved: Callable[[], bool]
+) -> ChannelResult:
+    """Compares where everything lies.
+
+    Looks at the logical axes of all state leaves before and after the program, at their resolved specs
+    and at what Flax Linen's resolver makes of the same rules, at the sharding constraints of the traced
+    programs, and, unless they are proved the same, at the shardings of the compiled programs.
+
+    Args:
+        reference, candidate: the two sides.
+        weights: which leaves belong together.
+        proved: says whether both are proved the same program; asked last, as it may trace and crash.
+    """
+    sides = (reference, candidate)
+    findings: list[Finding] = []
+    try:
+        for finding in _findings(sides, weights, proved):
+            findings.append(finding)
+    except Exception as error:
+        if not findings:
+            raise
+        first = (str(error).strip().splitlines() or [""])[0]
+        return _result(findings, f"all that was found before {type(error).__name__}: {first}")
+    if not reference.mesh.axes:
+        named = sum(leaf.logical_axes is not None for leaf in reference.build.leaves.values())
+        return _result(findings, f"{named} leaves with logical axes, one device")
+    if reference.mesh.size == 1:
+        return _result(findings, f"mesh {reference.mesh}: one device, nothing to split")
+    sharded = sum(any(placed(reference, path).axes) for path in reference.specs)
+    split = sum(any(spec) for spec in reference.input_specs.values())
+    if not sharded and not split:
+        return ChannelResult(
+            name="sharding",
+            verdict=Verdict.VACUOUS,
+            detail=f"nothing is sharded on {reference.mesh}; give the leaves logical axes and rules",
+        )
+    held = bytes_by_role(reference)
+    words = ", ".join(f"{role} {size:,}" for role, size in held.items())
+    detail = (
+        f"{sharded} of {len(reference.specs)} leaves and {split} inputs sharded, "
+        f"{constraints(reference).total()} constraints; bytes per device: {words}; "
+        f"{whole_share(reference):.1%} of the parameters' are whole on every device"
+    )
+    return _result(findings, detail, {f"{role} bytes per device": size for role, size in held.items()})
+
+
+def _findings(sides: tuple[Side, Side], weights: WeightMap, proved: Callable[[], bool]) -> Iterator[Finding]:
+    """Yields findings, those that need least first: a side that crashes later has told where it differs."""
+    leaves = (sides[0].build.leaves, sides[1].build.leaves)
+    for entry in weights.entries:
+        yield from compare_axes(entry, leaves)
+    if sides[0].mesh.axes:
+        for entry in weights.entries:
+            yield from _spec_findings(entry, *sides)
+        for side in sides:
+            yield from _oracle_findings(side)
+    for side in sides:
+        yield from _after_findings(side)
+        yield from _returned_findings(side)
+    if sides[0].mesh.axes and sides[0].mesh == sides[1].mesh:
+        yield from _constraint_findings(*sides)
+    if sides[0].mesh.axes and not proved():
+        for side in sides:
+            side.begin()
+        for side in sides:
+            yield from _compiled_findings(side)
+
+
+def _result(
+    findings: list[Finding], detail: str, measures: Mapping[str, float] | None = None
+) -> ChannelResult:
+    return ChannelResult(
+        name="sharding",
+        verdict=Verdict.FAILED if findings else Verdict.EQUAL,
+        detail=detail,
+        findings=tuple(findings),
+        measures=measures or {},
+    )
+
+
+def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Finding]:
+    if not isinstance(entry.transform, Identity):
+        return []
+    ours, theirs = placed(reference, entry.reference[0]), placed(candidate, entry.candidate[0])
+    if ours.axes == theirs.axes:
+        return []
+    return [
+        Finding(
+            where=theirs.path,
+            reference=f"{ours.spec} from axes {ours.logical_axes}",
+            candidate=f"{theirs.spec} from axes {theirs.logical_axes}",
+            distance=f"{ours.bytes_per_device:,} and {theirs.bytes_per_device:,} bytes per device",
+            cause=f"rules: reference {ours.why}; candidate {theirs.why}"
+            if ours.why
+            else "axes or rules that differ",
+            next_step="`parity shardings CASE` shows all leaves",
+        )
+    ]
+
+
+def _after_findings(side: Side) -> list[Finding]:
+    """Finds leaves whose logical axes are others once the program has run."""
+    observed = side.program.observed if side.traced else {}
+    return [
+        Finding(
+            where=f"{side.build.name} {path}",
+            reference=f"logical axes {leaf.logical_axes} before",
+            candidate=f"logical axes {observed[path].logical_axes} after"
+            if path in observed
+            else "gone after",
+            cause=UNCHANGED,
+            next_step="look where the model takes axis names off and puts them on again, such as around a scan",
+        )
+        for path, leaf in side.build.leaves.items()
+        if observed and (path not in observed or observed[path].logical_axes != leaf.logical_axes)
+    ]
+
+
+def _oracle_findings(side: Side) -> list[Finding]:
+    """Finds parameters that Flax Linen's resolver would put elsewhere under the same rules."""
+    if not side.build.rules:
+        return []
+    sizes, findings = dict(side.mesh.axes), []
+    for path, leaf in side.build.leaves.items():
+        if leaf.role is not Role.PARAMS or leaf.logical_axes is None:
+            continue
+        mine = placed(side, path)
+        wanted = linen_spec(mine, side.build.rules, sizes)
+        if wanted != mine.axes:
+            findings.append(
+                Finding(
+                    where=f"{side.build.name} {path}",
+                    reference=f"{jax.sharding.PartitionSpec(*wanted)} by Flax Linen's resolver",
+                    candidate=f"{mine.spec} from axes {mine.logical_axes}",
+                    cause=f"a resolver that loses rules or binds an axis twice ({mine.why})",
+                    next_step="walk the rules in order and track which mesh axes are used",
+                )
+            )
+    return findings
+
+
+def constraints(side: Side) -> collections.Counter[tuple[str, str]]:
+    """Counts the sharding constraints and reshards of the traced program by array type and spec."""
+    found: collections.Counter[tuple[str, str]] = collections.Counter()
+
+    def walk(jaxpr: Any) -> None:
+        for equation in jaxpr.eqns:
+            if equation.primitive.name in CONSTRAINTS:
+                target = equation.params.get("sharding", equation.params.get("dst_sharding"))
+                aval = equation.outvars[0].aval
+                found[f"{aval.dtype}{list(aval.shape)}", str(getattr(target, "spec", target))] += 1
+            for inner in core.jaxprs_in_params(equation.params):
+                walk(getattr(inner, "jaxpr", inner))
+
+    walk(side.traced.jaxpr.jaxpr)
+    return found
+
+
+def _constraint_findings(reference: Side, candidate: Side) -> list[Finding]:
+    ours, theirs = constraints(reference), constraints(candidate)
+    if bool(ours) != bool(theirs):
+        totals = [f"{side.total()} sharding constraints" for side in (ours, theirs)]
+        return [
+            Finding(
+                where="traced program",
+                reference=totals[0],
+                candidate=totals[1],
+                cause=NO_OP,
+                next_step=OUTSIDE,
+            )
+        ]
+    arrays = sorted({array for array, _ in ours | theirs})
+    sides = [(array, _specs_of(ours, array), _specs_of(theirs, array)) for array in arrays]
+    return [
+        Finding(
+            where=f"constraints on {array}",
+            reference=wanted or "none",
+            candidate=got or "none",
+            cause="an activation put elsewhere, or not put back" if wanted and got else NO_OP,
+            next_step="compare the constrain calls on both sides" if wanted and got else OUTSIDE,
+        )
+        for array, wanted, got in sides
+        if wanted != got
+    ]
+
+
+def _specs_of(found: collections.Counter[tuple[str, str]], array: str) -> str:
+    """Returns to what and how often an array type is constrained; empty where it never is."""
+    specs = sorted((spec, times) for (name, spec), times in found.items() if name == array)
+    return ", ".join(f"{spec} {times} times" for spec, times in specs)
+
+
+def _returned_findings(side: Side) -> list[Finding]:
+    """Finds state that a program on an explicit mesh returns elsewhere than it took it."""
+    if not side.mesh.axes or side.mesh.mode is not Mode.EXPLICIT:
+        return []
+    mesh: Any = side.backend.mesh(side.mesh)
+    findings = []
+    for path, leaf in side.returned.get(Group.STATE, {}).items():
+        rank, spec, got = len(leaf.shape), side.specs.get(path), leaf.sharding
+        if spec is None or got is None or entries(got.spec, rank) == entries(spec, rank):
+            continue
+        findings.append(
+            Finding(
+                where=f"{side.build.name} {path}",
+                reference=f"{spec} where the step takes it",
+                candidate=f"{got.spec} where it returns it, on {dict(mesh.shape)}",
+                cause="state that is moved for the update and not put back",
+                next_step="constrain it to its own axes before returning it",
+            )
+        )
+    return findings
+
+
+def _compiled_findings(side: Side) -> list[Finding]:
+    """Finds state that the compiled program takes or returns elsewhere than the specs say."""
+    mesh: Any = side.backend.mesh(side.mesh)
+    taken = side.compiled.input_shardings[0][0]
+    returned = side.compiled.output_shardings.get(Group.STATE, {})
+    findings = []
+    for path, spec in side.specs.items():
+        wanted = jax.sharding.NamedSharding(mesh, spec)
+        rank = len(side.build.abstract[path].shape)
+        for verb, shardings in (("takes", taken), ("returns", returned)):
+            got = shardings.get(path)
+            if got is not None and not got.is_equivalent_to(wanted, rank):
+                findings.append(
+                    Finding(
+                        where=f"{side.build.name} {path}",
+                        reference=f"{spec} by the rules",
+                        candidate=f"the compiled program {verb} it as {getattr(got, 'spec', got)}",
+                        cause="a step whose state does not come back where it was, so each step moves it",
+                    )
+                )
+    return findings
+
+
+def sharding(work: Comparison) -> ChannelResult:
+    """Logical axes, resolved specs and compiled input shardings of all state leaves."""
+    return compare_shardings(work.reference, work.candidate, work.weights, proved=lambda: work.compiles_alike)
+
+
+CHANNEL = Channel(
+    name="sharding",
+    about="logical axes, resolved specs, constraints and compiled shardings of all state leaves",
+    column="spec",
+    aspect=Aspect.STATE,
+    needs=Need.COMPILE,
+    judge=sharding,
+)

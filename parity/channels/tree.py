@@ -1,0 +1,71 @@
+"""The channel ``tree``: paths, shapes, dtypes, roles and logical axes of all state leaves."""
+
+from parity.channels.axes import compare_axes
+from parity.channels.channel import Aspect, Channel, Need
+from parity.comparison.comparison import Comparison
+from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.weights.map import MapError
+from parity.weights.transforms import Identity
+
+__all__ = ["CHANNEL"]
+
+
+def tree(work: Comparison) -> ChannelResult:
+    """Paths, shapes, dtypes, roles and logical axes of all state leaves."""
+    leaves = tuple(build.leaves for build in work.builds)
+    try:
+        entries = work.weights.entries
+    except MapError as error:
+        return ChannelResult(
+            name="tree", verdict=Verdict.FAILED, detail="leaves without a partner", findings=_leftovers(error)
+        )
+    findings: list[Finding] = []
+    for entry in entries:
+        dtypes = [
+            {side[path].dtype for path in paths}
+            for side, paths in zip(leaves, (entry.reference, entry.candidate), strict=True)
+        ]
+        if dtypes[0] != dtypes[1]:
+            findings.append(
+                Finding(
+                    where=entry.candidate[0],
+                    reference=", ".join(sorted(dtypes[0])),
+                    candidate=", ".join(sorted(dtypes[1])),
+                    cause="one side creates the leaf in another dtype",
+                    next_step="pass the parameter dtype where the leaf is created",
+                )
+            )
+        findings += compare_axes(entry, leaves)
+    moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
+    detail = f"{len(leaves[0])} leaves" + (f", {moved} of {len(entries)} transformed" if moved else "")
+    if guessed := work.weights.guessed:
+        detail += (
+            f", {len(guessed)} with a guessed axis: {guessed[0].reference[0]}; a weight rule would tell it"
+        )
+    verdict = Verdict.FAILED if findings else Verdict.EQUAL
+    return ChannelResult(name="tree", verdict=verdict, detail=detail, findings=tuple(findings))
+
+
+def _leftovers(error: MapError) -> tuple[Finding, ...]:
+    sides = (("reference", error.reference), ("candidate", error.candidate))
+    return tuple(
+        Finding(
+            where=leaf.path,
+            reference=f"{leaf.dtype}{list(leaf.shape)}" if side == "reference" else "no such leaf",
+            candidate=f"{leaf.dtype}{list(leaf.shape)}" if side == "candidate" else "no such leaf",
+            cause=f"a {leaf.role} leaf that only the {side} has",
+            next_step="add it to the other side, or give the pair a weight rule",
+        )
+        for side, leaves in sides
+        for leaf in leaves
+    )
+
+
+CHANNEL = Channel(
+    name="tree",
+    about="paths, shapes, dtypes, roles and logical axes of all state leaves",
+    column="tree",
+    aspect=Aspect.STATE,
+    needs=Need.TRACE,
+    judge=tree,
+)

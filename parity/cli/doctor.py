@@ -1,0 +1,21 @@
+"""``parity doctor``: versions, devices, backends, and how to get what is missing."""
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from parity.cli.options import PARITY, USAGE, console, make_order
+
+__all__ = ["doctor"]
+
+
+def doctor() -> None:
+    """Show versions, devices and backends, and how to get what is missing."""
+    from parity.cli.machine import diagnose
+
+    screen, checks = console(), diagnose(make_order(None, None, None).resources)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for check in checks:
+        table.add_row(check.name, check.found, Text(check.remedy, "yellow"))
+    screen.print(table)
+    raise typer.Exit(USAGE if any(check.needed for check in checks) else PARITY)

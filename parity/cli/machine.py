@@ -1,0 +1,68 @@
+"""What this machine has, what is missing, and how to get it."""
+
+import dataclasses
+
+import jax
+
+from parity.backends.aot import missing_compiler
+from parity.backends.cache import DiskCache
+from parity.backends.compiler import Resources
+from parity.backends.registry import known_backends
+from parity.backends.workers import GIB
+from parity.environment import DEVICES, PACKAGES, version
+
+__all__ = ["Check", "diagnose"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line of the doctor.
+
+    Args:
+        name: what was looked at.
+        found: what is there.
+        remedy: how to get what is missing; empty when nothing is.
+        needed: whether parity cannot run without it.
+    """
+
+    name: str
+    found: str
+    remedy: str = ""
+    needed: bool = False
+
+
+def diagnose(resources: Resources | None = None) -> list[Check]:
+    """Returns versions, devices, backends and what a run may take, each with a remedy where something is missing.
+
+    Args:
+        resources: what a run may take; the default by default.
+    """
+    remedies = {"libtpu": f"{missing_compiler()} brings the TPU compiler, which aot:TOPOLOGY needs"}
+    checks = []
+    for package in PACKAGES:
+        found, needed = version(package), package != "libtpu"
+        remedy = "" if found else remedies.get(package, f"pip install {package}")
+        checks.append(
+            Check(name=package, found=found or "not installed", remedy=remedy, needed=needed and not found)
+        )
+    devices = jax.devices("cpu")
+    few = len(devices) < DEVICES
+    remedy = f"set XLA_FLAGS=--xla_force_host_platform_device_count={DEVICES}" if few else ""
+    checks.append(Check(name="cpu devices", found=f"{len(devices)} simulated", remedy=remedy, needed=few))
+    checks.append(Check(name="default platform", found=jax.default_backend()))
+    checks.append(Check(name="backends", found=", ".join(known_backends())))
+    return checks + _taken(resources or Resources())
+
+
+def _taken(resources: Resources) -> list[Check]:
+    limit = f"{resources.memory / GIB:.1f} GiB in all, {resources.seconds:g} s each"
+    cache = "none"
+    if resources.cache:
+        entries = DiskCache(folder=resources.cache).entries()
+        size = sum(size for _, size, _ in entries) / 2**20
+        cache = f"{resources.cache}: {len(entries)} programs, {size:.1f} MiB"
+    return [
+        Check(name="workers", found=str(resources.workers)),
+        Check(name="limits of aot compiles", found=limit),
+        Check(name="cache of aot compiles", found=cache),
+    ]

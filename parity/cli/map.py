@@ -1,0 +1,56 @@
+"""``parity map``: the weight map and what certifies it."""
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from parity.cli.options import (
+    DIFFERENCE,
+    PARITY,
+    Pairs,
+    Settings,
+    console,
+    make_order,
+)
+
+__all__ = ["show_map"]
+
+
+def show_map(
+    select: Annotated[str, typer.Argument(help="A pair, a variant or a case.")],
+    pair: Pairs = None,
+    setting: Settings = None,
+) -> None:
+    """Print the weight map of a pair's first matching case, and what certifies it."""
+    from parity.cli.order import chosen
+    from parity.comparison.certificate import certify
+    from parity.comparison.comparison import Comparison, Workbench
+    from parity.programs.tree import Role
+    from parity.report import map_line
+    from parity.weights.map import MapError
+
+    cases = chosen(make_order([select], pair, setting))[1]
+    work = Comparison(cases[0], Workbench())
+    screen = console()
+    screen.print(f"{cases[0].id}: {work.builds[0].name} against {work.builds[1].name}", soft_wrap=True)
+    try:
+        certified = certify(work)
+    except MapError as error:
+        for side, leaves in (("reference", error.reference), ("candidate", error.candidate)):
+            for leaf in leaves:
+                screen.print(Text(f"  only in the {side}: {leaf.path} {leaf.dtype}{list(leaf.shape)}", "red"))
+        screen.print("no map: add the leaf to the other side, or give the pair a weight rule")
+        raise typer.Exit(DIFFERENCE) from None
+    for role in Role:
+        rows = [one for one in certified if one.entry.role is role]
+        screen.print(Text(f"{role}, {len(rows)} entries", "bold cyan"))
+        for one in rows:
+            screen.print(map_line(one), soft_wrap=True)
+    wrong = sum(one.contradicted for one in certified)
+    leaves = [len(build.leaves) for build in work.builds]
+    screen.print(
+        f"{leaves[0]} reference and {leaves[1]} candidate leaves in {len(certified)} entries: total, one-to-one"
+        + (f"; {wrong} contradicted by the probe" if wrong else "")
+    )
+    raise typer.Exit(DIFFERENCE if wrong else PARITY)

@@ -1,0 +1,167 @@
+"""From what a command was asked to a record of results: finds the cases, runs them, writes the report."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from parity.backends.compiler import Resources
+from parity.backends.registry import find
+from parity.cases.case import Case, Pair, place, select
+from parity.cases.settings import collect
+from parity.channels import ALL
+from parity.comparison.comparison import Comparison, Workbench
+from parity.comparison.summary import Summary, summarise_case
+from parity.environment import PLATFORMS, describe_environment
+from parity.programs.meshes import MeshSpec
+from parity.report import Progress, Run, as_json, write_json
+from parity.report.records import check_writable
+from parity.running.parallel import Plan, run_in_workers
+from parity.running.processes import check_processes, run_in_processes
+from parity.running.run import CaseResult, run_cases
+
+__all__ = ["Order", "chosen", "execute", "summarise_cases"]
+
+WORTH_WORKERS = 8
+"""From so many cases on worker processes gain more than their start costs."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a command was asked to do.
+
+    Args:
+        select: selectors; all cases without.
+        pairs: further pairs.
+        settings: config fields to set in every case.
+        backend: where to compile and run.
+        full_size: the published sizes instead of the small ones.
+        channels: what to compare.
+        paranoid: compile and run also what is proved.
+        workers: cases at once; None for as many as pay.
+        processes: how many run each case together.
+        resources: what the run may take.
+        json: file of the report.
+    """
+
+    select: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    backend: str = "cpu"
+    full_size: bool = False
+    channels: tuple[str, ...] = ALL
+    paranoid: bool = False
+    workers: int | None = None
+    processes: int = 1
+    resources: Resources = dataclasses.field(default_factory=Resources)
+    json: Path | None = None
+
+    @property
+    def devices(self) -> int | None:
+        """For how many devices the cases are made; None for the small ones, which choose themselves."""
+        topology = find(self.backend).topology
+        return topology.devices if self.full_size and topology else None
+
+
+def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
+    """Returns all pairs and the cases to run, on their backend; checks all that can be checked before any work.
+
+    Raises:
+        ValueError: settings, selectors, backend or meshes cannot be used, or the report cannot be written.
+    """
+    if order.json:
+        check_writable(order.json)
+    backend = find(order.backend)
+    backend.fit(MeshSpec())  # says what is missing before anything is imported or built
+    if order.full_size and not backend.topology:
+        raise ValueError(
+            f"--full-size: got backend {order.backend}, expected a slice such as aot:v5p:2x2x1; "
+            "the published sizes fit no laptop"
+        )
+    if order.backend in PLATFORMS and (order.workers or 1) > 1:
+        raise ValueError(
+            f"--workers {order.workers}: backend {order.backend} belongs to one process; leave it out"
+        )
+    pairs, cases = collect(order.pairs, dict(order.settings), devices=order.devices, select=order.select)
+    cases = place(select(cases, order.select), order.backend)
+    if order.processes > 1:
+        if order.backend != "cpu" or order.workers:
+            raise ValueError(
+                "--processes: runs on cpu, one case at a time; leave out --backend and --workers"
+            )
+        check_processes(order.processes)
+    return pairs, cases
+
+
+def execute(order: Order, console: Console) -> Run:
+    """Runs what was asked with live progress and writes the report, also when interrupted.
+
+    Args:
+        order: what was asked.
+        console: where to show progress.
+
+    Raises:
+        ValueError: see `chosen`.
+    """
+    cases = chosen(order)[1]
+    together = {"processes": order.processes} if order.processes > 1 else {}
+    record = Run(environment={**describe_environment(), **together}, planned=len(cases))
+    start = time.perf_counter()
+    try:
+        with Progress(console, len(cases)) as progress:
+            for result in _results(order, cases, progress):
+                record.results.append(result)
+                progress.finished(result)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        record.seconds = time.perf_counter() - start
+        places = {case.id: place for place, case in enumerate(cases)}
+        record.results.sort(key=lambda result: places[result.case.id])
+        if order.json:
+            write_json(as_json(record), order.json)
+    return record
+
+
+def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterator[CaseResult]:
+    shared = order.backend not in PLATFORMS  # an accelerator belongs to one process
+    most = order.resources.workers if shared and len(cases) >= WORTH_WORKERS else 1
+    workers = order.workers or most
+    plan = Plan(
+        find="parity.cases.settings:find_cases",
+        arguments=(order.pairs, order.settings, str(Path.cwd()), order.devices, order.select),
+        backend=order.backend,
+        channels=order.channels,
+        paranoid=order.paranoid or order.processes > 1,  # who asks for processes wants to see them run
+        resources=dataclasses.replace(order.resources, workers=workers),
+    )
+    if order.processes > 1:
+        return run_in_processes(cases, plan, order.processes, progress.started)
+    if workers == 1:
+        compiler = order.resources.compiler()
+        return run_cases(
+            cases, progress.started, channels=order.channels, paranoid=order.paranoid, compiler=compiler
+        )
+    return run_in_workers(cases, plan, progress.started)
+
+
+def summarise_cases(order: Order, cases: Sequence[Case], console: Console) -> list[Summary]:
+    """Returns the structure of each case, one after the other; both sides of a case compile at once.
+
+    When interrupted it returns those that it has.
+
+    Args:
+        order: what was asked.
+        cases: on their backend.
+        console: where to show progress.
+    """
+    bench = Workbench(paranoid=True, compiler=order.resources.compiler())
+    summaries = []
+    with contextlib.suppress(KeyboardInterrupt):
+        for number, case in enumerate(cases, 1):
+            console.print(f"[{number}/{len(cases)}] {case.id}", soft_wrap=True, markup=False, highlight=False)
+            summaries.append(summarise_case(Comparison(case, bench)))
+    return summaries

@@ -1,0 +1,58 @@
+"""``parity prove``: the proof alone."""
+
+from typing import Annotated
+
+import typer
+
+from parity.cli.ending import finish
+from parity.cli.options import (
+    FullSize,
+    Json,
+    Pairs,
+    Select,
+    Settings,
+    console,
+    make_order,
+)
+from parity.verdicts import BLOCKING, Verdict
+
+__all__ = ["prove"]
+
+
+def prove(
+    select: Select = None,
+    full_size: FullSize = False,
+    topology: Annotated[
+        str | None, typer.Option(help="Lower for this TPU slice, which need not exist: v5p:8x8x8.")
+    ] = None,
+    json: Json = None,
+    pair: Pairs = None,
+    setting: Settings = None,
+    paranoid: Annotated[bool, typer.Option(help="Run what is proved and demand equal bits.")] = False,
+) -> None:
+    """Prove that both sides are the same program; no compile, no run."""
+    from parity.channels import Aspect, of_aspect
+    from parity.cli.order import execute
+    from parity.report import print_proofs
+
+    if full_size and not topology:
+        raise ValueError(
+            "--full-size: needs --topology, such as v5p:2x2x1; the published sizes fit no laptop"
+        )
+    if paranoid and topology:
+        raise ValueError(
+            "--paranoid: got --topology too, expected one of them; a topology cannot run programs"
+        )
+    order = make_order(
+        select,
+        pair,
+        setting,
+        backend=f"lower:{topology}" if topology else "cpu",
+        full_size=full_size,
+        channels=("program", *(of_aspect(Aspect.VALUES) if paranoid else ())),
+        paranoid=paranoid,
+        json=json,
+    )
+    record = execute(order, console())
+    print_proofs(console(), record)
+    finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED})

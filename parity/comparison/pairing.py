@@ -1,0 +1,83 @@
+"""Which argument and result of one lowered program belongs to which of the other."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from parity.comparison.side import Side
+from parity.jax_internals import main_position
+from parity.prove import argument_fingerprints
+from parity.verdicts import Finding
+from parity.weights.map import WeightMap
+
+__all__ = ["Pairing", "pair_positions", "state_arguments", "state_fingerprints"]
+
+Positions = list[tuple[int, int]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pairing:
+    """Positions in ``@main`` that belong together.
+
+    Args:
+        arguments, results: (reference, candidate) pairs.
+        unmatched: what only one side reads or returns; a proof needs none.
+    """
+
+    arguments: Positions
+    results: Positions
+    unmatched: tuple[Finding, ...]
+
+
+def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pairing:
+    """Pairs the arguments and results of two sides whose map moves no numbers.
+
+    Args:
+        reference, candidate: the two sides.
+        weights: a map with `WeightMap.is_identity`.
+    """
+    names = {entry.candidate[0]: entry.reference[0] for entry in weights.entries}
+    arguments, read = _match(_read(reference, {}), _read(candidate, names), "read by the program")
+    results, returned = _match(_returned(reference, {}), _returned(candidate, names), "returned")
+    return Pairing(arguments=arguments, results=results, unmatched=(*read, *returned))
+
+
+def _read(side: Side, names: Mapping[str, str]) -> dict[str, int]:
+    """Returns the position in ``@main`` of each argument that the program reads."""
+    inputs = sorted(side.build.abstract_inputs)
+    flat = [f"state {names.get(path, path)}" for path in side.state_paths] + [
+        f"input {path}" for path in inputs
+    ]
+    return {flat[index]: position for index, position in main_position(side.lowered).items()}
+
+
+def _returned(side: Side, names: Mapping[str, str]) -> dict[str, int]:
+    info = side.traced.out_info
+    flat = [(group, path) for group in sorted(info) for path in info[group]]
+    return {f"{group} {names.get(path, path)}": position for position, (group, path) in enumerate(flat)}
+
+
+def state_fingerprints(side: Side) -> dict[str, str]:
+    """Returns ``{path: fingerprint}`` of how the program uses each state leaf that it reads."""
+    prints = argument_fingerprints(side.lowered)
+    return {path: prints[position] for path, position in state_arguments(side).items()}
+
+
+def state_arguments(side: Side) -> dict[str, int]:
+    """Returns the position in ``@main`` of each state leaf that the program reads."""
+    positions = main_position(side.lowered)
+    return {path: positions[index] for index, path in enumerate(side.state_paths) if index in positions}
+
+
+def _match(
+    reference: Mapping[str, int], candidate: Mapping[str, int], verb: str
+) -> tuple[Positions, list[Finding]]:
+    pairs = [(reference[name], candidate[name]) for name in reference if name in candidate]
+    findings = [
+        Finding(
+            where=name,
+            reference=verb if name in reference else f"not {verb}",
+            candidate=verb if name in candidate else f"not {verb}",
+        )
+        for name in sorted(set(reference) ^ set(candidate))
+    ]
+    return pairs, findings

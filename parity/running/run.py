@@ -1,0 +1,202 @@
+"""Runs cases: every channel of every case, an error in one never takes the others down."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import jax
+
+from parity.backends.compiler import Compiler
+from parity.cases.case import Case
+from parity.channels import ALL, CHANNELS
+from parity.comparison.comparison import Comparison, Workbench
+from parity.comparison.side import PHASES, SideError
+from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
+from parity.weights.map import MapError
+
+__all__ = [
+    "SEVERITY",
+    "CaseResult",
+    "error_result",
+    "let_go",
+    "run_case",
+    "run_cases",
+    "skipped_result",
+    "verdict_of",
+]
+
+PASSED = "passed"
+MAPS = Path("/proc/self/maps")
+MANY_MAPS = 20_000
+"""Of the 65,530 maps of memory that Linux grants a process; a case makes hundreds, a module of tests thousands."""
+SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CaseResult:
+    """What a case came to.
+
+    Args:
+        case: the case.
+        reference, candidate: names of the builds.
+        verdict: ``passed``, ``failed``, ``vacuous``, ``error``, ``open`` or ``skipped``.
+        channels: by name, in the order of the channels.
+        seconds: per phase, and ``other``.
+    """
+
+    case: Case
+    reference: str
+    candidate: str
+    verdict: str
+    channels: dict[str, ChannelResult]
+    seconds: dict[str, float]
+
+    @property
+    def blocking(self) -> list[ChannelResult]:
+        """The channels that keep the case from passing, worst first."""
+        blocking = [result for result in self.channels.values() if result.verdict in BLOCKING]
+        return sorted(blocking, key=lambda result: SEVERITY.index(result.verdict))
+
+    def sentence(self) -> str:
+        """Returns in one sentence what broke and where; empty when nothing did."""
+        if not self.blocking:
+            return ""
+        first = self.blocking[0]
+        what = first.findings[0].sentence() if first.findings else first.detail
+        return f"{self.case.id}: {first.name} {first.verdict}: {what}"
+
+
+def let_go(most: int = MANY_MAPS) -> None:
+    """Lets compiled programs go that JAX keeps, where the process has more than ``most`` maps of memory.
+
+    Each program compiled for the CPU maps some, and a process with too many crashes in the compiler.
+    """
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > most:
+        jax.clear_caches()
+
+
+def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> CaseResult:
+    """Compares one case.
+
+    Args:
+        case: what to compare.
+        bench: shared between the cases of a session.
+        channels: on which channels; all by default.
+    """
+    if case.unplaced:
+        return skipped_result(case, case.unplaced)
+    start = time.perf_counter()
+    bench.clock.take()
+    results: dict[str, ChannelResult] = {}
+    names = ("", "")
+    try:
+        work = Comparison(case, bench)
+        names = (work.builds[0].name, work.builds[1].name)
+        for name in channels:
+            result = _channel(name, work)
+            same = [other.name for other in results.values() if _same_error(other, result)]
+            results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
+    except Exception as error:
+        results["tree"] = _error("tree", "building the two sides", error)
+    let_go()
+    seconds = bench.clock.take()
+    seconds["other"] = time.perf_counter() - start - sum(seconds.values())
+    return CaseResult(
+        case=case,
+        reference=names[0],
+        candidate=names[1],
+        verdict=verdict_of(results),
+        channels=results,
+        seconds=seconds,
+    )
+
+
+def error_result(case: Case, where: str, error: Exception) -> CaseResult:
+    """Returns the result of a case whose process did not live to tell.
+
+    Args:
+        case: the case.
+        where: side and phase, in words.
+        error: what became of the process.
+    """
+    return _not_compared(case, _error("tree", where, error))
+
+
+def skipped_result(case: Case, why: str) -> CaseResult:
+    """Returns the result of a case that cannot run here.
+
+    Args:
+        case: the case.
+        why: in words, with what was got and expected.
+    """
+    return _not_compared(case, *(CHANNELS[name].skipped(why) for name in ALL))
+
+
+def _not_compared(case: Case, *results: ChannelResult) -> CaseResult:
+    channels = {result.name: result for result in results}
+    return CaseResult(
+        case=case,
+        reference="",
+        candidate="",
+        verdict=verdict_of(channels),
+        channels=channels,
+        seconds=dict.fromkeys((*PHASES, "other"), 0.0),
+    )
+
+
+def verdict_of(channels: Mapping[str, ChannelResult]) -> str:
+    """Returns the verdict of a case with these channels: the worst one that blocks, else that it passed."""
+    found = {result.verdict for result in channels.values()}
+    for verdict in SEVERITY:
+        if verdict in found:
+            return verdict
+    return Verdict.SKIPPED if found <= {Verdict.SKIPPED} else PASSED
+
+
+def _same_error(one: ChannelResult, other: ChannelResult) -> bool:
+    if not one.verdict is other.verdict is Verdict.ERROR:
+        return False
+    return one.findings[0].candidate == other.findings[0].candidate
+
+
+def _channel(name: str, work: Comparison) -> ChannelResult:
+    try:
+        return CHANNELS[name].look(work)
+    except MapError:
+        return CHANNELS[name].skipped("no weight map")
+    except SideError as error:
+        return _error(name, f"{error.build}, {error.phase}", error.cause)
+    except Exception as error:
+        return _error(name, "comparing", error)
+
+
+def _error(name: str, where: str, error: Exception) -> ChannelResult:
+    lines = [line for line in str(error).strip().splitlines() if line] or [""]
+    first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]  # the colon promises what matters
+    message = f"{type(error).__name__}: {first}"
+    finding = Finding(where=where, reference="no exception", candidate=message)
+    return ChannelResult(name=name, verdict=Verdict.ERROR, detail=type(error).__name__, findings=(finding,))
+
+
+def run_cases(
+    cases: Sequence[Case],
+    progress: Callable[[Case], None] = lambda case: None,
+    *,
+    channels: Sequence[str] = ALL,
+    paranoid: bool = False,
+    compiler: Compiler | None = None,
+) -> Iterator[CaseResult]:
+    """Yields the result of each case, one after the other.
+
+    Args:
+        cases: what to run.
+        progress: told of each case before it starts.
+        channels: what to compare.
+        paranoid: compile and run also what is proved.
+        compiler: compiles for backends that do so in other processes.
+    """
+    bench = Workbench(paranoid=paranoid, compiler=compiler)
+    for case in cases:
+        progress(case)
+        yield run_case(case, bench, channels)

@@ -1,0 +1,85 @@
+"""Random states, the noise floor and the float64 reference: the numbers the ladder stands on."""
+
+from collections.abc import Mapping, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from parity.programs.tree import Leaf, Role
+from parity.values.ladder import deviation
+
+__all__ = ["DRAWS", "measure_floor", "nudge", "randomise", "to_float64"]
+
+Flat = Mapping[str, np.ndarray]
+DRAWS = 3
+"""How often the reference is nudged."""
+
+
+def is_float(array: np.ndarray) -> bool:
+    """Whether the array holds floats, bfloat16 and its kin included."""
+    return jnp.issubdtype(array.dtype, np.floating)
+
+
+def randomise(state: Flat, leaves: Mapping[str, Leaf], seed: int) -> dict[str, np.ndarray]:
+    """Returns an initial state with every float parameter and buffer moved off its initial value.
+
+    Scales of one and biases of zero hide bugs; each entry becomes ``w * (1 + 0.1 n) + 0.02 n'`` with
+    standard normal ``n, n'``. Optimizer state, counters and keys stay: the first step fills them.
+
+    Args:
+        state: host arrays.
+        leaves: what they are.
+        seed: of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    moved = dict(state)
+    for path in sorted(state):
+        if is_float(state[path]) and leaves[path].role in (Role.PARAMS, Role.STATE):
+            wide = state[path].astype(np.float64)
+            scale, shift = rng.standard_normal((2, *wide.shape))
+            moved[path] = np.asarray(wide * (1 + 0.1 * scale) + 0.02 * shift).astype(state[path].dtype)
+    return moved
+
+
+def nudge(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Returns ``flat`` with every float moved one unit in the last place, up or down at random.
+
+    Zeros and what is not finite stay, and nothing leaves the finite range: masks stay masks.
+    """
+    nudged = {}
+    for path, array in flat.items():
+        if is_float(array):
+            up = rng.integers(0, 2, array.shape).astype(bool)
+            limit = jnp.finfo(array.dtype).max
+            limits = np.where(up, limit, -limit).astype(array.dtype)
+            stays = (array == 0) | ~np.isfinite(array)
+            array = np.where(stays, array, np.nextafter(array, limits)).astype(array.dtype)
+        nudged[path] = array
+    return nudged
+
+
+def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
+    """Returns the noise of each leaf: relative deviation of the reference from itself when it is nudged.
+
+    Args:
+        reference: what the reference returned.
+        nudged: what it returned from nudged weights and inputs, one per draw.
+
+    Returns:
+        ``{path: median over draws}``, at least half a unit in the last place.
+    """
+    floor = {}
+    for path, array in reference.items():
+        found = [deviation(path, array, again[path]) for again in nudged]
+        noise = float(np.median([off.relative if off else 0.0 for off in found]))
+        floor[path] = max(noise, _resolution(array))
+    return floor
+
+
+def _resolution(array: np.ndarray) -> float:
+    return float(jnp.finfo(array.dtype).eps) / 2 if is_float(array) else 0.0
+
+
+def to_float64(flat: Flat) -> dict[str, np.ndarray]:
+    """Returns ``flat`` with floats widened to float64."""
+    return {path: array.astype(np.float64) if is_float(array) else array for path, array in flat.items()}

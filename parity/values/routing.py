@@ -1,0 +1,121 @@
+"""Routing decisions: which tokens choose otherwise on the two sides, and which of those choices are ties.
+
+A program that chooses (experts of a layer, say) returns ``LAYER/preferred`` and ``LAYER/margin`` in the group
+``routing``: integers ``[..., K]``, and by how much the last choice beat the best one left, ``[...]``.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from parity.values.ladder import FLOOR_FACTOR
+from parity.values.noise import is_float
+from parity.verdicts import Finding
+
+__all__ = ["Flip", "find_flips", "forced_inputs", "margin_noise"]
+
+Flat = Mapping[str, np.ndarray]
+PREFERRED, MARGIN, FORCED = "/preferred", "/margin", "forced/"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flip:
+    """A token that chooses otherwise on the two sides.
+
+    Args:
+        layer: where.
+        token: its index.
+        reference, candidate: the choices that only one side makes.
+        margin: by how much the reference's last choice beat what was left.
+        noise: what rounding typically does to a margin of that layer.
+    """
+
+    layer: str
+    token: tuple[int, ...]
+    reference: tuple[int, ...]
+    candidate: tuple[int, ...]
+    margin: float
+    noise: float
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether rounding decides the choice."""
+        return self.margin <= FLOOR_FACTOR * self.noise
+
+    def finding(self) -> Finding:
+        """Returns it in words."""
+        cause = "a tie that rounding decides" if self.is_tie else "another choice, which no rounding explains"
+        return Finding(
+            where=f"{self.layer} token {list(self.token)}",
+            reference=f"choice {', '.join(map(str, self.reference))}",
+            candidate=f"choice {', '.join(map(str, self.candidate))}",
+            distance=f"margin {self.margin:.3g}, noise of a margin {self.noise:.3g}",
+            cause=cause,
+        )
+
+
+def find_flips(reference: Flat, candidate: Flat, noise: Mapping[str, float]) -> list[Flip]:
+    """Returns the tokens that choose otherwise, whatever the order of their choices; the widest margin first.
+
+    Args:
+        reference, candidate: the group ``routing`` of both sides, the same paths and shapes.
+        noise: of the margins of each layer, as from `margin_noise`.
+    """
+    flips = []
+    for path in sorted(reference):
+        if not path.endswith(PREFERRED):
+            continue
+        layer = path.removesuffix(PREFERRED)
+        ours, theirs = (np.sort(side[path], axis=-1) for side in (reference, candidate))
+        for token in zip(*np.nonzero((ours != theirs).any(axis=-1)), strict=True):
+            token = tuple(map(int, token))
+            choices = [set(side[token].tolist()) for side in (ours, theirs)]
+            flips.append(
+                Flip(
+                    layer=layer,
+                    token=token,
+                    reference=tuple(sorted(choices[0] - choices[1])),
+                    candidate=tuple(sorted(choices[1] - choices[0])),
+                    margin=float(reference[layer + MARGIN][token]),
+                    noise=noise.get(layer, 0.0),
+                )
+            )
+    return sorted(flips, key=lambda flip: (flip.is_tie, -flip.margin))
+
+
+def margin_noise(reference: Flat, others: Sequence[Flat]) -> dict[str, float]:
+    """Returns what rounding does to a margin of each layer: the median over tokens, the largest over runs.
+
+    The median, because a run in which some tokens choose otherwise says nothing about noise there.
+
+    Args:
+        reference: the group ``routing`` of the reference.
+        others: of the reference with nudged inputs, or in a wider type; all with the reference's choices.
+    """
+    return {
+        path.removesuffix(MARGIN): max(_resolution(margin), *(_typical(margin, run[path]) for run in others))
+        for path, margin in reference.items()
+        if path.endswith(MARGIN)
+    }
+
+
+def _typical(margin: np.ndarray, other: np.ndarray) -> float:
+    open_choice = np.isfinite(margin) & np.isfinite(other)
+    if not open_choice.any():
+        return 0.0
+    return float(np.median(np.abs(margin[open_choice].astype(np.float64) - other[open_choice])))
+
+
+def _resolution(margin: np.ndarray) -> float:
+    """Half a unit in the last place of a score near one."""
+    return float(np.finfo(margin.dtype).eps) / 2 if is_float(margin) else 0.0
+
+
+def forced_inputs(routing: Flat) -> dict[str, np.ndarray]:
+    """Returns the inputs that make a program choose as ``routing`` says."""
+    return {
+        FORCED + path.removesuffix(PREFERRED): np.array(choices)
+        for path, choices in routing.items()
+        if path.endswith(PREFERRED)
+    }

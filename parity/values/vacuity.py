@@ -1,0 +1,77 @@
+"""Guards against checks that cannot fail: empty sets, constant leaves, dead gradients, aliased buffers."""
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from parity.values.noise import is_float
+from parity.verdicts import Finding
+
+__all__ = ["constant_leaves", "dead_gradients", "not_finite", "nothing_moved", "same_buffers"]
+
+Flat = Mapping[str, np.ndarray]
+
+
+def constant_leaves(what: str, flat: Flat) -> list[Finding]:
+    """Finds leaves of more than one element that hold a single number, NaN included, and an empty set.
+
+    A batch with one segment, all-ones weights or a scale that was never randomised makes the property
+    under test hold whatever the code does.
+    """
+    if not flat:
+        return [_vacuous(what, "no leaf", "at least one leaf", "check the program's outputs and inputs")]
+    return [
+        _vacuous(f"{what} {path}", f"all {array.size} entries are {array.flat[0]}", "entries that differ")
+        for path, array in flat.items()
+        if array.size > 1 and ((array == array.flat[0]).all() or (array != array).all())
+    ]
+
+
+def dead_gradients(gradients: Flat, declared: Sequence[str]) -> list[Finding]:
+    """Finds gradients that are zero throughout though their leaf is not declared to have none."""
+    return [
+        _vacuous(
+            path,
+            "a gradient of zeros",
+            "a gradient that is not zero",
+            "declare the leaf in the pair's zero_gradients if that is meant",
+        )
+        for path, array in gradients.items()
+        if not array.any() and not any(fnmatch.fnmatch(path, pattern) for pattern in declared)
+    ]
+
+
+def nothing_moved(before: Flat, after: Flat, declared: Sequence[str]) -> list[Finding]:
+    """Finds parameters that a training step left as they were."""
+    return [
+        _vacuous(path, "the same bits after the steps", "a parameter that training moves")
+        for path, array in before.items()
+        if path in after
+        and array.tobytes() == after[path].tobytes()
+        and not any(fnmatch.fnmatch(path, pattern) for pattern in declared)
+    ]
+
+
+def not_finite(flat: Flat) -> list[Finding]:
+    """Finds leaves with NaN or infinity: once there, they are the same on both sides whatever came before."""
+    return [
+        _vacuous(path, "entries that are not finite", "finite numbers", "look where the reference overflows")
+        for path, array in flat.items()
+        if is_float(array) and not np.isfinite(np.asarray(array, np.float64)).all()
+    ]
+
+
+def same_buffers(reference: Flat, candidate: Flat) -> list[Finding]:
+    """Finds leaves whose two sides are one buffer, so that any comparison holds."""
+    return [
+        _vacuous(path, "one buffer on both sides", "distinct buffers", "copy before comparing")
+        for path in reference
+        if path in candidate and np.shares_memory(reference[path], candidate[path])
+    ]
+
+
+def _vacuous(where: str, got: str, expected: str, next_step: str = "randomise it") -> Finding:
+    return Finding(
+        where=where, reference=expected, candidate=got, cause="a check that cannot fail", next_step=next_step
+    )

@@ -1,0 +1,348 @@
+"""The weight map: which leaves of the candidate are which leaves of the reference.
+
+Leaves are paired by explicit rules, then by normalised paths (also across stacked and per-layer
+layouts), then by role, shape, dtype and the nearest name. The result is one-to-one and total, or a
+`MapError` that lists every leftover of both sides.
+"""
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from parity.programs.tree import Leaf, Role
+from parity.weights.transforms import Identity, Stack, Transform, Unstack
+
+__all__ = ["Entry", "MapError", "Rule", "WeightMap", "infer", "normalise", "unheld"]
+
+Leaves = Mapping[str, Leaf]
+GUESSED = "axis guessed:"
+HOLDERS = frozenset({"params", "model", "optimizer", "opt_state", "routing_bias"})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rule:
+    r"""An explicit pairing, for what names and shapes do not tell.
+
+    Args:
+        reference: regular expressions for whole normalised paths of the reference; the groups of the
+            first fill the other expressions and the candidate templates (``\1``).
+        candidate: templates of normalised candidate paths.
+        transform: how the arrays turn into each other.
+    """
+
+    reference: tuple[str, ...]
+    candidate: tuple[str, ...]
+    transform: Transform = Identity()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Leaves of the reference and the leaves of the candidate that hold the same numbers."""
+
+    reference: tuple[str, ...]
+    candidate: tuple[str, ...]
+    transform: Transform
+    role: Role
+    matched_by: str
+
+
+class MapError(ValueError):
+    """Leaves were left over.
+
+    Args:
+        reference, candidate: the leftovers of both sides.
+    """
+
+    def __init__(self, reference: Sequence[Leaf], candidate: Sequence[Leaf]):
+        self.reference, self.candidate = tuple(reference), tuple(candidate)
+
+        def listed(leaves: Sequence[Leaf]) -> str:
+            return ", ".join(f"{leaf.path} {leaf.dtype}{list(leaf.shape)}" for leaf in leaves) or "none"
+
+        super().__init__(
+            f"weight map: leaves without a partner: reference {listed(reference)}; candidate "
+            f"{listed(candidate)}; expected a one-to-one map of all leaves; add the parameter, or a weight rule"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightMap:
+    """A total one-to-one map between the leaves of two states."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def guessed(self) -> list[Entry]:
+        """The entries whose stacked axis sizes and names leave open; a rule would tell it."""
+        return [entry for entry in self.entries if GUESSED in entry.matched_by]
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every leaf has one partner with the very same array."""
+        return all(isinstance(entry.transform, Identity) for entry in self.entries)
+
+    def to_candidate(self, flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the reference's arrays as the candidate's; ``flat`` may hold part of the leaves."""
+        return self._carry(flat, forward=True)
+
+    def to_reference(self, flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the candidate's arrays as the reference's; ``flat`` may hold part of the leaves."""
+        return self._carry(flat, forward=False)
+
+    def _carry(self, flat: Mapping[str, np.ndarray], *, forward: bool) -> dict[str, np.ndarray]:
+        out: dict[str, np.ndarray] = {}
+        for entry in self.entries:
+            source, target = (
+                (entry.reference, entry.candidate) if forward else (entry.candidate, entry.reference)
+            )
+            if all(path in flat for path in source):
+                arrays = [flat[path] for path in source]
+                carried = entry.transform.apply(arrays) if forward else entry.transform.invert(arrays)
+                out.update(zip(target, carried, strict=True))
+        return out
+
+
+def normalise(path: str) -> str:
+    """Returns ``path`` without holder prefixes and with ``layers_3`` written ``layers/3``.
+
+    Prefixes such as ``params``, ``model`` or ``optimizer/opt_state`` name the holder, not the leaf.
+    """
+    return "/".join(re.sub(r"_(\d+)$", r"/\1", part) for part in unheld(path).split("/"))
+
+
+def unheld(path: str) -> str:
+    """Returns ``path`` without holder prefixes, its names as the model has them."""
+    parts = path.split("/")
+    while len(parts) > 1 and parts[0] in HOLDERS:
+        parts = parts[1:]
+    return "/".join(parts)
+
+
+def infer(
+    reference: Leaves,
+    candidate: Leaves,
+    rules: Sequence[Rule] = (),
+    use: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] | None = None,
+) -> WeightMap:
+    """Pairs all leaves of two states.
+
+    Args:
+        reference, candidate: the leaves of both sides.
+        rules: explicit pairings, tried first.
+        use: computes a fingerprint of how each side's program uses each leaf; only called when names and
+            shapes leave a choice.
+
+    Raises:
+        MapError: leaves are left over.
+    """
+    search = _Search(reference, candidate)
+    search.by_rules(rules)
+    for role in Role:
+        for matcher in (search.by_parameter, search.by_name, search.by_stack):
+            matcher(role)
+        if use and search.has_choice(role):
+            search.by_use(role, use())
+        search.by_shape(role)
+    left = [[side[path] for path in names.values()] for side, names in search.sides()]
+    if any(left):
+        raise MapError(*left)
+    return WeightMap(tuple(sorted(search.entries, key=lambda entry: entry.reference)))
+
+
+class _Search:
+    """Matches leaves step by step; what is matched leaves the two sides' names."""
+
+    def __init__(self, reference: Leaves, candidate: Leaves):
+        self.leaves = (reference, candidate)
+        self.names = tuple({normalise(path): path for path in side} for side in self.leaves)
+        for side, names in zip(self.leaves, self.names, strict=True):
+            if len(names) < len(side):
+                clashes = sorted(set(side) - set(names.values()))
+                raise ValueError(
+                    f"weight map: {clashes} have the normalised names of other leaves; rename them"
+                )
+        self.entries: list[Entry] = []
+
+    def sides(self):
+        return zip(self.leaves, self.names, strict=True)
+
+    def _of(self, side: int, role: Role) -> dict[str, Leaf]:
+        leaves, names = self.leaves[side], self.names[side]
+        return {name: leaves[path] for name, path in names.items() if leaves[path].role is role}
+
+    def _pair(
+        self,
+        reference: Iterable[str],
+        candidate: Iterable[str],
+        matched_by: str,
+        transform: Transform = Identity(),
+    ) -> None:
+        paths = [
+            tuple(names.pop(name) for name in side)
+            for names, side in zip(self.names, (reference, candidate), strict=True)
+        ]
+        role = self.leaves[0][paths[0][0]].role
+        self.entries.append(
+            Entry(
+                reference=paths[0],
+                candidate=paths[1],
+                transform=transform,
+                role=role,
+                matched_by=matched_by,
+            )
+        )
+
+    def by_rules(self, rules: Sequence[Rule]) -> None:
+        for rule in rules:
+            for name in list(self.names[0]):
+                match = re.fullmatch(rule.reference[0], name)
+                if not match:
+                    continue
+                reference = [name, *(match.expand(other) for other in rule.reference[1:])]
+                targets = [match.expand(template) for template in rule.candidate]
+                if all(n in self.names[0] for n in reference) and all(n in self.names[1] for n in targets):
+                    self._check_shapes(rule, reference, targets)
+                    self._pair(reference, targets, "rule", rule.transform)
+
+    def _check_shapes(self, rule: Rule, reference: Sequence[str], targets: Sequence[str]) -> None:
+        """Raises where a rule's transform does not turn the shapes of one side into those of the other."""
+        shapes = [
+            [side[names[name]].shape for name in chosen]
+            for (side, names), chosen in zip(self.sides(), (reference, targets), strict=True)
+        ]
+        try:
+            got = [
+                tuple(array.shape) for array in rule.transform.apply([_empty(shape) for shape in shapes[0]])
+            ]
+        except (ValueError, IndexError) as error:
+            got = [str(error)]
+        if got != shapes[1]:
+            raise ValueError(
+                f"weight rule for {reference}: {rule.transform} of {shapes[0]} gives {got}, expected "
+                f"{shapes[1]} of {targets}; correct the transform or the paths"
+            )
+
+    def by_name(self, role: Role) -> None:
+        candidate = self._of(1, role)
+        for name, leaf in self._of(0, role).items():
+            if name in candidate and leaf.shape == candidate[name].shape:
+                self._pair([name], [name], "name")
+
+    def by_stack(self, role: Role) -> None:
+        for side in (0, 1):
+            stacked, single = self._of(side, role), self._of(1 - side, role)
+            for name, members in _layer_groups(single).items():
+                axes = _stack_axes(stacked.get(name), [single[member] for member in members])
+                if not axes or any(member not in self.names[1 - side] for member in members):
+                    continue
+                axis, how = axes[0], "name of a stack"
+                if len(axes) > 1:
+                    how += f", {GUESSED} {axis} of {', '.join(map(str, axes))} that fit"
+                if side == 0:
+                    self._pair([name], members, how, Unstack(axis, len(members)))
+                else:
+                    self._pair(members, [name], how, Stack(axis, len(members)))
+
+    def by_parameter(self, role: Role) -> None:
+        """Pairs moments like the parameters they belong to: same prefix, same shapes.
+
+        The parameters are already paired; the longest name that fits owns a moment.
+        """
+        if role is not Role.OPTIMIZER:
+            return
+        owners = {normalise(entry.reference[0]): entry for entry in self.entries if entry.role is Role.PARAMS}
+        for name in list(self._of(0, role)):
+            parts = name.split("/")
+            ends = ("/".join(parts[at:]) for at in range(1, len(parts)))
+            end = next((end for end in ends if end in owners), None)
+            if end is None:
+                continue
+            prefix, entry = name.removesuffix(end), owners[end]
+            owned = [
+                {prefix + normalise(path): side[path].shape for path in paths}
+                for side, paths in zip(self.leaves, (entry.reference, entry.candidate), strict=True)
+            ]
+            if all(
+                path in names and side[names[path]].shape == shape
+                for shapes, (side, names) in zip(owned, self.sides(), strict=True)
+                for path, shape in shapes.items()
+            ):
+                self._pair(owned[0], owned[1], "parameter it belongs to", entry.transform)
+
+    def has_choice(self, role: Role) -> bool:
+        """Whether several unpaired leaves of one side share shape and dtype."""
+        kinds = [(leaf.shape, leaf.dtype) for leaf in self._of(0, role).values()]
+        return len(set(kinds)) < len(kinds)
+
+    def by_use(self, role: Role, use: tuple[Mapping[str, str], Mapping[str, str]]) -> None:
+        """Pairs leaves that the two programs use alike, where no other leaf is used so."""
+        holders: list[dict[tuple, list[str]]] = [{}, {}]
+        for side, prints in enumerate(use):
+            for name, leaf in self._of(side, role).items():
+                if leaf.path in prints:
+                    key = (prints[leaf.path], leaf.shape, leaf.dtype)
+                    holders[side].setdefault(key, []).append(name)
+        for key, names in holders[0].items():
+            others = holders[1].get(key, [])
+            if len(names) == len(others) == 1:
+                self._pair(names, others, "use in the program")
+
+    def by_shape(self, role: Role) -> None:
+        """Pairs the rest by shape and dtype, nearest names first.
+
+        A name that both sides have is not given away: its shapes differ, which only a rule can explain.
+        """
+        reference, candidate = self._of(0, role), self._of(1, role)
+        options = [
+            (difflib.SequenceMatcher(None, name, other).ratio(), name, other)
+            for name, leaf in reference.items()
+            for other, twin in candidate.items()
+            if leaf.shape == twin.shape and leaf.dtype == twin.dtype
+            if name not in candidate and other not in reference
+        ]
+        counted = [sum(name == other for _, other, _ in options) for _, name, _ in options]
+        unique = {name for (_, name, _), count in zip(options, counted, strict=True) if count == 1}
+        for _, name, other in sorted(options, reverse=True):
+            if name in self.names[0] and other in self.names[1]:
+                self._pair([name], [other], "shape" if name in unique else "shape and nearest name")
+
+
+def _empty(shape: Sequence[int]) -> np.ndarray:
+    """Returns an array of a shape that takes no memory, nor do its slices and transposes."""
+    return np.broadcast_to(np.zeros((), np.bool_), shape)
+
+
+def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
+    """Returns ``{name without its layer number: members in order}`` for complete runs 0, 1, 2, ..."""
+    groups: dict[tuple[str, str], dict[int, str]] = {}
+    for name in leaves:
+        parts = name.split("/")
+        for at, part in enumerate(parts):
+            if part.isdigit():
+                around = ("/".join(parts[:at]), "/".join(parts[at + 1 :]))
+                groups.setdefault(around, {})[int(part)] = name
+    return {
+        "/".join(filter(None, around)): [members[index] for index in range(len(members))]
+        for around, members in groups.items()
+        if set(members) == set(range(len(members)))
+    }
+
+
+def _stack_axes(stacked: Leaf | None, members: Sequence[Leaf]) -> list[int]:
+    """Returns where ``members`` may lie in ``stacked``; a named axis decides where sizes alone do not."""
+    if stacked is None or len({member.shape for member in members}) != 1:
+        return []
+    shape, rank = stacked.shape, len(stacked.shape)
+    fitting = [
+        axis
+        for axis in range(rank)
+        if shape[axis] == len(members) and shape[:axis] + shape[axis + 1 :] == members[0].shape
+    ]
+    names, member_names = stacked.logical_axes, members[0].logical_axes
+    if names is not None and member_names is not None:
+        named = [axis for axis in fitting if names[:axis] + names[axis + 1 :] == member_names]
+        fitting = named or fitting
+    return fitting

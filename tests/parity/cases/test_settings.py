@@ -1,0 +1,261 @@
+"""Which pairs there are: ``[tool.parity]``, modules by name, and what is said of those that do not work."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from parity.cases.case import Case, Pair
+from parity.cases.settings import BUILT_IN, Settings, SettingsError, collect, find_settings, load_pair
+
+PAIR = """
+from parity.cases.case import Case, Pair
+
+def never():
+    raise AssertionError("listing must not build")
+
+def cases(settings):
+    words = ["forward", *sorted(settings)]
+    return [Case(id=f"{NAME}/{w}@single", reference=never, candidate=never, program=w) for w in words]
+
+PAIR = Pair(name=NAME, about="for tests", cases=cases)
+"""
+
+
+def settings(folder, text):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(text)
+    return folder
+
+
+def module(folder, name, text=PAIR):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.py").write_text(f"NAME = {name!r}\n{text}")
+    return f"{name}:PAIR"
+
+
+@pytest.fixture(autouse=True)
+def clean_imports(undone_imports):
+    """Each test's modules are its own."""
+
+
+# --- finding the file ---
+
+
+def test_without_a_file_our_own_pairs_run(tmp_path):
+    assert find_settings(tmp_path) == Settings(pairs=BUILT_IN, root=None)
+
+
+def test_this_project_runs_what_is_built_in():
+    assert find_settings(Path(__file__)).pairs == BUILT_IN
+
+
+def test_the_nearest_file_with_our_table_counts(tmp_path):
+    settings(tmp_path, '[tool.parity]\npairs = ["far:PAIR"]\n')
+    near = settings(tmp_path / "a", '[tool.parity]\npairs = ["near:PAIR", "other:PAIR"]\n')
+    other = settings(tmp_path / "a" / "b", '[tool.ruff]\nline-length = 99\n\n[project]\nname = "ünrelated"\n')
+    (other / "pyproject.toml").write_bytes((other / "pyproject.toml").read_text().encode("utf-8"))
+    below = other / "c"
+    below.mkdir()
+    assert find_settings(below) == Settings(pairs=("near:PAIR", "other:PAIR"), root=near)
+    assert find_settings(tmp_path).pairs == ("far:PAIR",)
+
+
+@pytest.mark.parametrize("text", ["", "tool = 3\n", "[project]\nname = 'x'\n", "[tool]\n"])
+def test_files_without_our_table_are_passed_over(tmp_path, text):
+    assert find_settings(settings(tmp_path, text)) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[tool.parity]\n", "got no pairs, expected pairs = ["),
+        ("[tool.parity]\nworkers = 2\n", "got no pairs, expected pairs = ["),
+        ("[tool.parity]\npairs = []\n", 'expected pairs = ["module:ATTRIBUTE", ...]'),
+        ('[tool.parity]\npairs = "mine:PAIR"\n', 'expected pairs = ["module:ATTRIBUTE", ...]'),
+        ("[tool.parity]\npairs = [1]\n", 'expected pairs = ["module:ATTRIBUTE", ...]'),
+        ('[tool.parity]\npairs = ["mine:PAIR"]\npair = 1\n', "got key pair, expected pairs, workers, "),
+        ('[tool.parity]\npairs = ["mine:PAIR"]\nworker = 1\n', "did you mean workers?"),
+        ('[tool.parity]\npairs = ["a:B"]\nworkers = 0\n', "got workers = 0, expected workers = a number"),
+        ('[tool.parity]\npairs = ["a:B"]\nworkers = true\n', "got workers = True"),
+        ('[tool.parity]\npairs = ["a:B"]\ncompile-gib = "16"\n', "expected compile-gib = GiB of host memory"),
+        ('[tool.parity]\npairs = ["a:B"]\ncache = false\n', 'expected cache = a folder, or "" for none'),
+        ('[tool]\nparity = "mine:PAIR"\n', "expected a table"),
+        ('[tool]\nparity = ["mine:PAIR"]\n', "expected a table"),
+        ("[tool]\nparity = 3\n", "expected a table"),
+    ],
+)
+def test_a_table_of_another_form_is_refused_with_its_place(tmp_path, text, expected):
+    with pytest.raises(SettingsError) as raised:
+        find_settings(settings(tmp_path, text))
+    message = str(raised.value)
+    assert f"{tmp_path}/pyproject.toml [tool.parity]: got" in message and expected in message
+
+
+def test_what_a_run_may_take_is_a_setting(tmp_path):
+    words = 'workers = 3\ncompile-gib = 1.5\ncompile-seconds = 90\ncache = "here"\n'
+    found = find_settings(settings(tmp_path, f'[tool.parity]\npairs = ["a:B"]\n{words}')).resources
+    assert found == {"workers": 3, "memory": 3 * 2**29, "seconds": 90.0, "cache": tmp_path / "here"}
+    none = find_settings(settings(tmp_path, '[tool.parity]\npairs = ["a:B"]\ncache = ""\n')).resources
+    assert none == {"cache": None}
+
+
+@pytest.mark.parametrize(
+    "content", [b"[tool.parity\npairs = []", b"\xff\xfe[tool.parity]", b"a = 1\na = 2\n"]
+)
+def test_a_file_that_is_no_toml_is_refused_with_its_place(tmp_path, content):
+    (tmp_path / "pyproject.toml").write_bytes(content)
+    with pytest.raises(SettingsError, match=rf"{tmp_path}/pyproject.toml: .*; mend the file"):
+        find_settings(tmp_path)
+
+
+# --- loading pairs ---
+
+
+@pytest.mark.parametrize("name", ["mine", "mine:", ":PAIR", ""])
+def test_a_pair_is_named_by_module_and_attribute(name):
+    with pytest.raises(SettingsError, match="expected module:ATTRIBUTE"):
+        load_pair(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no_such_module:PAIR", "No module named 'no_such_module'"),
+        ("json:PAIR", "module 'json' has no attribute 'PAIR'"),
+        ("json:dumps", "got function, expected parity.Pair, as parity.twins returns it"),
+        ("..relative:PAIR", "TypeError"),
+    ],
+)
+def test_a_pair_that_is_not_there_or_no_pair_is_named(name, words):
+    with pytest.raises(SettingsError) as raised:
+        load_pair(name)
+    assert f"pair {name!r}: " in str(raised.value) and words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import no_such_thing", "No module named 'no_such_thing'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("def broken(:", "SyntaxError: invalid syntax"),
+        ("raise ValueError('bad width 7')", "ValueError: bad width 7"),
+    ],
+)
+def test_a_module_that_fails_to_import_is_named_with_its_error(tmp_path, monkeypatch, text, words):
+    name = module(tmp_path, "failing_pair", text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SettingsError) as raised:
+        load_pair(name)
+    assert f"pair {name!r}: {words}" in str(raised.value)
+
+
+def test_our_own_pairs_load():
+    pairs = [load_pair(name) for name in BUILT_IN]
+    assert all(isinstance(pair, Pair) for pair in pairs)
+    assert len({pair.name for pair in pairs}) == len(BUILT_IN)
+
+
+# --- collecting cases ---
+
+
+def ids(cases: list[Case]) -> list[str]:
+    return [case.id for case in cases]
+
+
+def test_pairs_of_the_file_and_further_ones_from_a_folder_below(tmp_path):
+    first, second = module(tmp_path, "first_pair"), module(tmp_path / "below", "second_pair")
+    settings(tmp_path, f'[tool.parity]\npairs = ["{first}"]\n')
+    pairs, cases = collect([second, first], {}, tmp_path / "below")
+    assert [pair.name for pair in pairs] == ["first_pair", "second_pair"]
+    assert ids(cases) == ["first_pair/forward@single", "second_pair/forward@single"]
+
+
+def test_overrides_reach_every_pair(tmp_path):
+    settings(tmp_path, f'[tool.parity]\npairs = ["{module(tmp_path, "third_pair")}"]\n')
+    assert ids(collect((), {"embed": "96"}, tmp_path)[1]) == [
+        "third_pair/forward@single",
+        "third_pair/embed@single",
+    ]
+
+
+def test_two_cases_of_one_id_are_refused(tmp_path):
+    text = f"{PAIR}\nOTHER = PAIR.__class__(name='other', about='', cases=cases)\n"
+    module(tmp_path, "double_pair", text)
+    settings(tmp_path, '[tool.parity]\npairs = ["double_pair:PAIR", "double_pair:OTHER"]\n')
+    with pytest.raises(SettingsError, match=r"cases \['double_pair/forward@single'\]: expected distinct ids"):
+        collect((), {}, tmp_path)
+
+
+def test_pairs_without_cases_are_refused(tmp_path):
+    """Nothing to compare must not look like parity."""
+    module(tmp_path, "empty_pair", f"{PAIR}\nPAIR = Pair(name=NAME, about='', cases=lambda settings: [])\n")
+    settings(tmp_path, '[tool.parity]\npairs = ["empty_pair:PAIR"]\n')
+    with pytest.raises(SettingsError, match="pairs empty_pair: no cases"):
+        collect((), {}, tmp_path)
+
+
+def test_a_broken_override_is_the_config_s_own_error(tmp_path):
+    with pytest.raises(ValueError, match="embed"):
+        collect((), {"embed": "49"}, tmp_path)
+
+
+def test_a_pair_that_refuses_an_override_matters_only_if_it_is_selected(tmp_path):
+    refusing = f"{PAIR}\ndef refuse(settings):\n    if settings:\n        raise ValueError('no embed here')\n"
+    refusing += "    return [dataclasses.replace(case, smoke=True) for case in cases(settings)]\n"
+    refusing = "import dataclasses\n" + refusing + "PAIR = dataclasses.replace(PAIR, cases=refuse)\n"
+    names = [module(tmp_path, "taking_pair"), module(tmp_path, "refusing_pair", refusing)]
+    settings(tmp_path, f"[tool.parity]\npairs = {json.dumps(names)}\n")
+    taken = ["taking_pair/forward@single", "taking_pair/embed@single"]
+    assert ids(collect((), {"embed": "96"}, tmp_path, select=["taking_pair"])[1]) == taken
+    for select in ([], ["refusing_pair"], ["*/forward*"], ["taking_pair", "smoke"]):
+        with pytest.raises(SettingsError, match="pair refusing_pair: no embed here"):
+            collect((), {"embed": "96"}, tmp_path, select=select)
+    settings(tmp_path, f"[tool.parity]\npairs = {json.dumps(names[1:])}\n")
+    assert ids(collect((), {"embed": "96"}, tmp_path, select=["else"])[1]) == ["refusing_pair/forward@single"]
+
+
+def test_of_a_pair_whose_cases_differ_only_the_selected_ones_must_have_an_override(tmp_path):
+    varying = f"""{PAIR}
+import dataclasses
+
+def vary(case, takes):
+    def varied(settings):
+        if not takes:
+            raise ValueError('no experts here')
+        return dataclasses.replace(case, id='varied', program=settings['moe'])
+    return dataclasses.replace(case, id=f'{{NAME}}-{{takes}}/forward@single', vary=varied)
+
+def some(settings):
+    if settings:
+        raise ValueError('no experts in one of them')
+    return [vary(cases({{}})[0], takes) for takes in (True, False)]
+
+PAIR = dataclasses.replace(PAIR, cases=some)
+"""
+    settings(tmp_path, f"[tool.parity]\npairs = {json.dumps([module(tmp_path, 'varying_pair', varying)])}\n")
+    (case,) = collect((), {"moe": "dropless"}, tmp_path, select=["varying_pair-True"])[1]
+    assert (case.id, case.program) == ("varying_pair-True/forward@single", "dropless")
+    for select, says in (
+        (["varying_pair"], "case varying_pair-False/forward@single: no experts here"),
+        ([], "pair varying_pair: no experts in one of them"),
+    ):
+        with pytest.raises(SettingsError, match=says):
+            collect((), {"moe": "dropless"}, tmp_path, select=select)
+
+
+def test_the_project_s_folder_comes_behind_pythonpath_and_before_what_is_installed(tmp_path, monkeypatch):
+    """A scratch copy named by PYTHONPATH wins over the project, and the project over an installed package."""
+    chosen, project = tmp_path / "chosen", tmp_path / "project"
+    for folder in (chosen, project):
+        module(folder, "shadowed_pair", PAIR.replace("for tests", folder.name))
+    settings(project, '[tool.parity]\npairs = ["shadowed_pair:PAIR", "json:PAIR"]\n')
+    module(project, "json")
+    monkeypatch.setenv("PYTHONPATH", str(chosen))
+    monkeypatch.setattr(sys, "path", [str(chosen), *sys.path])
+    monkeypatch.delitem(sys.modules, "json")
+    pairs, _ = collect((), {}, project)
+    assert [pair.about for pair in pairs] == ["chosen", "for tests"]
+    assert sys.path.index(str(chosen)) < sys.path.index(str(project))
+    assert Path(sys.modules["json"].__file__).parent == project

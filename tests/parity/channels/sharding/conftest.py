@@ -1,0 +1,76 @@
+"""What the sharding tests share: cases of the pair `sharded`, as they are and made of edited models."""
+
+import dataclasses
+import functools
+import importlib
+import sys
+
+import pytest
+
+import parity
+from models_nnx.presets import preset, tiny
+from parity.channels.sharding import compare_shardings
+from parity.channels.tree import tree
+from parity.comparison.comparison import Comparison, Workbench
+from parity.pairs.cases import PLAIN
+from parity.pairs.decoders import decoder_build
+from parity.pairs.sharded import PAIR, VARIANTS
+from parity.programs.build import Flavour
+
+MODELS = ("models_linen", "models_nnx", "parity.pairs")
+
+
+@pytest.fixture(scope="session")
+def real():
+    """``real("scan/train_step@...")`` is a case of the pair `sharded`."""
+    cases = {case.id: case for case in PAIR.cases({})}
+    return lambda id: cases[f"sharded-{id}"]
+
+
+@pytest.fixture
+def planted(planting, tmp_path, monkeypatch, real):
+    """``planted(id, file, (old, new), ...)`` is a case with an edited models_nnx.
+
+    Only the candidate has the edits; with ``both=True`` each twin has those of what they share.
+    """
+
+    def load(id, file, *edits, both=False):
+        planting.copy(tmp_path, {file: edits})
+        with monkeypatch.context() as patch:
+            for name in [name for name in sys.modules if name.startswith(MODELS)]:
+                patch.delitem(sys.modules, name)
+            patch.setattr(parity, "pairs", parity.pairs)
+            patch.syspath_prepend(tmp_path)
+            pair = importlib.import_module("parity.pairs.sharded").PAIR
+            edited = next(case for case in pair.cases({}) if case.id == f"sharded-{id}")
+            for name in [name for name in sys.modules if name.startswith(MODELS)]:
+                del sys.modules[name]
+        return edited if both else dataclasses.replace(real(id), candidate=edited.candidate)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def seen():
+    """``seen(case)`` is what the tree and sharding channels find; it traces, but never lowers or compiles."""
+
+    def run(case):
+        work = Comparison(case, Workbench())
+        sides = work.reference, work.candidate
+        results = [tree(work), compare_shardings(*sides, work.weights, proved=lambda: True)]
+        return {result.name: [finding.sentence() for finding in result.findings] for result in results}
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def ruled(real):
+    """``ruled(id, name, change)`` is a case whose candidate has the rules that ``change`` makes of the default."""
+
+    def make(id, name, change):
+        config = tiny(preset("llama2-70b"))
+        config = dataclasses.replace(config, **VARIANTS[id.split("/")[0]], rules=change(config.rules))
+        build = functools.partial(decoder_build, Flavour.NNX, f"sharded-{name}", config, PLAIN)
+        return dataclasses.replace(real(id), candidate=build)
+
+    return make

@@ -1,0 +1,269 @@
+"""`parity shardings`: every leaf with its spec and bytes, exit codes, and the page with its pictures."""
+
+import html.parser
+import itertools
+import math
+import re
+
+import jax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec
+
+from parity import cli
+from parity.comparison.layout import Placed, entries
+from parity.programs.meshes import MeshSpec
+from parity.programs.tree import Role
+from parity.report.page import draw, shardings_page
+
+CASE = "sharded-unroll/train_step@fsdp2.fsdp_transpose2.tensor2.data1-explicit"
+few = settings(max_examples=150, deadline=None, database=None, derandomize=True)
+
+# Two dense layers with logical axes; the candidate's come from the format field.
+TWINS = """
+import jax.numpy as jnp, numpy as np
+from flax import linen, nnx
+import parity
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        init = linen.with_logical_partitioning(linen.initializers.lecun_normal(), ("in", "hidden"))
+        return jnp.tanh(linen.Dense(20, kernel_init=init, use_bias=False, name="up")(x))
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs):
+        init = nnx.with_metadata(nnx.initializers.lecun_normal(), out_sharding={axes}, eager_sharding=False)
+        self.up = nnx.Linear(12, 20, kernel_init=init, use_bias=False, rngs=rngs)
+    def __call__(self, x):
+        return jnp.tanh(self.up(x))
+
+PAIR = parity.twins("tiny", linen=Linen, nnx=Nnx, loss=lambda y, batch: jnp.mean(y**2),
+    inputs=lambda seed: {{"x": np.random.default_rng(seed).normal(size=(8, 12)).astype(np.float32)}},
+    axis_rules=(("in", "data"), ("hidden", "tensor")), meshes=("single", "data2.tensor4-auto"))
+"""
+
+
+def foreign(folder, axes):
+    """Writes a project with one pair."""
+    (folder / "tiny_twins.py").write_text(TWINS.format(axes=axes))
+    (folder / "pyproject.toml").write_text('[tool.parity]\npairs = ["tiny_twins:PAIR"]\n')
+
+
+# --- the command ---
+
+
+def row(out, name):
+    """Returns shape, spec and bytes of the one line that begins with ``name``."""
+    (line,) = [line for line in out.splitlines() if line.startswith(f"{name} ")]
+    return line.removeprefix(name).split()
+
+
+@pytest.mark.slow
+def test_every_leaf_is_shown_with_its_spec_and_bytes_per_device(command, real, monkeypatch):
+    monkeypatch.setattr(cli.options, "NARROWEST", 250)
+    ended = command("shardings", CASE)
+    assert (ended.code, ended.err) == (0, "")
+    leaves = real(CASE.removeprefix("sharded-")).reference().leaves
+    sizes = [line.split()[-1] for line in ended.out.splitlines() if re.search(r" [\d,]+$", line)]
+    assert len(sizes) == len(leaves)
+    # float32: 48*80*4 bytes over fsdp2 * (fsdp_transpose2 * tensor2); 272*48*4 over tensor2 * (2 * 2); 48*4 whole.
+    assert row(ended.out, "decoder/layers_0/mlp/up/kernel") == [
+        "48x80",
+        "embed/fsdp,",
+        "mlp/fsdp_transpose+tensor",
+        "1,920",
+    ]
+    assert row(ended.out, "embedder/embedding") == [
+        "272x48",
+        "vocab/tensor,",
+        "embed/fsdp+fsdp_transpose",
+        "6,528",
+    ]
+    assert row(ended.out, "final_norm/scale") == ["48", "norm", "192"]
+    assert row(ended.out, "key") == ["scalar", "replicated", "8"]
+    assert row(ended.out, "last_finite") == ["scalar", "replicated", "1"]
+    assert "  equal  " in ended.out.splitlines()[0]
+
+
+@pytest.mark.slow
+def test_the_bytes_by_role_are_the_sum_of_the_leaves(command):
+    ended = command("shardings", CASE)
+    held = dict(re.findall(r"(\w+) ([\d,]+)(?=[,;] (?:params|rng|\d))", ended.out.splitlines()[0]))
+    totals, role = {}, None
+    for line in ended.out.splitlines()[1:]:
+        role = line.strip() if line.strip() in ("params", "optimizer", "rng") else role
+        if found := re.search(r" ([\d,]+)$", line):
+            totals[role] = totals.get(role, 0) + int(found[1].replace(",", ""))
+    assert totals == {name: int(size.replace(",", "")) for name, size in held.items()}
+
+
+def test_leaves_that_differ_exit_1_with_both_specs(command, tmp_path):
+    foreign(tmp_path, '("hidden", "in")')
+    ended = command("shardings", "tiny/forward@data2.tensor4-auto", "--html", "page.html")
+    assert ended.code == 1
+    lines = ended.out.splitlines()
+    at = next(index for index, line in enumerate(lines) if line.startswith("up/kernel "))
+    assert lines[at].split() == ["up/kernel", "12x20", "in/data,", "hidden/tensor", "120"]
+    assert lines[at + 1].split() == ["differs", "candidate", "hidden/tensor,", "in/data", "120"]
+    assert "logical axes ('in', 'hidden'), candidate logical axes ('hidden', 'in')" in ended.out
+    page = (tmp_path / "page.html").read_text()
+    assert '<tr class="off">' in page and '<span class="failed">' in page
+
+
+def test_leaves_that_agree_exit_0(command, tmp_path):
+    foreign(tmp_path, '("in", "hidden")')
+    ended = command("shardings", "tiny", "--html", "page.html")
+    assert ended.code == 0 and "differs" not in ended.out and "page: page.html" in ended.out
+    assert ended.out.startswith("tiny/forward@data2.tensor4-auto")
+    page = (tmp_path / "page.html").read_text()
+    assert 'class="off"' not in page and '<span class="equal">' in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nope",), "selector 'nope': matches none"),
+        (("llama2-scan/train_step@single",), "expected a case on a mesh"),
+        ((CASE, "--html", "missing/page.html"), "choose another with --html"),
+        ((CASE, "--html", "."), "choose another with --html"),
+        ((), "Missing argument"),
+    ],
+)
+def test_wrong_usage_exits_2_in_one_line(arguments, words, command):
+    ended = command("shardings", *arguments)
+    assert ended.code == 2 and ended.out == ""
+    assert words in ended.err and len(ended.err.strip().splitlines()) == 1
+
+
+# --- the page ---
+
+
+class Tags(html.parser.HTMLParser):
+    """Collects tags with attributes, and text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def leaf(spec, shape, sizes, **rest):
+    shards = math.prod(sizes[axis] for part in entries(spec, len(shape)) for axis in part)
+    fields = {
+        "path": "w",
+        "logical_axes": tuple(f"name{dim}" for dim in range(len(shape))),
+        "bytes_per_device": 4 * math.prod(shape) // shards,
+        "why": "",
+        **rest,
+    }
+    return Placed(shape=shape, dtype="float32", role=Role.PARAMS, spec=spec, **fields)
+
+
+EVIL = "<script src='http://x'>alert(1)</script>&\"'"
+
+
+def test_the_page_is_self_contained_and_escapes_every_name():
+    sizes = {"data": 2, "fsdp": 4}
+    bad = leaf(PartitionSpec("data", "fsdp"), (4, 8), sizes, path=EVIL, logical_axes=(EVIL, "b"), why=EVIL)
+    page = shardings_page(EVIL, ("failed", EVIL, [EVIL]), [(bad, bad)], sizes)
+    tags = Tags(page)
+    assert not {tag for tag, _ in tags.tags} & {"script", "link", "img", "iframe", "object", "base", "use"}
+    loads = {"src", "href", "xlink:href", "action", "data", "onload", "onclick"}
+    assert not any(loads & set(attributes) for _, attributes in tags.tags)
+    assert "url(" not in page and "@import" not in page
+    assert sum(EVIL in text for text in tags.text) >= 6
+    assert [attributes["title"] for tag, attributes in tags.tags if "title" in attributes] == [EVIL, EVIL]
+
+
+@pytest.mark.slow
+def test_a_real_page_loads_nothing_and_draws_the_largest_arrays(command, tmp_path):
+    assert command("shardings", CASE, "--html", "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "http" not in page and "<script" not in page
+    assert page.count("<svg") == 8 and page.count("<rect") == 8 * 8
+    assert "dimension 0 (vocab) over tensor" in page
+    assert "dimension 1 (embed) over fsdp, fsdp_transpose" in page
+
+
+# --- the pictures ---
+
+AXES = ("data", "fsdp", "tensor", "context")
+
+
+@st.composite
+def placements(draw):
+    """A mesh of up to 8 devices and an array of up to 3 dimensions with some of its axes on them."""
+    sizes = draw(
+        st.sampled_from([(8,), (2, 4), (4, 2), (2, 2, 2), (1, 8), (2, 1, 4), (3, 2), (2, 1, 2, 2), (1,)])
+    )
+    mesh = dict(zip(draw(st.permutations(AXES)), sizes, strict=False))
+    rank = draw(st.integers(0, 3))
+    parts = [[] for _ in range(rank)]
+    for axis in draw(st.permutations(list(mesh))):
+        at = draw(st.integers(-1, rank - 1))
+        if at >= 0:
+            parts[at].append(axis)
+    return mesh, PartitionSpec(*(tuple(part) or None for part in parts)), (24,) * rank
+
+
+def devices_of(text):
+    """Returns the devices a cell names, and how many more it counts."""
+    listed, _, more = text.partition(" and ")
+    return [int(number) for number in listed.split(", ")], int(more.split()[0]) if more else 0
+
+
+@few
+@given(placements())
+def test_every_device_is_drawn_once_where_jax_puts_its_shard(placement):
+    sizes, spec, shape = placement
+    picture = draw(leaf(spec, shape, sizes), sizes)
+    mesh = MeshSpec(axes=tuple(sizes.items())).on(jax.devices())
+    starts = {
+        device.id: tuple(part.start or 0 for part in index)
+        for device, index in jax.sharding.NamedSharding(mesh, spec).devices_indices_map(shape).items()
+    }
+    order = {start: number for number, start in enumerate(sorted(set(starts.values())))}
+    columns = len(picture.cells[0])
+    assert {len(row) for row in picture.cells} == {columns}
+    cells = [cell for row in picture.cells for cell in row]
+    assert len(cells) == len(order)
+    seen = 0
+    for number, (text, _) in enumerate(cells):
+        listed, more = devices_of(text)
+        assert {order[starts[device]] for device in listed} == {number}
+        assert len(listed) + more == sum(order[start] == number for start in starts.values())
+        seen += len(listed) + more
+    assert seen == math.prod(sizes.values())
+
+
+@pytest.mark.parametrize("sizes", [{"data": 2, "fsdp": 4}, {"data": 2, "fsdp": 1, "tensor": 3}])
+def test_a_fully_sharded_array_has_one_device_per_box_and_a_whole_one_all_in_one(sizes):
+    count = math.prod(sizes.values())
+    spread = draw(leaf(PartitionSpec(None, tuple(sizes)), (24, 24), sizes), sizes)
+    assert [text for row in spread.cells for text, _ in row] == [str(device) for device in range(count)]
+    assert len({colour for row in spread.cells for _, colour in row}) == count
+    whole = draw(leaf(PartitionSpec(), (24, 24), sizes), sizes)
+    ((cell,),) = whole.cells
+    listed, more = devices_of(cell[0])
+    assert listed == list(range(6)) and len(listed) + more == count
+    assert whole.across == "whole on every device" and whole.down == ""
+
+
+def test_rows_and_columns_are_named():
+    sizes = {"data": 2, "fsdp": 2, "tensor": 2}
+    picture = draw(leaf(PartitionSpec("tensor", None, ("data", "fsdp")), (4, 6, 8), sizes), sizes)
+    assert picture.down == "dimension 0 (name0) over tensor"
+    assert picture.across == "dimension 2 (name2) over data, fsdp"
+    assert [[text for text, _ in row] for row in picture.cells] == [
+        ["0", "2", "4", "6"],
+        ["1", "3", "5", "7"],
+    ]
+    assert len(set(itertools.chain.from_iterable(picture.cells))) == 8

@@ -1,0 +1,104 @@
+"""Budgets: ratios and slacks with reasons, from the project's file or a case, shown where they are used."""
+
+import dataclasses
+
+import pytest
+
+from parity.cases.settings import SettingsError, collect, find_settings
+from parity.channels.budgeted import budgeted
+from parity.structure import MEMORY_BUDGETS, Budget, Memory, compare_memory, read_budgets
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+REASON = {"reason": "measured"}
+
+
+def memory(temp):
+    return Memory(values={"argument": 64, "output": 64, "temp": temp}, reasons={})
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "passes"),
+    [
+        (0, 0, 1),
+        (0, 1_024, 1),
+        (0, 1_025, 0),
+        (10**6, 1_010_000, 1),
+        (10**6, 1_010_001, 0),
+        (5_000, 6_000, 1),
+    ],
+)
+def test_growth_from_nothing_has_a_slack(reference, candidate, passes):
+    result = compare_memory(memory(reference), memory(candidate))
+    assert (result.verdict is Verdict.EQUAL) == bool(passes)
+    if passes and candidate > reference:
+        assert "budget 1.01 x or 1,024 more (buffer assignment packs" in result.detail
+    if not passes:
+        grown = "1,025 more" if not reference else "1.010 x"
+        assert result.findings[0].distance.startswith(f"{grown}, budget 1.01 x or 1,024 more")
+
+
+def test_what_must_be_equal_has_no_slack():
+    more = dataclasses.replace(memory(0), values={"argument": 65, "output": 63, "temp": 0})
+    result = compare_memory(memory(0), more)
+    assert [finding.where for finding in result.findings] == ["argument bytes", "output bytes"]
+    assert MEMORY_BUDGETS["argument"].slack == MEMORY_BUDGETS["output"].slack == 0
+
+
+def failed():
+    finding = Finding(where="all-gather", reference="none", candidate="one")
+    return ChannelResult(name="collectives", verdict=Verdict.FAILED, detail="2 -> 3", findings=(finding,))
+
+
+def test_a_difference_within_its_budgets_passes_and_says_so():
+    wide = {
+        "bytes": Budget(ratio=1.5, reason="a gather more"),
+        "count": Budget(slack=1, reason="a gather more"),
+    }
+    totals = {"bytes": (100, 140), "count": (2, 3)}
+    result = budgeted(failed(), wide, totals)
+    assert result.verdict is Verdict.EQUAL and result.findings == failed().findings
+    assert result.detail.startswith("2 -> 3; bytes 100 -> 140, budget 1.5 x (a gather more); count 2 -> 3, ")
+    assert budgeted(failed(), {"bytes": wide["bytes"]}, totals).verdict is Verdict.FAILED
+    assert budgeted(failed(), wide, {**totals, "bytes": (100, 151)}).verdict is Verdict.FAILED
+    assert budgeted(failed(), {}, totals) == failed()
+
+
+def test_a_difference_in_kind_only_needs_no_more_than_equal_totals():
+    """Totals that are equal are within any budget: declaring one says that kinds may differ."""
+    budget = {"bytes": Budget(reason="kinds may differ")}
+    assert budgeted(failed(), budget, {"bytes": (100, 100), "count": (2, 2)}).verdict is Verdict.EQUAL
+
+
+def test_budgets_are_read_from_the_project_and_reach_the_cases(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.parity]\npairs = ["parity.pairs.llama2:PAIR"]\n'
+        '[tool.parity.budgets.memory]\ntemp = { ratio = 1.2, slack = 10, reason = "measured" }\n'
+    )
+    expected = {"memory.temp": Budget(ratio=1.2, slack=10, reason="measured")}
+    assert find_settings(tmp_path).budgets == expected
+    assert all(case.budgets == expected for case in collect(start=tmp_path)[1])
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"memry": {}}, "budgets.memry: expected one of memory, loops, collectives"),
+        ({"memory": {"tmp": REASON}}, "budgets.memory.tmp: expected one of argument, "),
+        ({"memory": {"temp": {**REASON, "ratio": "2"}}}, "got ratio = '2', expected ratio, slack"),
+        ({"memory": {"temp": {**REASON, "slack": True}}}, "got slack = True"),
+        ({"loops": {"count": {"ratio": 2}}}, "budgets.loops.count: got no reason"),
+        ({"loops": 3}, "budgets.loops: got 3, expected a table"),
+    ],
+)
+def test_bad_budgets_say_where(table, message, tmp_path):
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        read_budgets(table)
+
+
+def test_a_bad_budget_in_the_file_names_the_file(tmp_path):
+    text = '[tool.parity]\npairs = ["a:B"]\n[tool.parity.budgets.memory]\ntemp = { ratio = 1.2 }\n'
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(
+        SettingsError, match=r"pyproject.toml \[tool.parity\]: budgets.memory.temp: got no reason"
+    ):
+        find_settings(tmp_path)

@@ -1,0 +1,224 @@
+"""Flag-liveness and ablation: a flag that a twin does not honour is named; what a difference hangs on as well."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+from rich.console import Console
+
+from models_nnx.config import PipelineConfig, RematConfig, RematPolicy, TrainConfig
+from models_nnx.presets import preset, tiny
+from parity.cases.case import Case, Flag
+from parity.channels.flags import CHANNEL
+from parity.comparison.comparison import Comparison, Workbench
+from parity.pairs.flags import FLAGS, PIPELINE
+from parity.pairs.vary import ablations, varied
+from parity.programs.build import linen_build
+from parity.running.explain import explain, print_explanations, smallest
+from parity.running.run import run_case
+from parity.verdicts import Verdict
+
+B, D, L = 4, 6, 5
+BASE = {"remat": "none", "unroll": "1", "names": "", "dropout": "0", "rate": "1.0"}
+POLICIES = jax.checkpoint_policies
+
+
+def layer(w, x, tag="hidden"):
+    return jnp.tanh(checkpoint_name(x @ w, tag))
+
+
+def loss(w, x, settings, tag="hidden"):
+    policies = {"full": None, "save_named": POLICIES.save_only_these_names(*settings["names"].split(","))}
+    body = functools.partial(layer, tag=tag)
+    if settings["remat"] != "none":
+        body = jax.checkpoint(body, policy=policies[settings["remat"]], prevent_cse=False)
+    unroll = int(settings["unroll"])
+    x, _ = jax.lax.scan(lambda x, _: (body(w, x), None), x, None, length=L, unroll=unroll)
+    return x.sum() * float(settings["rate"])
+
+
+def build(name, settings, bug):
+    heard = {**settings, **{setting: BASE[setting] for setting in bug.get("deaf", ())}}
+    heard |= bug.get("hears", {}).get(settings["remat"], {})
+
+    def grad(state, inputs):
+        scaled = functools.partial(loss, settings=heard, tag=bug.get("tag", "hidden"))
+        return {"gradients": {"params": {"w": jax.grad(scaled)(state["params"]["w"], inputs["x"])}}}
+
+    words = ",".join(f"{setting}={text}" for setting, text in settings.items())
+    return linen_build(
+        f"{name} {words}",
+        lambda key: {"params": {"w": jax.random.normal(key, (D, D))}},
+        {"grad": (grad, {})},
+        inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
+        specs=lambda tree, mesh: {},
+        input_specs=lambda leaves, mesh: {},
+    )
+
+
+def case(given, settings=(), reference=(), candidate=()):
+    chosen = BASE | dict(settings)
+    return Case(
+        id="toy/grad@single",
+        reference=lambda: build("linen", chosen, dict(reference)),
+        candidate=lambda: build("nnx", chosen, dict(candidate)),
+        program="grad",
+        flags=given,
+        vary=lambda settings: case(given, {**chosen, **settings}, reference, candidate),
+    )
+
+
+FULL = Flag(name="remat=full", on={"remat": "full"})
+NAMED = Flag(
+    name="names=hidden", on={"remat": "save_named", "names": "hidden"}, off={"remat": "full", "names": ""}
+)
+UNROLL = Flag(name="unroll=5", on={"unroll": "5"})
+
+
+def outcome(*given, **bugs):
+    return CHANNEL.look(Comparison(case(given, **bugs), Workbench()))
+
+
+def words(result):
+    return [
+        (finding.where, finding.reference, finding.candidate, finding.cause) for finding in result.findings
+    ]
+
+
+def test_live_flags_pass_and_are_listed():
+    result = outcome(FULL, NAMED, UNROLL)
+    assert (result.verdict, result.findings) == (Verdict.EQUAL, ())
+    assert result.detail == "3 of 3 flags are live on both sides: remat=full, names=hidden, unroll=5"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flag", "bug"),
+    [
+        (FULL, {"hears": {"full": {"remat": "none"}}}),
+        (UNROLL, {"deaf": ("unroll",)}),
+        (NAMED, {"tag": "renamed"}),
+    ],
+    ids=["policy full means none", "dead unroll flag", "renamed checkpoint name"],
+)
+@pytest.mark.parametrize("side", ["reference", "candidate"])
+def test_a_flag_that_one_side_ignores_is_named(flag, bug, side):
+    (found,) = words(outcome(flag, UNROLL if flag is FULL else FULL, **{side: bug}))
+    texts = {"reference": "changes", "candidate": "changes", side: "stays the same program"}
+    cause = f"the {side} does not honour the flag, or reads it where it has no effect"
+    assert found == (f"flag {flag.name}", texts["reference"], texts["candidate"], cause)
+
+
+def test_a_flag_that_no_side_honours_is_named():
+    bug = {"deaf": ("unroll",)}
+    (found,) = words(outcome(UNROLL, reference=bug, candidate=bug))
+    assert found[:3] == ("flag unroll=5", "stays the same program", "stays the same program")
+    assert found[3] == "no side honours the flag, though it is declared to be live"
+
+
+def test_a_flag_that_means_two_things_is_named():
+    doubled = {"hears": {"full": {"rate": "2.0"}}}
+    (found,) = words(outcome(FULL, candidate=doubled))
+    assert found[2:] == (
+        "changes (both change, but not into the same program)",
+        "the flag means something else on the two sides",
+    )
+
+
+def test_a_case_without_flags_is_skipped_and_flags_need_vary():
+    assert outcome().verdict is Verdict.SKIPPED
+    with pytest.raises(ValueError, match="got flags, expected `vary` too"):
+        CHANNEL.look(Comparison(dataclasses.replace(case((FULL,)), vary=None), Workbench()))
+
+
+SIZES = {
+    *("vocab", "embed", "layers", "mlp.hidden", "moe.experts", "moe.hidden", "moe.shared_hidden"),
+    *("attention.heads", "attention.kv_heads", "attention.head_dim"),
+    *("pipeline.stages", "pipeline.microbatches", "pipeline.repeats"),
+    *("pipeline.layers_per_stage", "pipeline.layers_outside"),
+}
+NO_TEXT = {"rules", "attention.cycle", "attention.rope_scaling", "attention.latent"}
+ELSEWHERE = {
+    "train.moments": "lies elsewhere only on a mesh: the pair `sharded`",
+    "moe.weighting": "cases of mixtral and gpt-oss",
+    "moe.groups": "bound to the number of experts",
+    "moe.top_groups": "bound to the number of groups",
+    "moe.bias_rate": "read by the step only: the cases of deepseek3",
+    "moe.activation": "cases of gpt-oss",
+}
+
+
+def fields(config, prefix=""):
+    """Names of all settings of a config, parts included where they are set."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value) and prefix + field.name not in NO_TEXT:
+            yield from fields(value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name
+
+
+def test_every_option_of_the_configs_is_flipped_or_says_why_not():
+    configs = [tiny(preset(name)) for name in {name for name, _, _ in FLAGS}]
+    options = {
+        name for config in configs for name in fields(config) if name not in ("mlp", "moe", "pipeline")
+    }
+    options |= set(fields(TrainConfig(), "train."))
+    options |= set(fields(PipelineConfig(stages=2, microbatches=2), "pipeline."))
+    declared = {flag.name.partition("=")[0] for flags in (*FLAGS.values(), PIPELINE) for flag in flags}
+    missing = options - declared - SIZES - NO_TEXT - set(ELSEWHERE)
+    assert not missing, f"add flags to parity/pairs/flags.py, or a reason here: {sorted(missing)}"
+    assert declared <= options, sorted(declared - options)
+
+
+# --- explanation by ablation ---
+
+MEANS_NONE = {"hears": {"full": {"remat": "none"}}}
+ABLATIONS = ({"dropout": "1"}, {"rate": "2.0"}, {"remat": "none"})
+
+
+def test_single_changes_come_before_pairs():
+    changes = ({"a": "1"}, {"b": "1"}, {"c": "1"})
+    assert smallest(changes, lambda settings: "c" in settings) == ({"c": "1"}, 3)
+    assert smallest(changes, lambda settings: {"b", "c"} <= set(settings)) == ({"b": "1", "c": "1"}, 6)
+    assert smallest(changes, lambda settings: False) == (None, 6)
+    assert smallest(({"a": "1"}, {"a": "2"}), lambda settings: False) == (None, 2)
+
+
+def test_a_remat_that_one_side_ignores_is_explained_by_the_policy(capsys):
+    broken = dataclasses.replace(case((), {"remat": "full"}, candidate=MEANS_NONE), ablations=ABLATIONS)
+    result = run_case(broken, Workbench(), ("loops", "memory"))
+    assert result.channels["loops"].verdict == "failed"
+    print_explanations(Console(width=200), [result])
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "toy/grad@single: the difference in loops vanishes with remat=none on both sides; "
+        "look at what acts on that setting (3 tried)"
+    )
+
+
+def test_what_no_setting_explains_is_said():
+    broken = dataclasses.replace(
+        case((), {"remat": "full"}, candidate=MEANS_NONE), ablations=({"rate": "2.0"},)
+    )
+    found = explain(broken, "loops", Workbench())
+    assert found.settings is None and found.sentence().endswith(
+        "stays under each of 1 changes of settings, one or two at a time"
+    )
+
+
+def test_a_case_that_cannot_be_varied_says_what_it_lacks():
+    with pytest.raises(ValueError, match="expected `vary` and `ablations` of the case"):
+        explain(case(()), "loops", Workbench())
+
+
+def test_only_settings_that_change_something_are_tried():
+    config = tiny(preset("llama2-70b"))
+    remat = dataclasses.replace(config, dropout=0.1, remat=RematConfig(policy=RematPolicy.FULL))
+    names = [next(iter(settings)) for settings in ablations(remat, TrainConfig())]
+    assert names == ["remat.policy", "layout", "dropout", "layers"]
+    changed, train = varied(config, TrainConfig(), {"dropout": "0.5", "train.accumulation": "2"})
+    assert (changed.dropout, train.accumulation) == (0.5, 2)

@@ -1,0 +1,105 @@
+"""Bugs planted in the NNX pipeline alone; what both twins share is in tests/models_nnx/test_ops_pipeline.py."""
+
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import models_nnx.pipeline
+from models_nnx import ops
+from models_nnx.config import Gather, TrainConfig
+from models_nnx.presets import preset, tiny
+from parity.cases.case import Case
+from parity.comparison.comparison import Workbench
+from parity.pairs.decoders import decoder_build
+from parity.pairs.pipeline import pipelined
+from parity.programs.build import Flavour
+from parity.programs.meshes import MeshSpec
+from parity.report.table import findings_text
+from parity.running.run import run_case
+from parity.verdicts import BLOCKING
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unoptimised")]
+
+PREFETCH = {"stages": 2, "microbatches": 4, "repeats": 2, "gather": Gather.PER_REPEAT}
+
+
+@pytest.fixture
+def unoptimised():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def result_of(bug, options, channels, *, preset_name="llama2-70b", **changes):
+    config = pipelined(tiny(preset(preset_name)), options, **changes)
+    build = functools.partial(decoder_build, config=config, train=TrainConfig(), shape=(16, 40))
+    case = Case(
+        id=f"planted/{bug}",
+        reference=functools.partial(build, Flavour.LINEN, name="planted reference"),
+        candidate=functools.partial(build, Flavour.NNX, name=f"planted {bug}"),
+        program="grad",
+        mesh=MeshSpec.parse("stage2.fsdp2-auto"),
+    )
+    result = run_case(case, Workbench(), channels)
+    caught = {name for name, channel in result.channels.items() if channel.verdict in BLOCKING}
+    return caught, findings_text(result)
+
+
+def altered(monkeypatch, **names):
+    """Gives the NNX pipeline other ``ops``; the Linen one keeps the real."""
+    shared = {name: getattr(ops, name) for name in dir(ops)}
+    monkeypatch.setattr(models_nnx.pipeline, "ops", types.SimpleNamespace(**{**shared, **names}))
+
+
+def test_the_twins_as_they_are_pass():
+    caught, _ = result_of("nothing", PREFETCH, ("program", "rng"), dropout=0.1)
+    assert caught == set()
+
+
+def test_one_dropout_key_for_all_iterations_is_named(monkeypatch):
+    altered(monkeypatch, stage_key=lambda key, iteration, stage: ops.stage_key(key, 0, stage))
+    caught, text = result_of("one key", PREFETCH, ("program", "rng"), dropout=0.1)
+    assert "rng" in caught and "dropout.py" in text
+
+
+def test_iterations_that_are_not_rematerialised_are_named(monkeypatch):
+    altered(monkeypatch, checkpointed=lambda iterate, remat, *, scanned: iterate)
+    caught, text = result_of("no remat", {**PREFETCH, "gather": Gather.ONCE}, ("program", "loops"))
+    assert "loops" in caught and "pipeline.py" in text
+
+
+def test_a_checkpoint_outside_the_scan_is_named(monkeypatch):
+    """History C1."""
+
+    class Outside(ops.Pipe):
+        def run(self, iterate, leaves, inputs, x_BTD):
+            run = functools.partial(super().run, iterate)
+            return jax.checkpoint(run)(leaves, inputs, x_BTD)
+
+    altered(monkeypatch, Pipe=Outside, checkpointed=lambda iterate, remat, *, scanned: iterate)
+    caught, text = result_of("outside", {**PREFETCH, "gather": Gather.ONCE}, ("program", "loops"))
+    assert "loops" in caught and "pipeline.py" in text
+
+
+def test_two_gathers_per_repeat_are_named(monkeypatch):
+    """History C2: the weights of the repeat at work are gathered again instead of carried."""
+
+    class Twice(ops.Pipe):
+        def _gather(self, leaves, repeat):
+            ahead = super()._gather(leaves, jnp.minimum(repeat + 1, self.config.repeats - 1))
+            return [a + 0 * b for a, b in zip(super()._gather(leaves, repeat), ahead, strict=True)]
+
+    altered(monkeypatch, Pipe=Twice)
+    caught, text = result_of("twice", PREFETCH, ("program", "collectives"))
+    assert "collectives" in caught and "all-gather" in text and "pipeline.py" in text, text
+
+
+def test_sown_values_that_stay_in_the_loop_are_an_error(monkeypatch):
+    """History A2."""
+    monkeypatch.setattr(models_nnx.pipeline, "SOWN", ())
+    options = {"stages": 2, "microbatches": 2}
+    caught, text = result_of("nothing sown", options, ("program",), preset_name="mixtral-8x7b")
+    assert caught == {"program"} and "SownError" in text

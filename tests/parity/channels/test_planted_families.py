@@ -1,0 +1,46 @@
+"""Bugs of decoder families, planted in a copy of models_nnx, are caught by the channels that are there for them."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import jax
+import pytest
+
+from parity.comparison.comparison import Workbench
+from parity.programs.meshes import MeshSpec
+from parity.report.table import findings_text
+from parity.running.run import run_case
+from parity.verdicts import BLOCKING
+
+BUGS = tomllib.loads((Path(__file__).parents[1] / "planted" / "families.toml").read_text())["bug"]
+HOME = "fsdp4.tensor2-auto"
+
+
+@pytest.fixture(scope="module")
+def bench():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield Workbench()
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug["id"])
+def test_a_planted_bug_is_caught_and_named(bug, tmp_path, planting, bench):
+    names = dict.fromkeys(edit["file"] for edit in bug["edits"])
+    files = {
+        name: [(edit["old"], edit["new"]) for edit in bug["edits"] if edit["file"] == name] for name in names
+    }
+    planted = planting.case(planting.copy(tmp_path, files), f"{bug['case']}@{HOME}", bug["pair"])
+
+    def candidate():
+        build = planted.candidate()
+        return dataclasses.replace(build, name=f"{build.name} {bug['id']}")
+
+    case = dataclasses.replace(planted, candidate=candidate, mesh=MeshSpec(), exact=None)
+    result = run_case(case, bench)
+    caught = {name for name, channel in result.channels.items() if channel.verdict in BLOCKING}
+    text = findings_text(result)
+    assert result.verdict == "failed"
+    assert set(bug["channels"]) <= caught, text
+    assert [word for word in bug["words"] if word not in text] == [], text

@@ -1,0 +1,222 @@
+"""The audit of random keys: what counts as a second use, and what it says of it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from parity.cases.case import Case, Keys
+from parity.channels.rng import rng
+from parity.comparison.comparison import Comparison, Workbench
+from parity.programs.build import linen_build
+from parity.rng import audit, compare_draws, repeated_keys, unforeseen_draws
+from parity.verdicts import Verdict
+
+KEY = jax.random.key(7)
+L, B, D = 3, 4, 6
+
+
+def drop(x, key):
+    return jnp.where(jax.random.bernoulli(key, 0.5, x.shape), x, 0.0)
+
+
+def audited(function, *arguments, feedback=None, steps=1):
+    """Audits a function of flat arguments."""
+    jaxpr = jax.jit(function).trace(*arguments).jaxpr
+    return audit("toy", jaxpr, lambda index: arguments[index], feedback, steps)
+
+
+def causes(found):
+    return [finding.cause for finding in repeated_keys(found, "candidate", "nothing")]
+
+
+def layers(key_of):
+    def model(x, key):
+        def body(x, index):
+            return drop(x, key_of(key, index)), None
+
+        return jax.lax.scan(body, x, jnp.arange(L))[0]
+
+    return model
+
+
+X = jnp.ones((B, D))
+
+
+def test_draws_of_a_scan_are_told_apart_by_turn():
+    found = audited(layers(jax.random.fold_in), X, KEY)
+    assert [draw.turns[0].index for draw in found.draws] == [0, 1, 2]
+    assert [draw.shape for draw in found.draws] == [(B, D)] * L
+    expected = [tuple(np.asarray(jax.random.key_data(jax.random.fold_in(KEY, i))).tolist()) for i in range(L)]
+    assert [draw.key for draw in found.draws] == expected
+    assert "test_rng.py" in found.draws[0].site and causes(found) == []
+
+
+def test_one_key_for_all_turns_is_named_with_the_loop():
+    found = audited(layers(lambda key, index: key), X, KEY)
+    (finding,) = repeated_keys(found, "candidate", "3 draws from 3 keys")
+    assert finding.candidate.startswith("3 draws from 1 key, such as ")
+    assert finding.reference == "3 draws from 3 keys"
+    assert "turns 0 and 1 of the loop at" in finding.cause and "test_rng.py" in finding.cause
+
+
+def test_two_places_with_one_key():
+    found = audited(lambda x, key: drop(drop(x, key), key), X, KEY)
+    (finding,) = repeated_keys(found, "reference", "")
+    assert finding.cause == "two places draw from one key" and finding.where.count(" in drop < ") == 2
+
+
+def test_a_batch_of_equal_keys():
+    def model(x, key):
+        return jax.vmap(drop)(x, jnp.stack([key] * B))
+
+    assert causes(audited(model, X, KEY)) == ["the same key for entries 0 and 1 of a batch of keys"]
+    split = audited(lambda x, key: jax.vmap(drop)(x, jax.random.split(key, B)), X, KEY)
+    assert causes(split) == [] and [draw.lane for draw in split.draws] == list(range(B))
+
+
+@pytest.mark.parametrize("folds", [True, False])
+def test_steps_are_chained_by_what_the_program_returns(folds):
+    def step(x, key, number):
+        return drop(x, jax.random.fold_in(key, number)).sum(), number + (1 if folds else 0)
+
+    found = audited(step, X, KEY, jnp.uint32(0), feedback={2: 1}, steps=3)
+    assert [draw.step for draw in found.draws] == [1, 2, 3]
+    words = ["the same key in steps 1 and 2: the step is not folded into it"]
+    assert causes(found) == ([] if folds else words)
+
+
+@pytest.mark.parametrize("policy", [None, jax.checkpoint_policies.everything_saveable])
+def test_what_rematerialisation_repeats_is_no_second_use(policy):
+    def loss(w, x, key):
+        block = jax.checkpoint(lambda w, x: layers(jax.random.fold_in)(jnp.tanh(x * w), key), policy=policy)
+        return block(w, x).sum()
+
+    found = audited(jax.value_and_grad(loss), jnp.float32(0.3), X, KEY)
+    again = [draw for draw in found.draws if draw.again]
+    assert len(found.forward) == L and causes(found) == [] and unforeseen_draws(found, "candidate") == []
+    assert len(again) == (L if policy is None else 0)
+
+
+def test_a_backward_pass_that_draws_something_else():
+    @jax.custom_vjp
+    def noisy(x, key):
+        return drop(x, key)
+
+    noisy.defvjp(
+        lambda x, key: (drop(x, key), key), lambda key, g: (drop(g, jax.random.fold_in(key, 1)), None)
+    )
+    found = audited(jax.grad(lambda x, key: noisy(x, key).sum()), X, KEY)
+    (finding,) = unforeseen_draws(found, "candidate")
+    assert finding.candidate == "1 draws of the backward pass that the forward pass did not make"
+
+
+def test_branches_and_while_loops_are_followed():
+    def model(x, key, count):
+        x = jax.lax.cond(count > 1, lambda x: drop(x, key), lambda x: x, x)
+        body = lambda state: (state[0] + 1, drop(state[1], jax.random.fold_in(key, state[0])))  # noqa: E731
+        return jax.lax.while_loop(lambda state: state[0] < count, body, (0, x))[1]
+
+    assert len(audited(model, X, KEY, jnp.int32(2)).draws) == 3
+    assert len(audited(model, X, KEY, jnp.int32(1)).draws) == 1
+
+
+def test_only_what_keys_depend_on_is_computed():
+    asked = []
+
+    def model(key, weights, x):
+        return drop(x @ weights, jax.random.split(key)[0])
+
+    arguments = (KEY, jnp.ones((D, D)), X)
+    jaxpr = jax.jit(model).trace(*arguments).jaxpr
+    audit("toy", jaxpr, lambda index: asked.append(index) or arguments[index])
+    assert asked == [0]
+
+
+def test_draws_that_cannot_be_followed_are_said():
+    mesh = jax.make_mesh((8,), ("data",))
+    spec = jax.sharding.PartitionSpec
+
+    local = jax.shard_map(drop, mesh=mesh, in_specs=(spec("data"), spec()), out_specs=spec("data"))
+    x = jax.device_put(jnp.ones((8, 2)), jax.sharding.NamedSharding(mesh, spec("data")))
+    found = audited(local, x, KEY)
+    assert found.draws == () and "1 not followed (shard_map)" in found.sentence()
+
+
+def test_another_key_of_one_twin_is_named():
+    ours, theirs = (audited(layers(fold), X, KEY) for fold in (jax.random.fold_in, _folded_twice))
+    findings = compare_draws(ours, theirs)
+    assert [finding.where.rsplit(" ", 1)[1] for finding in findings] == ["reference", "candidate"]
+    assert findings[1].candidate.startswith(f"3 draws, the first [{B}, {D}] from ")
+    assert compare_draws(ours, ours) == []
+
+
+def _folded_twice(key, index):
+    return jax.random.fold_in(jax.random.fold_in(key, index), 0)
+
+
+# --- the channel ---
+
+
+def create(key, same=False, other=False):
+    first, second = jax.random.split(key)
+    if other:
+        first, second = second, first
+    return {
+        "params": {
+            "a": jax.random.normal(first, (D, D)),
+            "b": jax.random.normal(first if same else second, (D, D)),
+        },
+        "key": jax.random.key(3),
+    }
+
+
+def outcome(reference, candidate, **rest):
+    def build(name, options):
+        def forward(state, inputs):
+            x = inputs["x"] @ state["params"]["a"] @ state["params"]["b"]
+            return {"values": {"y": drop(x, options.get("fold", lambda key: key)(state["key"]))}}
+
+        made = lambda key: create(key, **options.get("create", {}))  # noqa: E731
+        return linen_build(
+            name,
+            made,
+            {"forward": (forward, {})},
+            inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
+            specs=lambda tree, mesh: {},
+            input_specs=lambda leaves, mesh: {},
+        )
+
+    ours = build("linen toy", reference)
+    theirs = dataclasses.replace(build("nnx toy", candidate), flavour="nnx")
+    case = Case(
+        id="toy/forward@single", reference=lambda: ours, candidate=lambda: theirs, program="forward", **rest
+    )
+    return rng(Comparison(case, Workbench()))
+
+
+def test_equal_twins_are_proved_and_counted():
+    result = outcome({}, {})
+    assert (result.verdict, result.findings) == (Verdict.PROVED, ())
+    assert result.detail == "1 draws from 1 keys; initial state 2 draws from 2 keys"
+
+
+def test_two_parameters_from_one_key_are_named():
+    result = outcome({}, {"create": {"same": True}})
+    text = "\n".join(finding.sentence() for finding in result.findings)
+    assert result.verdict is Verdict.FAILED
+    assert "draws at params/a (" in text and "and at params/b (" in text
+    assert "initial params/b" in text and "36 of 36 entries differ" in text
+
+
+def test_other_keys_fail_unless_the_pair_says_so():
+    folded = {"fold": lambda key: jax.random.fold_in(key, 5)}
+    assert outcome({}, folded).verdict is Verdict.FAILED
+    swapped = {"create": {"other": True}, **folded}
+    result = outcome({}, swapped, keys=Keys.INDEPENDENT)
+    assert (result.verdict, result.findings) == (Verdict.EQUAL, ())
+    assert "need not share keys" in result.detail
+    both = {"create": {"same": True}}
+    assert outcome(both, both, keys=Keys.INDEPENDENT).verdict is Verdict.FAILED

@@ -1,0 +1,43 @@
+"""Same seed, both flavours: initial parameters and three dropout training steps are bit-identical."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from parity.comparison.comparison import Comparison, Workbench
+from parity.pairs.llama2 import PAIR
+from parity.programs.meshes import MeshSpec
+from parity.programs.tree import to_host
+
+
+@pytest.fixture
+def quick():
+    """Compiles without optimising, which takes most of the time of tiny models."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("variant", ["scan-dropout", "unroll-dropout"])
+def test_three_dropout_steps_from_one_seed(variant):
+    id = f"llama2-{variant}/train_step@fsdp4.tensor2-auto"
+    (case,) = [case for case in PAIR.cases({}) if case.id == id]
+    work = Comparison(dataclasses.replace(case, mesh=MeshSpec()), Workbench())
+    fresh = [to_host(jax.jit(build.create)(jax.random.key(11))) for build in work.builds]
+    carried = work.weights.to_reference(fresh[1])
+    assert carried.keys() == fresh[0].keys()
+    for path, array in fresh[0].items():
+        np.testing.assert_array_equal(array, carried[path], err_msg=f"initial {path}")
+    after = [side.run(state, 5) for side, state in zip((work.reference, work.candidate), fresh, strict=True)]
+    for name, ours in after[0]["values"].items():
+        np.testing.assert_array_equal(ours, after[1]["values"][name], err_msg=name)
+    losses = [float(after[0]["values"][f"step{step}/loss"]) for step in (1, 2, 3)]
+    assert len(set(losses)) == 3
+    for entry in work.weights.entries:
+        ours = after[0]["state"][f"step3/{entry.reference[0]}"]
+        theirs = after[1]["state"][f"step3/{entry.candidate[0]}"]
+        np.testing.assert_array_equal(ours, theirs, err_msg=entry.candidate[0])

@@ -1,0 +1,205 @@
+"""The channels of compiled structure at work: what a proof spares, what they catch, and what raises no alarm."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rich.console import Console
+
+from parity.cases.case import Case
+from parity.channels import ALL
+from parity.comparison.comparison import Workbench
+from parity.comparison.side import Side, SideError
+from parity.programs.build import linen_build
+from parity.programs.meshes import MeshSpec
+from parity.report.records import Run
+from parity.report.table import COLUMNS, SHORT, print_table
+from parity.running.run import CaseResult, run_case
+from parity.structure import Memory
+from parity.verdicts import ChannelResult, Verdict
+
+# B batch, D model, L layers
+B, D, L = 16, 8, 3
+SPLIT, WHOLE = jax.sharding.PartitionSpec("fsdp"), jax.sharding.PartitionSpec()
+MESH = MeshSpec.parse("fsdp8-auto")
+
+
+def batch(seed):
+    return {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)}
+
+
+def create(key):
+    return {"params": {"w": jax.random.normal(key, (D, D))}}
+
+
+def build(name, function, **options):
+    return linen_build(
+        name,
+        create,
+        {"step": (function, options)},
+        inputs=batch,
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: SPLIT, tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, SPLIT),
+    )
+
+
+def outcome(reference, candidate, mesh=MESH, paranoid=False, **rest):
+    sides = [build("left", **reference), build("right", **candidate)]
+    case = Case(
+        id=f"toy/step@{mesh}",
+        reference=lambda: sides[0],
+        candidate=lambda: sides[1],
+        program="step",
+        mesh=mesh,
+        **rest,
+    )
+    return run_case(case, Workbench(paranoid=paranoid)).channels
+
+
+def words(channel):
+    return "\n".join(finding.sentence() for finding in channel.findings)
+
+
+def gather(state, inputs, inside=False):
+    def body(x, _):
+        w = state["params"]["w"]
+        return jnp.tanh(x @ w) + x * (jax.lax.with_sharding_constraint(x, WHOLE).sum() if inside else 1), None
+
+    return {"values": {"y": jax.lax.scan(body, inputs["x"], None, length=L)[0]}}
+
+
+def softmax(state, inputs, dtype=jnp.float32):
+    logits = inputs["x"] @ state["params"]["w"]
+    return {"values": {"y": jax.nn.softmax(logits.astype(dtype), axis=-1).astype(jnp.float32)}}
+
+
+def shapes(state, inputs, fused=False):
+    """One product, or the same in two halves: other operations in the same types."""
+    x, w = inputs["x"], state["params"]["w"]
+    halves = [x @ w[:, : D // 2], x @ w[:, D // 2 :]]
+    return {"values": {"y": x @ w if fused else jnp.concatenate(halves, axis=1)}}
+
+
+def step(state, inputs):
+    return {"values": {"y": inputs["x"].sum()}, "state": {"params": {"w": state["params"]["w"] * 0.5}}}
+
+
+def test_a_proof_spares_the_compiler_and_says_so():
+    channels = outcome({"function": gather}, {"function": gather})
+    assert {name: str(channels[name].verdict) for name in ("dots", "collectives", "memory")} == {
+        "dots": "proved",
+        "collectives": "proved",
+        "memory": "proved",
+    }
+
+
+def test_an_extra_gather_inside_the_loop_is_named():
+    channels = outcome({"function": gather}, {"function": functools.partial(gather, inside=True)})
+    assert channels["collectives"].verdict is Verdict.FAILED
+    text = words(channels["collectives"])
+    assert "of the candidate" in text and f"{L} times in loops" in text
+    assert "test_structure_channels.py" in text
+
+
+def test_one_device_moves_nothing():
+    channels = outcome(
+        {"function": softmax}, {"function": functools.partial(softmax, dtype=jnp.bfloat16)}, mesh=MeshSpec()
+    )
+    assert (str(channels["collectives"].verdict), channels["collectives"].detail) == (
+        "skipped",
+        "one device, nothing to move",
+    )
+
+
+def test_softmax_in_bfloat16_is_named():
+    channels = outcome({"function": softmax}, {"function": functools.partial(softmax, dtype=jnp.bfloat16)})
+    assert channels["dots"].verdict is Verdict.FAILED
+    assert "reference f32 -> f32, candidate bf16 -> bf16; likely a softmax" in words(channels["dots"])
+
+
+def test_the_same_types_in_other_shapes_raise_no_alarm():
+    channels = outcome({"function": shapes}, {"function": functools.partial(shapes, fused=True)})
+    assert channels["program"].verdict is Verdict.UNPROVED
+    assert channels["dots"].verdict is Verdict.EQUAL
+
+
+def test_a_dropped_donation_is_named():
+    channels = outcome({"function": step, "donate": True}, {"function": step})
+    assert channels["program"].verdict is Verdict.UNPROVED
+    assert channels["memory"].verdict is Verdict.FAILED
+    assert "arguments f32[1,8]: reference 1 reused in place, candidate 0" in words(channels["memory"])
+    assert "the candidate does not donate them" in words(channels["memory"])
+
+
+def test_a_compiled_program_is_parsed_once(monkeypatch):
+    from parity.comparison import side
+
+    parsed = []
+    read = side.optimised_module
+    monkeypatch.setattr(side, "optimised_module", lambda compiled: parsed.append(compiled) or read(compiled))
+    channels = outcome({"function": step, "donate": True}, {"function": step})
+    assert channels["loops"].verdict is Verdict.EQUAL
+    assert len(parsed) == 2
+
+
+def test_a_program_that_cannot_be_read_is_an_error_of_that_side(monkeypatch):
+    monkeypatch.setattr(Side, "compiled", "no HLO")
+    channels = outcome({"function": step, "donate": True}, {"function": step})
+    (finding,) = channels["loops"].findings
+    assert channels["loops"].verdict is Verdict.ERROR
+    assert finding.where == "left, reading the optimised program"
+    assert SideError("left", "reading the optimised program", ValueError("why")).build == "left"
+
+
+@pytest.mark.parametrize("name", ["dots", "collectives"])
+def test_a_case_may_leave_them_out(name):
+    channels = outcome({"function": gather}, {"function": gather}, not_applicable={name: "not today"})
+    assert (str(channels[name].verdict), channels[name].detail) == ("skipped", "not today")
+
+
+@pytest.mark.parametrize("blocks", [None, "rng", "flags", "retrace"])
+def test_the_longest_id_and_all_channels_fit_100_columns(capsys, blocks):
+    """Ten columns; a channel that has none of its own is seen in its column where it blocks."""
+    id = "llama2-scan-against-unroll-linen/train_step@single"
+    word = {"program": Verdict.UNPROVED, "values": Verdict.BITWISE, "state": Verdict.FLOOR}
+    word |= {blocks: Verdict.FAILED} if blocks else {}
+    channels = {name: ChannelResult(name=name, verdict=word.get(name, Verdict.EQUAL)) for name in ALL}
+    case = Case(id=id, reference=lambda: None, candidate=lambda: None, program="train_step")
+    result = CaseResult(
+        case=case, reference="", candidate="", verdict="passed", channels=channels, seconds={"compile": 99.9}
+    )
+    print_table(Console(width=100), Run(environment={}, planned=1, results=[result]))
+    shown = [blocks if blocks in names else names[0] for names in COLUMNS.values()]
+    cells = [SHORT[channels[name].verdict] for name in shown]
+    assert sorted(name for names in COLUMNS.values() for name in names) == sorted(ALL)
+    head, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert row.split() == [id.removesuffix("@single"), *cells, "99.9"]
+    assert head.split()[-3:] == ["coll", "mem", "s"]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reordered", "verdict", "compiles"),
+    [
+        (101_000, None, "equal", 2),
+        (102_000, 100_000, "equal", 3),
+        (102_000, 102_000, "failed", 3),
+        (106_000, None, "failed", 2),
+    ],
+)
+def test_the_order_of_arguments_is_told_from_a_need(candidate, reordered, verdict, compiles, monkeypatch):
+    """A proved candidate over the budget is measured once more with the reference's order of arguments."""
+    numbers, asked = iter([100_000, candidate, reordered]), []
+
+    def read(compiled):
+        asked.append(compiled)
+        return Memory(values={"argument": 1, "output": 1, "temp": next(numbers)}, reasons={})
+
+    monkeypatch.setattr("parity.channels.memory.read_memory", read)
+    result = outcome({"function": gather}, {"function": gather}, paranoid=True)["memory"]
+    assert (str(result.verdict), len(asked)) == (verdict, compiles)
+    assert result.measures["temp_ratio"] == candidate / 100_000
+    if compiles == 3:
+        assert result.measures["temp_ratio_in_the_same_order"] == reordered / 100_000
+    assert ("in the reference's order" in result.detail) == (verdict == "equal" and compiles == 3)

@@ -1,0 +1,358 @@
+"""The command line: what it prints, what it writes, and the exit code of every way to end."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import parity.cli.order
+from parity.channels import ALL
+from parity.report.records import VERDICTS
+
+# One dense layer; {nnx} is the NNX forward, {top} runs at import, {options} go to the pair.
+TWINS = """
+import pathlib, time
+import jax, jax.numpy as jnp, numpy as np
+from flax import linen, nnx
+import parity
+{top}
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return jnp.tanh(linen.Dense(5, name="dense")(x))
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(6, 5, rngs=rngs)
+
+    def __call__(self, x):
+        return {nnx}
+
+def inputs(seed):
+    rng = np.random.default_rng(seed)
+    return {{name: rng.normal(size=(4, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}}
+
+def loss(out, batch):
+    {loss}
+    return jnp.mean((out - batch["y"]) ** 2)
+
+PAIR = parity.twins("toy", linen=Linen, nnx=Nnx, inputs=inputs, loss=loss, {options})
+"""
+SOUND = "jnp.tanh(self.dense(x))"
+WRONG = "jnp.sin(self.dense(x))"
+IDS = [f"toy/{program}@single" for program in ("forward", "grad", "train_step")]
+
+
+def project(folder, nnx=SOUND, top="", loss="", options=""):
+    """A user's project in ``folder``."""
+    (folder / "toy_twins.py").write_text(TWINS.format(nnx=nnx, top=top, loss=loss, options=options))
+    (folder / "pyproject.toml").write_text('[tool.parity]\npairs = ["toy_twins:PAIR"]\n')
+    return folder
+
+
+def fits(text, width=100):
+    """Whether the table, which is all before the closing line, fits."""
+    lines = text.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("case "))
+    end = next(number for number, line in enumerate(lines) if re.match(r"(\d+ \w+, )*\d+ \w+ in \d+ s", line))
+    return head < end and max(len(line) for line in lines[head:end]) <= width
+
+
+# --- runs ---
+
+
+def test_a_run_that_passes(command, tmp_path):
+    ended = command("run", "--json", "report.json", cwd=project(tmp_path))
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    assert lines[:3] == [f"[{number}/3] {id} passed" for number, id in enumerate(IDS, 1)]
+    assert fits(ended.out) and lines[-1] == "report: report.json"
+    assert "3 passed in " in ended.out and "PARTIAL" not in ended.out
+
+
+def test_a_run_that_differs_exits_1_and_names_the_leaves(command, tmp_path):
+    ended = command("run", "toy/grad", cwd=project(tmp_path, nnx=WRONG))
+    assert (ended.code, ended.err) == (1, "")
+    assert fits(ended.out) and "1 failed in " in ended.out
+    assert "toy/grad@single  gradients failed: 2 of 2 leaves differ" in ended.out
+    assert "params/dense/kernel[" in ended.out and "toy_twins.py" in ended.out
+
+
+def test_a_side_that_crashes_is_a_verdict_of_its_case_alone(command, tmp_path):
+    crash = 'jax.debug.callback(print) if batch["y"].ndim == 2 else None; raise ZeroDivisionError("no luck")'
+    ended = command("run", "--json", "report.json", cwd=project(tmp_path, loss=crash))
+    assert (ended.code, ended.err) == (1, "")
+    verdicts = {
+        case["id"]: case["verdict"] for case in json.loads((tmp_path / "report.json").read_text())["cases"]
+    }
+    assert verdicts == dict(zip(IDS, ["passed", "error", "error"], strict=True))
+    assert "linen toy, trace: reference no exception, candidate ZeroDivisionError: no luck" in ended.out
+    assert "Traceback" not in ended.out
+
+
+def test_the_json_report_has_the_schema(command, tmp_path):
+    command("run", "--json", "report.json", "toy/forward", cwd=project(tmp_path, nnx=WRONG))
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert list(report) == ["schema", "environment", "cases", "summary", "seconds"]
+    assert report["schema"] == 1 and list(report["summary"]) == list(VERDICTS)
+    assert report["summary"]["failed"] == 1 and sum(report["summary"].values()) == 1
+    assert isinstance(report["seconds"], float)
+    assert {"python", "packages", "flags", "devices", "commit"} <= set(report["environment"])
+    assert {"jax", "jaxlib", "flax"} <= set(report["environment"]["packages"])
+    (case,) = report["cases"]
+    assert list(case) == [
+        "id",
+        "reference",
+        "candidate",
+        "program",
+        "mesh",
+        "backend",
+        "verdict",
+        "channels",
+        "seconds",
+    ]
+    assert list(case["channels"]) == list(ALL)
+    for channel in case["channels"].values():
+        assert list(channel)[:3] == ["verdict", "detail", "findings"]
+        assert set(channel) <= {"verdict", "detail", "findings", "measures"}
+    assert {"trace", "lower", "compile", "execute", "other"} <= set(case["seconds"])
+    wheres = [finding["where"] for finding in case["channels"]["values"]["findings"]]
+    assert wheres and wheres[0].startswith("outputs[")
+
+
+def test_paranoid_runs_what_is_proved(command, tmp_path):
+    ended = command("run", "toy/forward", "--paranoid", "--json", "r.json", cwd=project(tmp_path))
+    channels = json.loads((tmp_path / "r.json").read_text())["cases"][0]["channels"]
+    found = {name: channels[name]["verdict"] for name in ("program", "values", "loops", "memory")}
+    assert ended.code == 0
+    assert found == {"program": "proved", "values": "bitwise", "loops": "equal", "memory": "equal"}
+
+
+@pytest.mark.slow
+def test_paranoid_on_the_scanned_decoder_finds_equal_bits_loops_and_memory(command, tmp_path):
+    chosen = [f"llama2-scan/{program}@fsdp4.tensor2-auto" for program in ("forward", "grad", "train_step")]
+    ended = command("run", *chosen, "--paranoid", "--json", "r.json", cwd=tmp_path)
+    assert ended.code == 0, ended.out
+    cases = json.loads((tmp_path / "r.json").read_text())["cases"]
+    assert [case["id"] for case in cases] == chosen
+    for case in cases:
+        found = {name: channel["verdict"] for name, channel in case["channels"].items()}
+        values = {found.pop(name) for name in ("values", "gradients", "state")} - {"skipped"}
+        assert (case["verdict"], values) == ("passed", {"bitwise"})
+        assert (found.pop("program"), found.pop("rng"), found.pop("flags")) == (
+            "proved",
+            "bitwise",
+            "skipped",
+        )
+        assert found.pop("retrace") == ("equal" if case["program"] == "train_step" else "skipped")
+        assert found.pop("routing", "skipped") == "skipped" and set(found.values()) == {"equal"}
+
+
+@pytest.mark.slow
+def test_a_module_runs_the_command_line(shell, tmp_path):
+    ended = shell("run", "toy/forward", cwd=project(tmp_path))
+    assert (ended.code, ended.err) == (0, "") and ended.out.startswith("[1/1] toy/forward@single passed")
+
+
+# --- list, map, doctor, help ---
+
+
+def test_list_shows_pairs_variants_programs_and_meshes(command, tmp_path):
+    ended = command("list", cwd=tmp_path)
+    assert (ended.code, ended.err) == (0, "")
+    assert max(map(len, ended.out.splitlines())) <= 100
+    assert re.search(r"^llama2-scan +fsdp4.tensor2-auto +forward grad train_step", ended.out, re.MULTILINE)
+    total = int(re.search(r"^(\d+) cases; backends: .*cpu", ended.out, re.MULTILINE)[1])
+    fewer = command("list", "llama2-scan", cwd=tmp_path)
+    assert 3 < int(re.search(r"^(\d+) cases", fewer.out, re.MULTILINE)[1]) < total
+
+
+def test_map_shows_the_leaves_of_a_user_s_pair(command, tmp_path):
+    ended = command("map", "toy", cwd=project(tmp_path))
+    assert (ended.code, ended.err) == (0, "")
+    assert "dense/kernel  identity; by name; proof" in ended.out
+    assert "8 reference and 8 candidate leaves in 8 entries: total, one-to-one" in ended.out
+
+
+def test_map_of_a_side_that_crashes_is_no_failure_of_the_harness(command, tmp_path):
+    ended = command("map", "toy", cwd=project(tmp_path, nnx="x @ jnp.ones(99)"))
+    assert ended.code == 1, ended.err
+    assert ended.err.startswith("parity: nnx toy: trace failed: TypeError: ")
+    assert "Traceback" not in ended.err
+
+
+def test_doctor_shows_versions_and_devices(command, tmp_path):
+    ended = command("doctor", cwd=tmp_path)
+    assert (ended.code, ended.err) == (0, "")
+    assert re.search(r"^jax +\d+\.\d+", ended.out, re.MULTILINE) and "8 simulated" in ended.out
+
+
+def test_help_and_no_command(command, tmp_path):
+    assert command("--help", cwd=tmp_path).code == 0
+    ended = command(cwd=tmp_path)
+    assert (ended.code, ended.out) == (2, "")
+    assert all(name in ended.err for name in ("run", "list", "map", "doctor"))
+
+
+# --- bad input: one line, exit 2 ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "lama2"], ["selector 'lama2': matches none of", "did you mean llama2"]),
+        (["run", "llama2-scan/train_stp"], ["selector 'llama2-scan/train_stp'", "llama2-scan/train_step@"]),
+        (["run", "llama2", "nonsense*"], ["selector 'nonsense*'", "`parity list` shows all"]),
+        (["list", "lama2"], ["selector 'lama2'"]),
+        (["map", "lama2"], ["selector 'lama2'"]),
+        (["run", "--backend", "cpv"], ["backend 'cpv': expected one of cpu", "did you mean cpu?"]),
+        (
+            ["run", "--set", "embed=49"],
+            ["config field embed: got 49, expected a multiple of attention.heads=6"],
+        ),
+        (["run", "--set", "embd=48"], ["embd", "expected a field of ModelConfig", "norm_epsilon"]),
+        (["run", "--set", "attention.headz=3"], ["attention.headz", "heads, kv_heads"]),
+        (["run", "--set", "embed=wide"], ["embed", "'wide'", "int"]),
+        (["run", "--set", "embed"], ["--set 'embed': expected FIELD=VALUE"]),
+        (["run", "--set", "=4"], ["--set '=4': expected FIELD=VALUE"]),
+        (["run", "--json", "missing/r.json"], ["report path missing/r.json: folder missing does not exist"]),
+        (["run", "--json", "."], ["report path .: is a folder", "expected a writable file name"]),
+        (["run", "--json", "/proc/r.json"], ["report path /proc/r.json: cannot make a file in /proc"]),
+        (["run", "--pair", "no_such_module:PAIR"], ["pair 'no_such_module:PAIR'", "check the name"]),
+        (["run", "--pair", "json:dumps"], ["got function, expected parity.Pair"]),
+        (["run", "--pair", "json"], ["expected module:ATTRIBUTE"]),
+        (["run", "--no-such-option"], ["No such option", "see parity --help"]),
+        (["walk"], ["No such command 'walk'", "see parity --help"]),
+        (["map"], ["Missing argument", "see parity --help"]),
+    ],
+    ids=lambda value: (
+        " ".join(value) if isinstance(value, list) and value[0] in {"run", "list", "map"} else ""
+    ),
+)
+def test_bad_input_is_one_line_and_exit_2(command, tmp_path, arguments, words):
+    ended = command(*arguments, cwd=tmp_path)
+    assert (ended.code, ended.out) == (2, ""), ended
+    assert ended.err.startswith("parity: ") and ended.err.count("\n") == 1
+    assert [word for word in words if word not in ended.err] == [], ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[tool.parity\n", "pyproject.toml: "),
+        ('[tool.parity]\npair = "toy_twins:PAIR"\n', "[tool.parity]: got"),
+        ("[tool.parity]\npairs = []\n", "[tool.parity]: got"),
+        ('[tool.parity]\npairs = ["toy_twin:PAIR"]\n', "No module named 'toy_twin'"),
+        ('[tool.parity]\npairs = ["toy_twins:TWINS"]\n', "has no attribute 'TWINS'"),
+        ('[tool.parity]\npairs = ["toy_twins:Linen"]\n', "expected parity.Pair"),
+    ],
+)
+def test_bad_settings_are_one_line_and_exit_2(command, tmp_path, text, words):
+    (project(tmp_path) / "pyproject.toml").write_text(text)
+    ended = command("run", "--json", "report.json", cwd=tmp_path)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("parity: ") and ended.err.count("\n") == 1 and words in ended.err
+    assert not (tmp_path / "report.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("meshes=['data64-auto']", "mesh data64-auto: needs 64 devices, found 8 (cpu)"),
+        ("meshes=['data8-automatic']", "got mode 'automatic', expected one of auto, explicit"),
+        ("meshes=['8']", "mesh '8': expected distinct axes with sizes"),
+    ],
+)
+def test_a_mesh_that_cannot_be_is_one_line_and_exit_2(command, tmp_path, options, words):
+    ended = command("run", cwd=project(tmp_path, options=options))
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert words in ended.err and ended.err.startswith("parity: ")
+
+
+@pytest.mark.slow
+def test_too_few_devices_for_our_own_meshes(shell, tmp_path):
+    flags = "--xla_force_host_platform_device_count=2"
+    ended = shell("run", "llama2-scan/forward", cwd=tmp_path, XLA_FLAGS=flags)
+    assert (ended.code, ended.out) == (2, "")
+    assert "mesh fsdp4.tensor2-auto: needs 8 devices, found 2 (cpu)" in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_a_failure_of_the_harness_is_exit_3_with_its_traceback(command, tmp_path, monkeypatch):
+    def broken(*arguments, **options):
+        raise RuntimeError("not the user's fault")
+
+    monkeypatch.setattr(parity.cli.order, "run_cases", broken)
+    ended = command("run", cwd=project(tmp_path))
+    assert ended.code == 3
+    assert "Traceback" in ended.err and "RuntimeError: not the user's fault" in ended.err
+    assert ended.err.splitlines()[-1].startswith("parity: the harness itself failed")
+
+
+# --- Ctrl-C ---
+
+
+def wait_for(path: Path, process: subprocess.Popen, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        time.sleep(0.02)
+
+
+def interrupt(shell, folder, *arguments):
+    """Runs until the project makes the file ``now``, then interrupts; returns code, output and report."""
+    process = shell.start("run", "--json", "report.json", *arguments, cwd=folder)
+    try:
+        wait_for(folder / "now", process)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    report = folder / "report.json"
+    return process.returncode, out, err, json.loads(report.read_text()) if report.exists() else None
+
+
+NOW = 'pathlib.Path("now").touch()'
+
+
+def test_ctrl_c_while_tracing_leaves_a_partial_report(shell, tmp_path):
+    slow = f"{NOW}; time.sleep(30)"
+    code, out, err, report = interrupt(shell, project(tmp_path, loss=slow))
+    assert (code, err) == (130, "")
+    assert out.splitlines()[0] == "[1/3] toy/forward@single passed"
+    assert "PARTIAL: 1 of 3 cases finished before the run was interrupted" in out
+    assert report["partial"] == {"planned": 3, "finished": 1}
+    assert [case["id"] for case in report["cases"]] == IDS[:1] and report["summary"]["passed"] == 1
+    assert not list(tmp_path.glob(".report*")), "a scrap of the report is left"
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_compiling_leaves_a_partial_report(shell, tmp_path):
+    top = f"""
+compile = jax.stages.Lowered.compile
+
+def announced(self, **options):
+    {NOW}
+    return compile(self, **options)
+
+jax.stages.Lowered.compile = announced
+"""
+    long = f"{SOUND} + sum(jnp.sin(x @ x.T * i).sum() * 0 for i in range(500))"
+    code, out, err, report = interrupt(shell, project(tmp_path, top=top, nnx=long), "toy/forward")
+    assert (code, err) == (130, ""), "a compiler thread at work must not crash the end"
+    assert "nothing ran" in out and "PARTIAL: 0 of 1 cases finished" in out
+    assert report["partial"] == {"planned": 1, "finished": 0} and report["cases"] == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_before_the_first_case_ends_quietly(shell, tmp_path):
+    top = f"{NOW}\ntime.sleep(30)"
+    code, out, err, report = interrupt(shell, project(tmp_path, top=top))
+    assert (code, out, err, report) == (130, "", "", None)

@@ -1,0 +1,76 @@
+"""``parity train``: losses step by step, exit codes, wrong input."""
+
+import re
+
+import pytest
+
+from models_nnx.config import ConfigError
+from parity.pairs.training import losses, training
+from parity.programs.build import Flavour
+
+
+@pytest.mark.slow
+def test_both_twins_train_to_the_same_losses_and_learn(shell, tmp_path):
+    ended = shell("train", "--steps", "4", cwd=tmp_path)
+    rows = re.findall(r"^ +(\d+) +([\d.]+) +([\d.]+) +(\S+)$", ended.out, re.MULTILINE)
+    assert (ended.code, ended.err) == (0, "")
+    assert "4 layers, mesh stage2.fsdp2-auto" in ended.out and "equal bits in both twins" in ended.out
+    assert [row[0] for row in rows] == ["1", "2", "3", "4"] and {row[3] for row in rows} == {"0"}
+    assert float(rows[-1][1]) < float(rows[0][1]) - 1
+
+
+@pytest.mark.slow
+def test_losses_that_differ_are_a_difference(monkeypatch, capsys):
+    import parity.pairs.training as module
+    from parity.cli import main
+
+    monkeypatch.setattr(
+        module, "losses", lambda flavour, run: iter([2.0, 1.0 + (flavour is Flavour.NNX)] * 9)
+    )
+    monkeypatch.setattr("sys.argv", ["parity", "train", "--steps", "3"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "1 of 3 steps differ" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_pipeline_on_an_explicit_mesh_trains_as_the_layers_in_sequence():
+    settings = {"pipeline.repeats": "2", "pipeline.gather": "per_repeat", "pipeline.layers_per_stage": "1"}
+    piped = training("llama2-7b", settings, "stage2.fsdp2-explicit", (16, 32))
+    alone = training("llama2-7b", {"pipeline": "none", "layers": "4"}, None, (16, 32))
+    assert piped.config.layers == alone.config.layers == 4
+    first = [next(losses(Flavour.NNX, run)) for run in (piped, alone)]
+    assert first[0] == pytest.approx(first[1], rel=0.05)  # other initial weights, as keys go by place
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--preset", "llama9"], "preset: got 'llama9'"),
+        (["--set", "pipeline.microbatches=3"], "pipeline.microbatches: got 3"),
+        (["--set", "pipeline=2"], "pipeline: got '2', expected none, or its fields"),
+        (["--set", "layers=5"], "layers: got 5"),
+        (["--set", "dropout"], "--set 'dropout': expected FIELD=VALUE"),
+        (["--mesh", "fsdp8"], "expected an axis 'stage' of size 2"),
+        (["--mesh", "stage2.fsdp64"], "needs 128 devices"),
+        (["--rows", "6"], "got 6 rows for 4 microbatches"),
+        (["--flavour", "torch"], "torch"),
+        (["--steps", "0"], "--steps"),
+    ],
+)
+@pytest.mark.slow
+def test_wrong_input_gets_one_line_and_exit_code_2(shell, tmp_path, arguments, said):
+    ended = shell("train", *arguments, cwd=tmp_path)
+    assert ended.code == 2
+    assert said in ended.err and "Traceback" not in ended.err
+
+
+def test_settings_reach_the_pipeline_the_step_and_the_model():
+    run = training(
+        "gemma2-9b", {"pipeline.repeats": "2", "train.accumulation": "2", "dropout": "0.1"}, None, (8, 32)
+    )
+    assert (run.config.staging.repeats, run.train.accumulation, run.config.dropout) == (2, 2, 0.1)
+    assert run.config.layers == 2 * 2 * 2 * len(run.config.attention.cycle)
+    with pytest.raises(ConfigError, match=r"one of per_iteration, once, per_repeat"):
+        training("llama2-7b", {"pipeline.gather": "sometimes"}, None, (8, 32))

@@ -1,0 +1,259 @@
+"""What people and tools read: JSON written whole or not at all, a table in 100 columns, findings in sentences."""
+
+import dataclasses
+import io
+import json
+import os
+
+import pytest
+from rich.console import Console
+
+from parity.cases.case import Case
+from parity.channels import ALL
+from parity.programs.meshes import MeshSpec
+from parity.report import Progress, Run, as_json, print_findings, print_table, summarise, write_json
+from parity.report.records import VERDICTS, check_writable
+from parity.report.table import COLUMNS, MOST_FINDINGS, SHORT, findings_text
+from parity.running.run import CaseResult
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+LONGEST = "llama2-scan-against-unroll-linen/train_step"
+
+
+def never():
+    raise AssertionError("reporting must not build")
+
+
+def finding(number=1, **rest):
+    return Finding(where=f"leaf{number}", reference="1", candidate="2", **rest)
+
+
+def result(verdict="passed", id="toy-a/forward", mesh="single", channels=None, seconds=1.0):
+    case = Case(
+        id=f"{id}@{mesh}", reference=never, candidate=never, program="forward", mesh=MeshSpec.parse(mesh)
+    )
+    found = channels or {name: Verdict.EQUAL for name in ALL}
+    return CaseResult(
+        case=case,
+        reference="linen toy",
+        candidate="nnx toy",
+        verdict=verdict,
+        channels={
+            name: what if isinstance(what, ChannelResult) else ChannelResult(name=name, verdict=what)
+            for name, what in found.items()
+        },
+        seconds={"trace": seconds, "lower": 0.0, "compile": 0.25, "execute": 0.0, "other": 0.0},
+    )
+
+
+def failed(findings=1, **rest):
+    channel = ChannelResult(
+        name="values",
+        verdict=Verdict.FAILED,
+        detail="leaves differ",
+        findings=tuple(finding(number) for number in range(findings)),
+    )
+    return result("failed", channels={"values": channel}, **rest)
+
+
+def run(*results, planned=None):
+    return Run(
+        environment={"python": "3"},
+        planned=len(results) if planned is None else planned,
+        results=list(results),
+        seconds=2.5,
+    )
+
+
+def screen(width=100, terminal=False):
+    return Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+
+
+def printed(function, *arguments, width=100):
+    console = screen(width)
+    function(console, *arguments)
+    return console.file.getvalue()
+
+
+# --- JSON ---
+
+
+def test_the_report_has_the_schema_s_keys():
+    whole = as_json(run(result(), failed()))
+    assert list(whole) == ["schema", "environment", "cases", "summary", "seconds"]
+    assert (whole["schema"], whole["environment"], whole["seconds"]) == (1, {"python": "3"}, 2.5)
+    assert whole["summary"] == {"passed": 1, "failed": 1, "vacuous": 0, "error": 0, "open": 0, "skipped": 0}
+    assert [case["verdict"] for case in whole["cases"]] == ["passed", "failed"]
+    assert whole["cases"][1]["channels"] == {
+        "values": {
+            "verdict": "failed",
+            "detail": "leaves differ",
+            "findings": [dataclasses.asdict(finding(0))],
+        }
+    }
+
+
+def test_a_partial_report_says_how_many_cases_are_missing():
+    whole = as_json(run(result(), planned=5))
+    assert whole["partial"] == {"planned": 5, "finished": 1}
+    assert "partial" not in as_json(run(result()))
+
+
+def test_every_verdict_of_a_case_is_counted():
+    assert summarise([result(verdict) for verdict in VERDICTS for _ in range(2)]) == dict.fromkeys(
+        VERDICTS, 2
+    )
+
+
+def test_a_report_replaces_the_old_one_whole(tmp_path):
+    path = tmp_path / "report.json"
+    path.write_text("old")
+    write_json({"a": 1}, path)
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert os.listdir(tmp_path) == ["report.json"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_report_that_cannot_be_finished_leaves_the_old_one_and_no_scrap(tmp_path, monkeypatch):
+    path = tmp_path / "report.json"
+    write_json({"a": 1}, path)
+    with pytest.raises(TypeError):
+        write_json({"a": object()}, path)
+    monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError("disk gone")))
+    with pytest.raises(OSError, match="disk gone"):
+        write_json({"a": 2}, path)
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert os.listdir(tmp_path) == ["report.json"]
+
+
+def test_where_a_report_may_go(tmp_path):
+    check_writable(tmp_path / "new.json")
+    (tmp_path / "old.json").write_text("old")
+    check_writable(tmp_path / "old.json")
+    assert (tmp_path / "old.json").read_text() == "old" and os.listdir(tmp_path) == ["old.json"]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("", "is a folder"),
+        ("missing/report.json", "missing does not exist"),
+        ("file/report.json", "file does not exist"),
+        ("/proc/report.json", "cannot make a file in /proc"),
+    ],
+)
+def test_where_a_report_may_not_go(tmp_path, path, words):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"report path .*; expected a writable file name") as raised:
+        check_writable(tmp_path / path)
+    assert words in str(raised.value)
+
+
+# --- the table ---
+
+
+def full_run():
+    """Every verdict in every channel, the longest names, several meshes."""
+    rows = [
+        result(
+            id=LONGEST,
+            mesh=mesh,
+            channels=dict.fromkeys(ALL, verdict),
+            verdict="failed" if verdict is Verdict.FAILED else "passed",
+            seconds=1234.5,
+        )
+        for mesh in ("single", "data2.fsdp2.tensor2-auto")
+        for verdict in Verdict
+    ]
+    return run(*rows)
+
+
+@pytest.mark.parametrize("width", [100, 120, 200])
+def test_the_table_fits_and_cuts_no_word(width):
+    lines = printed(print_table, full_run(), width=width).splitlines()
+    table, legend = lines[:-2], lines[-2]
+    assert legend.startswith("qed proved, bits bitwise, same equal")
+    assert "FAIL failed, VAC vacuous, ERR error" in legend
+    assert max(map(len, table)) <= width
+    assert not any("…" in line for line in table)
+    text = "\n".join(table)
+    assert text.count("@single") == text.count("@data2.fsdp2.tensor2-auto") == 1
+    for verdict in set(Verdict) - {Verdict.SKIPPED}:
+        assert text.split().count(SHORT[verdict]) == 2 * len(COLUMNS), verdict
+    assert text.count("1234.8") == 2 * len(Verdict)
+
+
+def test_the_closing_line_counts_verdicts_and_phases():
+    text = printed(print_table, run(result(seconds=3.0), failed(seconds=4.0)))
+    assert "1 passed, 1 failed in 2 s (trace 7 s, lower 0 s, compile 0 s, execute 0 s, other 0 s)" in text
+    assert "PARTIAL" not in text
+
+
+def test_an_interrupted_run_says_partial():
+    text = printed(print_table, run(result(), planned=54))
+    assert text.splitlines()[-1].startswith("PARTIAL: 1 of 54 cases finished")
+    assert "nothing ran in 2 s" in printed(print_table, run(planned=3))
+
+
+# --- findings ---
+
+
+def test_findings_are_sentences_under_their_channel():
+    assert findings_text(failed(1)).splitlines() == [
+        "toy-a/forward@single  values failed: leaves differ",
+        "  leaf0: reference 1, candidate 2",
+    ]
+    assert findings_text(result()) == "" == printed(print_findings, [result()])
+
+
+def test_many_findings_are_cut_with_their_number():
+    lines = findings_text(failed(MOST_FINDINGS + 3)).splitlines()
+    assert len(lines) == MOST_FINDINGS + 2
+    assert lines[-1] == "  ... and 3 more; the JSON report lists all"
+
+
+def test_the_first_operation_that_differs_comes_last():
+    program = ChannelResult(name="program", verdict=Verdict.UNPROVED, findings=(finding(7),))
+    values = ChannelResult(name="values", verdict=Verdict.FAILED, findings=(finding(1),))
+    both = result("failed", channels={"program": program, "values": values})
+    assert findings_text(both).splitlines()[-1].startswith("  first operation that differs: leaf7")
+    assert findings_text(result(channels={"program": program})) == ""
+
+
+def test_findings_are_printed_as_they_are():
+    """Brackets are no markup: leaf indices and shapes survive."""
+    channel = ChannelResult(
+        name="values",
+        verdict=Verdict.FAILED,
+        detail="[red]1 leaf[/red]",
+        findings=(Finding(where="w[1, 2]", reference="f32[3]", candidate="[bold]x[/bold]"),),
+    )
+    text = printed(print_findings, [result("failed", channels={"values": channel})])
+    assert "w[1, 2]: reference f32[3], candidate [bold]x[/bold]" in text and "[red]1 leaf[/red]" in text
+
+
+# --- progress ---
+
+
+def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once():
+    console = screen()
+    with Progress(console, 2) as progress:
+        for one in (result(), failed(id="toy-b/grad")):
+            progress.started(one.case)
+            progress.finished(one)
+    assert console.file.getvalue().splitlines() == [
+        "[1/2] toy-a/forward@single passed",
+        "[2/2] toy-b/grad@single failed",
+        "  toy-b/grad@single: values failed: leaf0: reference 1, candidate 2",
+    ]
+
+
+def test_on_a_terminal_the_line_has_the_case_the_count_and_the_time_left():
+    console = screen(terminal=True)
+    with Progress(console, 3) as progress:
+        progress.started(result().case)
+        progress.finished(result())
+        progress.started(failed(id="toy-b/grad").case)
+        progress._bar.refresh()
+    text = console.file.getvalue()
+    assert "toy-b/grad@single" in text and "1/3" in text and "s left" in text

@@ -1,0 +1,263 @@
+"""The ladder: what counts as the same bits, which rung a leaf lands on, and what is said about it."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity.values.ladder import ARBITRATION, FLOOR_FACTOR, Judge, climb, deviation
+from parity.verdicts import Verdict
+
+few = settings(max_examples=150, deadline=None, database=None, derandomize=True)
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def never():
+    raise AssertionError("a lower rung was measured though the one above held")
+
+
+def judge(floor=None, exact=None, lowest=Verdict.ARBITRATED):
+    return Judge(floor=lambda: floor or {}, exact=None if exact is None else lambda: exact, lowest=lowest)
+
+
+def f32(*numbers):
+    return np.array(numbers, np.float32)
+
+
+def bits(*words):
+    return np.array(words, np.uint32).view(np.float32)
+
+
+def one(reference, candidate, **kwargs):
+    return climb("values", {"x": reference}, {"x": candidate}, judge(**kwargs))
+
+
+def random_leaf(seed, dtype):
+    raw = np.random.default_rng(seed).integers(0, 256, 24, dtype=np.uint8).tobytes()
+    return np.frombuffer(raw, dtype).copy()
+
+
+@few
+@given(
+    st.integers(0, 9_999), st.sampled_from([np.float32, np.float64, np.int32, ml_dtypes.bfloat16]), st.data()
+)
+def test_any_flipped_bit_is_seen_and_none_is_imagined(seed, dtype, data):
+    leaf = random_leaf(seed, dtype)
+    lower = Judge(floor=never, exact=never)
+    assert climb("values", {"x": leaf}, {"x": leaf.copy()}, lower).verdict is Verdict.BITWISE
+    flipped = leaf.copy()
+    at = data.draw(st.integers(0, 24 * 8 - 1))
+    flipped.view(np.uint8)[at // 8] ^= 1 << at % 8
+    found = deviation("x", leaf, flipped)
+    assert found is not None and found.worst == (at // 8 // leaf.itemsize,)
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate"),
+    [
+        (f32(1.0, 0.0), f32(1.0, -0.0)),
+        (bits(0x3F800000, 0x7FC00000), bits(0x3F800000, 0x7FC00001)),
+        (bits(0x7FC00000, 0x7FC00000), bits(0x7FC00000, 0xFFC00000)),
+        (f32(np.inf, 1.0), f32(np.inf, 1.5)),
+    ],
+    ids=["signed zero", "NaN payload", "NaN sign", "beside an equal infinity"],
+)
+def test_the_worst_index_points_at_bits_that_differ(reference, candidate):
+    found = deviation("x", reference, candidate)
+    assert found is not None and found.worst == (1,)
+
+
+def test_the_same_nan_bits_are_the_same():
+    payload = bits(0x7FC0BEEF, 0xFFC00000)
+    assert deviation("x", payload, payload.copy()) is None
+
+
+def test_signed_zeros_are_not_bitwise_but_no_distance_either():
+    result = one(f32(1.0, 0.0), f32(1.0, -0.0))
+    assert result.verdict is Verdict.FLOOR
+    assert (result.findings[0].reference, result.findings[0].candidate) == ("0", "-0")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.int32, np.bool_])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2)])
+def test_scalars_and_empty_arrays_are_bitwise(dtype, shape):
+    leaf = np.ones(shape, dtype)
+    result = climb("state", {"x": leaf}, {"x": leaf.copy()}, Judge(floor=never, exact=never))
+    assert (result.verdict, result.detail, result.findings) == (Verdict.BITWISE, "1 leaves", ())
+
+
+def test_empty_arrays_of_different_shapes_differ():
+    found = deviation("x", np.zeros((0, 2)), np.zeros((0, 3)))
+    assert (found.note, found.reference, found.candidate) == ("shape differs", "(0, 2)", "(0, 3)")
+
+
+@pytest.mark.parametrize(
+    ("noise", "verdict"),
+    [
+        (0.25 / FLOOR_FACTOR, Verdict.FLOOR),
+        (np.nextafter(0.25 / FLOOR_FACTOR, 0), Verdict.FAILED),
+        (1.0, Verdict.FLOOR),
+        (0.0, Verdict.FAILED),
+        (np.nan, Verdict.FAILED),
+    ],
+)
+def test_the_floor_ends_at_ten_times_the_noise(noise, verdict):
+    """The deviation is exactly 1/4: 4 against 5 has a relative Frobenius distance of 0.25."""
+    assert FLOOR_FACTOR == 10
+    result = one(f32(4.0), f32(5.0), floor={"x": noise})
+    assert result.verdict is verdict
+
+
+def test_an_unbounded_floor_is_no_floor():
+    """A nudged reference that overflows has infinite noise; it must not wave everything through."""
+    assert one(f32(1.0), f32(9.0), floor={"x": np.inf}).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize(("units", "verdict"), [(9.0, Verdict.FLOOR), (11.0, Verdict.FAILED)])
+def test_bfloat16_leaves_have_a_floor(units, verdict):
+    reference, candidate = np.array([4, 0], BF16), np.array([5, 0], BF16)
+    assert one(reference, candidate, floor={"x": 0.25 / units}).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate"),
+    [
+        (np.array([5, 9]), np.array([5, 8])),
+        (np.array([True, False]), np.array([True, True])),
+        (np.array([1, 2], ml_dtypes.int4), np.array([1, 3], ml_dtypes.int4)),
+        (np.array([7], np.uint32), np.array([8], np.uint32)),
+    ],
+    ids=["int64", "bool", "int4", "key data"],
+)
+def test_integers_and_bools_have_no_floor_and_no_arbitration(reference, candidate):
+    truth = candidate.astype(np.float64)
+    assert one(reference, candidate, floor={"x": 1e9}, exact={"x": truth}).verdict is Verdict.FAILED
+
+
+def test_complex_leaves_differ_in_their_imaginary_part():
+    result = one(np.array([1 + 1j]), np.array([1 + 2j]), floor={"x": 1e-3})
+    assert result.verdict is Verdict.FAILED
+    assert (result.findings[0].reference, result.findings[0].candidate) == ("1+1j", "1+2j")
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (0.25, Verdict.ARBITRATED),
+        (-0.5, Verdict.ARBITRATED),
+        (1.0, Verdict.ARBITRATED),
+        (1.0 + 2**-20, Verdict.FAILED),
+        (-4.0, Verdict.FAILED),
+    ],
+    ids=["better", "as bad on the other side", "twice as bad", "just beyond", "much worse"],
+)
+def test_arbitration_asks_the_truth(error, verdict):
+    """The reference errs by 0.5; numbers are powers of two so that the bound is met exactly."""
+    assert ARBITRATION == 2
+    truth = np.array([8.0])
+    result = one(f32(8.5), f32(8.0 + error), exact={"x": truth})
+    assert result.verdict is verdict
+
+
+@pytest.mark.parametrize(("truth", "verdict"), [(8.0, Verdict.ARBITRATED), (4.0, Verdict.FAILED)])
+def test_a_truth_far_from_the_reference_excuses_nothing(truth, verdict):
+    """Other random numbers in float64: both sides are equally far from such a run."""
+    assert one(f32(8.5), f32(7.5), exact={"x": np.array([truth])}).verdict is verdict
+
+
+def test_the_truth_is_asked_only_beyond_the_floor():
+    lower = Judge(floor=lambda: {"x": 1.0}, exact=never)
+    assert climb("values", {"x": f32(4.0)}, {"x": f32(5.0)}, lower).verdict is Verdict.FLOOR
+
+
+def test_a_leaf_without_a_truth_fails():
+    assert one(f32(8.5), f32(8.25), exact={"y": np.array([8.0])}).verdict is Verdict.FAILED
+
+
+def test_a_truth_that_is_not_finite_decides_nothing():
+    assert one(f32(8.5), f32(8.25), exact={"x": np.array([np.nan])}).verdict is Verdict.FAILED
+
+
+def test_leaves_are_listed_failed_first_then_worst_first_in_units_of_the_floor():
+    """`big` is furthest in relative terms but within its noise; `count` has no noise at all."""
+    reference = {"big": f32(1.0), "small": f32(1.0), "tiny": f32(1.0), "count": np.array([1_000_000])}
+    candidate = {"big": f32(2.0), "small": f32(1.5), "tiny": f32(1.25), "count": np.array([1_000_001])}
+    floor = {"big": 0.2, "small": 0.02, "tiny": 0.001, "count": 1.0}
+    result = climb("state", reference, candidate, judge(floor))
+    assert result.verdict is Verdict.FAILED
+    assert [finding.where for finding in result.findings] == ["tiny[0]", "small[0]", "count[0]", "big[0]"]
+    assert result.detail.startswith("4 of 4 leaves differ, worst 250 x noise")
+    assert "rung failed" in result.findings[0].distance and "rung floor" in result.findings[3].distance
+
+
+def test_only_leaves_that_differ_are_listed():
+    result = climb("state", {"a": f32(1.0), "b": f32(2.0)}, {"a": f32(1.0), "b": f32(3.0)}, judge())
+    assert [finding.where for finding in result.findings] == ["b[0]"]
+    assert result.detail.startswith("1 of 2 leaves differ")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "note", "shown"),
+    [
+        (np.ones((2, 1), np.float32), "shape differs", ("(2,)", "(2, 1)")),
+        (np.ones(2, np.float64), "dtype differs", ("float32", "float64")),
+        (np.ones(2, BF16), "dtype differs", ("float32", "bfloat16")),
+    ],
+)
+def test_shape_and_dtype_are_named_and_never_within_a_floor(candidate, note, shown):
+    result = one(np.ones(2, np.float32), candidate, floor={"x": 1e9}, exact={"x": np.ones(2)})
+    assert result.verdict is Verdict.FAILED
+    finding = result.findings[0]
+    assert (finding.distance, finding.reference, finding.candidate) == (note, *shown)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_named_and_placed(number):
+    result = one(f32(1.0, 2.0, 3.0), f32(1.0, number, 3.5), floor={"x": 1e9})
+    assert result.verdict is Verdict.FAILED
+    assert (result.findings[0].where, result.findings[0].distance) == ("x[1]", "values that are not finite")
+    assert result.findings[0].candidate == str(number)
+
+
+def test_a_reference_of_zeros_is_not_called_infinite():
+    result = one(f32(0.0, 0.0), f32(0.0, 1e-3), floor={"x": 0.0})
+    assert result.verdict is Verdict.FAILED
+    assert result.findings[0].distance.startswith("relative inf")
+
+
+def test_large_integers_are_shown_to_the_last_digit():
+    result = one(np.array([4_000_000_001], np.uint32), np.array([4_000_000_002], np.uint32))
+    finding = result.findings[0]
+    assert (finding.reference, finding.candidate) == ("4000000001", "4000000002")
+
+
+def test_the_index_of_the_worst_entry_is_given():
+    reference = np.zeros((2, 3), np.float32)
+    reference[0] = 1
+    candidate = reference.copy()
+    candidate[1, 2], candidate[0, 0] = 4.0, 1.5
+    assert deviation("x", reference, candidate).worst == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("lowest", "verdict"),
+    [(Verdict.BITWISE, Verdict.FAILED), (Verdict.FLOOR, Verdict.FLOOR), (Verdict.ARBITRATED, Verdict.FLOOR)],
+)
+def test_a_floor_fails_where_bits_are_demanded(lowest, verdict):
+    result = one(f32(4.0), f32(5.0), floor={"x": 1.0}, lowest=lowest)
+    assert result.verdict is verdict
+    assert ("rung floor where this case demands bitwise" in result.detail) == (verdict is Verdict.FAILED)
+
+
+def test_arbitration_fails_where_a_floor_is_demanded():
+    result = one(f32(8.5), f32(8.25), exact={"x": np.array([8.0])}, lowest=Verdict.FLOOR)
+    assert result.verdict is Verdict.FAILED
+    assert "rung arbitrated where this case demands floor" in result.detail
+
+
+def test_one_leaf_down_takes_the_channel_down():
+    reference = {"a": f32(4.0), "b": f32(8.5), "c": f32(1.0)}
+    candidate = {"a": f32(5.0), "b": f32(8.25), "c": f32(1.0)}
+    lower = judge({"a": 1.0}, {"b": np.array([8.0])})
+    assert climb("values", reference, candidate, lower).verdict is Verdict.ARBITRATED
