@@ -85,10 +85,7 @@ def _applies(work: Comparison) -> str:
 def retrace(work: Comparison) -> ChannelResult:
     """Whether the step is traced again when it is called with the state it returned."""
     sides = (work.reference, work.candidate)
-    called = [
-        work.remember(("twice", side.build.name, side.program.name), lambda side=side: call_twice(side))
-        for side in sides
-    ]
+    called = [work.remember(("twice", *side.identity), lambda side=side: call_twice(side)) for side in sides]
     findings = [finding for index in (0, 1) for finding in _findings(called, index)]
     traces = [f"{one.traces}{'' if one.traces == 1 else ' or more'}" for one in called]
     times = traces[0] if traces[0] == traces[1] else " -> ".join(traces)

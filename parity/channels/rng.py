@@ -45,7 +45,9 @@ def rng(work: Comparison) -> ChannelResult:
     how = Verdict.EQUAL
     if shared:
         findings += [] if findings else compare_draws(*drawn)
-        how, unequal = work.remember(("initial", *_names(work)), lambda: _compare_initial(work))
+        how, unequal = work.remember(
+            ("initial", *work.builds, tuple(work.case.rules)), lambda: _compare_initial(work)
+        )
         findings += unequal
     detail = f"{_both(drawn)}; initial state {_both(fresh)}"
     if not drawn[0].draws and not drawn[1].draws:
@@ -62,10 +64,6 @@ def _shares_keys(work: Comparison) -> bool:
     """Two builds of one flavour, such as scanned and unrolled, derive their keys as their layouts do."""
     flavours = {build.flavour for build in work.builds}
     return work.case.keys == Keys.SHARED and len(flavours) == 2
-
-
-def _names(work: Comparison) -> tuple[str, str]:
-    return work.builds[0].name, work.builds[1].name
 
 
 def _both(sides: list[Audited]) -> str:
@@ -85,7 +83,7 @@ def _audited(sides: list[Audited]) -> list[Finding]:
 
 def _draws(work: Comparison, which: int) -> Audited:
     side = (work.reference, work.candidate)[which]
-    key = ("draws", side.build.name, side.program.name)
+    key = ("draws", which, *work.builds, tuple(work.case.rules), *side.identity)
     return work.remember(key, lambda: _audit_side(work, side, which))
 
 
@@ -138,7 +136,7 @@ def _typed(build: Build, path: str, host: np.ndarray) -> Any:
 
 
 def _initial(work: Comparison, build: Build) -> Audited:
-    return work.remember(("fresh", build.name), lambda: _audit_initial(work, build))
+    return work.remember(("fresh", build), lambda: _audit_initial(work, build))
 
 
 def _audit_initial(work: Comparison, build: Build) -> Audited:
@@ -157,7 +155,7 @@ def _created(work: Comparison, build: Build) -> jax.stages.Traced:
         state = build.create(key)
         return {path: state[path] for path in _leaves(build)}
 
-    return work.remember(("created", build.name), lambda: jax.jit(create).trace(jax.random.key(SEED)))
+    return work.remember(("created", build), lambda: jax.jit(create).trace(jax.random.key(SEED)))
 
 
 def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
@@ -177,7 +175,8 @@ def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
             return Verdict.PROVED, []
     # Variants that differ in their forward pass only start from the same program.
     ours, theirs = (
-        work.remember(("initial", one.as_text()), functools.partial(_run, work, one)) for one in lowered
+        work.remember(("initial", build), functools.partial(_run, work, one))
+        for build, one in zip(work.builds, lowered, strict=True)
     )
     return Verdict.BITWISE, compare_initial(ours, theirs, work.weights)
 

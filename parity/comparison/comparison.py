@@ -17,7 +17,7 @@ from parity.comparison.pairing import pair_positions, state_fingerprints
 from parity.comparison.side import Clock, Side
 from parity.programs.build import Build, Group, renamed
 from parity.programs.meshes import MeshSpec
-from parity.programs.tree import Leaf, to_host
+from parity.programs.tree import to_host
 from parity.prove import Frontier, Proof, prove
 from parity.values.ladder import Judge, deviation
 from parity.values.noise import DRAWS, measure_floor, nudge, randomise, to_float64
@@ -53,30 +53,13 @@ class Workbench:
     ):
         self.paranoid, self._compiler = paranoid, compiler
         self.clock = Clock(tell)
-        self._sides: dict[tuple[str, ...], Side] = {}
-        self._states: dict[str, dict[str, np.ndarray]] = {}
+        self._sides: dict[Hashable, Side] = {}
+        self._states: dict[Build, dict[str, np.ndarray]] = {}
         self._remembered: dict[Hashable, Any] = {}
-        self._leaves: dict[str, Mapping[str, Leaf]] = {}
-
-    def claim(self, build: Build) -> None:
-        """Checks that a build is the one that its name stood for so far: what cases share is kept by name.
-
-        Raises:
-            ValueError: a build of that name has other leaves.
-        """
-        known = self._leaves.setdefault(build.name, build.leaves)
-        differ = [
-            path for path in sorted({*known, *build.leaves}) if known.get(path) != build.leaves.get(path)
-        ]
-        if differ:
-            raise ValueError(
-                f"build {build.name!r}: got {len(differ)} leaves unlike those of another build of that name "
-                f"({differ[0]}), expected one build a name; rename one of them"
-            )
 
     def side(self, build: Build, case: Case, mesh: MeshSpec) -> Side:
         """Returns the side of ``build`` for ``case``, the same one for the same build, program and mesh."""
-        key = (build.name, case.program, str(mesh), case.backend)
+        key = (build, case.program, mesh, case.backend)
         side = self._sides.pop(key, None)
         if side is None:
             program, backend = build.programs[case.program], find(case.backend, self._compiler)
@@ -88,11 +71,11 @@ class Workbench:
 
     def state(self, build: Build) -> dict[str, np.ndarray]:
         """Returns a random state of ``build``, on the host."""
-        if build.name not in self._states:
+        if build not in self._states:
             with self.clock.phase(build.name, "execute"):
                 fresh = to_host(jax.jit(build.create)(jax.random.key(SEED)))
-            self._states[build.name] = randomise(fresh, build.leaves, SEED)
-        return self._states[build.name]
+            self._states[build] = randomise(fresh, build.leaves, SEED)
+        return self._states[build]
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns what ``make`` made when ``key`` was first asked for."""
@@ -112,8 +95,6 @@ class Comparison:
     def __init__(self, case: Case, bench: Workbench):
         self.case, self.bench = case, bench
         self.builds = (case.reference(), case.candidate())
-        for build in self.builds:
-            bench.claim(build)
 
     @functools.cached_property
     def reference(self) -> Side:

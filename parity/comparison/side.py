@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -84,6 +84,11 @@ class Side:
     mesh: MeshSpec
     backend: Backend
     clock: Clock
+
+    @property
+    def identity(self) -> tuple[Hashable, ...]:
+        """What the side is, as a key: its build itself, and what of it runs where."""
+        return self.build, self.program.name, self.mesh, self.backend.name
 
     @functools.cached_property
     def specs(self) -> dict[str, jax.sharding.PartitionSpec]:

@@ -66,12 +66,12 @@ class Program:
     observed: dict[str, Leaf] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Build:
-    """One side of a comparison.
+    """One side of a comparison. It is itself the key of all that is kept of it: a name is for people.
 
     Args:
-        name: for people, such as ``linen llama2-scan``; also the key of caches.
+        name: for people, such as ``linen llama2-scan``.
         flavour: what it claims to be; the attestation holds it to that.
         create: key -> flat concrete state, traceable.
         leaves: the state's leaves without values.

@@ -381,14 +381,3 @@ def test_a_failed_channel_outranks_an_error_and_an_error_a_vacuous_one(monkeypat
     wrong = outcome(forward, scaled(-1))
     assert wrong.verdict == "failed" and [c.name for c in wrong.blocking] == ["values", "loops"]
     assert outcome(empty, empty, paranoid=True).verdict == "error"
-
-
-def test_two_builds_of_one_name_are_an_error_that_names_it_and_a_leaf():
-    """The second would run with the first one's state."""
-    bench = Workbench()
-    first = build("linen twice", step)
-    other = build("linen twice", step, create=functools.partial(state, leaf="v"))
-    assert run_case(case(first, first), bench).verdict == "passed"
-    result = run_case(case(other, other), bench)
-    assert result.verdict == "error"
-    assert "build 'linen twice': got 2 leaves unlike" in result.sentence() and "params/v" in result.sentence()
