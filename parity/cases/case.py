@@ -73,6 +73,7 @@ class Case:
         flags: what can be flipped in it, and must be live on both sides.
         vary: makes the case with other settings of the config; needed where there are flags.
         ablations: settings that switch something off, for ``--explain``; likely causes first.
+        bridged: why a side runs modules of the other framework only, through a bridge; empty where none does.
         keys: whether both sides draw from the same keys; asked of two flavours only.
         smoke: whether the case is in the small subset.
     """
@@ -97,6 +98,7 @@ class Case:
     flags: Sequence[Flag] = ()
     vary: "Callable[[Mapping[str, str]], Case] | None" = None
     ablations: Sequence[Mapping[str, str]] = ()
+    bridged: str = ""
     keys: Keys = Keys.SHARED
     smoke: bool = False
 

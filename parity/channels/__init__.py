@@ -12,6 +12,7 @@ from parity.channels import (
     dots,
     flags,
     gradients,
+    inputs,
     loops,
     memory,
     program,
@@ -32,6 +33,7 @@ CHANNELS: Mapping[str, Channel] = {
     for module in (
         program,
         tree,
+        inputs,
         rng,
         values,
         gradients,

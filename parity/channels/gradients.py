@@ -1,5 +1,6 @@
 """The channel ``gradients``: gradients of all parameters under the batch's loss scale."""
 
+from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import measured, nothing_returned
 from parity.comparison.comparison import Comparison
@@ -26,5 +27,5 @@ CHANNEL = Channel(
     judge=gradients,
     settled=Settled.LOWERED,
     group=Group.GRADIENTS,
-    guard=lambda work: nothing_returned(work, Group.GRADIENTS),
+    guard=lambda work: nothing_returned(work, Group.GRADIENTS) + guards.dead_gradients(work),
 )

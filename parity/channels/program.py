@@ -1,6 +1,6 @@
 """The channel ``program``: which framework made each side, and whether both are the same program."""
 
-from parity.channels.attest import attest
+from parity.channels.attest import attest, made
 from parity.channels.channel import Aspect, Channel, Need
 from parity.comparison.comparison import Comparison
 from parity.prove import source_files
@@ -11,18 +11,11 @@ __all__ = ["CHANNEL"]
 
 def program(work: Comparison) -> ChannelResult:
     """Which framework made each side, and whether both are the same program."""
-    findings: list[Finding] = []
-    for side, other in ((work.reference, work.candidate), (work.candidate, work.reference)):
-        same = side.build.flavour is other.build.flavour
-        files = source_files(side.operations).stack
-        findings += attest(side.build, files, () if same else other.build.sources)
-    flavours = " and ".join(side.build.flavour for side in (work.reference, work.candidate))
-    attested = f"attested {flavours}"
-    if not all(build.sources for build in work.builds):
-        attested = f"claims {flavours}, not attested: the models have no source files of their own"
+    if nothing := _nothing(work):
+        return nothing
+    attested, findings = _attested(work)
     if findings:
-        detail = f"claimed {flavours}"
-        return ChannelResult(name="program", verdict=Verdict.FAILED, detail=detail, findings=tuple(findings))
+        return ChannelResult(name="program", verdict=Verdict.FAILED, detail=attested, findings=findings)
     if work.proof is None:
         detail = f"{attested}; no proof, layouts or meshes differ"
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
@@ -34,6 +27,53 @@ def program(work: Comparison) -> ChannelResult:
         detail=f"{attested}; {work.proof.sentence()}",
         findings=work.proof.findings(),
         measures={"operations": sum(work.proof.operations), "seconds": work.proof.seconds},
+    )
+
+
+def _nothing(work: Comparison) -> ChannelResult | None:
+    """Returns that there is nothing to compare, where no side returns a single array."""
+    if any(any(side.traced.out_info.values()) for side in (work.reference, work.candidate)):
+        return None
+    finding = Finding(
+        where=work.case.program,
+        reference="expected values, gradients or state",
+        candidate="both sides return no array",
+        cause="a check that cannot fail",
+        next_step="return what the program computes, by group",
+    )
+    return ChannelResult(
+        name="program", verdict=Verdict.VACUOUS, detail="nothing to compare", findings=(finding,)
+    )
+
+
+def _attested(work: Comparison) -> tuple[str, tuple[Finding, ...]]:
+    """Returns in words which framework made each side, and what speaks against it."""
+    sides = (work.reference, work.candidate)
+    counted = [made(side) for side in sides]
+    flavours = " and ".join(side.build.flavour for side in sides)
+    if work.case.bridged:
+        return f"claims {flavours}, bridged: {work.case.bridged}", ()
+    findings = tuple(
+        finding
+        for (side, other), modules in zip((sides, sides[::-1]), counted, strict=True)
+        for finding in attest(
+            side.build,
+            source_files(side.operations).stack,
+            () if side.build.flavour is other.build.flavour else other.build.sources,
+            modules,
+        )
+    )
+    if findings:
+        return f"claimed {flavours}", findings
+    shown = all(
+        side.build.sources or modules.get(side.build.flavour)
+        for side, modules in zip(sides, counted, strict=True)
+    )
+    if shown:
+        return f"attested {flavours}", ()
+    return (
+        f"claims {flavours}, not attested: no module of theirs in the trace and no source files of their own",
+        (),
     )
 
 

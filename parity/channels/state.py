@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import measured, nothing_returned
 from parity.comparison.comparison import Comparison
@@ -39,5 +40,5 @@ CHANNEL = Channel(
     judge=state,
     settled=Settled.LOWERED,
     group=Group.STATE,
-    guard=lambda work: nothing_returned(work, Group.STATE),
+    guard=lambda work: nothing_returned(work, Group.STATE) + guards.idle_state(work),
 )

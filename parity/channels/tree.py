@@ -2,9 +2,10 @@
 
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
+from parity.comparison.certificate import certify
 from parity.comparison.comparison import Comparison
 from parity.verdicts import ChannelResult, Finding, Verdict
-from parity.weights.map import MapError
+from parity.weights.map import ConflictError, Entry, MapError
 from parity.weights.transforms import Identity
 
 __all__ = ["CHANNEL"]
@@ -15,6 +16,8 @@ def tree(work: Comparison) -> ChannelResult:
     leaves = tuple(build.leaves for build in work.builds)
     try:
         entries = work.weights.entries
+    except ConflictError as error:
+        return _conflict(error)
     except MapError as error:
         return ChannelResult(
             name="tree", verdict=Verdict.FAILED, detail="leaves without a partner", findings=_leftovers(error)
@@ -36,14 +39,66 @@ def tree(work: Comparison) -> ChannelResult:
                 )
             )
         findings += compare_axes(entry, leaves)
+    findings += _contradicted(work)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
     detail = f"{len(leaves[0])} leaves" + (f", {moved} of {len(entries)} transformed" if moved else "")
     if guessed := work.weights.guessed:
-        detail += (
-            f", {len(guessed)} with a guessed axis: {guessed[0].reference[0]}; a weight rule would tell it"
-        )
-    verdict = Verdict.FAILED if findings else Verdict.EQUAL
+        detail = f"{len(guessed)} guessed, such as {_pairing(guessed[0])}, {_confirmed(work)}; {detail}"
+    verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(work) else Verdict.EQUAL
     return ChannelResult(name="tree", verdict=verdict, detail=detail, findings=tuple(findings))
+
+
+def _pairing(entry: Entry) -> str:
+    return f"{' + '.join(entry.reference)} with {' + '.join(entry.candidate)}"
+
+
+def _is_proved(work: Comparison) -> bool:
+    return work.proof is not None and work.proof.proved
+
+
+def _is_open(work: Comparison) -> bool:
+    """Whether the verdict would rest on a guess that nothing here can confirm."""
+    return bool(work.weights.guessed) and not _is_proved(work) and not work.reference.backend.executes
+
+
+def _confirmed(work: Comparison) -> str:
+    if _is_proved(work):
+        return "confirmed by the proof"
+    return "confirmed by nothing here: a weight rule would tell" if _is_open(work) else "probed"
+
+
+def _contradicted(work: Comparison) -> list[Finding]:
+    """Finds guessed pairings that a probe contradicts: moved on both sides, the outputs move apart."""
+    guessed = work.weights.guessed
+    if not guessed or _is_proved(work) or _is_open(work):
+        return []
+    return [
+        Finding(
+            where=" + ".join(one.entry.candidate),
+            reference=" + ".join(one.entry.reference),
+            candidate=f"paired by {one.entry.matched_by}",
+            distance=f"confirmed by {one.confirmed_by}",
+            cause="a guess of the weight map that is wrong, or a program that uses the leaf otherwise",
+            next_step="give the pair a weight rule for it; `parity map` shows all entries",
+        )
+        for one in certify(work, guessed)
+        if one.contradicted
+    ]
+
+
+def _conflict(error: ConflictError) -> ChannelResult:
+    programs, partners = list(error.partners), list(dict.fromkeys(error.partners.values()))
+    finding = Finding(
+        where=error.path,
+        reference="one leaf",
+        candidate=f"{' and '.join(partners)}",
+        distance=", ".join(f"{program} uses it as {error.partners[program]}" for program in programs),
+        cause="two programs that demand different maps, so that no checkpoint serves both",
+        next_step="look at which parameter each program of the candidate reads",
+    )
+    return ChannelResult(
+        name="tree", verdict=Verdict.FAILED, detail="no one map for all programs", findings=(finding,)
+    )
 
 
 def _leftovers(error: MapError) -> tuple[Finding, ...]:

@@ -1,5 +1,6 @@
 """The channel ``values``: losses, logits and metrics."""
 
+from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import measured, nothing_returned
 from parity.comparison.comparison import SEED, Comparison
@@ -29,5 +30,5 @@ CHANNEL = Channel(
     judge=values,
     settled=Settled.LOWERED,
     group=Group.VALUES,
-    guard=lambda work: nothing_returned(work, Group.VALUES),
+    guard=lambda work: nothing_returned(work, Group.VALUES) + guards.idle_values(work),
 )

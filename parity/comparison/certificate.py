@@ -1,6 +1,7 @@
 """The certificate of a weight map: each matched parameter is moved on both sides, and both must follow."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Certified:
     contradicted: bool = False
 
 
-def certify(work: Comparison) -> list[Certified]:
+def certify(work: Comparison, entries: Sequence[Entry] | None = None) -> list[Certified]:
     """Perturbs the parameters one by one on both sides and compares how the outputs move.
 
     This tells leaves of one shape apart, such as the gate and up projections of an MLP. Where the
@@ -40,18 +41,20 @@ def certify(work: Comparison) -> list[Certified]:
 
     Args:
         work: a comparison whose program returns values.
+        entries: those of the map that are asked about; all by default.
 
     Raises:
         MapError: the map is not total.
     """
+    asked = work.weights.entries if entries is None else entries
     if work.proof is not None and work.proof.proved:
         read = set(state_arguments(work.reference))
         return [
             Certified(entry=entry, confirmed_by="proof" if set(entry.reference) <= read else "one-to-one")
-            for entry in work.weights.entries
+            for entry in asked
         ]
     base = [outputs[Group.VALUES] for outputs in work.outputs]
-    return [_probe(work, entry, base) for entry in work.weights.entries]
+    return [_probe(work, entry, base) for entry in asked]
 
 
 def _probe(work: Comparison, entry: Entry, base: list[dict[str, np.ndarray]]) -> Certified:

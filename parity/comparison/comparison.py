@@ -1,5 +1,6 @@
 """Everything the channels of one case share: both sides, the weight map, the state, the outputs."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping
@@ -14,7 +15,7 @@ from parity.backends.compiler import Compiler
 from parity.backends.registry import find
 from parity.cases.case import Case
 from parity.comparison.pairing import pair_positions, state_fingerprints
-from parity.comparison.side import Clock, Side
+from parity.comparison.side import Clock, Side, SideError
 from parity.programs.build import Build, Group, renamed
 from parity.programs.meshes import MeshSpec
 from parity.programs.tree import to_host
@@ -23,7 +24,7 @@ from parity.values.ladder import Judge, deviation
 from parity.values.noise import DRAWS, measure_floor, nudge, randomise, to_float64
 from parity.values.routing import Flip, find_flips, forced_inputs, margin_noise
 from parity.verdicts import Verdict
-from parity.weights.map import WeightMap, infer
+from parity.weights.map import Uses, WeightMap, infer
 
 __all__ = ["Comparison", "Workbench"]
 
@@ -124,17 +125,28 @@ class Comparison:
 
     @functools.cached_property
     def weights(self) -> WeightMap:
-        """The weight map.
+        """The weight map: one for all programs of the two builds.
 
         Raises:
-            MapError: leaves are left over.
+            MapError: leaves are left over, or two programs demand different maps.
         """
-        return infer(
-            self.builds[0].leaves,
-            self.builds[1].leaves,
-            self.case.rules,
-            lambda: (state_fingerprints(self.reference), state_fingerprints(self.candidate)),
+        leaves, rules = [build.leaves for build in self.builds], tuple(self.case.rules)
+        return self.remember(
+            ("weights", *self.builds, rules), lambda: infer(leaves[0], leaves[1], rules, self._uses)
         )
+
+    def _uses(self) -> Uses:
+        """How every program that both builds have uses each leaf; one that cannot be traced says nothing."""
+        uses = {}
+        for program in sorted(set(self.builds[0].programs) & set(self.builds[1].programs)):
+            case = dataclasses.replace(self.case, program=program)
+            sides = [
+                self.bench.side(build, case, mesh)
+                for build, mesh in zip(self.builds, self.case.meshes, strict=True)
+            ]
+            with contextlib.suppress(SideError):  # the program's own case reports it
+                uses[program] = (state_fingerprints(sides[0]), state_fingerprints(sides[1]))
+        return uses
 
     @functools.cached_property
     def proof(self) -> Proof | None:

@@ -9,7 +9,7 @@ from parity.prove import argument_fingerprints
 from parity.verdicts import Finding
 from parity.weights.map import WeightMap
 
-__all__ = ["Pairing", "pair_positions", "state_arguments", "state_fingerprints"]
+__all__ = ["Pairing", "input_arguments", "pair_positions", "state_arguments", "state_fingerprints"]
 
 Positions = list[tuple[int, int]]
 
@@ -66,6 +66,13 @@ def state_arguments(side: Side) -> dict[str, int]:
     """Returns the position in ``@main`` of each state leaf that the program reads."""
     positions = main_position(side.lowered)
     return {path: positions[index] for index, path in enumerate(side.state_paths) if index in positions}
+
+
+def input_arguments(side: Side) -> dict[str, int]:
+    """Returns the position in ``@main`` of each input that the program reads."""
+    positions, first = main_position(side.lowered), len(side.state_paths)
+    inputs = enumerate(sorted(side.build.abstract_inputs), first)
+    return {path: positions[index] for index, path in inputs if index in positions}
 
 
 def _match(

@@ -3,7 +3,7 @@
 from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, Side
 from parity.prove.proof import Proof, prove
-from parity.prove.provenance import Place, SourceFiles, source_files
+from parity.prove.provenance import Place, SourceFiles, op_frames, source_files
 
 __all__ = [
     "Frontier",
@@ -12,6 +12,7 @@ __all__ = [
     "Side",
     "SourceFiles",
     "argument_fingerprints",
+    "op_frames",
     "program_fingerprint",
     "prove",
     "source_files",

@@ -11,7 +11,7 @@ from typing import Any
 from parity.prove.program import Chain, Op, Region
 from parity.prove.reader import read_program
 
-__all__ = ["Place", "SourceFiles", "op_place", "short_path", "source_files"]
+__all__ = ["Place", "SourceFiles", "op_frames", "op_place", "short_path", "source_files"]
 
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
 _FRAME = re.compile(rf"{_QUOTED}\({_QUOTED}:(\d+):")
@@ -96,15 +96,24 @@ def source_files(program: Any) -> SourceFiles:
     """
     innermost: collections.Counter[str] = collections.Counter()
     stack: collections.Counter[str] = collections.Counter()
-    seen: dict[Any, tuple[_Frame, ...]] = {}
     total = 0
-    for op in _placed_ops(read_program(program).body):
+    for frames in op_frames(program):
         total += 1
-        frames = _traced_frames(op, seen)
         if frames:
             innermost[frames[0][1]] += 1
         stack.update({file for _, file, _ in frames})
     return SourceFiles(innermost=dict(innermost), stack=dict(stack), operations=total)
+
+
+def op_frames(program: Any) -> Iterator[tuple[_Frame, ...]]:
+    """Yields of each live operation the frames ``(function, file, line)`` of its outermost call, innermost first.
+
+    Args:
+        program: a ``jax.stages.Lowered`` or an MLIR module.
+    """
+    seen: dict[Any, tuple[_Frame, ...]] = {}
+    for op in _placed_ops(read_program(program).body):
+        yield _traced_frames(op, seen)
 
 
 def _traced_frames(op: Op, seen: dict[Any, tuple[_Frame, ...]]) -> tuple[_Frame, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from parity.running.run import CaseResult
+from parity.running.run import CaseResult, numbers_only
 
 __all__ = [
     "SCHEMA",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
-VERDICTS = ("passed", "failed", "vacuous", "error", "open", "skipped")
+VERDICTS = ("passed", "failed", "vacuous", "error", "open", "unproved", "skipped")
 
 
 @dataclasses.dataclass
@@ -60,6 +60,7 @@ def case_record(result: CaseResult) -> dict[str, Any]:
         **({"asked": result.case.asked} if result.case.asked else {}),
         "backend": result.case.backend,
         "verdict": str(result.verdict),
+        **({"numbers_only": True} if numbers_only(result) else {}),
         "channels": {
             name: {
                 "verdict": str(channel.verdict),
@@ -93,6 +94,7 @@ def report(
         "environment": environment,
         "cases": list(records),
         "summary": {name: sum(record["verdict"] == name for record in records) for name in VERDICTS},
+        "numbers_only": sum(record.get("numbers_only", False) for record in records),
         "seconds": round(seconds, 3),
     }
     if len(records) < planned:

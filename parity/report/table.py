@@ -13,7 +13,7 @@ from parity.cases.case import Case
 from parity.channels import CHANNELS, Aspect, of_aspect
 from parity.comparison.layout import Placed
 from parity.report.records import Run, summarise
-from parity.running.run import CaseResult
+from parity.running.run import CaseResult, numbers_only
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
 from parity.weights.map import unheld
 
@@ -153,6 +153,9 @@ def print_table(console: Console, run: Run) -> None:
     }
     phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in spent.items())
     console.print(f"{words} in {run.seconds:.0f} s" + (f" ({phases})" if phases else ""), soft_wrap=True)
+    if weaker := sum(map(numbers_only, run.results)):
+        text = f"{weaker} cases equal in numbers only: a proof was tried, and their programs differ"
+        console.print(Text(text, "yellow"), soft_wrap=True)
     if run.partial:
         text = f"PARTIAL: {len(run.results)} of {run.planned} cases finished before the run was interrupted"
         console.print(Text(text, "bold yellow"))

@@ -9,7 +9,7 @@ import jax
 
 from parity.backends.compiler import Compiler
 from parity.cases.case import Case
-from parity.channels import ALL, CHANNELS
+from parity.channels import ALL, CHANNELS, Aspect, of_aspect
 from parity.comparison.comparison import Comparison, Workbench
 from parity.comparison.side import PHASES, SideError
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
@@ -20,6 +20,7 @@ __all__ = [
     "CaseResult",
     "error_result",
     "let_go",
+    "numbers_only",
     "run_case",
     "run_cases",
     "skipped_result",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 PASSED = "passed"
+PROOFS = frozenset({Verdict.PROVED})
 MAPS = Path("/proc/self/maps")
 MANY_MAPS = 20_000
 """Of the 65,530 maps of memory that Linux grants a process; a case makes hundreds, a module of tests thousands."""
@@ -40,7 +42,8 @@ class CaseResult:
     Args:
         case: the case.
         reference, candidate: names of the builds.
-        verdict: ``passed``, ``failed``, ``vacuous``, ``error``, ``open`` or ``skipped``.
+        verdict: ``passed``, which is proved or measured, ``failed``, ``vacuous``, ``error``, ``open``, ``skipped``,
+            or ``unproved`` where nothing differs, but neither a proof nor a run says that values agree.
         channels: by name, in the order of the channels.
         seconds: per phase, and ``other``.
     """
@@ -151,7 +154,21 @@ def verdict_of(channels: Mapping[str, ChannelResult]) -> str:
     for verdict in SEVERITY:
         if verdict in found:
             return verdict
-    return Verdict.SKIPPED if found <= {Verdict.SKIPPED} else PASSED
+    if found <= {Verdict.SKIPPED}:
+        return Verdict.SKIPPED
+    return PASSED if "program" not in channels or _settled(channels) else Verdict.UNPROVED
+
+
+def _settled(channels: Mapping[str, ChannelResult]) -> bool:
+    """Whether a proof or a run answers for the values of a case."""
+    asked = [channels[name].verdict for name in of_aspect(Aspect.VALUES) if name in channels]
+    return channels["program"].verdict in PROOFS or any(verdict is not Verdict.SKIPPED for verdict in asked)
+
+
+def numbers_only(result: CaseResult) -> bool:
+    """Whether a case passed by its numbers alone: a proof was tried, and the programs differ."""
+    program = result.channels.get("program")
+    return result.verdict == PASSED and program is not None and program.verdict is Verdict.UNPROVED
 
 
 def _same_error(one: ChannelResult, other: ChannelResult) -> bool:

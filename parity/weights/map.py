@@ -8,17 +8,21 @@ layouts), then by role, shape, dtype and the nearest name. The result is one-to-
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
 
 from parity.programs.tree import Leaf, Role
 from parity.weights.transforms import Identity, Stack, Transform, Unstack
 
-__all__ = ["Entry", "MapError", "Rule", "WeightMap", "infer", "normalise", "unheld"]
+__all__ = ["ConflictError", "Entry", "MapError", "Rule", "Uses", "WeightMap", "infer", "normalise", "unheld"]
 
 Leaves = Mapping[str, Leaf]
+Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
+"""Program -> of the reference and the candidate, ``{path: fingerprint of how the program uses the leaf}``."""
 GUESSED = "axis guessed:"
+NEAREST = "shape and nearest name"
 HOLDERS = frozenset({"params", "model", "optimizer", "opt_state", "routing_bias"})
 
 
@@ -68,6 +72,24 @@ class MapError(ValueError):
         )
 
 
+class ConflictError(MapError):
+    """Two programs of the pair demand different maps, so that no state serves both.
+
+    Args:
+        path: a leaf of the reference.
+        partners: program -> the leaf of the candidate that the program uses alike.
+        leaves: that leaf, and its partners.
+    """
+
+    def __init__(self, path: str, partners: Mapping[str, str], leaves: tuple[Leaf, Sequence[Leaf]]):
+        super().__init__([leaves[0]], leaves[1])
+        self.path, self.partners = path, partners
+
+    def __str__(self) -> str:
+        words = ", ".join(f"{program} uses it as {partner}" for program, partner in self.partners.items())
+        return f"weight map: {self.path}: {words}; expected one partner for all programs of the two builds"
+
+
 @dataclasses.dataclass(frozen=True)
 class WeightMap:
     """A total one-to-one map between the leaves of two states."""
@@ -76,8 +98,8 @@ class WeightMap:
 
     @property
     def guessed(self) -> list[Entry]:
-        """The entries whose stacked axis sizes and names leave open; a rule would tell it."""
-        return [entry for entry in self.entries if GUESSED in entry.matched_by]
+        """The entries that sizes, names and use leave open; a proof or a probe confirms them, a rule tells them."""
+        return [entry for entry in self.entries if GUESSED in entry.matched_by or entry.matched_by == NEAREST]
 
     @property
     def is_identity(self) -> bool:
@@ -125,17 +147,18 @@ def infer(
     reference: Leaves,
     candidate: Leaves,
     rules: Sequence[Rule] = (),
-    use: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] | None = None,
+    use: Callable[[], Uses] | None = None,
 ) -> WeightMap:
     """Pairs all leaves of two states.
 
     Args:
         reference, candidate: the leaves of both sides.
         rules: explicit pairings, tried first.
-        use: computes a fingerprint of how each side's program uses each leaf; only called when names and
-            shapes leave a choice.
+        use: computes a fingerprint of how each program of both sides uses each leaf; only called when names
+            and shapes leave a choice.
 
     Raises:
+        ConflictError: two programs use a leaf as they use two leaves of the other side.
         MapError: leaves are left over.
     """
     search = _Search(reference, candidate)
@@ -277,18 +300,38 @@ class _Search:
         kinds = [(leaf.shape, leaf.dtype) for leaf in self._of(0, role).values()]
         return len(set(kinds)) < len(kinds)
 
-    def by_use(self, role: Role, use: tuple[Mapping[str, str], Mapping[str, str]]) -> None:
-        """Pairs leaves that the two programs use alike, where no other leaf is used so."""
+    def by_use(self, role: Role, uses: Uses) -> None:
+        """Pairs leaves that both sides use alike in every program that tells, where no other leaf is used so."""
+        partners: dict[str, dict[str, str]] = {}
+        for program, prints in uses.items():
+            for name, other in self._used_alike(role, prints):
+                partners.setdefault(name, {})[program] = other
+        for name, found in partners.items():
+            if len(set(found.values())) > 1:
+                self._conflict(name, found)
+            other = next(iter(found.values()))
+            if other in self.names[1]:
+                self._pair([name], [other], "use in the program")
+
+    def _used_alike(
+        self, role: Role, prints: tuple[Mapping[str, str], Mapping[str, str]]
+    ) -> Iterator[tuple[str, str]]:
         holders: list[dict[tuple, list[str]]] = [{}, {}]
-        for side, prints in enumerate(use):
+        for side, found in enumerate(prints):
             for name, leaf in self._of(side, role).items():
-                if leaf.path in prints:
-                    key = (prints[leaf.path], leaf.shape, leaf.dtype)
+                if leaf.path in found:
+                    key = (found[leaf.path], leaf.shape, leaf.dtype)
                     holders[side].setdefault(key, []).append(name)
         for key, names in holders[0].items():
             others = holders[1].get(key, [])
             if len(names) == len(others) == 1:
-                self._pair(names, others, "use in the program")
+                yield names[0], others[0]
+
+    def _conflict(self, name: str, found: Mapping[str, str]) -> NoReturn:
+        ours, theirs = self.names
+        others = [self.leaves[1][theirs[other]] for other in dict.fromkeys(found.values())]
+        partners = {program: theirs[other] for program, other in found.items()}
+        raise ConflictError(ours[name], partners, (self.leaves[0][ours[name]], others))
 
     def by_shape(self, role: Role) -> None:
         """Pairs the rest by shape and dtype, nearest names first.
@@ -307,7 +350,7 @@ class _Search:
         unique = {name for (_, name, _), count in zip(options, counted, strict=True) if count == 1}
         for _, name, other in sorted(options, reverse=True):
             if name in self.names[0] and other in self.names[1]:
-                self._pair([name], [other], "shape" if name in unique else "shape and nearest name")
+                self._pair([name], [other], "shape" if name in unique else NEAREST)
 
 
 def _empty(shape: Sequence[int]) -> np.ndarray:

@@ -130,12 +130,12 @@ def test_a_program_without_operations_of_its_own_model_code_is_not_attested():
     build = real(at_home("llama2-scan/forward")).candidate()
     own = {"/somewhere/models_nnx/mlp.py": 7, "/somewhere/jax/lax.py": 90}
     foreign = ("models_linen/",)
-    assert attest(build, own, foreign) == []
-    (finding,) = attest(build, {"/somewhere/jax/lax.py": 90}, foreign)
+    assert attest(build, own, foreign, {}) == []
+    (finding,) = attest(build, {"/somewhere/jax/lax.py": 90}, foreign, {})
     assert (
         finding.where == f"flavour of {build.name}" and "no operation from models_nnx/" in finding.candidate
     )
-    (finding,) = attest(build, {**own, "/somewhere/models_linen/mlp.py": 2}, foreign)
+    (finding,) = attest(build, {**own, "/somewhere/models_linen/mlp.py": 2}, foreign, {})
     assert finding.candidate == "2 operations from models_linen/"
 
 

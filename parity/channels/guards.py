@@ -1,0 +1,82 @@
+"""What must hold even of what is proved, told from the lowered reference: results that depend on something."""
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+
+from parity.comparison.comparison import Comparison
+from parity.comparison.facts import INPUTS, PARAMETERS, Facts, known_facts
+from parity.programs.build import Group
+from parity.programs.tree import Role
+from parity.values.static import Content, Fact
+from parity.verdicts import Finding
+
+__all__ = ["dead_gradients", "idle_state", "idle_values"]
+
+NAN = "NaN in every entry, whatever the inputs"
+
+
+def _facts(work: Comparison) -> Facts:
+    side = work.reference
+    return work.remember(("facts", *side.identity), lambda: known_facts(side))
+
+
+def idle_values(work: Comparison) -> list[Finding]:
+    """Finds values that no parameter or no input reaches, and NaN."""
+    known, build = _facts(work).results.get(Group.VALUES, {}), work.reference.build
+    if not known:
+        return []
+    has = {
+        PARAMETERS: any(leaf.role is Role.PARAMS for leaf in build.leaves.values()),
+        INPUTS: bool(build.abstract_inputs),
+    }
+    reached = frozenset().union(*(fact.sources for fact in known.values()))
+    idle = [
+        _finding("values", f"no value depends on the {label}", f"values that the {label} move")
+        for label, given in has.items()
+        if given and label not in reached
+    ]
+    return idle + _not_numbers(known)
+
+
+def dead_gradients(work: Comparison) -> list[Finding]:
+    """Finds gradients that are zero by the program's text, and NaN."""
+    known = _facts(work).results.get(Group.GRADIENTS, {})
+    dead = [
+        _finding(path, "a gradient of zeros, whatever the inputs", "a gradient that is not zero")
+        for path, fact in known.items()
+        if fact.content is Content.ZERO and not _declared(path, work.case.zero_gradients)
+    ]
+    return dead + _not_numbers(known)
+
+
+def idle_state(work: Comparison) -> list[Finding]:
+    """Finds parameters that a step returns as it took them, and NaN."""
+    facts, leaves = _facts(work), work.reference.build.leaves
+    still = [
+        _finding(path, "returned as it was taken, whatever the inputs", "a parameter that the program moves")
+        for path in sorted(facts.untouched)
+        if leaves[path].role is Role.PARAMS and not _declared(path, work.case.zero_gradients)
+    ]
+    return still + _not_numbers(facts.results.get(Group.STATE, {}))
+
+
+def _not_numbers(known: Mapping[str, Fact]) -> list[Finding]:
+    return [
+        _finding(path, NAN, "numbers", "look for a constant that is NaN")
+        for path, fact in known.items()
+        if fact.content is Content.NAN
+    ]
+
+
+def _declared(path: str, globs: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatch(path, glob) for glob in globs)
+
+
+def _finding(where: str, got: str, expected: str, next_step: str = "") -> Finding:
+    return Finding(
+        where=where,
+        reference=f"expected {expected}",
+        candidate=f"both sides: {got}",
+        cause="a check that cannot fail",
+        next_step=next_step or "look at what the program reads and returns, or declare it in the pair",
+    )

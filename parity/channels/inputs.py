@@ -1,0 +1,71 @@
+"""The channel ``inputs``: both sides are given the same batches; a proof says nothing about them."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from parity.channels.channel import Aspect, Channel, Need
+from parity.comparison.comparison import SEED, Comparison
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+__all__ = ["CHANNEL"]
+
+BUILD = "give both builds one function for their inputs"
+
+
+def inputs(work: Comparison) -> ChannelResult:
+    """Names, shapes, dtypes and bytes of the batches of all steps."""
+    steps = max(build.programs[work.case.program].steps for build in work.builds)
+    findings = [finding for step in range(steps) for finding in _findings(work, step)]
+    batches = "1 batch" if steps == 1 else f"{steps} batches"
+    return ChannelResult(
+        name="inputs",
+        verdict=Verdict.FAILED if findings else Verdict.EQUAL,
+        detail=f"{len(findings)} inputs differ" if findings else f"the same bytes in {batches}",
+        findings=tuple(findings),
+    )
+
+
+def _findings(work: Comparison, step: int) -> Iterator[Finding]:
+    ours, theirs = (build.inputs(SEED + step) for build in work.builds)
+    if ours is theirs:
+        return
+    prefix = f"step{step + 1}/" if step else ""
+    for name in sorted({*ours, *theirs}):
+        if name not in ours or name not in theirs:
+            words = ["given" if name in side else "not given" for side in (ours, theirs)]
+            yield Finding(
+                where=f"input {prefix}{name}", reference=words[0], candidate=words[1], next_step=BUILD
+            )
+        elif difference := _difference(np.asarray(ours[name]), np.asarray(theirs[name])):
+            place, reference, candidate = difference
+            yield Finding(
+                where=f"input {prefix}{name}{place}",
+                reference=reference,
+                candidate=candidate,
+                cause="the two sides are not given the same batch, such as targets that are shifted on one side",
+                next_step=BUILD,
+            )
+
+
+def _difference(ours: np.ndarray, theirs: np.ndarray) -> tuple[str, str, str] | None:
+    """Returns where the two differ first, and the two entries; None where they have the same bytes."""
+    kinds = [f"{array.dtype}{list(array.shape)}" for array in (ours, theirs)]
+    if kinds[0] != kinds[1]:
+        return "", kinds[0], kinds[1]
+    if ours.tobytes() == theirs.tobytes():
+        return None
+    words = [np.ravel(array).view(np.uint8).reshape(array.size, -1) for array in (ours, theirs)]
+    first = int(np.argmax((words[0] != words[1]).any(axis=1)))
+    place = [int(index) for index in np.unravel_index(first, ours.shape)]
+    return f"{place or ''}", f"{ours.flat[first]}", f"{theirs.flat[first]}"
+
+
+CHANNEL = Channel(
+    name="inputs",
+    about="both sides are given the same batches, byte for byte, in every step",
+    column="tree",
+    aspect=Aspect.STATE,
+    needs=Need.TRACE,
+    judge=inputs,
+)

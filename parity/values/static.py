@@ -1,0 +1,196 @@
+"""What a lowered program says of its results without running: what they depend on, and that they are zero or NaN.
+
+A proof makes many guards moot, but not these: two programs that return NaN, nothing but zeros, or what no
+parameter reaches may well be the same program.
+"""
+
+import dataclasses
+import enum
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from parity.jax_internals import attribute_items
+from parity.prove.program import Kind, Op, Program, Region
+
+__all__ = ["Content", "Fact", "result_facts"]
+
+
+class Content(enum.Enum):
+    """What all entries of a value are, as far as the program's text tells."""
+
+    ANY = "any"
+    ZERO = "zero"
+    NAN = "nan"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fact:
+    """What is known of a value.
+
+    Args:
+        sources: what it may depend on: labels of arguments, joined.
+        content: what all its entries are. ``zero`` holds for finite inputs only.
+    """
+
+    sources: frozenset[str] = frozenset()
+    content: Content = Content.ANY
+
+    def join(self, other: "Fact") -> "Fact":
+        """Returns what is known of a value that is one or the other."""
+        same = self.content is other.content
+        return Fact(self.sources | other.sources, self.content if same else Content.ANY)
+
+
+def result_facts(program: Program, labels: Sequence[frozenset[str]]) -> tuple[Fact, ...]:
+    """Returns what is known of each result of a program; a pass over its operations, loops until they settle.
+
+    Args:
+        program: as the prover reads it.
+        labels: of each argument of ``@main``; joined they are the sources of what is computed from them.
+    """
+    walk = _Walk(program)
+    for value, label in zip(program.body.parameters, labels, strict=True):
+        walk.facts[value] = Fact(label)
+    walk.region(program.body)
+    return tuple(walk.facts[value] for value in program.body.outputs)
+
+
+UNARY = frozenset(
+    {"negate", "abs", "sqrt", "tanh", "sine", "sign", "floor", "ceil", "cbrt", "expm1", "convert"}
+)
+MOVES = frozenset(
+    {
+        *("reshape", "broadcast_in_dim", "transpose", "slice", "dynamic_slice", "gather", "reverse"),
+        *("all_gather", "all_reduce", "collective_permute", "all_to_all", "reduce_scatter"),
+        *("sharding_constraint", "reshard", "reduce_precision"),
+    }
+)
+JOINS = frozenset({"concatenate", "dynamic_update_slice", "pad", "scatter"})
+SUMS = frozenset({"add", "subtract"})
+PRODUCTS = frozenset({"multiply", "dot_general", "convolution", "divide"})
+CARRIES_NAN = frozenset(
+    {*UNARY, *SUMS, *PRODUCTS, "maximum", "minimum", "exponential", "log", "rsqrt", "logistic", "power"}
+    - {"sign", "convert", "convolution"}
+)
+INDEXED = {"dynamic_slice": 1, "gather": 1, "dynamic_update_slice": 2, "pad": 2}
+"""How many operands hold numbers; the rest says where they are."""
+REDUCING = frozenset({"add", "multiply", "maximum", "minimum"})
+
+
+class _Walk:
+    def __init__(self, program: Program):
+        self.facts: list[Fact] = [Fact()] * program.values
+
+    def region(self, region: Region) -> None:
+        for op in region.ops:
+            if op.live is not None:
+                SLOTTED.get(op.form.kind, _Walk.plain)(self, op)
+
+    def of(self, values: Sequence[int]) -> list[Fact]:
+        return [self.facts[value] for value in values]
+
+    def plain(self, op: Op) -> None:
+        known = self.of(op.operands)
+        sources = frozenset().union(*(fact.sources for fact in known))
+        for inner in op.regions:  # combiners: what they capture counts, what they compute is in `_content`
+            for value, fact in zip(inner.parameters, known * 2, strict=False):
+                self.facts[value] = Fact(fact.sources)
+            self.region(inner)
+            sources |= frozenset().union(*(fact.sources for fact in self.of(inner.outputs)))
+        fact = Fact(sources, _content(op, known))
+        for value in op.results:
+            self.facts[value] = fact
+
+    def loop(self, op: Op) -> None:
+        condition, body = op.regions
+        carried = self.of(op.operands)
+        while True:
+            for region in (condition, body):
+                for value, fact in zip(region.parameters, carried, strict=True):
+                    self.facts[value] = fact
+                self.region(region)
+            stop = self.facts[condition.outputs[0]].sources
+            after = [old.join(new) for old, new in zip(carried, self.of(body.outputs), strict=True)]
+            if after == carried:
+                break
+            carried = after
+        for value, fact in zip(op.results, carried, strict=True):
+            self.facts[value] = Fact(fact.sources | stop, fact.content)
+
+    def branch(self, op: Op) -> None:
+        for region in op.regions:
+            self.region(region)
+        chosen = self.facts[op.operands[0]].sources
+        for slot, value in enumerate(op.results):
+            first, *others = self.of([region.outputs[slot] for region in op.regions])
+            for other in others:
+                first = first.join(other)
+            self.facts[value] = Fact(first.sources | chosen, first.content)
+
+    def barrier(self, op: Op) -> None:
+        for value, fact in zip(op.results, self.of(op.operands), strict=True):
+            self.facts[value] = fact
+
+    def manual(self, op: Op) -> None:
+        (inner,) = op.regions
+        for value, fact in zip(inner.parameters, self.of(op.operands), strict=True):
+            self.facts[value] = fact
+        self.region(inner)
+        for value, fact in zip(op.results, self.of(inner.outputs), strict=True):
+            self.facts[value] = fact
+
+
+SLOTTED: Mapping[Kind, Callable[[_Walk, Op], None]] = {
+    Kind.WHILE: _Walk.loop,
+    Kind.BRANCH: _Walk.branch,
+    Kind.BARRIER: _Walk.barrier,
+    Kind.MANUAL: _Walk.manual,
+}
+
+
+def _content(op: Op, known: Sequence[Fact]) -> Content:
+    """Returns what all entries of an operation's results are, given what is known of its operands."""
+    name = op.form.name.rpartition(".")[2]
+    found = [fact.content for fact in known[: INDEXED.get(name, len(known))]]
+    if name == "constant":
+        return _constant(op)
+    if name == "select":
+        found = found[1:]
+    if name == "scatter":
+        found = [found[0], found[-1]]
+    if name == "reduce" and len(found) == 2 and _combiner(op) in REDUCING:
+        return found[0] if found[0] is Content.NAN or found[0] is found[1] else Content.ANY
+    if name in CARRIES_NAN and Content.NAN in found:
+        return Content.NAN
+    if name in PRODUCTS and Content.ZERO in found[: 1 if name == "divide" else 2]:
+        return Content.ZERO
+    same = len(set(found)) == 1
+    keeps = name in UNARY or name in MOVES or name in JOINS or name in SUMS or name == "select"
+    return found[0] if same and keeps and (found[0] is Content.ZERO or name not in UNARY) else Content.ANY
+
+
+def _combiner(op: Op) -> str:
+    inner = op.regions[0].ops
+    return inner[0].form.name.rpartition(".")[2] if len(inner) == 1 else ""
+
+
+# A splat: MLIR prints NaN and infinities as the bits they are.
+_SPLAT = re.compile(r"dense<(?P<number>[^\[\]<>()\",]*)> : tensor<(?:[^<>]*x)?(?P<type>\w+)>")
+_FRACTION = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
+
+
+def _constant(op: Op) -> Content:
+    text = str(dict(attribute_items(op.source.operation)).get("value", ""))
+    match = _SPLAT.fullmatch(text)
+    if match is None:
+        return Content.ANY
+    number, kind = match["number"], match["type"]
+    if number.startswith("0x") and kind in _FRACTION:
+        bits, fraction = int(number, 16), _FRACTION[kind]
+        exponent = bits >> fraction & (1 << (len(number) - 2) * 4 - 1 - fraction) - 1
+        all_ones = exponent == (1 << (len(number) - 2) * 4 - 1 - fraction) - 1
+        return Content.NAN if all_ones and bits & (1 << fraction) - 1 else Content.ANY
+    try:
+        return Content.ZERO if float(number) == 0 else Content.ANY
+    except ValueError:
+        return Content.ZERO if number == "false" else Content.ANY

@@ -1,0 +1,241 @@
+"""What a proof does not settle: batches, idle results, flavours; and what counts as passed."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import parity
+from parity.cases.case import Case
+from parity.comparison.comparison import Workbench
+from parity.programs.build import linen_build
+from parity.running.run import numbers_only, run_case
+from parity.verdicts import Verdict
+
+# B batch, D in, F out
+B, D, F = 5, 4, 3
+REPLICATED = jax.sharding.PartitionSpec()
+
+
+def batch(seed, shift=0):
+    rng = np.random.default_rng(seed)
+    return {"x": rng.standard_normal((B, D), np.float32), "targets": np.roll(np.arange(B), shift)}
+
+
+def apply(params, inputs):
+    return jnp.tanh(inputs["x"] @ params["w"]) + params["b"][None]
+
+
+def forward(state, inputs):
+    return {"values": {"out": apply(state["params"], inputs) * inputs["targets"][:, None]}}
+
+
+def build(name, function, inputs=batch, **options):
+    return linen_build(
+        name,
+        lambda key: {"params": {"w": jax.random.normal(key, (D, F)), "b": jnp.zeros(F)}},
+        {"step": (function, options)},
+        inputs=inputs,
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+    )
+
+
+def outcome(reference, candidate=None, *, channels=None, inputs=(batch, batch), paranoid=False, **rest):
+    sides = [
+        build(name, function, given)
+        for name, function, given in zip("ab", (reference, candidate or reference), inputs, strict=True)
+    ]
+    case = Case(
+        id="toy/step@single",
+        reference=lambda: sides[0],
+        candidate=lambda: sides[1],
+        program="step",
+        **rest,
+    )
+    bench = Workbench(paranoid=paranoid)
+    return run_case(case, bench, channels) if channels else run_case(case, bench)
+
+
+# --- batches ---
+
+
+def test_batches_of_the_two_sides_are_compared_though_the_program_is_proved():
+    result = outcome(forward, inputs=(batch, functools.partial(batch, shift=1)))
+    assert result.channels["program"].verdict is Verdict.PROVED
+    assert result.verdict == "failed"
+    sentence = result.sentence()
+    assert "input targets[0]" in sentence and "reference 0" in sentence and "candidate 4" in sentence
+
+
+def test_an_input_of_another_dtype_or_that_one_side_lacks_is_a_finding():
+    def wide(seed):
+        return {**batch(seed), "x": batch(seed)["x"].astype(np.float64)}
+
+    def more(seed):
+        return {**batch(seed), "mask": np.ones(B)}
+
+    assert "float32[5, 4], candidate float64[5, 4]" in outcome(forward, inputs=(batch, wide)).sentence()
+    assert "input mask: reference not given" in outcome(forward, inputs=(batch, more)).sentence()
+
+
+# --- results that nothing reaches ---
+
+
+def without_parameters(state, inputs):
+    return {"values": {"out": jnp.tanh(inputs["x"])}}
+
+
+def without_inputs(state, inputs):
+    return {"values": {"out": jnp.tanh(state["params"]["w"]) @ state["params"]["b"]}}
+
+
+def not_a_number(state, inputs):
+    return {"values": {"out": apply(state["params"], inputs), "loss": jnp.sum(inputs["x"]) * jnp.nan}}
+
+
+def nothing(state, inputs):
+    return {}
+
+
+def empty(state, inputs):
+    return {"values": {}}
+
+
+def dead(state, inputs):
+    """The bias is stopped inside a scan, so that its gradient is a carry of zeros."""
+
+    def loss(params):
+        bias = jax.lax.stop_gradient(params["b"])
+        total, _ = jax.lax.scan(
+            lambda sum_, row: (sum_ + jnp.tanh(row @ params["w"] + bias), None), bias, inputs["x"]
+        )
+        return jnp.sum(total**2)
+
+    value, grads = jax.value_and_grad(loss)(state["params"])
+    return {"values": {"loss": value}, "gradients": {"params": grads}}
+
+
+def untrained(state, inputs):
+    """A step that forgets one parameter."""
+    params = state["params"]
+    return {
+        "values": {"loss": jnp.sum(apply(params, inputs))},
+        "state": {"params": {**params, "w": params["w"] * 0.5}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("function", "channel", "words"),
+    [
+        (without_parameters, "values", "no value depends on the parameters"),
+        (without_inputs, "values", "no value depends on the inputs"),
+        (not_a_number, "values", "loss: expected numbers"),
+        (nothing, "program", "both sides return no array"),
+        (empty, "program", "both sides return no array"),
+        (dead, "gradients", "params/b: expected a gradient that is not zero"),
+        (untrained, "state", "params/b: expected a parameter that the program moves"),
+    ],
+)
+def test_what_is_proved_but_idle_is_vacuous_and_nothing_runs(function, channel, words):
+    result = outcome(function)
+    assert result.verdict == "vacuous"
+    assert result.channels[channel].verdict is Verdict.VACUOUS
+    assert words in result.channels[channel].findings[0].sentence().replace("reference ", "")
+    assert result.seconds["compile"] == 0
+
+
+def test_a_dead_gradient_that_is_declared_passes_and_so_does_a_metric_without_parameters():
+    assert outcome(dead, zero_gradients=["params/b"]).verdict == "passed"
+
+    def rated(state, inputs):
+        return {
+            "values": {"out": apply(state["params"], inputs), "rate": jnp.float32(0.1) * inputs["x"][0, 0]}
+        }
+
+    assert outcome(rated).verdict == "passed"
+
+
+# --- what passes ---
+
+
+def doubled(state, inputs):
+    params = {**state["params"], "w": state["params"]["w"] * 1.0}
+    return forward({"params": params}, inputs)
+
+
+def test_a_case_that_is_asked_for_its_proof_alone_is_not_passed_without_one():
+    assert outcome(forward, channels=("program",)).verdict == "passed"
+    assert outcome(forward, doubled, channels=("program",)).verdict == "unproved"
+
+
+def test_equal_numbers_of_programs_that_differ_are_counted_apart():
+    assert not numbers_only(outcome(forward))
+    assert numbers_only(outcome(forward, doubled))
+
+
+# --- flavours ---
+
+
+class LinenMlp(linen.Module):
+    """Two layers."""
+
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(F, name="out")(jnp.tanh(linen.Dense(7, name="hidden")(x)))
+
+
+class NnxMlp(nnx.Module):
+    """The same two layers."""
+
+    def __init__(self, rngs):
+        self.hidden, self.out = nnx.Linear(D, 7, rngs=rngs), nnx.Linear(7, F, rngs=rngs)
+
+    def __call__(self, x):
+        return self.out(jnp.tanh(self.hidden(x)))
+
+
+def foreign(linen_side, nnx_side):
+    pair = parity.twins(
+        "mlp",
+        linen=linen_side,
+        nnx=nnx_side,
+        inputs=lambda seed: {"x": batch(seed)["x"]},
+        loss=lambda outputs, inputs: jnp.sum(outputs**2),
+    )
+    (case,) = (case for case in pair.cases({}) if case.program == "grad")
+    return case
+
+
+def bridged(rngs):
+    return nnx.bridge.ToNNX(LinenMlp(), rngs=rngs).lazy_init(jnp.ones((B, D)))
+
+
+def program_of(case, channels=("program",)):
+    return run_case(case, Workbench(), channels).channels["program"]
+
+
+def test_linen_against_linen_through_a_bridge_is_not_two_flavours():
+    result = program_of(foreign(LinenMlp, bridged))
+    assert result.verdict is Verdict.FAILED
+    assert "operations of modules are of linen modules" in result.findings[0].sentence()
+
+
+def test_nnx_against_nnx_through_a_bridge_is_not_two_flavours():
+    result = program_of(foreign(lambda: nnx.bridge.to_linen(NnxMlp), NnxMlp))
+    assert result.verdict is Verdict.FAILED
+    assert "operations of modules are of nnx modules" in result.findings[0].sentence()
+
+
+def test_factories_without_files_of_their_own_are_attested_by_their_modules():
+    result = program_of(foreign(lambda: LinenMlp(), lambda rngs: NnxMlp(rngs)))
+    assert result.verdict is Verdict.PROVED and result.detail.startswith("attested linen and nnx")
+
+
+def test_a_bridge_that_is_meant_is_declared():
+    case = dataclasses.replace(foreign(LinenMlp, bridged), bridged="half migrated")
+    assert program_of(case).verdict is not Verdict.FAILED
