@@ -1,6 +1,7 @@
 """The channel ``rng``: both sides draw from the same keys, none of them twice, and start from the same bits."""
 
 import functools
+import math
 import zlib
 from typing import Any
 
@@ -26,11 +27,14 @@ from parity.rng import (
     repeated_keys,
     unforeseen_draws,
 )
+from parity.rng.distribution import ENOUGH, compare_distributions, gathered
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL"]
 
 STEPS = 3
+MOST_KEYS = 200
+MOST_NUMBERS = 4_000_000
 SIDES = ("reference", "candidate")
 AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
@@ -54,6 +58,7 @@ def rng(work: Comparison) -> ChannelResult:
         detail = f"no draws; initial state {_both(fresh)}"
     if not shared:
         detail += "; the sides need not share keys"
+        findings += _other_distributions(work)
     verdict = Verdict.FAILED if findings else how
     if verdict is Verdict.PROVED and not proved and drawn[0].draws:
         verdict = Verdict.BITWISE
@@ -179,6 +184,46 @@ def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
         for build, one in zip(work.builds, lowered, strict=True)
     )
     return Verdict.BITWISE, compare_initial(ours, theirs, work.weights)
+
+
+def _other_distributions(work: Comparison) -> list[Finding]:
+    """Compares initial numbers as samples, of as many keys as the smallest leaf takes."""
+    entries = [entry for entry in work.weights.entries if entry.role in (Role.PARAMS, Role.STATE)]
+    leaves = work.builds[0].leaves
+    floats = {
+        path
+        for entry in entries
+        for path in entry.reference
+        if jnp.issubdtype(leaves[path].dtype, jnp.floating)
+    }
+    if not floats:
+        return []
+    smallest = min(max(1, math.prod(leaves[path].shape)) for path in floats)
+    total = sum(math.prod(leaves[path].shape) for path in floats)
+    keys = max(1, min(MOST_KEYS, -(-ENOUGH // smallest), MOST_NUMBERS // total))
+    ours, theirs = (
+        work.remember(("drawn", build, keys), lambda build=build: _drawn(work, build, keys))
+        for build in work.builds
+    )
+    back = [work.weights.to_reference(state) for state in theirs]
+    samples = [
+        gathered([{path: state[path] for path in floats if path in state} for state in side])
+        for side in (ours, back)
+    ]
+    return compare_distributions(*samples)
+
+
+def _drawn(work: Comparison, build: Build, keys: int) -> list[dict[str, np.ndarray]]:
+    """Returns the initial states of several keys; compiled once."""
+    create = jax.jit(
+        lambda key: {path: leaf for path, leaf in build.create(key).items() if _is_drawn(build, path)}
+    )
+    with work.bench.clock.phase(build.name, "execute"):
+        return [to_host(create(jax.random.key(SEED + key))) for key in range(keys)]
+
+
+def _is_drawn(build: Build, path: str) -> bool:
+    return build.leaves[path].role in (Role.PARAMS, Role.STATE)
 
 
 def _run(work: Comparison, lowered: jax.stages.Lowered) -> dict[str, np.ndarray]:

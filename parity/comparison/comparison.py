@@ -96,6 +96,7 @@ class Comparison:
     def __init__(self, case: Case, bench: Workbench):
         self.case, self.bench = case, bench
         self.builds = (case.reference(), case.candidate())
+        self._own: dict[Hashable, Any] = {}
 
     @functools.cached_property
     def reference(self) -> Side:
@@ -179,6 +180,12 @@ class Comparison:
         """The reference's state before the program runs."""
         return self.case.arrange(self.bench.state(self.builds[0]))
 
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns what ``make`` made when ``key`` was first asked for in this case."""
+        if key not in self._own:
+            self._own[key] = make()
+        return self._own[key]
+
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns what ``make`` made when ``key`` was first asked for, in this case or another."""
         return self.bench.remember(key, make)
@@ -186,9 +193,18 @@ class Comparison:
     @functools.cached_property
     def candidate_state(self) -> dict[str, np.ndarray]:
         """The same numbers as the candidate's state, in buffers of their own."""
-        carried = self.weights.to_candidate(self.state)
-        abstract = self.builds[1].abstract
+        return self.as_candidate(self.state)
+
+    def as_candidate(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the reference's state as the candidate's, in buffers of their own."""
+        carried, abstract = self.weights.to_candidate(state), self.builds[1].abstract
         return {path: _as_stored(array, abstract[path].dtype) for path, array in carried.items()}
+
+    @property
+    def refuted(self) -> bool:
+        """Whether a proof was tried and failed, though the case does not say that it must."""
+        proof = None if "program" in self.case.not_applicable else self.proof
+        return proof is not None and not proof.proved
 
     @functools.cached_property
     def outputs(self) -> tuple[Outputs, Outputs]:

@@ -1,0 +1,147 @@
+"""States and batches made to tell programs apart: decades of scale, edges of constants, thresholds, ties."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from parity.programs.tree import Leaf, Role
+from parity.values.ladder import Deviation, deviation
+from parity.values.noise import is_float
+
+__all__ = ["WILD", "Wild", "apart"]
+
+Flat = Mapping[str, np.ndarray]
+COARSE = 100.0
+"""On wild data a leaf may be this many times its noise apart: what they are made to show is larger by far."""
+CHAOS = 0.01
+"""Where one ulp on the inputs moves a leaf by more than this, its numbers say nothing."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wild:
+    """One way to be wild.
+
+    Args:
+        name: for people.
+        parameters, inputs: draw the factors of a leaf's entries: ``(rng, shape) -> factors``.
+        count: where counters of the optimizer start.
+        edges: share of entries that become zero, tie with another, or lie beside a constant of the programs.
+    """
+
+    name: str
+    parameters: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+    inputs: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+    count: int
+    edges: float = 0.0
+
+    def state(
+        self, flat: Flat, leaves: Mapping[str, Leaf], constants: Sequence[float]
+    ) -> dict[str, np.ndarray]:
+        """Returns a state: parameters scaled, moments off zero, counters elsewhere."""
+        rng, wild = np.random.default_rng(11), dict(flat)
+        for path in sorted(flat):
+            array, role = flat[path], leaves[path].role
+            if is_float(array) and role is Role.OPTIMIZER:
+                moment = np.abs(rng.standard_normal(array.shape)) * self.parameters(rng, array.shape) * 1e-3
+                wild[path] = moment.astype(array.dtype)
+            elif is_float(array):
+                wild[path] = self._scaled(array, self.parameters, rng, constants)
+            elif role is Role.OPTIMIZER and array.ndim == 0 and array.dtype.kind in "iu":
+                wild[path] = np.asarray(self.count, array.dtype)
+        return wild
+
+    def batch(self, flat: Flat, constants: Sequence[float]) -> dict[str, np.ndarray]:
+        """Returns a batch with its floats scaled; integers index, so they stay."""
+        rng = np.random.default_rng(13)
+        return {
+            path: self._scaled(array, self.inputs, rng, constants) if is_float(array) else array
+            for path, array in flat.items()
+        }
+
+    def _scaled(
+        self,
+        array: np.ndarray,
+        factor: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray],
+        rng: np.random.Generator,
+        constants: Sequence[float],
+    ) -> np.ndarray:
+        limit = float(jnp.finfo(array.dtype).max)
+        wide = array.astype(np.float64) * factor(rng, array.shape)
+        if self.edges and array.size > 1:
+            flat, chosen = wide.reshape(-1), rng.random(array.size) < self.edges
+            beside = [0.0, *(c * (1 + side) for c in constants for side in (-1e-3, 0.0, 1e-3))]
+            picks = rng.choice(np.asarray([*beside, float(flat[0])]), array.size)
+            wide = np.where(chosen, picks, flat).reshape(array.shape)
+        return np.clip(wide, -limit, limit).astype(array.dtype)
+
+
+def _decades(low: float, high: float) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
+    return lambda rng, shape: np.full(shape, 10.0 ** rng.uniform(low, high))
+
+
+def _entries(low: float, high: float) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
+    return lambda rng, shape: 10.0 ** rng.uniform(low, high, shape)
+
+
+WILD: tuple[Wild, ...] = (
+    Wild(name="leaves over decades", parameters=_decades(-1.5, 1.0), inputs=_decades(-1.5, 1.5), count=7),
+    Wild(name="large numbers", parameters=_decades(0.5, 1.0), inputs=_decades(2.0, 3.0), count=1_000),
+    Wild(name="tiny numbers", parameters=_decades(-3.0, -2.0), inputs=_decades(-4.0, -3.0), count=100_000),
+    Wild(name="entries over decades", parameters=_entries(-1, 0.5), inputs=_entries(-2, 2), count=50),
+    Wild(
+        name="zeros, ties and the programs' constants",
+        parameters=_decades(0, 0.1),
+        inputs=_decades(0, 0.1),
+        count=0,
+        edges=0.2,
+    ),
+)
+
+
+def apart(
+    reference: Flat, candidate: Flat, nudged: Callable[[], Sequence[Flat]]
+) -> list[tuple[Deviation, float]]:
+    """Finds leaves that are apart beyond what the reference's own noise explains, with that noise.
+
+    Entries that are not finite must be the same ones on both sides, unless a nudge moves them too.
+
+    Args:
+        reference, candidate: what both sides returned.
+        nudged: what the reference returns from nudged states and batches; asked only where bits differ.
+    """
+    found = []
+    for path, array in reference.items():
+        if deviation(path, array, candidate[path]) is not None:
+            again = [run[path] for run in nudged()]
+            off = (_off if is_float(array) else _off_exactly)(path, array, candidate[path], again)
+            found += [off] if off else []
+    return found
+
+
+def _off_exactly(
+    path: str, ours: np.ndarray, theirs: np.ndarray, again: Sequence[np.ndarray]
+) -> tuple[Deviation, float] | None:
+    """Returns how far integers are apart, unless a nudge moves them too."""
+    off = deviation(path, ours, theirs)
+    return (off, 0.0) if off and all(np.array_equal(ours, run) for run in again) else None
+
+
+def _off(
+    path: str, ours: np.ndarray, theirs: np.ndarray, again: Sequence[np.ndarray]
+) -> tuple[Deviation, float] | None:
+    """Returns how far floats are apart beyond the noise of the reference; None where that explains it."""
+    finite, other, *nudged = [np.isfinite(side.astype(np.float64)) for side in (ours, theirs, *again)]
+    if any((finite != side).any() for side in nudged):
+        return None
+    if (finite != other).any():
+        place = tuple(int(index) for index in np.argwhere(finite != other)[0])
+        numbers = {"reference": str(ours[place]), "candidate": str(theirs[place])}
+        note = "finite on one side only"
+        return Deviation(path=path, relative=float("inf"), worst=place, note=note, **numbers), 0.0
+    kept, moved, *runs = [np.where(finite, side, 0).astype(ours.dtype) for side in (ours, theirs, *again)]
+    off = deviation(path, kept, moved)
+    noises = [gone.relative for run in runs if (gone := deviation(path, kept, run))]
+    noise = max([*noises, float(jnp.finfo(ours.dtype).eps)])
+    return (off, noise) if off and noise < CHAOS and off.relative > COARSE * noise else None

@@ -1,0 +1,157 @@
+"""Programs that agree on tame data: what wild data tells apart, and what it must leave in peace."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen, nnx
+
+import parity
+from parity.cases.case import Case
+from parity.comparison.comparison import Workbench
+from parity.programs.build import linen_build
+from parity.running.run import run_case
+from parity.verdicts import Verdict
+
+# B batch, D in, F out
+B, D, F = 5, 16, 3
+REPLICATED = jax.sharding.PartitionSpec()
+SCHEDULE = optax.linear_schedule(0.1, 0.01, 40)
+
+
+def build(name, model, rate=SCHEDULE):
+    optimizer = optax.adam(rate)
+
+    def create(key):
+        params = {"w": jax.random.normal(key, (D, F)), "g": jnp.ones(D)}
+        return {"params": params, "opt_state": optimizer.init(params)}
+
+    def forward(state, inputs):
+        return {"values": {"out": model(state["params"], inputs["x"])}}
+
+    def step(state, inputs):
+        def loss(params):
+            return jnp.mean((model(params, inputs["x"]) - 1) ** 2)
+
+        value, grads = jax.value_and_grad(loss)(state["params"])
+        moves, opt_state = optimizer.update(grads, state["opt_state"], state["params"])
+        after = {"params": optax.apply_updates(state["params"], moves), "opt_state": opt_state}
+        return {"values": {"loss": value}, "state": after}
+
+    return linen_build(
+        name,
+        create,
+        {"forward": (forward, {}), "train_step": (step, {"steps": 3})},
+        inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+    )
+
+
+def normed(params, x, eps=1e-6):
+    return (x * jax.lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + eps) * params["g"][None]) @ params["w"]
+
+
+def outcome(candidate, program="forward", **rest):
+    sides = [build("left", normed), build("right", candidate, **rest)]
+    case = Case(
+        id=f"toy/{program}@single", reference=lambda: sides[0], candidate=lambda: sides[1], program=program
+    )
+    return run_case(case, Workbench())
+
+
+def clipped(params, x):
+    return jnp.clip(normed(params, x), -40.0, 40.0)
+
+
+def cleaned(params, x):
+    """Hides what is not finite, as nan_to_num around a gradient would."""
+    return jnp.nan_to_num(normed(params, jnp.minimum(x, 30.0)))
+
+
+@pytest.mark.parametrize("candidate", [clipped, cleaned, lambda params, x: normed(params, x, eps=1e-9)])
+def test_what_the_usual_batch_does_not_reach_is_found_on_wild_data(candidate):
+    result = outcome(candidate)
+    assert result.verdict == "failed"
+    assert result.channels["values"].verdict is Verdict.FAILED
+    assert "wild data" in result.sentence() or "x noise" in result.sentence()
+
+
+def test_a_schedule_past_its_end_is_found():
+    """For its first 40 steps the candidate's schedule is the reference's."""
+    longer = optax.join_schedules([SCHEDULE, optax.constant_schedule(0.05)], [40])
+    result = outcome(normed, "train_step", rate=longer)
+    assert result.channels["state"].verdict is Verdict.FAILED
+    assert "wild data" in result.channels["state"].findings[0].sentence()
+
+
+def in_other_order(params, x):
+    """The same up to rounding: the scale goes into the kernel."""
+    return (x * jax.lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + 1e-6)) @ (
+        params["g"][:, None] * params["w"]
+    )
+
+
+def by_division(params, x):
+    return (x / jnp.sqrt(jnp.mean(x**2, -1, keepdims=True) + 1e-6) * params["g"][None]) @ params["w"]
+
+
+def reshaped(params, x):
+    mean = jnp.mean(x**2, -1).reshape(-1, 1)
+    return (x * jax.lax.rsqrt(mean + 1e-6) * params["g"].reshape(1, -1)) @ params["w"]
+
+
+@pytest.mark.parametrize("program", ["forward", "train_step"])
+@pytest.mark.parametrize("candidate", [in_other_order, by_division, reshaped])
+def test_what_differs_by_rounding_passes(candidate, program):
+    result = outcome(candidate, program)
+    apart = [
+        result.channels[name].verdict for name in ("values", "state")
+    ]  # `dots` sees another root, rightly
+    assert Verdict.FAILED not in apart, result.sentence()
+    assert "not proved, but as close on" in result.channels["values"].detail
+
+
+class LinenToy(linen.Module):
+    """A layer and its bias."""
+
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(F, name="out", kernel_init=linen.initializers.lecun_normal())(x)
+
+
+LECUN = nnx.initializers.lecun_normal()
+
+
+def nnx_toy(scale=1.0, draw=LECUN):
+    class NnxToy(nnx.Module):
+        def __init__(self, rngs):
+            def init(key, shape, dtype, **rest):
+                return scale * draw(key, shape, dtype)
+
+            self.out = nnx.Linear(D, F, kernel_init=init, rngs=rngs)
+
+        def __call__(self, x):
+            return self.out(x)
+
+    return NnxToy
+
+
+def drawn(candidate):
+    pair = parity.twins(
+        "toy",
+        linen=LinenToy,
+        nnx=candidate,
+        inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
+        loss=lambda outputs, inputs: jnp.sum(outputs**2),
+    )
+    return run_case(pair.cases({})[0], Workbench(), ("rng",)).channels["rng"]
+
+
+def test_initial_numbers_of_sides_that_share_no_keys_are_compared_as_samples():
+    assert drawn(nnx_toy()).verdict is Verdict.EQUAL
+    wider = drawn(nnx_toy(scale=1.2))
+    assert wider.verdict is Verdict.FAILED and "standard deviations 1.2 to 1" in wider.findings[0].sentence()
+    flat = drawn(nnx_toy(draw=nnx.initializers.variance_scaling(1.0, "fan_in", "uniform")))
+    assert flat.verdict is Verdict.FAILED and "other shapes" in flat.findings[0].sentence()
