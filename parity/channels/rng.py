@@ -33,7 +33,7 @@ from parity.verdicts import ChannelResult, Finding, Verdict
 __all__ = ["CHANNEL"]
 
 STEPS = 3
-MOST_KEYS = 200
+MOST_KEYS = 256
 MOST_NUMBERS = 4_000_000
 SIDES = ("reference", "candidate")
 AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

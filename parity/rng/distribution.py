@@ -11,7 +11,7 @@ __all__ = ["ENOUGH", "compare_distributions", "gathered"]
 
 ENOUGH = 8_192
 """So many numbers tell scales apart that differ by a tenth."""
-IMPROBABLE = 1e-9
+IMPROBABLE = 1e-7
 SIGMAS = 6.0
 LEAST = 0.05
 
