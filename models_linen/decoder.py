@@ -100,7 +100,11 @@ class Decoder(nn.Module):
         """Runs a stack on halves of the batch, and puts the result back where ``x_BTD`` lay."""
         segments_BT, positions_BT, deterministic, caching = inputs
         whole = caching is not None or self.is_initializing()
-        arrays, parts, rules = (x_BTD, segments_BT, positions_BT), 1 if whole else ops.HALVES, self.config.rules
+        arrays, parts, rules = (
+            (x_BTD, segments_BT, positions_BT),
+            1 if whole else ops.HALVES,
+            self.config.rules,
+        )
         x, segments, positions = (ops.in_halves(x, parts, self.config.halved.rules) for x in arrays)
         x = self._run(stack, x, (segments, positions, deterministic, caching))
         return constrain(ops.join_halves(x), EMBEDDED, rules)

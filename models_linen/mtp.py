@@ -65,7 +65,9 @@ class Predictor(nn.Module):
         self._sow(LOSSES, "weight_sum", weight_sum)
         if ahead.accept:
             same_BT = jnp.argmax(ends.logits(x_BTD), axis=-1) == batch["chosen"]
-            self._sow(ACCEPTANCE, "accepted_sum", jnp.sum(same_BT * batch["weights"]).astype(weight_sum.dtype))
+            self._sow(
+                ACCEPTANCE, "accepted_sum", jnp.sum(same_BT * batch["weights"]).astype(weight_sum.dtype)
+            )
 
     def _sow(self, collection: str, name: str, value):
         self.sow(collection, name, value, init_fn=lambda: None, reduce_fn=lambda before, now: now)

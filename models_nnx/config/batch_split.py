@@ -29,7 +29,9 @@ def check_schedule(schedule: LayerSchedule, *, experts: bool, pipeline: bool, dr
     if schedule is LayerSchedule.PLAIN:
         return
     require(experts, "layer_schedule", str(schedule), "plain: without moe there is no communication to hide")
-    require(not pipeline, "layer_schedule", str(schedule), "plain in a pipeline: its microbatches overlap already")
+    require(
+        not pipeline, "layer_schedule", str(schedule), "plain in a pipeline: its microbatches overlap already"
+    )
     rule = "plain with dropout: masks are drawn for the whole batch; or dropout 0"
     require(dropout == 0, "layer_schedule", str(schedule), rule)
 

@@ -24,7 +24,9 @@ class MtpConfig:
 
     def __post_init__(self):
         require_positive(self, "depth")
-        require_number(self, "loss_scale", math.ulp(0.0), math.inf, "a number above 0; set mtp to None for none")
+        require_number(
+            self, "loss_scale", math.ulp(0.0), math.inf, "a number above 0; set mtp to None for none"
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
