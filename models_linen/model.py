@@ -44,11 +44,11 @@ class LanguageModel(nn.Module):
             deterministic: False needs ``rngs={"dropout": key}``.
             caching: `Caching`, static; None for a forward pass without caches.
         """
-        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, caching)
+        x_BTD, normed_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, caching)
         if self.is_initializing():  # the predictors make their parameters
             batch = dict.fromkeys(ops.ROLLED, tokens_BT)
             self._predict(x_BTD, ops.Ahead(batch, TrainConfig()), deterministic)
-        return self._logits(self.final_norm(x_BTD))
+        return self._logits(normed_BTD)
 
     def look_ahead(self, ahead: ops.Ahead, deterministic: bool = True):
         """Returns the logits of a batch; predictors of further tokens, if there are any, sow what they cost.
@@ -58,8 +58,8 @@ class LanguageModel(nn.Module):
             deterministic: as for `__call__`.
         """
         inputs = (ahead.batch["tokens"], ahead.batch["segments"], ahead.batch["positions"])
-        x_BTD = self._hidden(*inputs, deterministic)
-        logits_BTV = self._logits(self.final_norm(x_BTD))
+        x_BTD, normed_BTD = self._hidden(*inputs, deterministic)
+        logits_BTV = self._logits(normed_BTD)
         self._predict(x_BTD, ahead, deterministic, logits_BTV)
         return logits_BTV
 
@@ -70,14 +70,15 @@ class LanguageModel(nn.Module):
             ahead, deterministic: as for `look_ahead`.
         """
         inputs = (ahead.batch["tokens"], ahead.batch["segments"], ahead.batch["positions"])
-        x_BTD = self._hidden(*inputs, deterministic)
+        x_BTD, normed_BTD = self._hidden(*inputs, deterministic)
         self._predict(x_BTD, ahead, deterministic)
-        return self.final_norm(x_BTD), self._kernel()
+        return normed_BTD, self._kernel()
 
     def _hidden(self, tokens_BT, segments_BT, positions_BT, deterministic: bool, caching=None):
         x_BTD = self.embedder.encode(tokens_BT)
         x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic, caching)
-        return ops.require_placed(x_BTD, EMBEDDED, self.config.rules, "what the decoder hands to the head")
+        x_BTD = ops.require_placed(x_BTD, EMBEDDED, self.config.rules, "what the decoder hands to the head")
+        return x_BTD, self.final_norm(x_BTD)
 
     def _logits(self, x_BTD):
         untied = self.config.head is Head.UNTIED

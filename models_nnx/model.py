@@ -50,8 +50,8 @@ class LanguageModel(nnx.Module):
             rngs: `PathRngs` at the root of the model.
             caching: `Caching`, static; None for a forward pass without caches.
         """
-        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, rngs, caching)
-        return self._logits(self.final_norm(x_BTD))
+        _, normed_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, rngs, caching)
+        return self._logits(normed_BTD)
 
     def look_ahead(self, ahead: ops.Ahead, deterministic: bool = True, rngs=None):
         """Returns the logits of a batch; predictors of further tokens, if there are any, sow what they cost.
@@ -61,8 +61,8 @@ class LanguageModel(nnx.Module):
             deterministic, rngs: as for `__call__`.
         """
         inputs = (ahead.batch["tokens"], ahead.batch["segments"], ahead.batch["positions"])
-        x_BTD = self._hidden(*inputs, deterministic, rngs)
-        logits_BTV = self._logits(self.final_norm(x_BTD))
+        x_BTD, normed_BTD = self._hidden(*inputs, deterministic, rngs)
+        logits_BTV = self._logits(normed_BTD)
         self._predict(x_BTD, ahead, deterministic, rngs, logits_BTV)
         return logits_BTV
 
@@ -73,14 +73,15 @@ class LanguageModel(nnx.Module):
             ahead, deterministic, rngs: as for `look_ahead`.
         """
         inputs = (ahead.batch["tokens"], ahead.batch["segments"], ahead.batch["positions"])
-        x_BTD = self._hidden(*inputs, deterministic, rngs)
+        x_BTD, normed_BTD = self._hidden(*inputs, deterministic, rngs)
         self._predict(x_BTD, ahead, deterministic, rngs)
-        return self.final_norm(x_BTD), self._kernel()
+        return normed_BTD, self._kernel()
 
     def _hidden(self, tokens_BT, segments_BT, positions_BT, deterministic: bool, rngs, caching=None):
         x_BTD = self.embedder.encode(tokens_BT)
         x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
-        return ops.require_placed(x_BTD, EMBEDDED, self.config.rules, "what the decoder hands to the head")
+        x_BTD = ops.require_placed(x_BTD, EMBEDDED, self.config.rules, "what the decoder hands to the head")
+        return x_BTD, self.final_norm(x_BTD)
 
     def _logits(self, x_BTD):
         untied = self.config.head is Head.UNTIED
