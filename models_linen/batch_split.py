@@ -8,7 +8,7 @@ from typing import ClassVar
 from models_linen.blocks import Block, Cycle
 from models_nnx import ops
 
-__all__ = ["ScanSplitBlock", "ScanSplitCycle", "SplitBlock", "SplitCycle"]
+__all__ = ["SplitBlock", "SplitCycle"]
 
 
 class SplitBlock(Block):
@@ -40,17 +40,3 @@ class SplitCycle(Cycle):
     """A cycle of such blocks."""
 
     block: ClassVar[type[Block]] = SplitBlock
-
-
-class ScanSplitBlock(SplitBlock):
-    """A block with the signature of a scan body: both parts are the carry."""
-
-    def __call__(self, x, segments, positions, deterministic: bool, caching=None):
-        return super().__call__(x, segments, positions, deterministic, caching), None
-
-
-class ScanSplitCycle(SplitCycle):
-    """A cycle with the signature of a scan body."""
-
-    def __call__(self, x, segments, positions, deterministic: bool, caching=None):
-        return super().__call__(x, segments, positions, deterministic, caching), None

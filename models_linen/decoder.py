@@ -5,7 +5,7 @@ B batch, T position, D embed.
 
 from flax import linen as nn
 
-from models_linen.batch_split import ScanSplitBlock, ScanSplitCycle, SplitBlock
+from models_linen.batch_split import SplitBlock, SplitCycle
 from models_linen.blocks import Block, Cycle
 from models_linen.pipeline import Pipeline
 from models_nnx import ops
@@ -31,6 +31,20 @@ class ScanCycle(Cycle):
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, caching=None):
         return super().__call__(x_BTD, segments_BT, positions_BT, deterministic, caching), None
+
+
+class ScanSplitBlock(SplitBlock):
+    """A block with the signature of a scan body; all parts of the batch are the carry."""
+
+    def __call__(self, x, segments, positions, deterministic: bool, caching=None):
+        return super().__call__(x, segments, positions, deterministic, caching), None
+
+
+class ScanSplitCycle(SplitCycle):
+    """A cycle with the signature of a scan body; all parts of the batch are the carry."""
+
+    def __call__(self, x, segments, positions, deterministic: bool, caching=None):
+        return super().__call__(x, segments, positions, deterministic, caching), None
 
 
 def remat(block: type[nn.Module], config: ModelConfig, layout: LayerLayout) -> type[nn.Module]:

@@ -1,6 +1,6 @@
 """A batch in two halves, and back.
 
-B batch, T position; H half.
+B batch, T position, H half.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from models_nnx.sharding import Rules, ShardingError, constrain, resolve
 __all__ = ["HALVES", "in_halves", "join_halves", "require_placed"]
 
 HALVES = 2
-AXES = ("activation_batch", "activation_length", "activation_embed")
+AXES = ("activation_batch", "activation_length")
 
 
 def in_halves(x: jax.Array, parts: int, rules: Rules) -> tuple[jax.Array, ...]:
@@ -31,7 +31,7 @@ def in_halves(x: jax.Array, parts: int, rules: Rules) -> tuple[jax.Array, ...]:
     Raises:
         ShardingError: the rows do not divide.
     """
-    axes = (*AXES[: min(x.ndim, 2)], *[None] * (x.ndim - 2))
+    axes = (*AXES, *[None] * (x.ndim - 2))
     if x.shape[0] % parts:
         raise ShardingError(
             f"got {x.shape[0]} rows, expected a multiple of {parts}: each layer takes the batch in halves; change the "

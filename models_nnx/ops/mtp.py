@@ -38,7 +38,7 @@ def roll_batch(batch: Mapping[str, jax.Array], rules: Rules) -> dict[str, jax.Ar
     """Returns the batch as the next depth sees it: at each position what stood one to the right.
 
     Nothing crosses into another document: there everything is 0, the segment too, so that no expert takes such a
-    position. Segments stay where they are otherwise.
+    position.
 
     Args:
         batch: ``segments`` and others, each ``[B, T]``.
@@ -52,11 +52,8 @@ def roll_batch(batch: Mapping[str, jax.Array], rules: Rules) -> dict[str, jax.Ar
     whole = {name: constrain(x_BT, ("activation_batch", None), rules) for name, x_BT in batch.items()}
     segments_BT = whole["segments"]
     inside_BT = (segments_BT != 0) & (segments_BT == left(segments_BT))
-    rolled = {name: segments_BT if name == "segments" else left(x_BT) for name, x_BT in whole.items()}
-    return {
-        name: constrain(jnp.where(inside_BT, x_BT, 0), ("activation_batch", "activation_length"), rules)
-        for name, x_BT in rolled.items()
-    }
+    axes = ("activation_batch", "activation_length")
+    return {name: constrain(jnp.where(inside_BT, left(x_BT), 0), axes, rules) for name, x_BT in whole.items()}
 
 
 def mtp_rate(batch: Mapping[str, jax.Array], config: ModelConfig) -> jax.Array | None:

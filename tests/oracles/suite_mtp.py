@@ -48,13 +48,15 @@ class MtpSuite:
         return self.twin.filled(config, lambda path, shape: fill(path, shape, config))
 
     @pytest.mark.usefixtures("x64")
-    @pytest.mark.parametrize("base", [EXPERTS, DENSE, SPLIT], ids=["experts", "dense", "batch-split"])
+    @pytest.mark.parametrize("base", [DENSE, SPLIT], ids=["dense", "batch-split"])
     def test_losses_and_acceptance_are_the_direct_loop_s(self, base):
         config, batch = dataclasses.replace(base, **DOUBLE), batch_of(2, 3)
         logits, metrics = self.twin.evaluate(config, PLAIN, self.filled(config), batch)
         main, depths = Predicting(config).judged(batch)
         real = batch["segments"] != 0
-        np.testing.assert_allclose(np.asarray(logits)[real], main[real], rtol=0, atol=1e-10 * np.abs(main).max())
+        np.testing.assert_allclose(
+            np.asarray(logits)[real], main[real], rtol=0, atol=1e-10 * np.abs(main).max()
+        )
         for number, depth in enumerate(depths, 1):
             weight = depth["weights"].sum()
             assert 0 < weight < batch["weights"].sum()
@@ -109,7 +111,9 @@ class MtpSuite:
         assert [path for path, _ in jax.tree_util.tree_flatten_with_path(self.twin.tree(state))[0]] == paths
         after = jax.tree_util.tree_flatten_with_path(self.biases(state))[0]
         assert "mtp_depth_2/routing_bias" in self.biases(state)
-        assert all(np.any(np.asarray(b) != np.asarray(a)) for (_, b), (_, a) in zip(before, after, strict=True))
+        assert all(
+            np.any(np.asarray(b) != np.asarray(a)) for (_, b), (_, a) in zip(before, after, strict=True)
+        )
         assert float(metrics["mtp/depth_2/loss"]) > 0
 
     def biases(self, state):
