@@ -92,7 +92,7 @@ class MultiTokenPrediction(nnx.Module):
             chosen_BT: int32 tokens that the main model finds likeliest; needed to compare.
         """
         batch = {name: ahead.batch[name] for name in ops.ROLLED}
-        batch |= {"chosen": chosen_BT} if ahead.accept else {}
+        batch |= {} if chosen_BT is None else {"chosen": chosen_BT}
         for name in self.config.ahead.names:
             predictor, batch = getattr(self, name), ops.roll_batch(batch, self.config.rules)
             x_BTD = predictor(ends.embed(batch["tokens"]), x_BTD, batch, deterministic, rngs)

@@ -38,7 +38,7 @@ def _against_plain(flavour: Flavour, split: Variant, mesh: str) -> Case:
     plain = dataclasses.replace(split, name=f"{split.name}-plain", config=config)
     sides = (plain, mesh), (split, mesh)
     name = "batch-split-plain-against-split"
-    return same_flavour(flavour, name, "train_step", *sides, not_applicable=OTHER_DOTS)
+    return same_flavour(flavour, name, "grad", *sides, not_applicable=OTHER_DOTS)
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:

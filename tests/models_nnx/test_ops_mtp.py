@@ -1,4 +1,4 @@
-"""What both twins share of multi-token prediction and of the batch split, against loops; bugs in both are killed here."""
+"""What both twins share of multi-token prediction and of the batch split, against loops, which kill bugs in both."""
 
 import dataclasses
 from pathlib import Path

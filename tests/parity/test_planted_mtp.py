@@ -1,4 +1,4 @@
-"""Bugs of multi-token prediction and of the batch split, planted in a copy of models_nnx, are caught by their channels."""
+"""Bugs of multi-token prediction and of the batch split, planted in a copy of models_nnx, are caught and named."""
 
 import dataclasses
 import tomllib
