@@ -93,7 +93,8 @@ class LanguageModel(nn.Module):
     def _predict(self, x_BTD, ahead: ops.Ahead, deterministic: bool, logits_BTV=None):
         if self.config.mtp:
             ends = Ends(self.embedder.encode, self._cross_entropy, self._logits)
-            chosen_BT = jnp.argmax(logits_BTV, axis=-1) if ahead.accept else None
+            judged = ahead.accept and logits_BTV is not None
+            chosen_BT = jnp.argmax(logits_BTV, axis=-1) if judged else None
             self.mtp(x_BTD, ahead, ends, deterministic, chosen_BT)
 
     def _cross_entropy(self, x_BTD, batch, train: TrainConfig):

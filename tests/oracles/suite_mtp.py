@@ -8,6 +8,7 @@ import pytest
 from oracle_mtp import Predicting, direction
 from oracle_weights import fill, names_of
 
+from models_nnx import ops
 from models_nnx.config import Head, LayerLayout, LayerSchedule, MtpConfig, TrainConfig
 from models_nnx.data import packed_batch
 from models_nnx.presets import preset, tiny
@@ -33,6 +34,13 @@ def batch_of(rows, seed):
     return batch
 
 
+def few_tokens(base):
+    """A model in float64 of so few tokens that predictors often agree with it, and its batch."""
+    batch = batch_of(2, 3)
+    batch |= {name: batch[name] % 7 for name in ("tokens", "targets")}
+    return dataclasses.replace(base, vocab=7, **DOUBLE), batch
+
+
 def without_balance(config):
     """A model whose loss is cross-entropies alone."""
     return dataclasses.replace(config, moe=dataclasses.replace(config.moe, load_balance=0.0))
@@ -50,7 +58,7 @@ class MtpSuite:
     @pytest.mark.usefixtures("x64")
     @pytest.mark.parametrize("base", [DENSE, SPLIT], ids=["dense", "batch-split"])
     def test_losses_and_acceptance_are_the_direct_loop_s(self, base):
-        config, batch = dataclasses.replace(base, **DOUBLE), batch_of(2, 3)
+        config, batch = few_tokens(base)
         logits, metrics = self.twin.evaluate(config, PLAIN, self.filled(config), batch)
         main, depths = Predicting(config).judged(batch)
         real = batch["segments"] != 0
@@ -62,7 +70,23 @@ class MtpSuite:
             assert 0 < weight < batch["weights"].sum()
             found = {name: float(metrics[f"mtp/depth_{number}/{name}"]) for name in ("loss", "acceptance")}
             assert found["loss"] == pytest.approx(depth["loss_sum"] / weight, rel=1e-9)
+            assert 0 < depth["accepted"] < weight
             assert found["acceptance"] == pytest.approx(depth["accepted"] / weight, rel=1e-9)
+
+    @pytest.mark.usefixtures("x64")
+    def test_choices_of_the_main_model_that_do_not_roll_are_noticed(self, monkeypatch):
+        config, batch = few_tokens(DENSE)
+        roll = ops.roll_batch
+
+        def all_but_choices(batch, rules):
+            return {**roll(batch, rules), **{name: x for name, x in batch.items() if name == "chosen"}}
+
+        monkeypatch.setattr(ops, "roll_batch", all_but_choices)
+        _, metrics = self.twin.evaluate(config, PLAIN, self.filled(config), batch)
+        _, depths = Predicting(config).judged(batch)
+        expected = [depth["accepted"] / depth["weights"].sum() for depth in depths]
+        found = [float(metrics[f"mtp/depth_{number}/acceptance"]) for number in (1, 2)]
+        assert all(abs(a - b) > 1e-3 for a, b in zip(found, expected, strict=True))
 
     @pytest.mark.usefixtures("x64")
     @pytest.mark.parametrize("tiles", [1, 4])
