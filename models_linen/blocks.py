@@ -3,6 +3,8 @@
 B batch, T position, D embed.
 """
 
+from typing import ClassVar
+
 from flax import linen as nn
 
 from models_linen.attention import Attention
@@ -42,11 +44,17 @@ class Block(nn.Module):
             self.mlp_post_norm = RMSNorm(cfg)
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, caching=None):
+        x_BTD = self.attend(x_BTD, segments_BT, positions_BT, deterministic, caching)
+        fed_BTD = self._feed_forward(self.mlp_norm(x_BTD), segments_BT)
+        return self.add_fed(x_BTD, fed_BTD, deterministic)
+
+    def attend(self, x_BTD, segments_BT, positions_BT, deterministic: bool, caching=None):
         attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT, caching)
         if self.config.norms is NormPlacement.PRE_AND_POST:
             attended_BTD = self.attention_post_norm(attended_BTD)
-        x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic)
-        fed_BTD = self._feed_forward(self.mlp_norm(x_BTD), segments_BT)
+        return x_BTD + self.attention_dropout(attended_BTD, deterministic)
+
+    def add_fed(self, x_BTD, fed_BTD, deterministic: bool):
         if self.config.norms is NormPlacement.PRE_AND_POST:
             fed_BTD = self.mlp_post_norm(fed_BTD)
         x_BTD = x_BTD + self.mlp_dropout(fed_BTD, deterministic)
@@ -63,10 +71,11 @@ class Cycle(nn.Module):
 
     config: ModelConfig
     layers: tuple[LayerKind, ...]
+    block: ClassVar[type[Block]] = Block
 
     def setup(self):
         for index, layer in enumerate(self.layers):
-            setattr(self, f"block_{index}", Block(self.config, layer))
+            setattr(self, f"block_{index}", self.block(self.config, layer))
 
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, caching=None):
         for index in range(len(self.layers)):

@@ -75,18 +75,29 @@ class Moe(nn.Module):
             self.shared = Mlp(dataclasses.replace(cfg, mlp=mlp))
 
     def __call__(self, x_BTD, segments_BT):
+        out_BTD, routing = self.routed(x_BTD, segments_BT, self.forced_choices())
+        self.record(routing, segments_BT)
+        return out_BTD
+
+    def forced_choices(self):
+        """Returns ``[B, T, K]`` choices to take instead of its own, None for none."""
+        return self.get_variable("forced", "forced")
+
+    def routed(self, x_BTD, segments_BT, forced_BTK=None):
+        """Returns the output for a batch, or a part of one, and how it was routed; sows nothing."""
         moe, rules = self.config.mixture, self.config.rules
-        present_BT = segments_BT != 0
         bias_E = self.routing_bias.value if moe.bias_rate is not None else None
-        forced_BTK = self.get_variable("forced", "forced")
-        routing = ops.route(self.router(x_BTD), bias_E, present_BT, moe, rules, forced_BTK)
-        load_E = ops.expert_load(routing.experts_BTK, moe.experts)
+        routing = ops.route(self.router(x_BTD), bias_E, segments_BT != 0, moe, rules, forced_BTK)
+        out_BTD = self.experts(x_BTD, routing)
+        return (out_BTD + self.shared(x_BTD) if moe.shared_hidden else out_BTD), routing
+
+    def record(self, routing: ops.Routing, segments_BT):
+        """Sows what the layer leaves behind of a whole batch."""
+        load_E = ops.expert_load(routing.experts_BTK, self.config.mixture.experts)
         self._sow("sown", "expert_load", load_E)
-        self._sow("sown", "load_balance", ops.load_balance(routing.shares_BTE, load_E, present_BT))
+        self._sow("sown", "load_balance", ops.load_balance(routing.shares_BTE, load_E, segments_BT != 0))
         self._sow("routed", "preferred", routing.preferred_BTK)
         self._sow("routed", "margin", routing.margin_BT)
-        out_BTD = self.experts(x_BTD, routing)
-        return out_BTD + self.shared(x_BTD) if moe.shared_hidden else out_BTD
 
     def _sow(self, collection: str, name: str, value):
         self.sow(collection, name, value, init_fn=lambda: None, reduce_fn=lambda before, now: now)

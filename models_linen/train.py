@@ -16,6 +16,9 @@ from models_nnx.sharding import AnyMesh, constrain, constrain_moment, state_spec
 __all__ = ["TrainState", "create", "loss_sums", "make_optimizer", "state_specs", "train_step"]
 
 
+SOWN = ("sown", "routed", "mtp_losses")
+
+
 class TrainState(struct.PyTreeNode):
     """What a step takes and returns.
 
@@ -66,7 +69,7 @@ def create(config: ModelConfig, train: TrainConfig, key: jax.Array, *, batch: di
     )
 
 
-def loss_sums(config: ModelConfig, train: TrainConfig, variables, batch, key=None):
+def loss_sums(config: ModelConfig, train: TrainConfig, variables, batch, key=None, mtp_rate=None):
     """Returns ``(loss_sum, (weight_sum, sown, routed))`` of ``batch``: sums over its tokens, and its routing.
 
     Args:
@@ -74,26 +77,27 @@ def loss_sums(config: ModelConfig, train: TrainConfig, variables, batch, key=Non
         variables: the collections ``params`` and, where the model has one, ``routing_bias``.
         batch: as in `train_step`.
         key: drops out when given.
+        mtp_rate: `ops.mtp_rate` of the whole step that ``batch`` is a part of; by default it is all of it.
 
     Raises:
-        SownError: a layer with experts sowed nothing.
+        SownError: a layer with experts, or a predictor of a further token, sowed nothing.
         ConfigError: ``vocab_tiles`` does not divide the vocabulary.
     """
     rngs = None if key is None else {"dropout": key}
-    inputs = (batch["tokens"], batch["segments"], batch["positions"], key is None)
-    apply = functools.partial(
-        LanguageModel(config).apply, variables, *inputs, rngs=rngs, mutable=["sown", "routed"]
-    )
+    inputs = (ops.Ahead(batch, train), key is None)
+    apply = functools.partial(LanguageModel(config).apply, variables, *inputs, rngs=rngs, mutable=SOWN)
     if train.vocab_tiles == 1:
-        logits_BTV, sown = apply()
+        logits_BTV, sown = apply(method="look_ahead")
         loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
     else:
         (x_BTD, kernel_DV), sown = apply(method="before_head")
         loss_sum, weight_sum = ops.tiled_cross_entropy(x_BTD, kernel_DV, batch, train, config)
     sums = ops.sown_sums(sown.get("sown", {}), weight_sum, config)
-    balance_sum = ops.load_balance_sum(sums, config)
-    loss_sum = loss_sum if balance_sum is None else loss_sum + balance_sum
-    return loss_sum, (weight_sum, sums, ops.by_layer(sown.get("routed", {}), config))
+    ahead_sums = ops.mtp_sums(sown.get("mtp_losses", {}), config)
+    rate = ops.mtp_rate(batch, config) if mtp_rate is None else mtp_rate
+    for more in (ops.load_balance_sum(sums, config), ops.mtp_sum(ahead_sums, rate)):
+        loss_sum = loss_sum if more is None else loss_sum + more
+    return loss_sum, (weight_sum, {**sums, **ahead_sums}, ops.by_layer(sown.get("routed", {}), config))
 
 
 def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch):
@@ -108,10 +112,11 @@ def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch
         ``(state, metrics)``; metrics are scalars ``loss``, ``weight``, ``grad_norm``, and what layers sowed.
     """
     key = jax.random.fold_in(state.key, state.step) if config.dropout else None
+    rate = ops.mtp_rate(batch, config)
 
     def gradients(batch, key):
         def loss(params):
-            return loss_sums(config, train, with_bias(params, state.routing_bias), batch, key)
+            return loss_sums(config, train, with_bias(params, state.routing_bias), batch, key, rate)
 
         (loss_sum, (weight_sum, sown, _)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
         return grads, loss_sum, weight_sum, sown

@@ -3,6 +3,8 @@
 B batch, T position, D embed.
 """
 
+from typing import ClassVar
+
 from flax import nnx
 
 from models_nnx.attention import Attention
@@ -43,11 +45,19 @@ class Block(nnx.Module):
     def __call__(
         self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None, caching=None
     ):
+        x_BTD = self.attend(x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
+        fed_BTD = self._feed_forward(self.mlp_norm(x_BTD), segments_BT)
+        return self.add_fed(x_BTD, fed_BTD, deterministic, rngs)
+
+    def attend(
+        self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None, caching=None
+    ):
         attended_BTD = self.attention(self.attention_norm(x_BTD), segments_BT, positions_BT, caching)
         if self.config.norms is NormPlacement.PRE_AND_POST:
             attended_BTD = self.attention_post_norm(attended_BTD)
-        x_BTD = x_BTD + self.attention_dropout(attended_BTD, deterministic, rngs)
-        fed_BTD = self._feed_forward(self.mlp_norm(x_BTD), segments_BT)
+        return x_BTD + self.attention_dropout(attended_BTD, deterministic, rngs)
+
+    def add_fed(self, x_BTD, fed_BTD, deterministic: bool, rngs: PathRngs | None):
         if self.config.norms is NormPlacement.PRE_AND_POST:
             fed_BTD = self.mlp_post_norm(fed_BTD)
         x_BTD = x_BTD + self.mlp_dropout(fed_BTD, deterministic, rngs)
@@ -62,10 +72,12 @@ class Block(nnx.Module):
 class Cycle(nnx.Module):
     """Blocks of several kinds, one after the other: ``block_0``, ``block_1``, ..."""
 
+    block: ClassVar[type[Block]] = Block
+
     def __init__(self, config: ModelConfig, layers: tuple[LayerKind, ...], *, rngs: PathRngs):
         self.config, self.layers = config, layers
         for index, layer in enumerate(layers):
-            setattr(self, f"block_{index}", Block(config, layer, rngs=rngs.at(f"block_{index}")))
+            setattr(self, f"block_{index}", self.block(config, layer, rngs=rngs.at(f"block_{index}")))
 
     def __call__(
         self, x_BTD, segments_BT, positions_BT, deterministic: bool, rngs: PathRngs | None, caching=None

@@ -3,13 +3,17 @@
 B batch, T position, D embed, V vocab.
 """
 
+import dataclasses
+
+import jax.numpy as jnp
 from flax import nnx
 
 from models_nnx import ops
-from models_nnx.config import Head, ModelConfig
+from models_nnx.config import Head, ModelConfig, TrainConfig
 from models_nnx.decoder import Decoder
-from models_nnx.embeddings import LOGITS, Embedder
+from models_nnx.embeddings import EMBEDDED, LOGITS, Embedder
 from models_nnx.linear import Linear
+from models_nnx.mtp import Ends, MultiTokenPrediction
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
 
@@ -30,6 +34,8 @@ class LanguageModel(nnx.Module):
             self.head = Linear(
                 cfg, "BTD,DV->BTV", shape=shape, axes=axes, out_axes=LOGITS, rngs=rngs.at("head")
             )
+        if cfg.mtp:
+            self.mtp = MultiTokenPrediction(cfg, rngs=rngs.at("mtp"))
 
     def __call__(
         self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True, rngs=None, caching=None
@@ -44,23 +50,58 @@ class LanguageModel(nnx.Module):
             rngs: `PathRngs` at the root of the model.
             caching: `Caching`, static; None for a forward pass without caches.
         """
-        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, rngs, caching)
-        untied = self.config.head is Head.UNTIED
-        logits_BTV = self.head(x_BTD) if untied else self.embedder.decode(x_BTD)
-        return ops.soft_cap(logits_BTV, self.config.logits_soft_cap)
+        _, normed_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, rngs, caching)
+        return self._logits(normed_BTD)
 
-    def before_head(self, tokens_BT, segments_BT, positions_BT, deterministic: bool = True, rngs=None):
+    def look_ahead(self, ahead: ops.Ahead, deterministic: bool = True, rngs=None):
+        """Returns the logits of a batch; predictors of further tokens, if there are any, sow what they cost.
+
+        Args:
+            ahead: the batch, and what is asked of the predictors.
+            deterministic, rngs: as for `__call__`.
+        """
+        inputs = (ahead.batch["tokens"], ahead.batch["segments"], ahead.batch["positions"])
+        x_BTD, normed_BTD = self._hidden(*inputs, deterministic, rngs)
+        logits_BTV = self._logits(normed_BTD)
+        self._predict(x_BTD, ahead, deterministic, rngs, logits_BTV)
+        return logits_BTV
+
+    def before_head(self, ahead: ops.Ahead, deterministic: bool = True, rngs=None):
         """Returns what the head multiplies, ``[B, T, D]`` and ``[D, V]``, for a loss that never makes all logits.
 
         Args:
-            tokens_BT, segments_BT, positions_BT, deterministic, rngs: as for `__call__`.
+            ahead, deterministic, rngs: as for `look_ahead`.
         """
-        x_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, rngs)
-        untied = self.config.head is Head.UNTIED
-        kernel_DV = self.head.kernel[...] if untied else self.embedder.embedding[...].T
-        return x_BTD, kernel_DV.astype(self.config.compute_dtype)
+        inputs = (ahead.batch["tokens"], ahead.batch["segments"], ahead.batch["positions"])
+        x_BTD, normed_BTD = self._hidden(*inputs, deterministic, rngs)
+        self._predict(x_BTD, ahead, deterministic, rngs)
+        return normed_BTD, self._kernel()
 
     def _hidden(self, tokens_BT, segments_BT, positions_BT, deterministic: bool, rngs, caching=None):
         x_BTD = self.embedder.encode(tokens_BT)
         x_BTD = self.decoder(x_BTD, segments_BT, positions_BT, deterministic, rngs, caching)
-        return self.final_norm(x_BTD)
+        x_BTD = ops.require_placed(x_BTD, EMBEDDED, self.config.rules, "what the decoder hands to the head")
+        return x_BTD, self.final_norm(x_BTD)
+
+    def _logits(self, x_BTD):
+        untied = self.config.head is Head.UNTIED
+        logits_BTV = self.head(x_BTD) if untied else self.embedder.decode(x_BTD)
+        return ops.soft_cap(logits_BTV, self.config.logits_soft_cap)
+
+    def _kernel(self):
+        untied = self.config.head is Head.UNTIED
+        kernel_DV = self.head.kernel[...] if untied else self.embedder.embedding[...].T
+        return kernel_DV.astype(self.config.compute_dtype)
+
+    def _predict(self, x_BTD, ahead: ops.Ahead, deterministic: bool, rngs, logits_BTV=None):
+        if self.config.mtp:
+            ends = Ends(self.embedder.encode, self._cross_entropy, self._logits)
+            judged = ahead.accept and logits_BTV is not None
+            chosen_BT = jnp.argmax(logits_BTV, axis=-1) if judged else None
+            self.mtp(x_BTD, ahead, ends, deterministic, rngs, chosen_BT)
+
+    def _cross_entropy(self, x_BTD, batch, train: TrainConfig):
+        if train.vocab_tiles == 1:
+            return ops.cross_entropy(self._logits(x_BTD), batch["targets"], batch["weights"], z_loss=0.0)
+        train = dataclasses.replace(train, z_loss=0.0)
+        return ops.tiled_cross_entropy(x_BTD, self._kernel(), batch, train, self.config)

@@ -17,6 +17,7 @@ from models_nnx.config import (
     MlpConfig,
     ModelConfig,
     MoeConfig,
+    MtpConfig,
     NormPlacement,
     NormScale,
     QueryKeyNorm,
@@ -112,7 +113,7 @@ PRESETS: dict[str, ModelConfig] = {
         moe=MoeConfig(experts=8, top_k=2, hidden=14_336, load_balance=0.02),
         norm_epsilon=1e-5,
     ),
-    # DeepSeek-AI 2024, "DeepSeek-V3", and deepseek-ai/DeepSeek-V3, without its multi-token prediction module.
+    # DeepSeek-AI 2024, "DeepSeek-V3", and deepseek-ai/DeepSeek-V3.
     "deepseek3-671b": ModelConfig(
         vocab=129_280,
         embed=7_168,
@@ -140,6 +141,7 @@ PRESETS: dict[str, ModelConfig] = {
             bias_rate=1e-3,
         ),
         dense_layers=3,
+        mtp=MtpConfig(depth=1, loss_scale=0.3),
     ),
     # OpenAI 2025, "gpt-oss", and openai/gpt-oss-20b.
     "gpt-oss-20b": ModelConfig(

@@ -2,7 +2,7 @@
 
 from flax import nnx
 
-__all__ = ["ForcedExperts", "Routed", "RoutingBias", "Sown"]
+__all__ = ["ForcedExperts", "MtpAcceptance", "MtpLosses", "Routed", "RoutingBias", "Sown"]
 
 
 class Sown(nnx.Intermediate):
@@ -11,6 +11,14 @@ class Sown(nnx.Intermediate):
 
 class Routed(nnx.Intermediate):
     """Which experts a layer chose and by what margin; popped by whoever wants to know."""
+
+
+class MtpLosses(nnx.Intermediate):
+    """What a predictor of a further token costs; popped by the loss, before any generic pop could lose it."""
+
+
+class MtpAcceptance(nnx.Intermediate):
+    """How often a predictor of a further token agrees with the main model; popped by an evaluation."""
 
 
 class RoutingBias(nnx.Variable):

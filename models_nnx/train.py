@@ -12,7 +12,7 @@ from models_nnx.config import ModelConfig, MomentSharding, OptimizerConfig, Trai
 from models_nnx.model import LanguageModel
 from models_nnx.rngs import PathRngs
 from models_nnx.sharding import AnyMesh, constrain, constrain_moment, state_spec
-from models_nnx.state import Routed, RoutingBias, Sown
+from models_nnx.state import MtpLosses, Routed, RoutingBias, Sown
 
 __all__ = ["RootKey", "TrainState", "create", "loss_sums", "make_optimizer", "state_specs", "train_step"]
 
@@ -58,7 +58,7 @@ def create(config: ModelConfig, train: TrainConfig, key: jax.Array) -> TrainStat
     return TrainState(model, optimizer, dropout_key)
 
 
-def loss_sums(model: LanguageModel, train: TrainConfig, batch, key=None):
+def loss_sums(model: LanguageModel, train: TrainConfig, batch, key=None, mtp_rate=None):
     """Returns ``(loss_sum, (weight_sum, sown, routed))`` of ``batch``: sums over its tokens, and its routing.
 
     Args:
@@ -66,24 +66,27 @@ def loss_sums(model: LanguageModel, train: TrainConfig, batch, key=None):
         train: static.
         batch: as in `train_step`.
         key: drops out when given.
+        mtp_rate: `ops.mtp_rate` of the whole step that ``batch`` is a part of; by default it is all of it.
 
     Raises:
-        SownError: a layer with experts sowed nothing.
+        SownError: a layer with experts, or a predictor of a further token, sowed nothing.
         ConfigError: ``vocab_tiles`` does not divide the vocabulary.
     """
     rngs = None if key is None else PathRngs({"dropout": key})
-    inputs = (batch["tokens"], batch["segments"], batch["positions"], key is None, rngs)
+    inputs = (ops.Ahead(batch, train), key is None, rngs)
     if train.vocab_tiles == 1:
-        logits_BTV = model(*inputs)
+        logits_BTV = model.look_ahead(*inputs)
         loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
     else:
         x_BTD, kernel_DV = model.before_head(*inputs)
         loss_sum, weight_sum = ops.tiled_cross_entropy(x_BTD, kernel_DV, batch, train, model.config)
-    sown, routed = map(nnx.to_pure_dict, nnx.pop(model, Sown, Routed))
+    ahead, sown, routed = map(nnx.to_pure_dict, nnx.pop(model, MtpLosses, Sown, Routed))
     sums = ops.sown_sums(sown, weight_sum, model.config)
-    balance_sum = ops.load_balance_sum(sums, model.config)
-    loss_sum = loss_sum if balance_sum is None else loss_sum + balance_sum
-    return loss_sum, (weight_sum, sums, ops.by_layer(routed, model.config))
+    ahead_sums = ops.mtp_sums(ahead, model.config)
+    rate = ops.mtp_rate(batch, model.config) if mtp_rate is None else mtp_rate
+    for more in (ops.load_balance_sum(sums, model.config), ops.mtp_sum(ahead_sums, rate)):
+        loss_sum = loss_sum if more is None else loss_sum + more
+    return loss_sum, (weight_sum, {**sums, **ahead_sums}, ops.by_layer(routed, model.config))
 
 
 def train_step(train: TrainConfig, state: TrainState, batch):
@@ -99,11 +102,12 @@ def train_step(train: TrainConfig, state: TrainState, batch):
     """
     step = state.optimizer.step[...]
     key = jax.random.fold_in(state.key[...], step) if state.model.config.dropout else None
+    rate = ops.mtp_rate(batch, state.model.config)
     graphdef, params, rest = nnx.split(state.model, nnx.Param, ...)
 
     def gradients(batch, key):
         def loss(params):
-            return loss_sums(nnx.merge(graphdef, params, rest), train, batch, key)
+            return loss_sums(nnx.merge(graphdef, params, rest), train, batch, key, rate)
 
         (loss_sum, (weight_sum, sown, _)), grads = jax.value_and_grad(loss, has_aux=True)(params)
         return grads, loss_sum, weight_sum, sown

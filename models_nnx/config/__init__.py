@@ -8,12 +8,14 @@ from models_nnx.config.attention import (
     Sinks,
     Span,
 )
+from models_nnx.config.batch_split import LayerSchedule
 from models_nnx.config.checks import ConfigError
 from models_nnx.config.decode import CacheUse, Caching, DecodeConfig
 from models_nnx.config.layers import FeedForward, LayerKind, LayerLayout, Stack
 from models_nnx.config.mlp import Activation, MlpConfig
 from models_nnx.config.model import EmbeddingScale, Head, ModelConfig
 from models_nnx.config.moe import Biases, Dispatch, MoeConfig, Scoring, Weighting
+from models_nnx.config.mtp import MtpConfig
 from models_nnx.config.norms import NormPlacement, NormScale
 from models_nnx.config.override import override
 from models_nnx.config.pipeline import Gather, Loop, PipelineConfig, PipelinedStack
@@ -40,12 +42,14 @@ __all__ = [
     "LatentConfig",
     "LayerKind",
     "LayerLayout",
+    "LayerSchedule",
     "LinearScaling",
     "Loop",
     "MlpConfig",
     "ModelConfig",
     "MoeConfig",
     "MomentSharding",
+    "MtpConfig",
     "NormPlacement",
     "NormScale",
     "OptimizerConfig",

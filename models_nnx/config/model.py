@@ -6,6 +6,7 @@ import functools
 import math
 
 from models_nnx.config.attention import AttentionConfig
+from models_nnx.config.batch_split import LayerSchedule, check_schedule, without_context
 from models_nnx.config.checks import (
     ConfigError,
     require,
@@ -13,9 +14,10 @@ from models_nnx.config.checks import (
     require_number,
     require_positive,
 )
-from models_nnx.config.layers import FeedForward, LayerLayout, Stack, layer_kinds, make_stacks
+from models_nnx.config.layers import FeedForward, LayerKind, LayerLayout, Stack, layer_kinds, make_stacks
 from models_nnx.config.mlp import MlpConfig
 from models_nnx.config.moe import MoeConfig
+from models_nnx.config.mtp import MtpConfig
 from models_nnx.config.norms import NormPlacement, NormScale
 from models_nnx.config.pipeline import PipelineConfig, with_pipeline
 from models_nnx.config.remat import RematConfig
@@ -54,6 +56,8 @@ class ModelConfig:
         moe: experts in place of the MLP; None for a dense model.
         dense_layers: how many of the first layers keep the MLP in a model with experts.
         pipeline: stages that the main stack of layers runs in; None for no pipeline.
+        mtp: predictors of further tokens; None for the next one only.
+        layer_schedule: how layers with experts take a batch.
         norm_epsilon: added to the mean square in every RMS norm.
         norm_scale: how norms store their scale.
         norms: where a block has norms.
@@ -89,11 +93,13 @@ class ModelConfig:
     moe: MoeConfig | None = None
     dense_layers: int = 0
     pipeline: PipelineConfig | None = None
+    mtp: MtpConfig | None = None
+    layer_schedule: LayerSchedule = LayerSchedule.PLAIN
 
     def __post_init__(self):
         require_positive(self, "vocab", "embed", "layers")
         require_choice(self, head=Head, layout=LayerLayout, norm_scale=NormScale, norms=NormPlacement)
-        require_choice(self, embedding_scale=EmbeddingScale)
+        require_choice(self, embedding_scale=EmbeddingScale, layer_schedule=LayerSchedule)
         heads = self.attention.heads
         require(self.embed % heads == 0, "embed", self.embed, f"a multiple of attention.heads={heads}")
         require(self.norm_epsilon > 0, "norm_epsilon", self.norm_epsilon, "a number above 0")
@@ -112,6 +118,8 @@ class ModelConfig:
         require(dense < self.layers, "dense_layers", dense, f"less than layers={self.layers}")
         require(dense == 0 or self.moe is not None, "dense_layers", dense, "0: without moe all are dense")
         _ = self.stacks  # refuses layers that do not divide
+        staged, experts = self.pipeline is not None, self.moe is not None
+        check_schedule(self.layer_schedule, experts=experts, pipeline=staged, dropout=self.dropout)
 
     @functools.cached_property
     def stacks(self) -> tuple[Stack, ...]:
@@ -144,12 +152,41 @@ class ModelConfig:
             scan_axis=0,
             dense_layers=0,
             pipeline=None,
+            mtp=None,
         )
+
+    @functools.cached_property
+    def halved(self) -> "ModelConfig":
+        """What blocks that take halves of a batch are made of: inside, nothing lies on the axis ``context``."""
+        return dataclasses.replace(self, rules=without_context(self.rules))
+
+    def is_split(self, stack: Stack) -> bool:
+        """Whether a stack takes the batch in halves."""
+        split = self.layer_schedule is LayerSchedule.BATCH_SPLIT
+        return split and stack.cycle[0].feed_forward is FeedForward.MOE
+
+    @property
+    def ahead(self) -> MtpConfig:
+        """The predictors of further tokens of a model that has some.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        if self.mtp is None:
+            raise ConfigError("mtp", None, "an MtpConfig in a model that predicts further tokens")
+        return self.mtp
+
+    @property
+    def ahead_layer(self) -> LayerKind:
+        """What the block of a predictor is: what the last layer is."""
+        return self.stacks[-1].cycle[-1]
 
     @property
     def moe_layers(self) -> int:
-        """How many layers have experts."""
-        return self.layers - self.dense_layers if self.moe else 0
+        """How many layers have experts, those of predictors included."""
+        if self.moe is None:
+            return 0
+        return self.layers - self.dense_layers + (self.mtp.depth if self.mtp else 0)
 
     @property
     def mixture(self) -> MoeConfig:

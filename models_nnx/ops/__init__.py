@@ -2,6 +2,7 @@
 
 from models_nnx.ops.accumulation import accumulate
 from models_nnx.ops.attention import SINK_INIT, attention, causal_segment_mask, repeat_heads, soft_cap
+from models_nnx.ops.batch_split import HALVES, in_halves, join_halves, require_placed
 from models_nnx.ops.cache import (
     DecodeState,
     cache_mask,
@@ -17,6 +18,7 @@ from models_nnx.ops.dtypes import wide_dtype
 from models_nnx.ops.experts import ExpertWeights, expert_parameters, experts
 from models_nnx.ops.losses import cross_entropy
 from models_nnx.ops.mlp import clamped_swiglu, gated_activation
+from models_nnx.ops.mtp import ROLLED, Ahead, mtp_rate, roll_batch
 from models_nnx.ops.norms import norm_init, rms_norm
 from models_nnx.ops.pipeline import Pipe, refuse_caching, stage_key
 from models_nnx.ops.projections import (
@@ -35,8 +37,11 @@ from models_nnx.ops.routing import Routing, balance_bias, expert_load, load_bala
 from models_nnx.ops.sown import (
     SownError,
     by_layer,
+    flat_sown,
     from_layers,
     load_balance_sum,
+    mtp_sum,
+    mtp_sums,
     sown_load,
     sown_metrics,
     sown_sums,
@@ -46,8 +51,11 @@ from models_nnx.ops.tiled_losses import tiled_cross_entropy, tiled_logits_sums
 
 __all__ = [
     "EMBEDDING_INIT",
+    "HALVES",
+    "ROLLED",
     "SINK_INIT",
     "STAGE",
+    "Ahead",
     "DecodeState",
     "ExpertWeights",
     "Pipe",
@@ -72,20 +80,28 @@ __all__ = [
     "expert_parameters",
     "experts",
     "fill_cache",
+    "flat_sown",
     "from_layers",
     "gated_activation",
+    "in_halves",
     "insert_row",
+    "join_halves",
     "kernel_init",
     "last_logits",
     "load_balance",
     "load_balance_sum",
     "lookup",
+    "mtp_rate",
+    "mtp_sum",
+    "mtp_sums",
     "norm_init",
     "prompt_layout",
     "refuse_caching",
     "remat_policy",
     "repeat_heads",
+    "require_placed",
     "rms_norm",
+    "roll_batch",
     "rotary",
     "route",
     "router_logits",

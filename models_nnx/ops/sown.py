@@ -16,8 +16,11 @@ from models_nnx.config import FeedForward, LayerLayout, ModelConfig, PipelinedSt
 __all__ = [
     "SownError",
     "by_layer",
+    "flat_sown",
     "from_layers",
     "load_balance_sum",
+    "mtp_sum",
+    "mtp_sums",
     "sown_load",
     "sown_metrics",
     "sown_sums",
@@ -25,11 +28,12 @@ __all__ = [
 
 Sums = Mapping[str, jax.Array]
 BALANCE, LOAD = "load_balance", "expert_load"
+AHEAD_LOSS, AHEAD_WEIGHT, ACCEPTED = "loss_sum", "weight_sum", "accepted_sum"
 MOE = FeedForward.MOE
 
 
 class SownError(ValueError):
-    """Layers with experts sowed fewer or more values than there are such layers."""
+    """Layers with experts, or predictors of further tokens, sowed fewer or more values than there are such."""
 
 
 def sown_sums(sown: Any, weight_sum: jax.Array, config: ModelConfig) -> dict[str, jax.Array]:
@@ -43,7 +47,7 @@ def sown_sums(sown: Any, weight_sum: jax.Array, config: ModelConfig) -> dict[str
     Raises:
         SownError: a layer's value is missing, or there is one too many; never counted as zero.
     """
-    flat = _flat(sown)
+    flat = flat_sown(sown)
     experts = config.moe.experts if config.moe else 1
     for name, size in ((BALANCE, 1), (LOAD, experts)):
         layers = sum(value.size for path, value in flat.items() if _is(path, name)) // size
@@ -64,21 +68,71 @@ def load_balance_sum(sums: Sums, config: ModelConfig) -> jax.Array | None:
     return config.moe.load_balance * total / config.moe_layers
 
 
+def mtp_sums(left: Any, config: ModelConfig, *, accepted: bool = False) -> dict[str, jax.Array]:
+    """Returns ``{"mtp/depth_1/loss_sum": sum}`` of what predictors sowed, complete.
+
+    Args:
+        left: tree of what they sowed; empty where the model has none.
+        config: says how many there are.
+        accepted: whether they compared with the main model's choices too.
+
+    Raises:
+        SownError: a value is missing, or there is one too many; never counted as zero.
+    """
+    flat = flat_sown(left)
+    each = (AHEAD_LOSS, AHEAD_WEIGHT, *([ACCEPTED] if accepted else []))
+    names = config.mtp.names if config.mtp else ()
+    expected = {f"mtp/{name}/{value}" for name in names for value in each}
+    if set(flat) != expected:
+        raise SownError(
+            f"sown by predictors of further tokens: got {sorted(flat)}, expected {sorted(expected)}; give the model "
+            "`ahead` and collect what each depth sows before anything else takes it"
+        )
+    return flat
+
+
+def mtp_sum(sums: Sums, rate: jax.Array | None) -> jax.Array | None:
+    """Returns what the further tokens add to a sum of losses; None where there are none.
+
+    Args:
+        sums: as from `mtp_sums`.
+        rate: as from `mtp_rate`.
+    """
+    losses = [value for path, value in sorted(sums.items()) if _is(path, AHEAD_LOSS)]
+    return rate * functools.reduce(jnp.add, losses) if losses and rate is not None else None
+
+
+def mtp_metrics(sums: Sums) -> dict[str, jax.Array]:
+    """Returns ``{"mtp/depth_1/loss": mean}``, and each depth's share of accepted tokens where it was asked for.
+
+    Args:
+        sums: as from `mtp_sums`, perhaps among others.
+    """
+    names = {AHEAD_LOSS: "loss", ACCEPTED: "acceptance"}
+    found = {}
+    for path, value in sums.items():
+        depth, _, name = path.rpartition("/")
+        if path.startswith("mtp/") and name in names:
+            found[f"{depth}/{names[name]}"] = value / jnp.maximum(sums[f"{depth}/{AHEAD_WEIGHT}"], 1)
+    return found
+
+
 def sown_load(sums: Sums, module: str) -> jax.Array:
     """Returns the load of the experts of the module at a path, ``[E]`` or ``[L, E]``."""
     return sums[f"{module}/{LOAD}"]
 
 
 def sown_metrics(sums: Sums, weight_sum: jax.Array, config: ModelConfig) -> dict[str, jax.Array]:
-    """Returns ``{"sown/layers_3/load_balance": value}``: each layer's mean balance and total load.
+    """Returns ``{"sown/layers_3/load_balance": value}``: each layer's mean balance and total load; `mtp_metrics`.
 
     Args:
-        sums: as from `sown_sums`.
+        sums: as from `sown_sums`, and `mtp_sums` where there are any.
         weight_sum: weight of all that was summed.
         config: which layers there are.
     """
     values = {path: value / weight_sum if _is(path, BALANCE) else value for path, value in sums.items()}
-    return {f"sown/{name}": value for name, value in by_layer(values, config).items()}
+    layers = {f"sown/{name}": value for name, value in by_layer(values, config).items()}
+    return {**layers, **mtp_metrics(sums)}
 
 
 def by_layer(sown: Any, config: ModelConfig) -> dict[str, jax.Array]:
@@ -88,7 +142,7 @@ def by_layer(sown: Any, config: ModelConfig) -> dict[str, jax.Array]:
         sown: tree, or ``{path: value}``, of what layers with experts sowed, stacked where they are scanned.
         config: which layers there are.
     """
-    flat = _flat(sown)
+    flat = flat_sown(sown)
     found = {}
     for module, layers in _places(config).items():
         names = [path.rpartition("/")[2] for path in flat if path.rpartition("/")[0] == module]
@@ -123,6 +177,8 @@ def _places(config: ModelConfig) -> dict[str, np.ndarray]:
             places |= _modules(f"decoder/{stack.name}/stages", config.stage.stacks[0], held)
         else:
             places |= _modules("decoder", stack, names.reshape(_held(stack)))
+    if config.mtp and config.ahead_layer.feed_forward is MOE:
+        places |= {f"mtp/{name}/block/moe": np.array(f"mtp_{name}") for name in config.mtp.names}
     return places
 
 
@@ -146,7 +202,8 @@ def _modules(where: str, stack: Stack, names: np.ndarray) -> dict[str, np.ndarra
     }
 
 
-def _flat(tree: Any) -> dict[str, jax.Array]:
+def flat_sown(tree: Any) -> dict[str, jax.Array]:
+    """Returns ``{path: value}`` of what layers sowed."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): value for path, value in leaves}
 

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+import models_linen.evaluate
 import models_linen.model
 import models_linen.train
+import models_nnx.evaluate
 import models_nnx.model
 import models_nnx.train
 from models_nnx.config import ModelConfig, TrainConfig
@@ -33,16 +35,19 @@ SOURCES = {
         f"models_nnx/{name}.py"
         for name in (
             "attention",
+            "batch_split",
             "blocks",
             "caching",
             "decode",
             "decoder",
             "embeddings",
+            "evaluate",
             "linear",
             "mla",
             "mlp",
             "model",
             "moe",
+            "mtp",
             "norms",
             "pipeline",
             "train",
@@ -105,6 +110,10 @@ def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
         return models_linen.train.with_bias(params, state.routing_bias) | ({"forced": tree} if tree else {})
 
     def forward(state, batch):
+        if config.mtp:  # in an evaluation its predictors speak too
+            read = variables(state.params, state, batch)
+            logits, metrics, routing = models_linen.evaluate.evaluate(config, train, read, _tokens(batch))
+            return {"values": {"logits": logits, **metrics}, **_routing(routing)}
         model = models_linen.model.LanguageModel(config)
         inputs = (batch["tokens"], batch["segments"], batch["positions"])
         read = variables(state.params, state, batch)
@@ -139,6 +148,10 @@ def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
     def forward(state, batch):
         inputs = (batch["tokens"], batch["segments"], batch["positions"])
         force(state.model, batch)
+        if config.mtp:  # in an evaluation its predictors speak too
+            logits, metrics, routing = models_nnx.evaluate.evaluate(state.model, train, _tokens(batch))
+            nnx.pop(state.model, ForcedExperts)
+            return {"values": {"logits": logits, **metrics}, **_routing(routing)}
         logits = state.model(*inputs)
         found = nnx.pop(state.model, Sown, Routed, ForcedExperts)
         sown, routing = (by_layer(nnx.to_pure_dict(tree), config) for tree in found[:2])

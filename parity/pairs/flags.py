@@ -83,6 +83,11 @@ FLAGS: dict[tuple[str, str, str], tuple[Flag, ...]] = {
         _flag("moe.top_k", 4),
         _flag("dense_layers", 2),
     ),
+    ("deepseek3-671b", "scanned", "grad"): (
+        _flag("mtp.depth", 2),
+        _flag("mtp.loss_scale", 0.9),
+        _flag("layer_schedule", "batch_split"),
+    ),
     ("mixtral-8x7b", "scanned", "train_step"): (
         _flag("moe.dispatch", "dropping"),
         _flag("moe.capacity_factor", 3.0, **{"moe.dispatch": "dropping"}),

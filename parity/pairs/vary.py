@@ -20,6 +20,8 @@ PLAINEST: tuple[Mapping[str, str], ...] = (
     {"attention.kernel": "plain"},
     {"moe.dispatch": "dropless"},
     {"moe.load_balance": "0.0"},
+    {"mtp": "none"},
+    {"layer_schedule": "plain"},
     {"layers": "1"},
 )
 """Settings that switch something off, likely causes of a difference in structure first."""

@@ -25,7 +25,7 @@ from models_nnx.presets import PRESETS, preset, tiny
 from models_nnx.sharding import ShardMode, resolve
 
 # The config.json of each released checkpoint, and the number of parameters of its weights: those of Hugging Face's
-# index, without the vision tower of gemma3-12b and the multi-token prediction module of deepseek3-671b.
+# index, without the vision tower of gemma3-12b; of deepseek3-671b the main model, for its predictor see below.
 PUBLISHED = {
     "llama2-7b": (32_000, 4096, 32, 32, 32, 128, 11008, 6_738_415_616),
     "llama2-70b": (32_000, 8192, 80, 64, 8, 128, 28672, 68_976_648_192),
@@ -58,6 +58,22 @@ MESHES = (
 )
 
 
+def parameters(config):
+    return {path: math.prod(leaf.shape) for path, leaf in TWIN.abstract_params(config).items()}
+
+
+def test_deepseek3_has_the_published_predictor():
+    """README_WEIGHTS of the checkpoint: 671B, and 14B with copies of the 0.9B embedding and the 0.9B head."""
+    params = parameters(preset("deepseek3-671b"))
+    own = sum(count for path, count in params.items() if path.startswith("mtp."))
+    shared = params["embedder.embedding"] + params["head.kernel"]
+    layer = sum(count for path, count in params.items() if path.startswith("decoder.layers.")) // 58
+    # As the checkpoint stores it: a layer, enorm, hnorm, shared_head.norm, and eh_proj of 2 D x D.
+    assert own == layer + 3 * 7_168 + 2 * 7_168**2
+    assert (round(own / 1e9, 1), round((own + shared) / 1e9, 1)) == (11.6, 13.5)
+    assert round((sum(params.values()) + shared) / 1e9, 1) == 684.5
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_presets_are_the_published_models(name):
     config = preset(name)
@@ -71,8 +87,9 @@ def test_presets_are_the_published_models(name):
         att.head_dim,
         config.mlp.hidden,
     )
-    params = sum(math.prod(leaf.shape) for leaf in TWIN.abstract_params(config).values())
-    assert (*found, params) == PUBLISHED[name]
+    params = parameters(config)
+    main = sum(count for path, count in params.items() if not path.startswith("mtp."))
+    assert (*found, main) == PUBLISHED[name]
     assert config.dropout == 0 and att.kernel is AttentionKernel.PLAIN and config.remat == RematConfig()
 
 

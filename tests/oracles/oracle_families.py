@@ -144,8 +144,8 @@ class Family:
             out + self.mlp(x_BTD, f"{name}.shared", moe.shared_hidden, "silu") if moe.shared_hidden else out
         )
 
-    def block(self, x_BTD, index, batch):
-        config, name = self.config, f"decoder.layers_{index}"
+    def block(self, x_BTD, index, batch, name=None):
+        config, name = self.config, name or f"decoder.layers_{index}"
         both = config.norms == "pre_and_post"
         span = config.attention.cycle[index % len(config.attention.cycle)]
         out = self.attend(self.norm(x_BTD, f"{name}.attention_norm"), f"{name}.attention", span, batch)
@@ -157,15 +157,24 @@ class Family:
             out = self.mlp(normed, f"{name}.mlp", config.mlp.hidden, config.mlp.activation)
         return x_BTD + (self.norm(out, f"{name}.mlp_post_norm") if both else out)
 
-    def logits(self, batch):
-        config = self.config
-        table = self.get("embedder.embedding", config.vocab, config.embed)
-        x_BTD = table[batch["tokens"]]
-        if config.embedding_scale == "root":
-            x_BTD = x_BTD * math.sqrt(config.embed)
-        for index in range(config.layers):
+    def embed(self, tokens_BT):
+        table = self.get("embedder.embedding", self.config.vocab, self.config.embed)
+        factor = math.sqrt(self.config.embed) if self.config.embedding_scale == "root" else 1.0
+        return table[tokens_BT] * factor
+
+    def hidden(self, batch):
+        """What the final norm takes."""
+        x_BTD = self.embed(batch["tokens"])
+        for index in range(self.config.layers):
             x_BTD = self.block(x_BTD, index, batch)
-        x_BTD = self.norm(x_BTD, "final_norm")
-        tied = config.head == "tied"
-        logits = x_BTD @ table.T if tied else self.project(x_BTD, "head", config.vocab)
-        return soft_cap(logits, config.logits_soft_cap)
+        return x_BTD
+
+    def head(self, x_BTD):
+        if self.config.head == "tied":
+            logits = x_BTD @ self.get("embedder.embedding", self.config.vocab, self.config.embed).T
+        else:
+            logits = self.project(x_BTD, "head", self.config.vocab)
+        return soft_cap(logits, self.config.logits_soft_cap)
+
+    def logits(self, batch):
+        return self.head(self.norm(self.hidden(batch), "final_norm"))

@@ -9,6 +9,7 @@ import oracle_decoder
 from flax import linen as nn
 
 from models_linen import decode as linen_decode
+from models_linen import evaluate as linen_evaluate
 from models_linen import train as linen_train
 from models_linen.model import LanguageModel
 from models_nnx.ops import by_layer
@@ -144,6 +145,22 @@ class LinenTwin:
         opt_state = linen_train.make_optimizer(train.optimizer).init(tree)
         step = jnp.zeros((), jnp.uint32)
         return linen_train.TrainState(step=step, params=tree, opt_state=opt_state, key=jax.random.key(seed))
+
+    def evaluate(self, config, train, variables, batch):
+        """``(logits, metrics)`` of filled variables."""
+        run = jax.jit(lambda variables, batch: linen_evaluate.evaluate(config, train, variables, batch)[:2])
+        return run(variables, batch)
+
+    def loss_and_gradients(self, config, train, variables, batch):
+        """Mean loss of filled variables, and ``{dotted path: gradient}``."""
+
+        def loss(params, batch):
+            read = {**variables, "params": params}
+            loss_sum, (weight_sum, *_) = linen_train.loss_sums(config, train, read, batch)
+            return loss_sum / weight_sum
+
+        value, grads = jax.jit(jax.value_and_grad(loss))(variables["params"], batch)
+        return float(value), {name: np.asarray(grad) for name, grad in flat(grads).items()}
 
     def fresh(self, config, train, key):
         """A state as ``create`` makes it."""

@@ -9,6 +9,7 @@ import oracle_decoder
 from flax import nnx
 
 from models_nnx import decode as nnx_decode
+from models_nnx import evaluate as nnx_evaluate
 from models_nnx import train as nnx_train
 from models_nnx.model import LanguageModel
 from models_nnx.ops import by_layer
@@ -134,6 +135,21 @@ class NnxTwin:
         model = self.model(config, params)
         optimizer = nnx.Optimizer(model, nnx_train.make_optimizer(train.optimizer), wrt=nnx.Param)
         return nnx_train.TrainState(model, optimizer, jax.random.key(seed))
+
+    def evaluate(self, config, train, model, batch):
+        """``(logits, metrics)`` of a filled model."""
+        return nnx.jit(lambda model, batch: nnx_evaluate.evaluate(model, train, batch)[:2])(model, batch)
+
+    def loss_and_gradients(self, config, train, model, batch):
+        """Mean loss of a filled model, and ``{dotted path: gradient}``."""
+        graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+
+        def loss(params, batch):
+            loss_sum, (weight_sum, *_) = nnx_train.loss_sums(nnx.merge(graphdef, params, rest), train, batch)
+            return loss_sum / weight_sum
+
+        value, grads = jax.jit(jax.value_and_grad(loss))(params, batch)
+        return float(value), {name: np.asarray(grad) for name, grad in flat(grads).items()}
 
     def fresh(self, config, train, key):
         """A state as ``create`` makes it."""

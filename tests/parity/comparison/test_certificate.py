@@ -176,7 +176,7 @@ def test_a_parameter_removed_on_one_side_lists_the_leftovers_of_both(shell, plan
             'self.final_norm = RMSNorm(cfg, rngs=rngs.at("final_norm"))',
             "self.bias = nnx.Param(nnx.initializers.zeros(None, (cfg.vocab,)))",
         ),
-        ("        return self.final_norm(x_BTD)\n", "        return x_BTD\n"),
+        ("        return x_BTD, self.final_norm(x_BTD)\n", "        return x_BTD, x_BTD\n"),
     ]
     planting.copy(tmp_path / "scratch", {"model.py": edits})
     ended = shell("map", "llama2", cwd=tmp_path, path=[tmp_path / "scratch"])
