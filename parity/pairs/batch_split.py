@@ -15,10 +15,10 @@ from models_nnx.config import (
     override,
 )
 from models_nnx.presets import preset, tiny
-from parity.build import Flavour
-from parity.matrix import Case, Pair
+from parity.cases.case import Case, Pair
 from parity.pairs.cases import OTHER_DOTS, PLAIN, PROGRAMS, Variant, same_flavour, twins
 from parity.pairs.published import TRAINING
+from parity.programs.build import Flavour
 
 __all__ = ["PAIR"]
 

@@ -17,12 +17,12 @@ from models_nnx.config import (
     override,
 )
 from models_nnx.presets import preset, tiny
-from parity.build import Flavour
-from parity.matrix import Case, Pair
+from parity.cases.case import Case, Pair
 from parity.pairs.cases import OTHER_CODE, PLAIN, PROGRAMS, Variant, layouts, same_flavour, twins
 from parity.pairs.layers import layer_rules
 from parity.pairs.moe import DEEPSEEK
 from parity.pairs.pipeline import SHAPE, STORAGE, pipelined
+from parity.programs.build import Flavour
 
 __all__ = ["PAIR"]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import jax
 import pytest
 
-from parity.comparison import Workbench
-from parity.meshes import MeshSpec
+from parity.comparison.comparison import Workbench
+from parity.programs.meshes import MeshSpec
 from parity.report.table import findings_text
-from parity.run import run_case
+from parity.running.run import run_case
 from parity.verdicts import BLOCKING
 
-BUGS = tomllib.loads((Path(__file__).parent / "planted" / "mtp.toml").read_text())["bug"]
+BUGS = tomllib.loads((Path(__file__).parents[1] / "planted" / "mtp.toml").read_text())["bug"]
 
 
 @pytest.fixture(scope="module")
