@@ -1,0 +1,100 @@
+"""What a row of options becomes: a variant of the decoders, a program and a mesh."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from models_nnx.config import (
+    AttentionConfig,
+    MlpConfig,
+    ModelConfig,
+    MoeConfig,
+    PipelineConfig,
+    TrainConfig,
+)
+from parity.coverage import Factor, Space
+from parity.meshes import MeshSpec
+from parity.pairs.covering.factors import DECODING, RECIPE, TRAINING
+
+__all__ = ["SPACES", "Recipe", "recipe"]
+
+CYCLES = 2
+"""How often the layers' cycle runs without a pipeline: twice is a loop, once would be none."""
+
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "": {"vocab": 272, "embed": 48},
+    "attention": {"heads": 6},
+    "mlp": {"hidden": 80},
+    "moe": {"top_k": 5, "hidden": 56},
+    "pipeline": {},
+    "train": {},
+    "own": {"remainder": 0, "program": "train_step", "mesh": "", "mode": "auto"},
+}
+"""Pairwise distinct, and divisible by all meshes."""
+OWN = ("remainder", "program", "mesh", "mode")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a case compares.
+
+    Args:
+        config, train: of the decoder.
+        program: which of its programs.
+        mesh: where it runs.
+    """
+
+    config: ModelConfig
+    train: TrainConfig
+    program: str
+    mesh: MeshSpec
+
+
+def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Recipe:
+    """Returns what a row stands for.
+
+    Args:
+        factors: those of the row, and perhaps others.
+        row: ``{factor: value}``.
+
+    Raises:
+        ConfigError: the options refuse each other.
+    """
+    parts = {name: dict(fields) for name, fields in SIZES.items()}
+    for factor in factors:
+        for field, value in factor.values[row[factor.name]].items() if factor.name in row else ():
+            part, dot, name = field.rpartition(".")
+            parts["own" if field in OWN else part][name if dot else field] = value
+    own, pipeline = parts["own"], parts["pipeline"]
+    stages = PipelineConfig(**pipeline) if pipeline else None
+    axes = ([f"stage{stages.stages}"] if stages else []) + ([own["mesh"]] if own["mesh"] else [])
+    return Recipe(
+        config=_model(parts, stages),
+        train=TrainConfig(**parts["train"]),
+        program=own["program"],
+        mesh=MeshSpec.parse(f"{'.'.join(axes)}-{own['mode']}" if axes else "single"),
+    )
+
+
+def _model(parts: Mapping[str, Mapping[str, Any]], stages: PipelineConfig | None) -> ModelConfig:
+    attention = AttentionConfig(**parts["attention"])
+    period, dense = len(attention.cycle), parts[""].get("dense_layers", 0)
+    cycles = stages.layers_inside + stages.layers_outside if stages else CYCLES
+    return ModelConfig(
+        **parts[""],
+        attention=attention,
+        mlp=MlpConfig(**parts["mlp"]),
+        moe=MoeConfig(**parts["moe"]) if "experts" in parts["moe"] else None,
+        layers=dense + cycles * period + parts["own"]["remainder"],
+        pipeline=stages,
+    )
+
+
+def _space(name: str, factors: tuple[Factor, ...], *thorough: str) -> Space:
+    return Space(name=name, factors=factors, thorough=thorough, make=lambda row: recipe(factors, row))
+
+
+SPACES = (
+    _space("training", TRAINING, *(factor.name for factor in RECIPE), "remat", "dropout"),
+    _space("decoding", DECODING),
+)

@@ -1,0 +1,395 @@
+"""All options of the decoders as data: what each may be, and where it has a say.
+
+A value is named by the word that stands for it in a case's id; it sets fields of the configs, a dot reaching into a
+part. To add an option: add a factor here, then `python -m parity.pairs.covering.choose`.
+"""
+
+from models_nnx.config import (
+    Activation,
+    AttentionKernel,
+    Biases,
+    Boundaries,
+    Dispatch,
+    EmbeddingScale,
+    Gather,
+    Head,
+    LatentConfig,
+    LayerLayout,
+    LinearScaling,
+    Loop,
+    MomentSharding,
+    NormPlacement,
+    NormScale,
+    OptimizerConfig,
+    QueryKeyNorm,
+    RematConfig,
+    RematPolicy,
+    Scoring,
+    Sinks,
+    Span,
+    Weighting,
+    YarnScaling,
+)
+from models_nnx.mesh import DEFAULT_RULES, Rules
+from parity.coverage import Factor
+
+__all__ = ["DECODING", "RECIPE", "TRAINING"]
+
+LOCAL, GLOBAL = Span.LOCAL, Span.GLOBAL
+FULL = RematConfig(policy=RematPolicy.FULL)
+MINIMAL = RematConfig(policy=RematPolicy.MINIMAL)
+YARN = {"factor": 4.0, "original_length": 20, "beta_fast": 2.0, "beta_slow": 0.25}
+OTHER_OPTIMIZER = OptimizerConfig(
+    learning_rate=0.01,
+    warmup_steps=3,
+    total_steps=50,
+    b1=0.8,
+    b2=0.9,
+    epsilon=1e-6,
+    weight_decay=0.0,
+    clip_norm=0.5,
+    max_bad_steps=2,
+)
+
+
+def _named(*names: str) -> RematConfig:
+    return RematConfig(policy=RematPolicy.SAVE_NAMED, names=names)
+
+
+def _rules(**axes: str | tuple[str, ...] | None) -> Rules:
+    """The default table with other axes for some names."""
+    changed = dict.fromkeys(name for name, _ in DEFAULT_RULES if name in axes)
+    rest = tuple(rule for rule in DEFAULT_RULES if rule[0] not in axes)
+    return tuple((name, axes[name]) for name in changed) + rest
+
+
+WEIGHTS = ("mlp", "heads", "kv_heads", "vocab", "embed", "q_lora", "kv_lora")
+REPLICATED = _rules(**dict.fromkeys(WEIGHTS))
+CROSSED = _rules(embed="tensor", mlp="fsdp", heads="fsdp", kv_heads="fsdp", vocab="fsdp")
+WHOLE_ACTIVATIONS = _rules(activation_heads=None, activation_kv_heads=None, activation_mlp=None)
+
+ATTENTION = (
+    Factor(
+        name="heads",
+        values={
+            "grouped": {"attention.kv_heads": 2, "attention.head_dim": 16},
+            "multi_head": {"attention.kv_heads": 6, "attention.head_dim": 16},
+            "latent": {
+                "attention.kv_heads": 6,
+                "attention.head_dim": 24,
+                "attention.latent": LatentConfig(
+                    query_rank=40, key_value_rank=32, rotary_dim=8, value_dim=12
+                ),
+            },
+        },
+    ),
+    Factor(
+        name="spans",
+        values={
+            "global": {"attention.cycle": (GLOBAL,)},
+            "local": {"attention.cycle": (LOCAL,), "attention.window": 7},
+            "local_global": {"attention.cycle": (LOCAL, GLOBAL), "attention.window": 7},
+            "two_local_global": {"attention.cycle": (LOCAL, LOCAL, GLOBAL), "attention.window": 9},
+        },
+    ),
+    Factor(
+        name="remainder",
+        values={"whole": {"remainder": 0}, "rest": {"remainder": 1}},
+        needs={"spans": ("local_global", "two_local_global")},
+        idle="a cycle of one layer has no remainder",
+    ),
+    Factor(
+        name="head_norm",
+        values={
+            "plain_heads": {},
+            "qk_norm": {"attention.query_key_norm": QueryKeyNorm.HEAD},
+        },
+    ),
+    Factor(name="sinks", values={"no_sinks": {}, "sinks": {"attention.sinks": Sinks.LEARNED}}),
+    Factor(name="soft_cap", values={"uncapped": {}, "capped": {"attention.soft_cap": 2.5}}),
+    Factor(
+        name="attention_bias",
+        values={"no_bias": {}, "attention_bias": {"attention.biases": Biases.TRAINED}},
+    ),
+    Factor(
+        name="kernel",
+        values={"plain_kernel": {}, "library": {"attention.kernel": AttentionKernel.LIBRARY}},
+    ),
+)
+NORMS = (
+    Factor(name="norms", values={"pre": {}, "post": {"norms": NormPlacement.PRE_AND_POST}}),
+    Factor(name="norm_scale", values={"direct": {}, "offset": {"norm_scale": NormScale.OFFSET}}),
+)
+EXPERTS = {"feed_forward": ("moe", "dense_moe")}
+NO_EXPERTS = "without experts there is none"
+FEED_FORWARD = (
+    Factor(
+        name="feed_forward",
+        values={"dense": {}, "moe": {"moe.experts": 10}, "dense_moe": {"moe.experts": 10, "dense_layers": 2}},
+    ),
+    Factor(
+        name="activation",
+        values={
+            "silu": {},
+            "gelu": {"mlp.activation": Activation.GELU},
+            "clamped": {"mlp.activation": Activation.CLAMPED_SWIGLU},
+        },
+        needs={"feed_forward": ("dense", "dense_moe")},
+        idle="no layer has an MLP",
+    ),
+    Factor(
+        name="dispatch",
+        values={
+            "dropless": {},
+            "dropping": {"moe.dispatch": Dispatch.DROPPING},
+            "ample": {"moe.dispatch": Dispatch.DROPPING, "moe.capacity_factor": 3.0},
+        },
+        needs=EXPERTS,
+        idle=NO_EXPERTS,
+    ),
+    Factor(
+        name="scoring",
+        values={"softmax": {}, "sigmoid": {"moe.scoring": Scoring.SIGMOID}},
+        needs=EXPERTS,
+        idle=NO_EXPERTS,
+    ),
+    Factor(
+        name="weighting",
+        values={"normalised": {}, "scores": {"moe.weighting": Weighting.SCORES, "moe.scale": 2.5}},
+        needs=EXPERTS,
+        idle=NO_EXPERTS,
+    ),
+    Factor(
+        name="groups",
+        values={"one_group": {}, "groups": {"moe.groups": 5, "moe.top_groups": 3}},
+        needs=EXPERTS,
+        idle=NO_EXPERTS,
+    ),
+    Factor(
+        name="shared_expert",
+        values={"none_shared": {}, "shared": {"moe.shared_hidden": 112}},
+        needs=EXPERTS,
+        idle=NO_EXPERTS,
+    ),
+    Factor(
+        name="expert_activation",
+        values={
+            "silu_experts": {},
+            "gelu_experts": {"moe.activation": Activation.GELU},
+            "clamped_experts": {"moe.activation": Activation.CLAMPED_SWIGLU},
+        },
+        needs=EXPERTS,
+        idle=NO_EXPERTS,
+    ),
+    Factor(
+        name="expert_bias",
+        values={"plain_experts": {}, "expert_bias": {"moe.biases": Biases.TRAINED}},
+        needs=EXPERTS,
+        idle=NO_EXPERTS,
+    ),
+    Factor(
+        name="routing_bias",
+        values={"unbiased": {}, "routing_bias": {"moe.bias_rate": 0.01}},
+        needs=EXPERTS,
+        idle=NO_EXPERTS,
+    ),
+)
+LAYERS = (
+    Factor(
+        name="layout",
+        values={
+            "scan1": {},
+            "scan0": {"scan_axis": 0},
+            "unrolled": {"layout": LayerLayout.UNROLLED},
+        },
+    ),
+)
+RECIPE = (*ATTENTION, *NORMS, *FEED_FORWARD, *LAYERS)
+"""What a layer is and how layers are held; every three of these meet."""
+
+ONLY_TRAINED = (
+    Factor(
+        name="remat",
+        values={
+            "keep_all": {},
+            "remat_full": {"remat": FULL},
+            "remat_minimal": {"remat": MINIMAL},
+            "save_query": {"remat": _named("query", "attention_out")},
+            "save_key": {"remat": _named("key", "value")},
+            "save_hidden": {"remat": _named("mlp_hidden")},
+        },
+    ),
+    Factor(name="dropout", values={"no_dropout": {}, "dropout": {"dropout": 0.1}}),
+)
+
+REST = (
+    Factor(
+        name="rotary",
+        values={
+            "plain_rotary": {},
+            "linear": {"attention.rope_scaling": LinearScaling(factor=4.0), "attention.rope_theta": 700.0},
+            "yarn": {"attention.rope_scaling": YarnScaling(**YARN, score_factor=1.3)},
+            "yarn_exact": {
+                "attention.rope_scaling": YarnScaling(**YARN, boundaries=Boundaries.EXACT, angle_factor=1.2)
+            },
+        },
+    ),
+    Factor(
+        name="local_base", values={"one_base": {}, "local_base": {"attention.local_rope_theta": 700.0}}
+    ),
+    Factor(name="query_scalar", values={"by_width": {}, "query_scalar": {"attention.query_scalar": 20.0}}),
+    Factor(name="head", values={"untied": {}, "tied": {"head": Head.TIED}}),
+    Factor(name="logits_cap", values={"uncapped_logits": {}, "capped_logits": {"logits_soft_cap": 1.5}}),
+    Factor(
+        name="embedding",
+        values={
+            "as_stored": {},
+            "root": {"embedding_scale": EmbeddingScale.ROOT, "norm_epsilon": 1e-3},
+        },
+    ),
+    Factor(
+        name="precision",
+        values={
+            "f32": {},
+            "bf16_compute": {"compute_dtype": "bfloat16"},
+            "bf16": {"param_dtype": "bfloat16", "compute_dtype": "bfloat16"},
+            "bf16_params": {"param_dtype": "bfloat16"},
+        },
+    ),
+    Factor(
+        name="mesh",
+        values={
+            "fsdp_tensor": {"mesh": "fsdp2.tensor2"},
+            "single": {"mesh": ""},
+            "data_fsdp": {"mesh": "data2.fsdp2"},
+            "expert_fsdp": {"mesh": "expert2.fsdp2.tensor1"},
+            "context_tensor": {"mesh": "context2.tensor2"},
+            "transpose": {"mesh": "fsdp2.fsdp_transpose2.data1"},
+        },
+    ),
+    Factor(
+        name="mode",
+        values={"auto": {"mode": "auto"}, "explicit": {"mode": "explicit"}},
+        needs={"mesh": ("fsdp_tensor", "data_fsdp", "expert_fsdp", "context_tensor", "transpose")},
+        idle="one device has no mesh",
+    ),
+    Factor(
+        name="rules",
+        values={
+            "default_rules": {},
+            "replicated": {"rules": REPLICATED},
+            "crossed": {"rules": CROSSED},
+            "whole_activations": {"rules": WHOLE_ACTIVATIONS},
+        },
+    ),
+)
+
+STEP = {"program": ("train_step",)}
+NO_STEP = "a gradient alone makes no step"
+PIPELINE = {"pipeline": ("stages",)}
+NO_STAGES = "without a pipeline there is none"
+LOSS = (
+    Factor(name="program", values={"train_step": {"program": "train_step"}, "grad": {"program": "grad"}}),
+    Factor(name="tiles", values={"all_logits": {}, "tiles": {"train.vocab_tiles": 4}}),
+    Factor(name="z_loss", values={"z_loss": {}, "no_z_loss": {"train.z_loss": 0.0}}),
+    Factor(
+        name="load_balance",
+        values={"unbalanced": {}, "balanced": {"moe.load_balance": 0.1}},
+        needs=EXPERTS,
+        idle=NO_EXPERTS,
+    ),
+    Factor(
+        name="accumulation",
+        values={"at_once": {}, "accumulate": {"train.accumulation": 2}},
+        needs=STEP,
+        idle=NO_STEP,
+    ),
+    Factor(
+        name="optimizer",
+        values={"usual": {}, "other_optimizer": {"train.optimizer": OTHER_OPTIMIZER}},
+        needs=STEP,
+        idle=NO_STEP,
+    ),
+    Factor(
+        name="moments",
+        values={"like_parameters": {}, "zero1": {"train.moments": MomentSharding.ZERO1}},
+        needs={**STEP, "mesh": ("data_fsdp", "transpose")},
+        idle="no step, or no mesh axis to spread moments over",
+    ),
+)
+STAGES = (
+    Factor(
+        name="pipeline",
+        values={"in_sequence": {}, "stages": {"pipeline.stages": 2, "pipeline.microbatches": 4}},
+    ),
+    Factor(
+        name="microbatches",
+        values={"four": {}, "two": {"pipeline.microbatches": 2}},
+        needs=PIPELINE,
+        idle=NO_STAGES,
+    ),
+    Factor(
+        name="repeats", values={"once_round": {}, "repeats": {"pipeline.repeats": 2}}, needs=PIPELINE, idle=NO_STAGES
+    ),
+    Factor(
+        name="per_stage",
+        values={"one_a_stage": {}, "two_a_stage": {"pipeline.layers_per_stage": 2}},
+        needs=PIPELINE,
+        idle=NO_STAGES,
+    ),
+    Factor(
+        name="outside",
+        values={"all_inside": {}, "outside": {"pipeline.layers_outside": 1}},
+        needs=PIPELINE,
+        idle=NO_STAGES,
+    ),
+    Factor(name="delay", values={"prompt": {}, "delay": {"pipeline.delay": 2}}, needs=PIPELINE, idle=NO_STAGES),
+    Factor(
+        name="gather",
+        values={
+            "per_iteration": {},
+            "gather_once": {"pipeline.gather": Gather.ONCE},
+            "per_repeat": {"pipeline.gather": Gather.PER_REPEAT},
+        },
+        needs=PIPELINE,
+        idle=NO_STAGES,
+    ),
+    Factor(
+        name="iteration_remat",
+        values={
+            "full_iterations": {},
+            "keep_iterations": {"pipeline.iteration_remat": RematConfig()},
+            "minimal_iterations": {"pipeline.iteration_remat": MINIMAL},
+            "save_iterations": {"pipeline.iteration_remat": _named("query", "mlp_hidden")},
+        },
+        needs=PIPELINE,
+        idle=NO_STAGES,
+    ),
+    Factor(
+        name="iteration_loop",
+        values={"iterations": {}, "iterations_unrolled": {"pipeline.iteration_loop": Loop.UNROLLED}},
+        needs=PIPELINE,
+        idle=NO_STAGES,
+    ),
+    Factor(
+        name="repeat_loop",
+        values={"repeat_loop": {}, "repeats_unrolled": {"pipeline.repeat_loop": Loop.UNROLLED}},
+        needs=PIPELINE,
+        idle=NO_STAGES,
+    ),
+    Factor(
+        name="stage_layout",
+        values={"stage_scanned": {}, "stage_unrolled": {"pipeline.stage_layout": LayerLayout.UNROLLED}},
+        needs={**PIPELINE, "per_stage": ("two_a_stage",)},
+        idle="one layer is no loop",
+    ),
+)
+TRAINING = (*RECIPE, *ONLY_TRAINED, *REST, *LOSS, *STAGES)
+DECODING = (
+    *RECIPE,
+    *REST,
+    Factor(
+        name="program",
+        values={name: {"program": name} for name in ("generate", "prefill", "forward", "sample")},
+    ),
+)
