@@ -196,8 +196,13 @@ def refusal_of(space: Space, combination: Combination, known: Mapping[Combinatio
         for part in itertools.combinations(combination, size):
             if part in known:
                 return known[part]
-    reasons = [space.refusal(row) for row in completions(space, combination)]
-    return reasons[0] if all(reasons) else ""
+    first = ""
+    for row in completions(space, combination):
+        because = space.refusal(row)
+        if not because:
+            return ""
+        first = first or because
+    return first
 
 
 def completions(space: Space, combination: Combination) -> Iterator[Row]:

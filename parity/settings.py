@@ -30,6 +30,7 @@ BUILT_IN = (
     *(f"parity.pairs.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline")),
     *(f"parity.pairs.families:{name}" for name in FAMILIES),
     "parity.pairs.flags:PAIR",
+    "parity.pairs.covering:PAIR",
 )
 """What runs where no project says otherwise, as in this one."""
 

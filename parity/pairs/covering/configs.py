@@ -6,6 +6,7 @@ from typing import Any
 
 from models_nnx.config import (
     AttentionConfig,
+    ConfigError,
     MlpConfig,
     ModelConfig,
     MoeConfig,
@@ -31,6 +32,11 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "own": {"remainder": 0, "program": "train_step", "mesh": "", "mode": "auto"},
 }
 """Pairwise distinct, and divisible by all meshes."""
+WRITTEN: Mapping[tuple[tuple[str, str], ...], str] = {
+    (("program", program), ("mesh", "context_tensor")): "one token at a time does not divide over a context axis"
+    for program in ("generate", "sample")
+}
+"""What the configs cannot know to refuse, with the reason; `constrain` refuses it when the program is traced."""
 OWN = ("remainder", "program", "mesh", "mode")
 
 
@@ -60,6 +66,9 @@ def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Recipe:
     Raises:
         ConfigError: the options refuse each other.
     """
+    for combination, reason in WRITTEN.items():
+        if dict(combination).items() <= row.items():
+            raise ConfigError(*combination[0], reason)
     parts = {name: dict(fields) for name, fields in SIZES.items()}
     for factor in factors:
         for field, value in factor.values[row[factor.name]].items() if factor.name in row else ():
@@ -95,6 +104,6 @@ def _space(name: str, factors: tuple[Factor, ...], *thorough: str) -> Space:
 
 
 SPACES = (
-    _space("training", TRAINING, *(factor.name for factor in RECIPE), "remat", "dropout"),
+    _space("training", TRAINING, *(factor.name for factor in RECIPE)),
     _space("decoding", DECODING),
 )
