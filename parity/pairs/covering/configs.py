@@ -33,10 +33,14 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 }
 """Pairwise distinct, and divisible by all meshes."""
 WRITTEN: Mapping[tuple[tuple[str, str], ...], str] = {
-    (("program", program), ("mesh", "context_tensor")): "one token at a time does not divide over a context axis"
-    for program in ("generate", "sample")
+    **{
+        (("program", program), ("mesh", "context_tensor")): "another mesh: one token does not divide over context"
+        for program in ("generate", "sample")
+    },
+    (("pipeline", "stages"), ("mode", "explicit"), ("dispatch", "dropless")): "none: JAX has no rule that runs a "
+    "grouped product for several stages on an explicit mesh",
 }
-"""What the configs cannot know to refuse, with the reason; `constrain` refuses it when the program is traced."""
+"""What the configs cannot refuse, because they know no mesh, with the reason; tracing refuses it."""
 OWN = ("remainder", "program", "mesh", "mode")
 
 
