@@ -10,6 +10,7 @@ from typing import Any
 
 from parity.backends import find
 from parity.build import Build
+from parity.coverage import Coverage
 from parity.meshes import HeldAxesError, MeshSpec
 from parity.structure import Budget
 from parity.verdicts import Verdict
@@ -92,6 +93,7 @@ class Case:
         vary: makes the case with other settings of the config; needed where there are flags.
         ablations: settings that switch something off, for ``--explain``; likely causes first.
         keys: whether both sides draw from the same keys; asked of two flavours only.
+        paranoid: whether it is compiled and run also where it is proved.
         smoke: whether the case is in the small subset.
     """
 
@@ -115,6 +117,7 @@ class Case:
     vary: "Callable[[Mapping[str, str]], Case] | None" = None
     ablations: Sequence[Mapping[str, str]] = ()
     keys: Keys = Keys.SHARED
+    paranoid: bool = False
     smoke: bool = False
 
     @property
@@ -132,12 +135,14 @@ class Pair:
         about: one line for people.
         cases: settings -> cases; settings are ``{"field": "text"}`` from ``--set``.
         full_size: settings and a number of devices -> cases at published size, to be lowered only.
+        coverage: says which combinations of options its cases cover, where it counts them.
     """
 
     name: str
     about: str
     cases: Callable[[Mapping[str, str]], Sequence[Case]]
     full_size: Callable[[Mapping[str, str], int], Sequence[Case]] = lambda settings, devices: ()
+    coverage: Callable[[], Sequence[Coverage]] = tuple
 
 
 def place(cases: Iterable[Case], backend: str) -> list[Case]:

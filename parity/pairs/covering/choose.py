@@ -15,7 +15,7 @@ from parity.pairs.covering.rows import PATH, read_rows
 
 __all__ = ["choose", "main"]
 
-TRIES = 12
+TRIES = 6
 """Rows made for each that is taken, the one that covers most."""
 
 Row = dict[str, str]
@@ -24,7 +24,7 @@ Row = dict[str, str]
 def choose(space: Space, kept: Iterable[Mapping[str, str]] = ()) -> list[Row]:
     """Returns rows in which every combination is that a space asks for and the options allow.
 
-    Greedy: each row is the one of `TRIES` that has most of what is not yet covered.
+    Greedy: each row is the one of `TRIES` of which most is not yet covered.
 
     Args:
         space: factors and what they make.
@@ -38,7 +38,7 @@ def choose(space: Space, kept: Iterable[Mapping[str, str]] = ()) -> list[Row]:
     while todo:
         seeds = [next(iter(todo.values())), *rng.sample(list(todo.values()), min(TRIES, len(todo)) - 1)]
         tries = [_grown(code, seed, todo, rng) for seed in seeds]
-        best = max(tries, key=lambda row: sum(map(todo.__contains__, code.parts(row))))
+        best = max(tries, key=lambda row: _share(todo, code, row))
         _strike(todo, code, best)
         rows.append(best)
     return rows
@@ -75,6 +75,12 @@ def _strike(todo: dict[int, Combination], code: _Code, row: Row) -> None:
         todo.pop(part, None)
 
 
+def _share(todo: Mapping[int, Combination], code: _Code, row: Row) -> float:
+    """Returns how much of a row is new; a share, because rows in which more has a say take longer to compare."""
+    new = [part in todo for part in code.parts(row)]
+    return sum(new) / len(new)
+
+
 def _grown(code: _Code, seed: Combination, todo: Mapping[int, Combination], rng: random.Random) -> Row:
     """Returns a row with a combination; the others take, one by one, what covers most with those before."""
     space = code.space
@@ -85,7 +91,7 @@ def _grown(code: _Code, seed: Combination, todo: Mapping[int, Combination], rng:
         chosen |= {name: value for name, value in whole.items() if ordinary.get(name) != value}
     order = [factor for factor in space.factors if factor.name not in chosen]
     rng.shuffle(order)
-    for factor in order:
+    for factor in sorted(order, key=lambda factor: bool(factor.needs)):  # none is there for its dependants' sake
         values = list(factor.values)
         rng.shuffle(values)
         gains = dict(zip(values, _gains(code, chosen, factor, values, todo), strict=True))

@@ -89,13 +89,12 @@ ATTENTION = (
             "global": {"attention.cycle": (GLOBAL,)},
             "local": {"attention.cycle": (LOCAL,), "attention.window": 7},
             "local_global": {"attention.cycle": (LOCAL, GLOBAL), "attention.window": 7},
-            "two_local_global": {"attention.cycle": (LOCAL, LOCAL, GLOBAL), "attention.window": 9},
         },
     ),
     Factor(
         name="remainder",
         values={"whole": {"remainder": 0}, "rest": {"remainder": 1}},
-        needs={"spans": ("local_global", "two_local_global")},
+        needs={"spans": ("local_global",)},
         idle="a cycle of one layer has no remainder",
     ),
     Factor(
@@ -320,11 +319,11 @@ LOSS = (
 STAGES = (
     Factor(
         name="pipeline",
-        values={"in_sequence": {}, "stages": {"pipeline.stages": 2, "pipeline.microbatches": 4}},
+        values={"in_sequence": {}, "stages": {"pipeline.stages": 2, "pipeline.microbatches": 2}},
     ),
     Factor(
         name="microbatches",
-        values={"four": {}, "two": {"pipeline.microbatches": 2}},
+        values={"two": {}, "four_microbatches": {"pipeline.microbatches": 4}},
         needs=PIPELINE,
         idle=NO_STAGES,
     ),
