@@ -51,6 +51,8 @@ def accumulate(gradients: Callable[..., Any], batch: Any, microbatches: int, key
 
     first = jax.tree.map(lambda x: x[::microbatches], batch)
     batches = jax.tree.map(lambda x: split_rows(x, microbatches), batch)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradients, first, key))
+    # On an explicit mesh a sum has the type of what is added, its sharding included.
+    sums = jax.eval_shape(gradients, first, key)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype, out_sharding=x.sharding), sums)
     total, _ = jax.lax.scan(body, zeros, (jnp.arange(microbatches), batches))
     return total

@@ -1,10 +1,9 @@
 """What options and which of their combinations a pair's cases cover, for people."""
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from parity.coverage import Combination, Coverage
+from parity.coverage import Combination, Coverage, Factor
 
 __all__ = ["print_coverage"]
 
@@ -20,36 +19,30 @@ def print_coverage(screen: Console, coverage: Coverage) -> int:
         coverage: of one space.
     """
     space = coverage.space
-    screen.print(Text(f"{space.name}, {len(coverage.rows)} cases", "bold"))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("factor", "values, with the cases that have them", "has a say", "rare"):
-        table.add_column(head, overflow="fold")
+    screen.print(Text(f"{space.name}: {len(coverage.rows)} cases", "bold"))
+    width = max(len(factor.name) for factor in space.factors)
     for factor in space.factors:
-        counts = {value: len(coverage.cases_with(factor.name, value)) for value in factor.values}
-        table.add_row(
-            factor.name,
-            "  ".join(f"{value} {count}" for value, count in counts.items()),
-            "" if not factor.needs else "with " + ", ".join("|".join(values) for values in factor.needs.values()),
-            _rarest(coverage, factor.name),
-        )
-    screen.print(table)
-    screen.print(f"{_kinds(coverage)}: {coverage.covered:,} of {coverage.allowed:,} covered ({_percent(coverage)})")
-    screen.print(
-        f"{len(coverage.refused):,} more are refused by the configs, {coverage.idle:,} have no say; "
-        f"{len(coverage.rare):,} are in one case only"
-    )
-    for combination in coverage.missing[:MOST]:
-        screen.print(Text(f"missing: {_shown(combination)}", "red"))
-    for reason in sorted(set(coverage.refused.values())):
-        screen.print(f"refused: {reason}", style="dim", soft_wrap=True, markup=False, highlight=False)
+        line = Text(factor.name.ljust(width + 2), "cyan").append(_values(coverage, factor), "default")
+        screen.print(line, soft_wrap=True)
+    lines = [
+        f"{_kinds(coverage)}: {coverage.covered:,} of {coverage.allowed:,} covered, {_percent(coverage)}",
+        f"besides, {len(coverage.refused):,} are refused, {coverage.idle:,} have no say; "
+        f"{len(coverage.rare):,} are covered by one case only",
+        *(f"refused: {reason}" for reason in sorted(set(coverage.refused.values()))),
+        *(f"missing: {_shown(combination)}" for combination in coverage.missing[:MOST]),
+    ]
+    for line in lines:
+        style = "red" if line.startswith("missing") else "dim" if line.startswith("refused") else ""
+        screen.print(Text(line, style), soft_wrap=True)
     return len(coverage.missing)
 
 
-def _rarest(coverage: Coverage, name: str) -> str:
-    """Returns the case that has the rarest value of a factor, where one alone has it or few do."""
-    having = {value: coverage.cases_with(name, value) for value in coverage.space.by_name[name].values}
-    value = min(having, key=lambda value: len(having[value]))
-    return f"{value}: {having[value][0]}" if having[value] else f"{value}: none"
+def _values(coverage: Coverage, factor: Factor) -> str:
+    """Returns a factor's values, each with the number of its cases, and a case that has the rarest."""
+    having = {value: coverage.cases_with(factor.name, value) for value in factor.values}
+    rarest = min(having, key=lambda value: len(having[value]))
+    first = having[rarest][0] if having[rarest] else "no case"
+    return "  ".join(f"{value} {len(ids)}" for value, ids in having.items()) + f"  ({rarest}: {first})"
 
 
 def _kinds(coverage: Coverage) -> str:
