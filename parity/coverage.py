@@ -235,6 +235,8 @@ def words(rows: Iterable[Row], among: Iterable[Row], space: Space, taken: Collec
         special = [item for item in row.items() if item[1] != space.by_name[item[0]].ordinary]
         special.sort(key=lambda item: counts[item])
         sizes = range(min(3, len(special)), len(special) + 1)
-        short = ("-".join(value for _, value in special[:size]) or "ordinary" for size in sizes)
-        names.append(next(name for name in short if name not in taken and name not in names))
+        short = ["-".join(value for _, value in special[:size]) or "ordinary" for size in sizes]
+        more = (f"{short[-1]}-{number}" for number in itertools.count(2))
+        free = (name for name in itertools.chain(short, more) if name not in taken and name not in names)
+        names.append(next(free))
     return names

@@ -17,7 +17,7 @@ from parity.coverage import Factor, Space
 from parity.meshes import MeshSpec
 from parity.pairs.covering.factors import DECODING, RECIPE, TRAINING
 
-__all__ = ["SPACES", "Recipe", "recipe"]
+__all__ = ["SPACES", "WRITTEN", "Recipe", "recipe"]
 
 CYCLES = 2
 """How often the layers' cycle runs without a pipeline: twice is a loop, once would be none."""
@@ -70,9 +70,6 @@ def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Recipe:
     Raises:
         ConfigError: the options refuse each other.
     """
-    for combination, reason in WRITTEN.items():
-        if dict(combination).items() <= row.items():
-            raise ConfigError(*combination[0], reason)
     parts = {name: dict(fields) for name, fields in SIZES.items()}
     for factor in factors:
         for field, value in factor.values[row[factor.name]].items() if factor.name in row else ():
@@ -104,7 +101,13 @@ def _model(parts: Mapping[str, Mapping[str, Any]], stages: PipelineConfig | None
 
 
 def _space(name: str, factors: tuple[Factor, ...], *thorough: str) -> Space:
-    return Space(name=name, factors=factors, thorough=thorough, make=lambda row: recipe(factors, row))
+    def make(row: Mapping[str, str]) -> Recipe:
+        for combination, reason in WRITTEN.items():
+            if dict(combination).items() <= row.items():
+                raise ConfigError(*combination[0], reason)
+        return recipe(factors, row)
+
+    return Space(name=name, factors=factors, thorough=thorough, make=make)
 
 
 SPACES = (

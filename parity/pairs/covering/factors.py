@@ -373,8 +373,8 @@ STAGES = (
     Factor(
         name="repeat_loop",
         values={"repeat_loop": {}, "repeats_unrolled": {"pipeline.repeat_loop": Loop.UNROLLED}},
-        needs=PIPELINE,
-        idle=NO_STAGES,
+        needs={**PIPELINE, "gather": ("per_repeat",)},
+        idle="only per_repeat has a loop over repeats",
     ),
     Factor(
         name="stage_layout",
