@@ -35,7 +35,9 @@ class Factor:
         if len(self.values) < 2:
             raise ValueError(f"factor {self.name}: got {list(self.values)}, expected two values or more")
         if bool(self.needs) != bool(self.idle):
-            raise ValueError(f"factor {self.name}: expected a reason, `idle`, where it needs others, only there")
+            raise ValueError(
+                f"factor {self.name}: expected a reason, `idle`, where it needs others, only there"
+            )
 
     @property
     def ordinary(self) -> str:

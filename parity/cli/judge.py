@@ -40,7 +40,10 @@ def run(
     setting: Settings = None,
     paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
     demanded: Annotated[
-        str, typer.Option("--demand", help="The lowest rung any case may rest on: proved, bitwise, floor, arbitrated.")
+        str,
+        typer.Option(
+            "--demand", help="The lowest rung any case may rest on: proved, bitwise, floor, arbitrated."
+        ),
     ] = Verdict.ARBITRATED,
     full_size: FullSize = False,
     explain: Annotated[

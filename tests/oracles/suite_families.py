@@ -38,7 +38,9 @@ def combinations():
     rows = read_rows()["decoding"]
     for name in list(rows)[::COMBINED]:
         config = recipe(DECODING, rows[name]).config
-        attention = dataclasses.replace(config.attention, kernel=AttentionKernel.PLAIN)  # the other is float32
+        attention = dataclasses.replace(
+            config.attention, kernel=AttentionKernel.PLAIN
+        )  # the other is float32
         yield pytest.param(dataclasses.replace(config, **EXACT, attention=attention), id=name)
 
 

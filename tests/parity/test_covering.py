@@ -62,7 +62,10 @@ def covered() -> dict[str, Coverage]:
 
 
 def made_of(space):
-    rows = [*read_rows()[space.name].values(), *({name: value} for name, f in space.by_name.items() for value in f.values)]
+    rows = [
+        *read_rows()[space.name].values(),
+        *({name: value} for name, f in space.by_name.items() for value in f.values),
+    ]
     for row in rows:
         whole = space.complete(row)
         if whole is not None and not space.refusal(whole):

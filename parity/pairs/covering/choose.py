@@ -91,7 +91,9 @@ def _grown(code: _Code, seed: Combination, todo: Mapping[int, Combination], rng:
         chosen |= {name: value for name, value in whole.items() if ordinary.get(name) != value}
     order = [factor for factor in space.factors if factor.name not in chosen]
     rng.shuffle(order)
-    for factor in sorted(order, key=lambda factor: bool(factor.needs)):  # none is there for its dependants' sake
+    for factor in sorted(
+        order, key=lambda factor: bool(factor.needs)
+    ):  # none is there for its dependants' sake
         values = list(factor.values)
         rng.shuffle(values)
         gains = dict(zip(values, _gains(code, chosen, factor, values, todo), strict=True))

@@ -34,11 +34,17 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 """Pairwise distinct, and divisible by all meshes."""
 WRITTEN: Mapping[tuple[tuple[str, str], ...], str] = {
     **{
-        (("program", program), ("mesh", "context_tensor")): "another mesh: one token does not divide over context"
+        (
+            ("program", program),
+            ("mesh", "context_tensor"),
+        ): "another mesh: one token does not divide over context"
         for program in ("generate", "sample")
     },
-    (("pipeline", "stages"), ("mode", "explicit"), ("dispatch", "dropless")): "none: JAX has no rule that runs a "
-    "grouped product for several stages on an explicit mesh",
+    (
+        ("pipeline", "stages"),
+        ("mode", "explicit"),
+        ("dispatch", "dropless"),
+    ): "none: JAX has no rule that runs a grouped product for several stages on an explicit mesh",
 }
 """What the configs cannot refuse, because they know no mesh, with the reason; tracing refuses it."""
 OWN = ("remainder", "program", "mesh", "mode")

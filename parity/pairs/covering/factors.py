@@ -233,9 +233,7 @@ REST = (
             },
         },
     ),
-    Factor(
-        name="local_base", values={"one_base": {}, "local_base": {"attention.local_rope_theta": 700.0}}
-    ),
+    Factor(name="local_base", values={"one_base": {}, "local_base": {"attention.local_rope_theta": 700.0}}),
     Factor(name="query_scalar", values={"by_width": {}, "query_scalar": {"attention.query_scalar": 20.0}}),
     Factor(name="head", values={"untied": {}, "tied": {"head": Head.TIED}}),
     Factor(name="logits_cap", values={"uncapped_logits": {}, "capped_logits": {"logits_soft_cap": 1.5}}),
@@ -328,7 +326,10 @@ STAGES = (
         idle=NO_STAGES,
     ),
     Factor(
-        name="repeats", values={"once_round": {}, "repeats": {"pipeline.repeats": 2}}, needs=PIPELINE, idle=NO_STAGES
+        name="repeats",
+        values={"once_round": {}, "repeats": {"pipeline.repeats": 2}},
+        needs=PIPELINE,
+        idle=NO_STAGES,
     ),
     Factor(
         name="per_stage",
@@ -342,7 +343,9 @@ STAGES = (
         needs=PIPELINE,
         idle=NO_STAGES,
     ),
-    Factor(name="delay", values={"prompt": {}, "delay": {"pipeline.delay": 2}}, needs=PIPELINE, idle=NO_STAGES),
+    Factor(
+        name="delay", values={"prompt": {}, "delay": {"pipeline.delay": 2}}, needs=PIPELINE, idle=NO_STAGES
+    ),
     Factor(
         name="gather",
         values={
