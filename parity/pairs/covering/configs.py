@@ -15,7 +15,8 @@ from models_nnx.config import (
 )
 from parity.coverage import Factor, Space
 from parity.meshes import MeshSpec
-from parity.pairs.covering.factors import DECODING, RECIPE, TRAINING
+from parity.pairs.covering.factors import DECODING, TRAINING
+from parity.pairs.covering.recipe import RECIPE
 
 __all__ = ["SPACES", "WRITTEN", "Recipe", "recipe"]
 
