@@ -47,4 +47,4 @@ class BiasedLinear(Linear):
         self.bias = self.param("bias", init, shape, self.config.param_dtype)
 
     def __call__(self, x):
-        return ops.add_bias(super().__call__(x), self.bias)
+        return ops.add_bias(super().__call__(x), self.bias, self.out_axes, self.config.rules)

@@ -18,6 +18,7 @@ __all__ = ["Attention"]
 HEADS = ("activation_batch", "activation_length", "activation_heads", None)
 KV_HEADS = ("activation_batch", "activation_length", "activation_kv_heads", None)
 GATHERED_KV = ("activation_batch", "activation_kv_length", "activation_kv_heads", None)
+SINK = ("activation_heads",)
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
@@ -57,6 +58,6 @@ class Attention(Remembering):
         key_BSKH, value_BSKH = (constrain(x, GATHERED_KV, self.config.rules) for x in (key_BSKH, value_BSKH))
         entries = {"key": key_BSKH, "value": value_BSKH}
         entries, mask_BTS = self.recall(entries, segments_BT, positions_BT, caching)
-        sink_N = self.sink[...] if att.sinks is Sinks.LEARNED else None
+        sink_N = constrain(self.sink[...], SINK, self.config.rules) if att.sinks is Sinks.LEARNED else None
         out_BTNH = ops.attention(query_BTNH, entries["key"], entries["value"], mask_BTS, att, sink_N)
         return self.out(ops.tag(out_BTNH, "attention_out"))

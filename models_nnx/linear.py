@@ -49,4 +49,4 @@ class BiasedLinear(Linear):
         )
 
     def __call__(self, x):
-        return ops.add_bias(super().__call__(x), self.bias[...])
+        return ops.add_bias(super().__call__(x), self.bias[...], self.out_axes, self.config.rules)

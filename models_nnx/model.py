@@ -96,8 +96,9 @@ class LanguageModel(nnx.Module):
     def _predict(self, x_BTD, ahead: ops.Ahead, deterministic: bool, rngs, logits_BTV=None):
         if self.config.mtp:
             ends = Ends(self.embedder.encode, self._cross_entropy, self._logits)
-            unjudged = logits_BTV is None or not ahead.accept
-            chosen_BT = None if unjudged else jnp.argmax(logits_BTV, axis=-1)
+            chosen_BT = None
+            if ahead.accept and logits_BTV is not None:
+                chosen_BT = jnp.argmax(logits_BTV, axis=-1)
             self.mtp(x_BTD, ahead, ends, deterministic, rngs, chosen_BT)
 
     def _cross_entropy(self, x_BTD, batch, train: TrainConfig):

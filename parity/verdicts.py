@@ -4,7 +4,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
-__all__ = ["BLOCKING", "ChannelResult", "Finding", "Verdict"]
+__all__ = ["BLOCKING", "RUNGS", "ChannelResult", "Finding", "Verdict"]
 
 
 class Verdict(enum.StrEnum):
@@ -27,6 +27,9 @@ class Verdict(enum.StrEnum):
     VACUOUS = "vacuous"
     ERROR = "error"
 
+
+RUNGS = (Verdict.PROVED, Verdict.BITWISE, Verdict.FLOOR, Verdict.ARBITRATED)
+"""The ladder that values climb, the highest rung first."""
 
 BLOCKING = frozenset({Verdict.FAILED, Verdict.VACUOUS, Verdict.ERROR, Verdict.OPEN})
 

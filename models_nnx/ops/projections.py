@@ -74,9 +74,17 @@ def einsum(
     return constrain(out, out_axes, rules)
 
 
-def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
-    """Returns ``x + bias`` in the dtype of ``x``; the bias has the last axes of ``x``."""
-    return x + bias.astype(x.dtype).reshape((1,) * (x.ndim - bias.ndim) + bias.shape)
+def add_bias(x: jax.Array, bias: jax.Array, axes: Sequence[str | None], rules: Rules) -> jax.Array:
+    """Returns ``x + bias`` in the dtype of ``x``.
+
+    Args:
+        x: the activation.
+        bias: has the last axes of ``x``; it is brought to where they lie, which may be elsewhere than weights do.
+        axes: logical axes of ``x``.
+        rules: ordered logical axis rules.
+    """
+    bias = constrain(bias.astype(x.dtype), axes[-bias.ndim :], rules)
+    return x + bias.reshape((1,) * (x.ndim - bias.ndim) + bias.shape)
 
 
 def lookup(

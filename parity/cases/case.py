@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from parity.backends.registry import find
+from parity.cases.coverage import Coverage
 from parity.programs.build import Build
 from parity.programs.meshes import HeldAxesError, MeshSpec
 from parity.structure import Budget
@@ -75,6 +76,7 @@ class Case:
         ablations: settings that switch something off, for ``--explain``; likely causes first.
         bridged: why a side runs modules of the other framework only, through a bridge; empty where none does.
         keys: whether both sides draw from the same keys; asked of two flavours only.
+        paranoid: whether it is compiled and run also where it is proved.
         smoke: whether the case is in the small subset.
     """
 
@@ -100,6 +102,7 @@ class Case:
     ablations: Sequence[Mapping[str, str]] = ()
     bridged: str = ""
     keys: Keys = Keys.SHARED
+    paranoid: bool = False
     smoke: bool = False
 
     @property
@@ -117,12 +120,14 @@ class Pair:
         about: one line for people.
         cases: settings -> cases; settings are ``{"field": "text"}`` from ``--set``.
         full_size: settings and a number of devices -> cases at published size, to be lowered only.
+        coverage: says which combinations of options its cases cover, where it counts them.
     """
 
     name: str
     about: str
     cases: Callable[[Mapping[str, str]], Sequence[Case]]
     full_size: Callable[[Mapping[str, str], int], Sequence[Case]] = lambda settings, devices: ()
+    coverage: Callable[[], Sequence[Coverage]] = tuple
 
 
 def place(cases: Iterable[Case], backend: str) -> list[Case]:

@@ -19,7 +19,7 @@ def program(work: Comparison) -> ChannelResult:
     if work.proof is None:
         detail = f"{attested}; no proof, layouts or meshes differ"
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
-    unproved = Verdict.FAILED if work.case.lowest is Verdict.PROVED else Verdict.UNPROVED
+    unproved = Verdict.FAILED if work.lowest is Verdict.PROVED else Verdict.UNPROVED
     verdict = Verdict.PROVED if work.proof.proved else unproved
     return ChannelResult(
         name="program",

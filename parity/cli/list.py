@@ -1,11 +1,15 @@
 """``parity list``: pairs, variants, programs, meshes, channels."""
 
 import collections
+from typing import Annotated
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
 from parity.cli.options import (
+    DIFFERENCE,
+    PARITY,
     Pairs,
     Select,
     Settings,
@@ -16,13 +20,24 @@ from parity.cli.options import (
 __all__ = ["list_cases"]
 
 
-def list_cases(select: Select = None, pair: Pairs = None, setting: Settings = None) -> None:
+def list_cases(
+    select: Select = None,
+    pair: Pairs = None,
+    setting: Settings = None,
+    coverage: Annotated[
+        bool, typer.Option(help="What combinations of options the pairs cover, and which case what is rare.")
+    ] = False,
+) -> None:
     """List pairs, variants, programs and meshes."""
     from parity.backends.registry import known_backends
     from parity.cli.order import chosen
+    from parity.report import print_coverage
 
     pairs, cases = chosen(make_order(select, pair, setting))
     screen = console()
+    if coverage:
+        missing = [print_coverage(screen, one) for found in pairs for one in found.coverage()]
+        raise typer.Exit(DIFFERENCE if any(missing) else PARITY)
     for found in pairs:
         screen.print(Text(found.name, "bold").append(f"  {found.about}", "dim"))
     groups: dict[tuple[str, str], list[str]] = collections.defaultdict(list)

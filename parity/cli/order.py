@@ -22,6 +22,7 @@ from parity.report.records import check_writable
 from parity.running.parallel import Plan, run_in_workers
 from parity.running.processes import check_processes, run_in_processes
 from parity.running.run import CaseResult, run_cases
+from parity.verdicts import Verdict
 
 __all__ = ["Order", "chosen", "execute", "summarise_cases"]
 
@@ -41,6 +42,7 @@ class Order:
         full_size: the published sizes instead of the small ones.
         channels: what to compare.
         paranoid: compile and run also what is proved.
+        lowest: the lowest rung of the ladder that cases of one structure may rest on.
         workers: cases at once; None for as many as pay.
         processes: how many run each case together.
         resources: what the run may take.
@@ -54,6 +56,7 @@ class Order:
     full_size: bool = False
     channels: tuple[str, ...] = ALL
     paranoid: bool = False
+    lowest: Verdict = Verdict.ARBITRATED
     workers: int | None = None
     processes: int = 1
     resources: Resources = dataclasses.field(default_factory=Resources)
@@ -136,14 +139,19 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
         backend=order.backend,
         channels=order.channels,
         paranoid=order.paranoid or order.processes > 1,  # who asks for processes wants to see them run
+        lowest=order.lowest,
         resources=dataclasses.replace(order.resources, workers=workers),
     )
     if order.processes > 1:
         return run_in_processes(cases, plan, order.processes, progress.started)
     if workers == 1:
-        compiler = order.resources.compiler()
         return run_cases(
-            cases, progress.started, channels=order.channels, paranoid=order.paranoid, compiler=compiler
+            cases,
+            progress.started,
+            channels=order.channels,
+            paranoid=order.paranoid,
+            lowest=order.lowest,
+            compiler=order.resources.compiler(),
         )
     return run_in_workers(cases, plan, progress.started)
 

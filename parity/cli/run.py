@@ -17,8 +17,10 @@ from parity.cli.options import (
     Workers,
     console,
     make_order,
+    parse_rung,
     resource_options,
 )
+from parity.verdicts import Verdict
 
 __all__ = ["run"]
 
@@ -30,6 +32,12 @@ def run(
     pair: Pairs = None,
     setting: Settings = None,
     paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
+    demanded: Annotated[
+        str,
+        typer.Option(
+            "--demand", help="The lowest rung any case may rest on: proved, bitwise, floor, arbitrated."
+        ),
+    ] = Verdict.ARBITRATED,
     full_size: FullSize = False,
     explain: Annotated[
         bool, typer.Option(help="Name the smallest change of settings that undoes a difference in structure.")
@@ -58,6 +66,7 @@ def run(
         backend=backend,
         full_size=full_size,
         paranoid=paranoid,
+        lowest=parse_rung(demanded),
         processes=processes,
         json=json,
     )

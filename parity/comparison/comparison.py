@@ -23,7 +23,7 @@ from parity.prove import Frontier, Proof, prove
 from parity.values.ladder import Judge, deviation
 from parity.values.noise import DRAWS, measure_floor, nudge, randomise, to_float64
 from parity.values.routing import Flip, find_flips, forced_inputs, margin_noise
-from parity.verdicts import Verdict
+from parity.verdicts import RUNGS, Verdict
 from parity.weights.map import Uses, WeightMap, infer
 
 __all__ = ["Comparison", "Workbench"]
@@ -41,6 +41,7 @@ class Workbench:
 
     Args:
         paranoid: compile and run also what is proved.
+        lowest: the lowest rung of the ladder that cases of one structure may rest on.
         compiler: compiles for backends that do so in other processes; one for all by default.
         tell: told of each phase that begins, in words.
     """
@@ -49,10 +50,11 @@ class Workbench:
         self,
         *,
         paranoid: bool = False,
+        lowest: Verdict = Verdict.ARBITRATED,
         compiler: Compiler | None = None,
         tell: Callable[[str], None] = lambda phase: None,
     ):
-        self.paranoid, self._compiler = paranoid, compiler
+        self.paranoid, self.lowest, self._compiler = paranoid, lowest, compiler
         self.clock = Clock(tell)
         self._sides: dict[Hashable, Side] = {}
         self._states: dict[Build, dict[str, np.ndarray]] = {}
@@ -165,9 +167,17 @@ class Comparison:
             return prove(*programs, arguments=pairing.arguments, results=pairing.results)
 
     @property
+    def lowest(self) -> Verdict:
+        """The lowest rung this case may rest on; what is asked of all counts where both sides have one structure."""
+        other = self.proof is None or "program" in self.case.not_applicable
+        rungs = (self.case.lowest,) if other else (self.case.lowest, self.bench.lowest)
+        return min(rungs, key=RUNGS.index)
+
+    @property
     def settled(self) -> bool:
         """Whether a proof makes compiling and running needless, or is all that there can be."""
-        seen_too = self.bench.paranoid and self.reference.backend.executes
+        paranoid = self.bench.paranoid or self.case.paranoid
+        seen_too = paranoid and self.reference.backend.executes
         return not seen_too and self.proof is not None and self.proof.proved
 
     @property
@@ -288,7 +298,7 @@ class Comparison:
         return Judge(
             floor=lambda: measure_floor(runs.outputs[0][group], [again[group] for again in runs.nudged]),
             exact=(lambda: runs.exact[group]) if self.case.exact else None,
-            lowest=Verdict.BITWISE if proved else self.case.lowest,
+            lowest=Verdict.BITWISE if proved else self.lowest,
         )
 
 

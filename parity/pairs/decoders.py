@@ -57,9 +57,11 @@ SOURCES = {
 
 
 def _batch(shape: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
-    """A packed batch, and a loss scale that no loss happens to ignore."""
-    scale = np.random.default_rng(seed).uniform(0.5, 8.0)
-    return {**packed_batch(*shape, seed), "loss_scale": np.asarray(scale, np.float32)}
+    """A packed batch, weights that no segment tells, and a loss scale that no loss happens to ignore."""
+    rng = np.random.default_rng(seed)
+    scale = rng.uniform(0.5, 8.0)
+    weights = rng.integers(0, 4, shape).astype(np.int32)
+    return {**packed_batch(*shape, seed), "weights": weights, "loss_scale": np.asarray(scale, np.float32)}
 
 
 def _abstract_batch(shape: tuple[int, int]) -> dict[str, jax.ShapeDtypeStruct]:

@@ -10,7 +10,6 @@ from models_nnx.presets import preset, tiny
 from parity.cases.case import Case, Flag, Pair
 from parity.pairs.cases import Variant, twins
 from parity.pairs.pipeline import STORAGE, pipelined
-from parity.verdicts import Verdict
 
 __all__ = ["FLAGS", "PAIR", "PIPELINE"]
 
@@ -119,9 +118,8 @@ PIPELINE = (
 
 
 def _twins(name: str, config: ModelConfig, program: str, flags: tuple[Flag, ...]) -> Case:
-    """Twins that a flag may make narrow."""
     mesh = "stage2.fsdp2-auto" if config.pipeline else "single"
-    return twins(Variant(name, config), program, mesh, flags=flags, lowest=Verdict.ARBITRATED)
+    return twins(Variant(name, config), program, mesh, flags=flags)
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:

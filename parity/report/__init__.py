@@ -1,5 +1,6 @@
 """What people and tools read: a table, and JSON."""
 
+from parity.report.coverage import print_coverage
 from parity.report.maps import map_line
 from parity.report.records import Run, as_json, case_record, summarise, write_json, write_text
 from parity.report.structure import print_sections, sections_record
@@ -12,6 +13,7 @@ __all__ = [
     "as_json",
     "case_record",
     "map_line",
+    "print_coverage",
     "print_findings",
     "print_placements",
     "print_proofs",

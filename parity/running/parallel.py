@@ -15,7 +15,7 @@ from parity.cases.case import Case, place
 from parity.channels import ALL
 from parity.comparison.comparison import Workbench
 from parity.running.run import CaseResult, error_result, run_case
-from parity.verdicts import ChannelResult
+from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["CASE_SECONDS", "Outcome", "Plan", "run_in_workers", "serve"]
 
@@ -33,6 +33,7 @@ class Plan:
         backend: where the cases are placed, each when its turn comes: it may not fit the devices of another.
         channels: what to compare.
         paranoid: compile and run also what is proved.
+        lowest: the lowest rung of the ladder that cases of one structure may rest on.
         resources: what the run may take; each worker gets its share.
     """
 
@@ -41,6 +42,7 @@ class Plan:
     backend: str = "cpu"
     channels: tuple[str, ...] = ALL
     paranoid: bool = False
+    lowest: Verdict = Verdict.ARBITRATED
     resources: Resources = dataclasses.field(default_factory=Resources)
 
 
@@ -74,7 +76,8 @@ def _cases(find: str, arguments: tuple) -> dict[str, Case]:
 
 @functools.cache
 def _bench(plan: Plan, tell: Callable[[str], None]) -> Workbench:
-    return Workbench(paranoid=plan.paranoid, compiler=plan.resources.compiler(), tell=tell)
+    compiler = plan.resources.compiler()
+    return Workbench(paranoid=plan.paranoid, lowest=plan.lowest, compiler=compiler, tell=tell)
 
 
 def serve(plan: Plan, id: str, tell: Callable[[str], None]) -> Outcome:

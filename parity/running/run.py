@@ -202,6 +202,7 @@ def run_cases(
     *,
     channels: Sequence[str] = ALL,
     paranoid: bool = False,
+    lowest: Verdict = Verdict.ARBITRATED,
     compiler: Compiler | None = None,
 ) -> Iterator[CaseResult]:
     """Yields the result of each case, one after the other.
@@ -211,9 +212,10 @@ def run_cases(
         progress: told of each case before it starts.
         channels: what to compare.
         paranoid: compile and run also what is proved.
+        lowest: the lowest rung of the ladder that cases of one structure may rest on.
         compiler: compiles for backends that do so in other processes.
     """
-    bench = Workbench(paranoid=paranoid, compiler=compiler)
+    bench = Workbench(paranoid=paranoid, lowest=lowest, compiler=compiler)
     for case in cases:
         progress(case)
         yield run_case(case, bench, channels)

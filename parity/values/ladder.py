@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import jax.numpy as jnp
 import numpy as np
 
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import RUNGS, ChannelResult, Finding, Verdict
 
 __all__ = ["ARBITRATION", "FLOOR_FACTOR", "Deviation", "Judge", "climb", "deviation"]
 
@@ -18,8 +18,6 @@ ARBITRATION = 2.0
 
 TRUSTED = 0.1
 """A float64 run is the reference's truth only if the reference is within this relative distance of it."""
-
-ORDER = (Verdict.PROVED, Verdict.BITWISE, Verdict.FLOOR, Verdict.ARBITRATED)
 
 Flat = Mapping[str, np.ndarray]
 
@@ -137,12 +135,12 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
         return ChannelResult(name=name, verdict=verdict, detail=detail)
     floor = judge.floor()
     rungs = {found.path: _rung(found, floor, reference, candidate, judge) for found in off}
-    lowest = max(rungs.values(), key=lambda rung: (*ORDER, Verdict.FAILED).index(rung))
+    lowest = max(rungs.values(), key=lambda rung: (*RUNGS, Verdict.FAILED).index(rung))
     in_floors = {found.path: _relative(found.relative, floor.get(found.path, 0.0)) for found in off}
     off.sort(key=lambda found: (rungs[found.path] is Verdict.FAILED, in_floors[found.path]), reverse=True)
-    passed = lowest in ORDER and ORDER.index(lowest) <= ORDER.index(judge.lowest)
+    passed = lowest in RUNGS and RUNGS.index(lowest) <= RUNGS.index(judge.lowest)
     detail = f"{len(off)} of {len(reference)} leaves differ, worst {max(in_floors.values()):.3g} x noise"
-    if lowest in ORDER and not passed:
+    if lowest in RUNGS and not passed:
         detail += f"; rung {lowest} where this case demands {judge.lowest}"
     findings = tuple(_finding(found, in_floors[found.path], rungs[found.path]) for found in off)
     return ChannelResult(

@@ -95,7 +95,7 @@ def test_a_bias_has_the_axes_that_the_output_keeps():
     assert ops.bias_shape("BTD,DNH->BTNH", (5, 6, 7)) == (6, 7)
     assert ops.bias_axes("BTNH,NHD->BTD", ("heads", "head_dim", "embed")) == ("norm",)
     x, bias = draw(B, T, N, H), draw(N, H)
-    close(ops.add_bias(jnp.asarray(x), jnp.asarray(bias)), x + bias[None, None])
+    close(ops.add_bias(jnp.asarray(x), jnp.asarray(bias), (None,) * x.ndim, ()), x + bias[None, None])
 
 
 def test_embedded_tokens_are_scaled_by_the_root_of_their_width():

@@ -125,8 +125,7 @@ class Family:
 
     def mlp(self, x_BTD, name, hidden, activation):
         gate, up = (self.project(x_BTD, f"{name}.{part}", hidden) for part in ("gate", "up"))
-        gate = ops.gelu(gate) if activation == "gelu" else ops.silu(gate)
-        return self.project(gate * up, f"{name}.down", self.config.embed)
+        return self.project(oracle_moe.activate(gate, up, activation), f"{name}.down", self.config.embed)
 
     def experts(self, x_BTD, name, batch):
         moe, D = self.config.moe, self.config.embed
@@ -140,9 +139,9 @@ class Family:
         chosen, weights, _, _ = oracle_moe.route(logits, bias, batch["segments"], moe)
         kernels = {part: self.get(f"{name}.experts.{part}", *shape) for part, shape in shapes.items()}
         out = oracle_moe.experts(x_BTD, chosen, weights, kernels, moe)
-        return (
-            out + self.mlp(x_BTD, f"{name}.shared", moe.shared_hidden, "silu") if moe.shared_hidden else out
-        )
+        if not moe.shared_hidden:
+            return out
+        return out + self.mlp(x_BTD, f"{name}.shared", moe.shared_hidden, moe.activation)
 
     def block(self, x_BTD, index, batch, name=None):
         config, name = self.config, name or f"decoder.layers_{index}"

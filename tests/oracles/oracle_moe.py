@@ -6,6 +6,7 @@ B batch, T position, E expert, K choice of a token, D embed, F hidden.
 import math
 
 import numpy as np
+import oracle_ops as ops
 
 
 def softmax(x):
@@ -81,8 +82,8 @@ def activate(gate, up, activation):
     if activation == "clamped_swiglu":
         gate, up = np.minimum(gate, 7.0), np.clip(up, -7.0, 7.0)
         return gate * sigmoid(1.702 * gate) * (up + 1)
-    assert activation == "silu"
-    return gate * sigmoid(gate) * up
+    gated = {"silu": gate * sigmoid(gate), "gelu": ops.gelu(gate)}
+    return gated[activation] * up
 
 
 def experts(x_BTD, chosen_BTK, weights_BTK, kernels, moe):

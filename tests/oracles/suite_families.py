@@ -8,8 +8,14 @@ from oracle_families import Family
 from oracle_goldens import PRESET_OF, batch_of, config_of, golden
 from oracle_weights import fill
 
-from models_nnx.config import LayerLayout
+from models_nnx.config import AttentionKernel, LayerLayout
 from models_nnx.data import packed_batch
+from parity.pairs.covering.configs import recipe
+from parity.pairs.covering.factors import DECODING
+from parity.pairs.covering.rows import read_rows
+
+COMBINED = 7
+"""One recipe in so many is compared."""
 
 # The inner loop runs what has most parts; the whole run runs all.
 QUICK = ("gemma3", "deepseek3", "gpt-oss")
@@ -23,6 +29,19 @@ CASES = [
     for name in PRESET_OF
     for layout in LayerLayout
 ]
+
+EXACT = {"param_dtype": "float64", "compute_dtype": "float64"}
+
+
+def combinations():
+    """Recipes of the covering matrix, far apart: each has options together that no published model has."""
+    rows = read_rows()["decoding"]
+    for name in list(rows)[::COMBINED]:
+        config = recipe(DECODING, rows[name]).config
+        attention = dataclasses.replace(
+            config.attention, kernel=AttentionKernel.PLAIN
+        )  # the other is float32
+        yield pytest.param(dataclasses.replace(config, **EXACT, attention=attention), id=name)
 
 
 @pytest.mark.usefixtures("quick")
@@ -44,6 +63,16 @@ class FamilySuite:
         got, expected = self.logits(config, batch)[real], golden(name)[real]
         assert np.linalg.norm(got - expected) <= 1e-5 * np.linalg.norm(expected)
         assert np.abs(got - expected).max() <= 1e-5 * np.abs(expected).max()
+
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("x64")
+    @pytest.mark.parametrize("config", list(combinations()))
+    def test_options_in_combination_are_the_oracle_s(self, config):
+        batch = packed_batch(2, 40, 11)
+        got, expected = self.logits(config, batch), Family(config).logits(batch)
+        real = batch["segments"] != 0
+        assert got.dtype == np.float64
+        np.testing.assert_allclose(got[real], expected[real], rtol=0, atol=1e-11 * np.abs(expected).max())
 
     @pytest.mark.slow
     @pytest.mark.usefixtures("x64")

@@ -1,0 +1,66 @@
+"""Every option with every other: a covering array over all options of the decoders, mostly by proof."""
+
+from collections.abc import Mapping
+
+from parity.cases.case import Case, Pair
+from parity.cases.coverage import Coverage, cover
+from parity.pairs.cases import Variant, twins
+from parity.pairs.covering.configs import SPACES, recipe
+from parity.pairs.covering.rows import read_rows
+from parity.pairs.vary import varied
+
+__all__ = ["PAIR"]
+
+SHAPE = (32, 40)
+"""Rows that every mesh, half a batch and four microbatches divide."""
+
+RUN_EVERY = 16
+"""One case in so many is compiled and run as well, proved or not."""
+
+BY_PROOF = {
+    "rng": "by proof alone; the cases that run compare draws as well",
+    "retrace": "by proof alone; the cases that run are traced again as well",
+}
+
+
+def cases(settings: Mapping[str, str]) -> list[Case]:
+    """Returns a case per chosen row.
+
+    Args:
+        settings: config fields to override in every case.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    chosen = read_rows()
+    matrix = []
+    for space in SPACES:
+        for number, (name, row) in enumerate(chosen[space.name].items()):
+            made = recipe(space.factors, row)
+            config, train = varied(made.config, made.train, settings)
+            runs = number % RUN_EVERY == RUN_EVERY - 1
+            variant = Variant(f"covering-{name}", config, train, SHAPE)
+            matrix.append(
+                twins(
+                    variant,
+                    made.program,
+                    str(made.mesh),
+                    not_applicable={} if runs else BY_PROOF,
+                    paranoid=runs,
+                )
+            )
+    return matrix
+
+
+def coverage() -> list[Coverage]:
+    """Returns what the chosen rows cover, space by space."""
+    chosen = read_rows()
+    return [cover(space, chosen[space.name]) for space in SPACES]
+
+
+PAIR = Pair(
+    name="covering",
+    about="every option of the decoders with every other, by proof",
+    cases=cases,
+    coverage=coverage,
+)

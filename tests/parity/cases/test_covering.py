@@ -1,0 +1,172 @@
+"""The pair `covering`: no option is left out, and nothing is called impossible that is not."""
+
+import dataclasses
+import enum
+import functools
+import random
+import typing
+
+import pytest
+
+from models_nnx import config as configs
+from parity.cases.coverage import Coverage, cover
+from parity.comparison.comparison import Workbench
+from parity.pairs.cases import Variant, twins
+from parity.pairs.covering import PAIR, SHAPE
+from parity.pairs.covering.configs import SPACES, WRITTEN, recipe
+from parity.pairs.covering.rows import read_rows
+from parity.running.run import run_case
+from parity.verdicts import Verdict
+
+SPACE = {space.name: space for space in SPACES}
+CONFIGS = [
+    kind
+    for kind in vars(configs).values()
+    if dataclasses.is_dataclass(kind) and kind.__name__.endswith(("Config", "Scaling"))
+]
+
+A_SIZE = "a size: a twin that ignored it would not fit its own state"
+NO_FACTOR = {
+    **dict.fromkeys(
+        (
+            "ModelConfig.vocab",
+            "ModelConfig.embed",
+            "AttentionConfig.heads",
+            "MlpConfig.hidden",
+            "MoeConfig.experts",
+            "MoeConfig.hidden",
+            "LatentConfig.query_rank",
+            "LatentConfig.key_value_rank",
+            "LatentConfig.rotary_dim",
+            "LatentConfig.value_dim",
+        ),
+        A_SIZE,
+    ),
+    "ModelConfig.mlp": "its own fields are varied",
+    "MoeConfig.top_k": "the pair `flags` varies it; a number that many shapes depend on",
+    "PipelineConfig.stages": "the pair `pipeline` has 2, 3 and 4; here a mesh has two",
+    **dict.fromkeys(
+        (f"YarnScaling.{name}" for name in ("factor", "original_length", "beta_fast", "beta_slow")),
+        "a number in the table of wavelengths, which shared code makes and an oracle checks",
+    ),
+    "LinearScaling.factor": "a number in the table of wavelengths, which shared code makes and an oracle checks",
+    "DecodeConfig.length": "follows from the prompt and the steps",
+    "DecodeConfig.temperature": "the program `sample` has one, the program `generate` has none",
+}
+"""Fields that are no factor, and why."""
+
+
+@functools.cache
+def covered() -> dict[str, Coverage]:
+    return {one.space.name: one for one in PAIR.coverage()}
+
+
+def made_of(space):
+    rows = [
+        *read_rows()[space.name].values(),
+        *({name: value} for name, f in space.by_name.items() for value in f.values),
+    ]
+    for row in rows:
+        whole = space.complete(row)
+        if whole is not None and not space.refusal(whole):
+            made = space.make(whole)
+            yield made.config
+            yield made.train
+
+
+def values_of(part, found):
+    """Collects ``{Class.field: values}`` of a config and its parts."""
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        found.setdefault(f"{type(part).__name__}.{field.name}", set()).add(value)
+        if dataclasses.is_dataclass(value):
+            values_of(value, found)
+
+
+def all_values():
+    found: dict[str, set] = {}
+    for space in SPACES:
+        for part in made_of(space):
+            values_of(part, found)
+    return found
+
+
+@functools.cache
+def varied_fields():
+    return {name: values for name, values in all_values().items() if len(values) > 1}
+
+
+def test_every_pair_of_values_and_every_triple_of_the_recipe_is_in_a_case():
+    assert set(covered()) == {"training", "decoding"}
+    for found in covered().values():
+        assert not found.missing, "run python -m parity.pairs.covering.choose"
+        assert found.covered == found.allowed > 3_000
+    assert len(covered()["training"].space.thorough) > 15
+
+
+def test_no_option_is_left_out():
+    fields = {f"{kind.__name__}.{field.name}" for kind in CONFIGS for field in dataclasses.fields(kind)}
+    assert len(CONFIGS) >= 12
+    unvaried = fields - set(varied_fields()) - set(NO_FACTOR)
+    assert not unvaried, "add a factor to parity/pairs/covering/factors.py, or a reason here"
+    assert not set(NO_FACTOR) - fields, "no such fields"
+
+
+def test_every_member_of_every_choice_is_a_value():
+    for kind in CONFIGS:
+        for name, hint in typing.get_type_hints(kind).items():
+            if isinstance(hint, type) and issubclass(hint, enum.Enum):
+                values = varied_fields()[f"{kind.__name__}.{name}"]
+                assert values == set(hint), (kind, name, set(hint) - values)
+
+
+def test_an_option_that_no_case_varies_is_noticed():
+    space = SPACE["training"]
+    rows = {id: {**row, "sinks": "no_sinks"} for id, row in read_rows()["training"].items()}
+    found = cover(space, rows)
+    assert any(("sinks", "sinks") in combination for combination in found.missing)
+    assert not found.cases_with("sinks", "sinks")
+
+
+def test_what_is_called_refused_is_refused_whatever_the_rest_is():
+    rng = random.Random(3)
+    for found in covered().values():
+        space = found.space
+        pairs = [combination for combination in found.refused if len(combination) == 2]
+        assert pairs
+        for combination in pairs:
+            for _ in range(40):
+                rest = {name: rng.choice(list(factor.values)) for name, factor in space.by_name.items()}
+                row = _with_a_say(space, {**rest, **dict(combination)})
+                if dict(combination).items() <= row.items():
+                    assert space.refusal(row), (combination, row)
+
+
+def _with_a_say(space, values):
+    row = {}
+    for factor in space.factors:
+        if space.has_say(factor, row):
+            row[factor.name] = values[factor.name]
+    return row
+
+
+@pytest.mark.parametrize("combination", WRITTEN, ids=lambda combination: "-".join(v for _, v in combination))
+def test_what_is_written_to_be_impossible_is_refused_when_it_is_traced(combination):
+    chosen = dict(combination)
+    space = SPACE["training" if "pipeline" in chosen else "decoding"]
+    row = space.complete(chosen)
+    assert row is not None and WRITTEN[combination] in space.refusal(row)
+    made = recipe(space.factors, row)
+    case = twins(Variant("impossible", made.config, made.train, SHAPE), made.program, str(made.mesh))
+    result = run_case(case, Workbench(), ("program",))
+    assert "ShardingError" in result.sentence()
+
+
+def test_every_case_demands_the_proof_and_a_spread_is_run():
+    cases = PAIR.cases({})
+    assert len(cases) == sum(len(found.rows) for found in covered().values())
+    assert {case.lowest for case in cases} == {Verdict.PROVED}
+    ran = [case for case in cases if case.paranoid]
+    assert 6 <= len(ran) <= len(cases) / 8
+    assert not any(case.not_applicable for case in ran)
+    assert {case.program for case in ran} >= {"train_step", "grad"}
