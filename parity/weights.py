@@ -19,7 +19,7 @@ __all__ = ["Entry", "MapError", "Rule", "WeightMap", "infer", "normalise", "unhe
 
 Leaves = Mapping[str, Leaf]
 GUESSED = "axis guessed:"
-HOLDERS = frozenset({"params", "model", "optimizer", "opt_state", "routing_bias"})
+HOLDERS = frozenset({"inner", "params", "model", "optimizer", "opt_state", "routing_bias"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,17 @@ from models_nnx.ops.cache import (
     prompt_layout,
     write_cache,
 )
+from models_nnx.ops.conditional import apply_if_finite, choose
+from models_nnx.ops.diloco import (
+    REPLICA,
+    Part,
+    copies,
+    due,
+    fragment_parts,
+    outer_dtype,
+    take_outer,
+    update_outer,
+)
 from models_nnx.ops.dropout import dropout
 from models_nnx.ops.dtypes import wide_dtype
 from models_nnx.ops.experts import ExpertWeights, expert_parameters, experts
@@ -46,15 +57,18 @@ from models_nnx.ops.tiled_losses import tiled_cross_entropy, tiled_logits_sums
 
 __all__ = [
     "EMBEDDING_INIT",
+    "REPLICA",
     "SINK_INIT",
     "STAGE",
     "DecodeState",
     "ExpertWeights",
+    "Part",
     "Pipe",
     "Routing",
     "SownError",
     "accumulate",
     "add_bias",
+    "apply_if_finite",
     "attention",
     "balance_bias",
     "bias_axes",
@@ -63,15 +77,19 @@ __all__ = [
     "cache_mask",
     "causal_segment_mask",
     "checkpointed",
+    "choose",
     "choose_token",
     "clamped_swiglu",
+    "copies",
     "cross_entropy",
     "dropout",
+    "due",
     "einsum",
     "expert_load",
     "expert_parameters",
     "experts",
     "fill_cache",
+    "fragment_parts",
     "from_layers",
     "gated_activation",
     "insert_row",
@@ -81,6 +99,7 @@ __all__ = [
     "load_balance_sum",
     "lookup",
     "norm_init",
+    "outer_dtype",
     "prompt_layout",
     "refuse_caching",
     "remat_policy",
@@ -96,8 +115,10 @@ __all__ = [
     "sown_sums",
     "stage_key",
     "tag",
+    "take_outer",
     "tiled_cross_entropy",
     "tiled_logits_sums",
+    "update_outer",
     "wide_dtype",
     "write_cache",
 ]

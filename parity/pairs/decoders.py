@@ -37,6 +37,7 @@ SOURCES = {
             "caching",
             "decode",
             "decoder",
+            "diloco",
             "embeddings",
             "linear",
             "mla",
