@@ -51,6 +51,8 @@ def accumulate(gradients: Callable[..., Any], batch: Any, microbatches: int, key
 
     first = jax.tree.map(lambda x: x[::microbatches], batch)
     batches = jax.tree.map(lambda x: split_rows(x, microbatches), batch)
-    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradients, first, key))  # on an explicit mesh, as they lie
+    zeros = jax.tree.map(
+        jnp.zeros_like, jax.eval_shape(gradients, first, key)
+    )  # on an explicit mesh, as they lie
     total, _ = jax.lax.scan(body, zeros, (jnp.arange(microbatches), batches))
     return total
