@@ -87,9 +87,12 @@ def inner_step(config: ModelConfig, train: TrainConfig, state: DilocoState, batc
 
     Returns:
         ``(state, metrics)``, metrics ``[R]``.
+
+    Raises:
+        ShardingError: replicas cannot run on the ambient mesh.
     """
     step = functools.partial(training.train_step, config, train)
-    inner, metrics = jax.vmap(step, spmd_axis_name=ops.REPLICA)(state.inner, batch)
+    inner, metrics = jax.vmap(step, spmd_axis_name=ops.replica_axis(config))(state.inner, batch)
     return state.replace(inner=inner, outer=state.outer.replace(step=state.outer.step + 1)), metrics
 
 

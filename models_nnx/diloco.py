@@ -82,9 +82,13 @@ def inner_step(train: TrainConfig, state: DilocoState, batch):
 
     Returns:
         Metrics ``[R]``.
-    """
 
-    @nnx.vmap(in_axes=0, out_axes=0, spmd_axis_name=ops.REPLICA, transform_metadata=ADDED)
+    Raises:
+        ShardingError: replicas cannot run on the ambient mesh.
+    """
+    axis = ops.replica_axis(state.inner.model.config)
+
+    @nnx.vmap(in_axes=0, out_axes=0, spmd_axis_name=axis, transform_metadata=ADDED)
     def step(inner, batch):
         return training.train_step(train, inner, batch)
 

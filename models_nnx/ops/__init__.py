@@ -20,6 +20,7 @@ from models_nnx.ops.diloco import (
     due,
     fragment_parts,
     outer_dtype,
+    replica_axis,
     take_outer,
     update_outer,
 )
@@ -104,6 +105,7 @@ __all__ = [
     "refuse_caching",
     "remat_policy",
     "repeat_heads",
+    "replica_axis",
     "rms_norm",
     "rotary",
     "route",

@@ -9,11 +9,30 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType
 
-from models_nnx.config import ConfigError, DilocoConfig, LayerLayout, ModelConfig, PipelinedStack, Stack
-from models_nnx.sharding import constrain
+from models_nnx.config import (
+    ConfigError,
+    DilocoConfig,
+    Dispatch,
+    LayerLayout,
+    ModelConfig,
+    PipelinedStack,
+    Stack,
+)
+from models_nnx.sharding import ShardingError, constrain
 
-__all__ = ["REPLICA", "Part", "copies", "due", "fragment_parts", "outer_dtype", "take_outer", "update_outer"]
+__all__ = [
+    "REPLICA",
+    "Part",
+    "copies",
+    "due",
+    "fragment_parts",
+    "outer_dtype",
+    "replica_axis",
+    "take_outer",
+    "update_outer",
+]
 
 REPLICA = "replica"
 """Name of the mesh axis and of the logical axis."""
@@ -76,6 +95,32 @@ def due(config: DilocoConfig, step: Any, delay: int) -> Any:
     """
     number, rest = step // config.gap, step % config.gap
     return (rest == delay) * (number > 0) * ((number + config.fragments - 1) % config.fragments + 1)
+
+
+def replica_axis(config: ModelConfig) -> str | None:
+    """Returns the axis of the ambient mesh that replicas are mapped over, None where it has no such axis.
+
+    Args:
+        config: of the model.
+
+    Raises:
+        ShardingError: an explicit mesh without that axis, or with dropless experts.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    explicit = AxisType.Explicit in mesh.axis_types
+    if explicit and REPLICA not in mesh.shape:
+        raise ShardingError(
+            f"got the explicit mesh {dict(mesh.shape)}, expected an axis {REPLICA!r}: what replicas choose by "
+            "value has no sharding there; add the axis, of size 1 if need be, or give the mesh auto axes",
+            "replicas",
+        )
+    if explicit and config.moe and config.moe.dispatch is Dispatch.DROPLESS:
+        raise ShardingError(
+            "got moe.dispatch=dropless on an explicit mesh, expected dropping: JAX has no rule that runs a grouped "
+            "product for several replicas there; set moe.dispatch=dropping, or give the mesh auto axes",
+            "replicas",
+        )
+    return REPLICA if REPLICA in mesh.shape else None
 
 
 def copies(x: jax.Array, replicas: int) -> jax.Array:
