@@ -26,7 +26,6 @@ __all__ = [
     "inner_step",
     "state_specs",
     "sync_step",
-    "unbox",
 ]
 
 ADDED = {nn.PARTITION_NAME: ops.REPLICA}

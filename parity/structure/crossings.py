@@ -15,6 +15,9 @@ __all__ = ["Crossing", "crossings"]
 
 _LISTS = re.compile(r"\{([\d,]*)\}")
 _IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(r"mesh\[([^\]]*)\]\s*\{([^{}]*)\}")
+_AXIS = re.compile(r"'([^']+)'\s*=\s*(\d+)")
+_USED = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +93,10 @@ def _groups(one: Instruction, devices: int) -> list[list[int]]:
         shape, dims, order = (_numbers(part) for part in match.groups())
         ids = np.arange(devices).reshape(dims)
         return (ids.transpose(order) if order else ids).reshape(shape).tolist()
+    match = _MESH.fullmatch(text)
+    once = match and len(names := [name for name, *_ in _USED.findall(match.group(2))]) == len(set(names))
+    if match and once and "device_ids" not in one.attributes:
+        return _mesh_groups(match.group(1), match.group(2), devices)
     groups = [_numbers(group) for group in _LISTS.findall(text[1:-1])]
     if not text.startswith("{{") or not groups:
         raise ValueError(f"HLO line {one.line}: unknown groups of {one.name}: {text[:80]!r}")
@@ -98,3 +105,23 @@ def _groups(one: Instruction, devices: int) -> list[list[int]]:
 
 def _numbers(text: str | None) -> list[int]:
     return [int(part) for part in (text or "").split(",") if part]
+
+
+def _mesh_groups(mesh: str, used: str, devices: int) -> list[list[int]]:
+    """Returns the groups along some axes of a mesh, or parts of them: ``'b':(2)3`` has stride ``size / (2 * 3)``."""
+    axes = {name: int(size) for name, size in _AXIS.findall(mesh)}
+    dims: list[tuple[str, int, bool]] = []
+    for name, size in axes.items():
+        parts = [
+            (int(before), int(part)) for other, before, part in _USED.findall(used) if other == name and part
+        ]
+        if not parts:
+            dims.append((name, size, f"'{name}'" in used))
+            continue
+        before, part = parts[0]
+        dims += [(name, before, False), (name, part, True), (name, size // (before * part), False)]
+    ids = np.arange(devices).reshape([size for _, size, _ in dims])
+    inside = [index for index, (_, _, joined) in enumerate(dims) if joined]
+    moved = np.moveaxis(ids, inside, range(-len(inside), 0))
+    width = int(np.prod([dims[index][1] for index in inside]))
+    return moved.reshape(-1, width).tolist()
