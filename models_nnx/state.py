@@ -2,7 +2,17 @@
 
 from flax import nnx
 
-__all__ = ["ForcedExperts", "MtpAcceptance", "MtpLosses", "Routed", "RoutingBias", "Sown"]
+__all__ = [
+    "ForcedExperts",
+    "MtpAcceptance",
+    "MtpLosses",
+    "OuterMomentum",
+    "OuterParam",
+    "OuterStep",
+    "Routed",
+    "RoutingBias",
+    "Sown",
+]
 
 
 class Sown(nnx.Intermediate):
@@ -27,3 +37,15 @@ class RoutingBias(nnx.Variable):
 
 class ForcedExperts(nnx.Variable):
     """Choices a layer is to take instead of its own."""
+
+
+class OuterParam(nnx.Variable):
+    """A parameter that replicas agreed on when they last met; no ``nnx.Param``, which gradients train."""
+
+
+class OuterMomentum(nnx.Variable):
+    """The momentum of an outer update."""
+
+
+class OuterStep(nnx.Variable):
+    """Number of steps that replicas made, each."""

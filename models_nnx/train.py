@@ -42,7 +42,7 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
     )
     adamw = optax.adamw(schedule, config.b1, config.b2, config.epsilon, weight_decay=config.weight_decay)
     chain = optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
-    return optax.apply_if_finite(chain, config.max_bad_steps)
+    return ops.apply_if_finite(chain, config.max_bad_steps)
 
 
 def create(config: ModelConfig, train: TrainConfig, key: jax.Array) -> TrainState:

@@ -11,6 +11,7 @@ from models_nnx.config.attention import (
 from models_nnx.config.batch_split import LayerSchedule
 from models_nnx.config.checks import ConfigError
 from models_nnx.config.decode import CacheUse, Caching, DecodeConfig
+from models_nnx.config.diloco import DilocoConfig
 from models_nnx.config.layers import FeedForward, LayerKind, LayerLayout, Stack
 from models_nnx.config.mlp import Activation, MlpConfig
 from models_nnx.config.model import EmbeddingScale, Head, ModelConfig
@@ -34,6 +35,7 @@ __all__ = [
     "Caching",
     "ConfigError",
     "DecodeConfig",
+    "DilocoConfig",
     "Dispatch",
     "EmbeddingScale",
     "FeedForward",

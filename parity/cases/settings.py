@@ -27,7 +27,7 @@ __all__ = [
 
 FAMILIES = ("GEMMA2", "GEMMA3", "QWEN3", "MIXTRAL", "DEEPSEEK3", "GPT_OSS")
 BUILT_IN = (
-    *(f"parity.pairs.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline")),
+    *(f"parity.pairs.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline", "diloco")),
     *(f"parity.pairs.families:{name}" for name in FAMILIES),
     *(f"parity.pairs.{name}:PAIR" for name in ("mtp", "batch_split", "flags", "covering")),
 )

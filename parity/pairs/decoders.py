@@ -40,6 +40,7 @@ SOURCES = {
             "caching",
             "decode",
             "decoder",
+            "diloco",
             "embeddings",
             "evaluate",
             "linear",

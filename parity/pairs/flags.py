@@ -5,11 +5,14 @@ Fields that only give sizes are no flags: a twin that ignored one would not fit 
 
 from collections.abc import Mapping
 
-from models_nnx.config import CHECKPOINT_NAMES, ModelConfig, override
+from models_nnx.config import CHECKPOINT_NAMES, ModelConfig, TrainConfig, override
 from models_nnx.presets import preset, tiny
 from parity.cases.case import Case, Flag, Pair
 from parity.pairs.cases import Variant, twins
+from parity.pairs.decoders import SMALL
 from parity.pairs.pipeline import STORAGE, pipelined
+from parity.pairs.replicas import PLAIN, Replicated
+from parity.verdicts import Verdict
 
 __all__ = ["FLAGS", "PAIR", "PIPELINE"]
 
@@ -117,6 +120,17 @@ PIPELINE = (
 )
 
 
+DILOCO = (
+    _flag("diloco.period", 6, **{"diloco.period": "4"}),
+    _flag("diloco.fragments", 2, **{"diloco.period": "4"}),
+    _flag("diloco.delay", 1),
+    _flag("diloco.inner_share", 0.5),
+    _flag("diloco.learning_rate", 0.3),
+    _flag("diloco.momentum", 0.5),
+    _flag("dropout", 0.2),
+)
+
+
 def _twins(name: str, config: ModelConfig, program: str, flags: tuple[Flag, ...]) -> Case:
     mesh = "stage2.fsdp2-auto" if config.pipeline else "single"
     return twins(Variant(name, config), program, mesh, flags=flags)
@@ -141,7 +155,13 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         for (name, layout, program), flags in FLAGS.items()
     ]
     four = pipelined(tiny(preset("llama2-7b")), {**STORAGE, "layers_per_stage": 2})
-    return [*matrix, _twins("flags-pipeline", override(four, settings), "grad", PIPELINE)]
+    two = override(tiny(preset("llama2-7b")), {"layers": "2", **settings})
+    replicas = Replicated("flags-diloco", two, TrainConfig(), SMALL, PLAIN)
+    return [
+        *matrix,
+        _twins("flags-pipeline", override(four, settings), "grad", PIPELINE),
+        twins(replicas, "diloco_step", "single", flags=DILOCO, lowest=Verdict.ARBITRATED),
+    ]
 
 
 PAIR = Pair(name="flags", about="every flag of the configs, flipped on both sides", cases=cases)

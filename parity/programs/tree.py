@@ -102,7 +102,12 @@ def _role(path: str, node: Any, value: Any) -> Role:
                 return role
         return Role.STATE
     top = {"params": Role.PARAMS, "opt_state": Role.OPTIMIZER, "step": Role.OPTIMIZER}
-    return top.get(path.split("/")[0], Role.STATE)
+    return top.get(_collection(path), Role.STATE)
+
+
+def _collection(path: str) -> str:
+    """Returns the collection of a leaf of Linen state; ``inner`` holds the states of DiLoCo's replicas."""
+    return path.removeprefix("inner/").split("/")[0]
 
 
 def _axes(node: Any) -> tuple[str | None, ...] | None:
@@ -118,7 +123,7 @@ def describe(tree: Any) -> dict[str, Leaf]:
     """Returns ``{path: Leaf}`` of a state that still has its boxes or Variables."""
     leaves = {}
     for path, node, value in _entries(tree):
-        kind = type(node).__name__ if isinstance(node, nnx.Variable) else path.split("/")[0]
+        kind = type(node).__name__ if isinstance(node, nnx.Variable) else _collection(path)
         leaves[path] = Leaf(
             path=path,
             shape=tuple(value.shape),

@@ -23,7 +23,7 @@ Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
 """Program -> of the reference and the candidate, ``{path: fingerprint of how the program uses the leaf}``."""
 GUESSED = "axis guessed:"
 NEAREST = "shape and nearest name"
-HOLDERS = frozenset({"params", "model", "optimizer", "opt_state", "routing_bias"})
+HOLDERS = frozenset({"inner", "params", "model", "optimizer", "opt_state", "routing_bias"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

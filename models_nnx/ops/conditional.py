@@ -1,0 +1,58 @@
+"""Choices that replicas make each for themselves."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import AxisType
+
+__all__ = ["apply_if_finite", "choose"]
+
+
+def choose(predicate: jax.Array, take: Callable[[], Any], skip: Callable[[], Any]) -> Any:
+    """Returns ``take()`` where a predicate holds, ``skip()`` where not; one of them runs.
+
+    Not so on an explicit mesh with replicas, where both run: each replica has a predicate of its own there, and
+    JAX, which selects then, gives the predicate no sharding and refuses it beside arrays that have one.
+
+    Args:
+        predicate: bool ``[]``.
+        take, skip: make trees of the same shapes and dtypes.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if "replica" not in mesh.shape or AxisType.Explicit not in mesh.axis_types:
+        return jax.lax.cond(predicate, take, skip)
+
+    def select(new: jax.Array, old: jax.Array) -> jax.Array:
+        spread = jnp.broadcast_to(predicate, new.shape, out_sharding=jax.typeof(new).sharding)
+        return jax.lax.select_n(spread, old, new)
+
+    return jax.tree.map(select, take(), skip())
+
+
+def apply_if_finite(chain: optax.GradientTransformation, max_bad_steps: int) -> optax.GradientTransformation:
+    """Returns an optimizer that skips non-finite gradients: ``optax.apply_if_finite``, but for how it chooses.
+
+    Args:
+        chain: the optimizer.
+        max_bad_steps: how many consecutive ones are skipped before one is let through.
+    """
+    like = optax.apply_if_finite(chain, max_bad_steps)
+
+    def update(updates, state, params=None):
+        finite = jnp.stack([jnp.isfinite(grad).all() for grad in jax.tree.leaves(updates)]).all()
+        bad = jnp.where(finite, 0, optax.safe_increment(state.notfinite_count))
+        total = jnp.where(finite, state.total_notfinite, optax.safe_increment(state.total_notfinite))
+        chosen, inner = choose(
+            finite | (bad > max_bad_steps),
+            lambda: chain.update(updates, state.inner_state, params),
+            lambda: (optax.tree.zeros_like(updates), state.inner_state),
+        )
+        state = state._replace(
+            notfinite_count=bad, last_finite=finite, total_notfinite=total, inner_state=inner
+        )
+        return chosen, state
+
+    return optax.GradientTransformation(like.init, update)
