@@ -61,8 +61,10 @@ def program(work: Comparison) -> ChannelResult:
     if work.proof is None:
         detail = f"{attested}; no proof, layouts or meshes differ"
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
-    unproved = Verdict.FAILED if work.case.lowest is Verdict.PROVED else Verdict.UNPROVED
-    verdict = Verdict.PROVED if work.proof.proved else unproved
+    verdict = work.proof.rung
+    demands = {Verdict.PROVED: (Verdict.PROVED,), Verdict.REORDERED: (Verdict.PROVED, Verdict.REORDERED)}
+    if verdict not in demands.get(work.case.lowest, (verdict,)):
+        verdict = Verdict.FAILED
     return ChannelResult(
         name="program",
         verdict=verdict,
@@ -137,6 +139,9 @@ def _missing(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> list
 
 def _not_run(name: str, work: Comparison) -> ChannelResult:
     backend = work.reference.backend.name
+    if work.proof is not None and work.proof.reordered:
+        detail = f"equal up to the order of operands of float operations; {backend} runs nothing"
+        return ChannelResult(name=name, verdict=Verdict.REORDERED, detail=detail)
     detail = f"not compared: not proved, and {backend} runs nothing; run the case on cpu as well"
     return ChannelResult(name=name, verdict=Verdict.OPEN, detail=detail)
 

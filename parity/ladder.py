@@ -19,7 +19,7 @@ ARBITRATION = 2.0
 TRUSTED = 0.1
 """A float64 run is the reference's truth only if the reference is within this relative distance of it."""
 
-ORDER = (Verdict.PROVED, Verdict.BITWISE, Verdict.FLOOR, Verdict.ARBITRATED)
+ORDER = (Verdict.PROVED, Verdict.REORDERED, Verdict.BITWISE, Verdict.FLOOR, Verdict.ARBITRATED)
 
 Flat = Mapping[str, np.ndarray]
 
@@ -129,9 +129,9 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
         if (found := deviation(path, reference[path], candidate[path])) is not None
     ]
     if not off:
-        demanded = judge.lowest is Verdict.PROVED
+        demanded = ORDER.index(judge.lowest) < ORDER.index(Verdict.BITWISE)
         detail = f"{len(reference)} leaves" + (
-            "; rung bitwise where this case demands proved" if demanded else ""
+            f"; rung bitwise where this case demands {judge.lowest}" if demanded else ""
         )
         verdict = Verdict.FAILED if demanded else Verdict.BITWISE
         return ChannelResult(name=name, verdict=verdict, detail=detail)

@@ -112,7 +112,7 @@ def prove(
     )
     record = execute(order, console())
     print_proofs(console(), record)
-    _finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED})
+    _finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED, Verdict.REORDERED})
 
 
 def flags(select: Select = None, json: Json = None, pair: Pairs = None, setting: Settings = None) -> None:
