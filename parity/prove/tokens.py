@@ -17,7 +17,7 @@ def symbol_of(name: str) -> str:
     MLIR escapes a name alike wherever it prints it, in quotes if the name is no plain identifier.
 
     Args:
-        name: the printed name of a definition, ``"f"``, or a reference, ``@f`` or ``@"a\\22b"``.
+        name: the printed name of a definition, ``"f"``, or a reference, ``@f`` or ``@"a\22b"``.
     """
     name = name.removeprefix("@")
     return name[1:-1] if name.startswith('"') else name

@@ -40,13 +40,14 @@ def _twins() -> int:
 
 
 def _mutants(options: argparse.Namespace) -> int:
-    made = refused = failures = 0
+    made = refused = reordered = failures = 0
     for sample in samples():
         kills = kill(sample, options.mutants, seed=options.seed, execute=options.execute)
         count, gone = sum(kills.made.values()), sum(kills.refused.values())
-        made, refused = made + count, refused + gone
+        made, refused, reordered = made + count, refused + gone, reordered + kills.reordered
         print(
-            f"mutants of {kills.program}: {count} made, {gone} refused, {len(kills.kept)} kept, {kills.seconds:.1f} s"
+            f"mutants of {kills.program}: {count} made, {gone} refused, {kills.reordered} of them as reordered, "
+            f"{count - gone} kept, {kills.seconds:.1f} s"
         )
         for kind, number in kills.made.items():
             print(f"    {kind}: {kills.refused.get(kind, 0)} of {number} refused")
@@ -57,7 +58,10 @@ def _mutants(options: argparse.Namespace) -> int:
             print(f"    HOLE {hole.mutant.kind} at operation {hole.mutant.index}: {hole.mutant.detail}")
         failures += len(kills.holes())
         sys.stdout.flush()
-    print(f"mutants: {made} made, {refused} refused, {made - refused} kept, {failures} holes")
+    print(
+        f"mutants: {made} made, {refused} refused ({reordered} as reordered), "
+        f"{made - refused} kept, {failures} holes"
+    )
     return failures
 
 

@@ -7,10 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from parity.jax_internals import attribute_items, ir, is_main, stablehlo_module
-from parity.prove.campaign.edits import attribute, copy_module, is_valid, rebuild, visible_values, walk
-from parity.prove.campaign.mutate import COMMUTING
+from parity.prove.campaign.edits import (
+    attribute,
+    commutes,
+    copy_module,
+    is_valid,
+    rebuild,
+    visible_values,
+    walk,
+)
 
-__all__ = ["EDITS", "Variant", "make_variant"]
+__all__ = ["EDITS", "Variant", "make_variant", "reorder"]
 
 _EFFECT_FREE = re.compile(r"stablehlo\.(?!custom_call|while|case|if|all_|collective|return|optimization)")
 _SYMBOL = re.compile(r'"(?:[^"\\]|\\.)*"|@([\w.$-]+)')
@@ -37,8 +44,11 @@ _Edit = Callable[[Any, random.Random], bool]
 
 
 def _commute(module: Any, rng: random.Random) -> bool:
-    """Exchanges the operands of commuting operations."""
-    ops = [op for op in walk(module) if op.name in COMMUTING]
+    """Exchanges the operands of operations that commute to the bit."""
+    return _exchange([op for op in walk(module) if commutes(op)], rng)
+
+
+def _exchange(ops: list[Any], rng: random.Random) -> bool:
     for op in ops:
         if rng.random() < 0.5:
             left, right = list(op.operands)
@@ -239,6 +249,16 @@ EDITS: dict[str, _Edit] = {
     "dead carry": _dead_carry,
     "captured constant": _capture,
 }
+
+
+def reorder(program: Any, rng: random.Random) -> Any:
+    """Returns a copy with the operands of some commuting operations exchanged, those on floats included."""
+    original = stablehlo_module(program)
+    with original.context, ir.Location.unknown():
+        module = copy_module(original)
+        _exchange([op for op in walk(module) if commutes(op, exactly=False)], rng)
+        assert is_valid(module), "reordered operands"
+    return module
 
 
 def make_variant(program: Any, rng: random.Random, *, edits: int = 4) -> Variant:

@@ -15,7 +15,20 @@ from parity.prove.words import Words
 pytestmark = pytest.mark.slow
 
 SAMPLES = {sample.name: sample for sample in samples()}
-MUTANTS = {"forward": 100, "grad": 100, "train_step": 100, "ring": 60, "ring_gradient": 100, "mixed": 200}
+MUTANTS = {
+    "forward": 60,
+    "grad": 60,
+    "train_step": 60,
+    "ring": 60,
+    "ring_gradient": 60,
+    "mixed": 120,
+    "indexed": 120,
+    "types": 120,
+    "symbols": 120,
+    "effects": 60,
+    "annotated": 80,
+}
+TRACED = ("forward", "grad", "train_step", "ring", "ring_gradient", "mixed", "indexed")
 
 
 @pytest.mark.parametrize("name", MUTANTS)
