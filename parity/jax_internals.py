@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 # jaxlib 0.10 to 0.12: the MLIR bindings are shipped but not documented as public API.
 import jaxlib.mlir.ir as ir  # pyright: ignore[reportMissingImports]
+import numpy as np
 
 __all__ = [
     "UnreadAttribute",
@@ -60,9 +61,6 @@ def kept_arguments(lowered: Any) -> tuple[int, ...]:
     (another lowering path) no argument was dropped, which is checked against ``@main``. The constants that
     JAX puts in front of the arguments have no index here.
 
-    Args:
-        lowered: a ``jax.stages.Lowered``.
-
     Raises:
         ValueError: if ``@main`` takes anything but flat arguments and, before them, hoisted constants.
     """
@@ -91,9 +89,6 @@ def hoisted_constants(lowered: Any) -> tuple[Any, ...]:
     With ``jax_use_simplified_jaxpr_constants`` an array that a function closes over is no constant of the
     module but an argument marked ``jax.const``; its value is in ``Lowered._lowering.const_args`` (JAX 0.10 to
     0.12). Ordered effects add tokens (``jax.token``), symbolic shapes add their sizes (``jax.global_constant``).
-
-    Args:
-        lowered: a ``jax.stages.Lowered``.
 
     Raises:
         ValueError: an argument is marked in another way, or the marks are not those of the values.
@@ -288,28 +283,32 @@ def key_implementation(dtype: Any) -> str:
     return dtype._impl.name
 
 
-def run_module(module: ir.Module, inputs: list[Any]) -> list[Any]:
+def run_module(module: ir.Module, batches: list[list[Any]], level: int | None = None) -> list[list[Any]]:
     """Compiles a single-device StableHLO module for the first CPU device and runs it.
 
     ``Client.compile_and_load`` and ``LoadedExecutable.execute_sharded`` are private (JAX 0.10 to 0.12).
 
     Args:
-        module: a module whose ``@main`` takes ``inputs``.
-        inputs: NumPy arrays.
+        module: a module.
+        batches: lists of NumPy arrays that ``@main`` takes; each is one run.
+        level: LLVM's optimisation level; None for XLA's default.
 
     Returns:
-        The results as NumPy arrays.
+        The results of each run as NumPy arrays.
     """
-    import jax
-    import numpy as np
     from jaxlib import xla_client
 
     device = jax.devices("cpu")[0]
     text = module.operation.get_asm(enable_debug_info=False)
-    devices = xla_client.DeviceList((device,))
-    executable = device.client.compile_and_load(text, devices, xla_client.CompileOptions())
-    results = executable.execute_sharded([jax.device_put(each, device) for each in inputs])
-    return [np.asarray(each[0]) for each in results.disassemble_into_single_device_arrays()]
+    options = xla_client.CompileOptions()
+    if level is not None:
+        options.executable_build_options.debug_options.xla_backend_optimization_level = level
+    executable = device.client.compile_and_load(text, xla_client.DeviceList((device,)), options)
+    runs = []
+    for inputs in batches:
+        results = executable.execute_sharded([jax.device_put(each, device) for each in inputs])
+        runs.append([np.asarray(each[0]) for each in results.disassemble_into_single_device_arrays()])
+    return runs
 
 
 # --- traced programs (used by parity.structure.traced) ---

@@ -9,6 +9,7 @@ os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
 )
 
+from parity.prove.campaign.attack import LEVELS, attack, different_bits
 from parity.prove.campaign.programs import samples, twin_samples
 from parity.prove.campaign.run import cost_of_layers, kill, prove_variants
 from parity.prove.proof import prove
@@ -23,8 +24,11 @@ def main() -> int:
     parser.add_argument(
         "--execute", action="store_true", help="run on the CPU the mutants that are not refused"
     )
+    parser.add_argument(
+        "--attack", type=int, default=0, help="run this many variants of each rule on wild data, all levels"
+    )
     options = parser.parse_args()
-    failures = _twins() + _mutants(options) + _variants(options)
+    failures = _twins() + _attacks(options) + _mutants(options) + _variants(options)
     _costs()
     print("no hole found" if not failures else f"{failures} holes or false alarms")
     return 1 if failures else 0
@@ -36,6 +40,19 @@ def _twins() -> int:
         proof = prove(twins.reference, twins.candidate, arguments=twins.arguments, results=twins.results)
         print(f"twins {twins.name}: {proof.sentence()}, {proof.seconds * 1e3:.0f} ms")
         failures += not proof.proved
+    return failures
+
+
+def _attacks(options: argparse.Namespace) -> int:
+    failures = 0
+    for program in ("forward", "gradient") if options.attack else ():
+        for one in attack(program, variants=options.attack, seed=options.seed):
+            sound = one.proved and not one.differ
+            outcome = "same bits" if sound else f"proved {one.proved}, OTHER BITS on {', '.join(one.differ)}"
+            print(f"rule '{one.rule}' on the {program} program at levels {LEVELS}: {outcome}", flush=True)
+            failures += not sound
+        others = ", ".join(different_bits(program, seed=options.seed))
+        print(f"float operands reordered in the {program} program: other bits on {others or 'nothing'}")
     return failures
 
 

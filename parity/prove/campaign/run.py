@@ -125,11 +125,11 @@ class _Runner:
         self._single = single_device(module)
         if self._single is not None:
             self._inputs = random_inputs(self._single, 0)
-            self._expected = run_module(self._single, self._inputs)
+            (self._expected,) = run_module(self._single, [self._inputs])
 
     def agrees(self, module: Any) -> bool | None:
         other = None if self._single is None else single_device(module)
-        return None if other is None else same_bits(self._expected, run_module(other, self._inputs))
+        return None if other is None else same_bits(self._expected, run_module(other, [self._inputs])[0])
 
 
 def prove_variants(sample: Sample, count: int, *, seed: int = 0, edits: int = 6) -> Iterator[tuple[Any, Any]]:

@@ -16,6 +16,7 @@ from parity.prove.campaign.edits import (
     visible_values,
     walk,
 )
+from parity.prove.campaign.slots import SLOT_EDITS
 
 __all__ = ["EDITS", "Variant", "make_variant", "reorder"]
 
@@ -248,6 +249,7 @@ EDITS: dict[str, _Edit] = {
     "duplicated carry": _duplicate_carry,
     "dead carry": _dead_carry,
     "captured constant": _capture,
+    **SLOT_EDITS,
 }
 
 
@@ -261,19 +263,20 @@ def reorder(program: Any, rng: random.Random) -> Any:
     return module
 
 
-def make_variant(program: Any, rng: random.Random, *, edits: int = 4) -> Variant:
+def make_variant(program: Any, rng: random.Random, *, edits: int = 4, only: str = "") -> Variant:
     """Makes a benign variant of a lowered program, arguments and results reordered.
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
         rng: decides what to do where.
         edits: how many random edits, besides the reordering.
+        only: the one edit to make instead, if any.
     """
     original = stablehlo_module(program)
     with original.context, ir.Location.unknown():
         module = copy_module(original)
         done = []
-        for name in rng.choices(list(EDITS), k=edits):
+        for name in (only,) if only else rng.choices(list(EDITS), k=edits):
             if EDITS[name](module, rng):
                 done.append(name)
             assert is_valid(module), name
