@@ -10,7 +10,7 @@ os.environ["XLA_FLAGS"] = (
 )
 
 from parity.prove.campaign.attack import LEVELS, attack, different_bits
-from parity.prove.campaign.programs import samples, twin_samples
+from parity.prove.campaign.programs import Sample, samples, twin_samples
 from parity.prove.campaign.run import cost_of_layers, kill, prove_variants
 from parity.prove.proof import prove
 
@@ -20,6 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m parity.prove.campaign", description=__doc__)
     parser.add_argument("--mutants", type=int, default=500, help="distinct mutants per program, at most")
     parser.add_argument("--variants", type=int, default=50, help="benign variants per program")
+    parser.add_argument("--programs", nargs="*", default=[], help="only these programs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--execute", action="store_true", help="run on the CPU the mutants that are not refused"
@@ -58,7 +59,7 @@ def _attacks(options: argparse.Namespace) -> int:
 
 def _mutants(options: argparse.Namespace) -> int:
     made = refused = reordered = failures = 0
-    for sample in samples():
+    for sample in _chosen(options):
         kills = kill(sample, options.mutants, seed=options.seed, execute=options.execute)
         count, gone = sum(kills.made.values()), sum(kills.refused.values())
         made, refused, reordered = made + count, refused + gone, reordered + kills.reordered
@@ -82,13 +83,20 @@ def _mutants(options: argparse.Namespace) -> int:
     return failures
 
 
+def _chosen(options: argparse.Namespace) -> list[Sample]:
+    known = {sample.name: sample for sample in samples()}
+    if unknown := set(options.programs) - set(known):
+        raise SystemExit(f"--programs: got {sorted(unknown)}, expected some of {list(known)}")
+    return [known[name] for name in options.programs] or list(known.values())
+
+
 def _ran(bits: bool | None) -> str:
     return "" if bits is None else ", same bits" if bits else ", OTHER BITS"
 
 
 def _variants(options: argparse.Namespace) -> int:
     made = failures = 0
-    for sample in samples():
+    for sample in _chosen(options):
         for variant, proof in prove_variants(sample, options.variants, seed=options.seed):
             made += 1
             if not proof.proved:

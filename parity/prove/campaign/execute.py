@@ -7,7 +7,7 @@ import numpy as np
 from parity.jax_internals import ir, is_main
 from parity.prove.campaign.edits import copy_module, walk
 
-__all__ = ["WILD", "random_inputs", "same_bits", "single_device", "wild_inputs"]
+__all__ = ["WILD", "random_inputs", "same_bits", "same_numbers", "single_device", "wild_inputs"]
 
 WILD = ("tame", "decades", "special")
 """Kinds of data: near one; over all magnitudes, denormals included; with NaNs, infinities and signed zeros."""
@@ -99,3 +99,14 @@ def same_bits(left: list[np.ndarray], right: list[np.ndarray]) -> bool:
     """Says whether two lists of results are equal bit for bit."""
     pairs = zip(left, right, strict=True)
     return all(a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def same_numbers(left: list[np.ndarray], right: list[np.ndarray]) -> bool:
+    """Says whether two lists of results are equal bit for bit, but for which NaN stands where both have one."""
+    for a, b in zip(left, right, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        both = np.isnan(a) & np.isnan(b) if a.dtype.kind == "f" else np.zeros(a.shape, bool)
+        if not same_bits([np.where(both, np.zeros_like(a), a)], [np.where(both, np.zeros_like(b), b)]):
+            return False
+    return True

@@ -37,7 +37,7 @@ _WORDS = (
     ("CLIP_OR_FILL", "FILL"),
     ("TO_APPLY", "NONE"),
 )
-_PATIENCE = 20
+_PATIENCE = 40
 _DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
 
 

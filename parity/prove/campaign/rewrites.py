@@ -180,7 +180,7 @@ def _literal(op: Any, rng: random.Random) -> Edited:
         return None
     place = rng.choice(places)
     old = place.group()
-    new = f"{old[:-1]}{int(old[-1], 16) ^ 1:X}" if "x" in old else _other_number(old)
+    new = f"{old[:-1]}{int(old[-1], 16) ^ rng.randint(1, 15):X}" if "x" in old else _other_number(old, rng)
     text = f"{body[: place.start()]}{new}{body[place.end() :]} : {kind}"
     if isinstance(value, UnreadAttribute):
         return _reparse(op, before, text)
@@ -191,8 +191,10 @@ def _literal(op: Any, rng: random.Random) -> Edited:
     return f"{before[:60]} -> {text[:60]}", {}
 
 
-def _other_number(old: str) -> str:
-    return f"{-float(old) or 1.0:e}" if "." in old else str(int(old) - 1)
+def _other_number(old: str, rng: random.Random) -> str:
+    if "." in old:
+        return f"{float(old) * rng.choice((-1.0, 0.5, 2.0, -4.0)) or 1.0:e}"
+    return str(int(old) + rng.choice((-4, -3, -2, -1, 1, 2, 3, 4)))
 
 
 def _reparse(op: Any, before: str, after: str) -> Edited:

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from parity.jax_internals import ir, is_main
 from parity.prove.campaign.edits import attribute, commutes, walk
 from parity.prove.campaign.mutate import Mutant
 from parity.prove.numbering import Numbering, Table, number_program
@@ -48,8 +49,7 @@ class Original:
         if operation.name in _RETURNS:
             return self._benign_return(operation, mutant)
         if operation.name == "func.call":
-            unused = not any(list(result.uses) for result in operation.results)
-            return "results that no call uses" if unused else self._benign_names(mutant.renamed)
+            return self._benign_call(operation, mutant)
         copies = [op for op in self._copies.get(operation, []) if op.live is not None]
         if not copies:
             return "dead code"
@@ -80,6 +80,33 @@ class Original:
             arguments = [function.regions[0].blocks[0].arguments[k] for k in mutant.swapped]
             return "" if any(list(each.uses) for each in arguments) else "arguments that nothing uses"
         return self._benign_names(mutant.renamed)
+
+    def _benign_call(self, call: Any, mutant: Mutant) -> str:
+        """A call has no record of its own either: its operands are known by what makes them."""
+        if not any(list(result.uses) for result in call.results):
+            return "results that no call uses"
+        if mutant.rewired is None:
+            return self._benign_names(mutant.renamed)
+        position, maker, result = mutant.rewired
+        values = call.operands[position], self._operations[maker].results[result]
+        old, new = (self._value_numbers(value) for value in values)
+        return "the new operand is the same value" if old == new and len(old) == 1 else ""
+
+    def _value_numbers(self, value: Any) -> set[int]:
+        """Returns the numbers that a value has wherever its function is called; none if a call makes it."""
+        env = self._numbering.env
+        if not isinstance(value, ir.BlockArgument):
+            result, owner = ir.OpResult(value).result_number, value.owner.operation
+            return {env[op.results[result]] for op in self._copies.get(owner, []) if op.live is not None}
+        parent = value.owner.owner.operation
+        places = [k for k, region in enumerate(parent.regions) if region.blocks[0] == value.owner]
+        if parent.name == "func.func":
+            return {env[self._main.parameters[value.arg_number]]} if is_main(parent) else set()
+        return {
+            env[op.regions[places[0]].parameters[value.arg_number]]
+            for op in self._copies.get(parent, [])
+            if op.live is not None
+        }
 
     def _benign_names(self, names: tuple[str, str] | None) -> str:
         same = names is not None and self._text(names[0]) == self._text(names[1])

@@ -60,15 +60,11 @@ _DRAW = f"stablehlo.rng %a, %b, %s, distribution = UNIFORM : (tensor<f32>, tenso
 
 
 def _commuted(operation: str, kind: str, rung: bool | Verdict) -> Pair:
-    texts = [
-        main(
-            f"%r = stablehlo.{operation} {order} : {kind} return %r : {kind}",
-            results=kind,
-            arguments=f"%x: {kind}, %y: {kind}",
-        )
-        for order in ("%x, %y", "%y, %x")
-    ]
-    return pair(f"commuted {operation} of {kind}", *texts, rung)
+    def text(order: str) -> str:
+        body = f"%r = stablehlo.{operation} {order} : {kind} return %r : {kind}"
+        return main(body, results=kind, arguments=f"%x: {kind}, %y: {kind}")
+
+    return pair(f"commuted {operation} of {kind}", text("%x, %y"), text("%y, %x"), rung)
 
 
 _FLOATS = ("f32", "bf16", "f64", "f8E4M3FN")
