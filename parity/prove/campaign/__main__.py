@@ -50,7 +50,7 @@ def _attacks(options: argparse.Namespace) -> int:
         for one in attack(program, variants=options.attack, seed=options.seed):
             sound = one.proved and not one.differ
             outcome = "same bits" if sound else f"proved {one.proved}, OTHER BITS on {', '.join(one.differ)}"
-            print(f"rule '{one.rule}' on the {program} program at levels {LEVELS}: {outcome}", flush=True)
+            print(f"rule '{one.rules[0]}' on the {program} program at levels {LEVELS}: {outcome}", flush=True)
             failures += not sound
         others = ", ".join(different_bits(program, seed=options.seed))
         print(f"float operands reordered in the {program} program: other bits on {others or 'nothing'}")

@@ -30,37 +30,37 @@ B, D = 13, 24
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attack:
-    """One rule against one program.
+    """One rule, or several together, against one program.
 
     Args:
-        rule: the edit that the prover calls benign.
+        rules: the edits that the prover calls benign.
         program: the program's name.
-        applies: whether the program has what the edit changes.
+        applies: whether the program has what the edits change.
         proved: whether the prover proved all variants.
         differ: data sets and levels on which some variant gave other bits.
     """
 
-    rule: str
+    rules: tuple[str, ...]
     program: str
     applies: bool
     proved: bool
     differ: tuple[str, ...]
 
 
-def _layer(x_BD: jax.Array, w_DD: jax.Array, scale_D: jax.Array) -> jax.Array:
+def _layer(x_BD: jax.Array, w_DD: jax.Array, scale_1D: jax.Array) -> jax.Array:
     hidden_BD, gate_BD = jnp.tanh(x_BD @ w_DD), jax.nn.sigmoid(x_BD)
-    mixed_BD = hidden_BD * scale_D + gate_BD * hidden_BD
-    return mixed_BD * gate_BD - jnp.minimum(jnp.maximum(x_BD, scale_D), 2.0) * hidden_BD
+    mixed_BD = hidden_BD * scale_1D + gate_BD * hidden_BD
+    return mixed_BD * gate_BD - jnp.minimum(jnp.maximum(x_BD, scale_1D), 2.0) * hidden_BD
 
 
 def _forward(x_BD: jax.Array, y_BD: jax.Array, w_DD: jax.Array, rows_B: jax.Array) -> tuple[Any, ...]:
     """Products to be fused into sums, everywhere: in a loop, a branch, behind barriers, beside a reduction."""
-    scale_D = jnp.linspace(0.5, 1.5, D)
+    scale_1D = jnp.linspace(0.5, 1.5, D)[None]
     small_BD = y_BD / (1.0 + jnp.abs(y_BD))
 
     def body(carry: tuple[Any, ...], turn: jax.Array) -> tuple[Any, None]:
         x_BD, last_BD, total_BD, count = carry
-        new_BD = jax.checkpoint(_layer)(x_BD, w_DD, scale_D)
+        new_BD = jax.checkpoint(_layer)(x_BD, w_DD, scale_1D)
         total_BD = total_BD * small_BD + new_BD * last_BD
         return (new_BD, x_BD, total_BD, count * 3 + turn), None
 
@@ -136,31 +136,35 @@ class _Runs:
 
 
 def attack(
-    program: str, rules: Sequence[str] = tuple(EDITS), *, variants: int = 1, seed: int = 0
+    program: str,
+    attacks: Sequence[tuple[str, ...]] = tuple((rule,) for rule in EDITS),
+    *,
+    variants: int = 1,
+    seed: int = 0,
 ) -> Iterator[Attack]:
-    """Yields what became of each rule on a program, run at every level on every kind of data.
+    """Yields what became of rules on a program, run at every level on every kind of data.
 
     Args:
         program: ``forward`` or ``gradient``.
-        rules: names of edits.
-        variants: how many variants of each rule.
+        attacks: names of the edits to make together.
+        variants: how many variants of each.
         seed: decides which.
     """
     lowered = attacked()[program]
     module = stablehlo_module(lowered)
     runs = [_Runs(module, level, seed) for level in LEVELS]
-    for rule in rules:
+    for rules in attacks:
         made = [
-            make_variant(lowered, random.Random(f"{rule} {seed} {number}"), only=rule)
+            make_variant(lowered, random.Random(f"{rules} {seed} {number}"), only=rules)
             for number in range(variants)
         ]
         proofs = [
             prove(lowered, each.module, arguments=each.arguments, results=each.results) for each in made
         ]
         yield Attack(
-            rule=rule,
+            rules=rules,
             program=program,
-            applies=any(rule in each.edits for each in made),
+            applies=all(set(rules) <= set(each.edits) for each in made),
             proved=all(proof.proved for proof in proofs),
             differ=tuple(text for each in made for level in runs for text in level.differ(each)),
         )

@@ -3,7 +3,7 @@
 import dataclasses
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from parity.jax_internals import attribute_items, ir, is_main, stablehlo_module
@@ -263,20 +263,20 @@ def reorder(program: Any, rng: random.Random) -> Any:
     return module
 
 
-def make_variant(program: Any, rng: random.Random, *, edits: int = 4, only: str = "") -> Variant:
+def make_variant(program: Any, rng: random.Random, *, edits: int = 4, only: Sequence[str] = ()) -> Variant:
     """Makes a benign variant of a lowered program, arguments and results reordered.
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
         rng: decides what to do where.
         edits: how many random edits, besides the reordering.
-        only: the one edit to make instead, if any.
+        only: names of the edits to make instead, in this order, if any.
     """
     original = stablehlo_module(program)
     with original.context, ir.Location.unknown():
         module = copy_module(original)
         done = []
-        for name in (only,) if only else rng.choices(list(EDITS), k=edits):
+        for name in only or rng.choices(list(EDITS), k=edits):
             if EDITS[name](module, rng):
                 done.append(name)
             assert is_valid(module), name

@@ -101,7 +101,7 @@ def test_benign_variants_are_proved(name):
 def test_every_kind_of_benign_edit_is_made():
     for edit in EDITS:
         variant = make_variant(
-            SAMPLES["mixed" if "branch" in edit else "grad"].lowered, random.Random(0), only=edit
+            SAMPLES["mixed" if "branch" in edit else "grad"].lowered, random.Random(0), only=(edit,)
         )
         assert edit in variant.edits
 
