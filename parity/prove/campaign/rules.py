@@ -87,16 +87,22 @@ class Original:
             return "results that no call uses"
         if mutant.rewired is None:
             return self._benign_names(mutant.renamed)
-        position, maker, result = mutant.rewired
-        values = call.operands[position], self._operations[maker].results[result]
+        return self._same_value(call, mutant.rewired)
+
+    def _same_value(self, operation: Any, rewired: tuple[int, int, int]) -> str:
+        position, maker, result = rewired
+        values = operation.operands[position], self._operations[maker].results[result]
         old, new = (self._value_numbers(value) for value in values)
         return "the new operand is the same value" if old == new and len(old) == 1 else ""
 
     def _value_numbers(self, value: Any) -> set[int]:
-        """Returns the numbers that a value has wherever its function is called; none if a call makes it."""
+        """Returns the numbers that a value has wherever its function is called."""
         env = self._numbering.env
         if not isinstance(value, ir.BlockArgument):
             result, owner = ir.OpResult(value).result_number, value.owner.operation
+            if owner.name == "func.call":
+                function = self._function(owner.attributes["callee"].value)
+                return self._value_numbers(_last(function.regions[0]).operation.operands[result])
             return {env[op.results[result]] for op in self._copies.get(owner, []) if op.live is not None}
         parent = value.owner.owner.operation
         places = [k for k, region in enumerate(parent.regions) if region.blocks[0] == value.owner]
@@ -112,14 +118,16 @@ class Original:
         same = names is not None and self._text(names[0]) == self._text(names[1])
         return "functions of one text" if same else ""
 
-    def _text(self, name: str) -> str:
-        """Returns a function's text without its name, and with the texts of what it calls in place of theirs."""
-        function = next(
+    def _function(self, name: str) -> Any:
+        return next(
             op
             for op in self._operations
             if op.name == "func.func" and attribute(op, "sym_name").value == name
         )
-        text = function.get_asm(enable_debug_info=False).replace(f"@{name}(", "@(", 1)
+
+    def _text(self, name: str) -> str:
+        """Returns a function's text without its name, and with the texts of what it calls in place of theirs."""
+        text = self._function(name).get_asm(enable_debug_info=False).replace(f"@{name}(", "@(", 1)
         return re.sub(r"call @([\w.$-]+)\(", lambda match: f"call ({self._text(match.group(1))})(", text)
 
     def _benign_rewire(self, copies: list[Op], rewired: tuple[int, int, int]) -> str:
@@ -162,7 +170,7 @@ class Original:
             env[r.outputs[positions[0]]] == env[r.outputs[positions[1]]] for _, r in regions
         ):
             return "both outputs are the same value"
-        return ""
+        return self._same_value(operation, mutant.rewired) if mutant.rewired else ""
 
     def _benign_function_return(self, function: Any, positions: list[int], exactly: bool) -> str:
         name = attribute(function, "sym_name").value
