@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from parity import channels as channels_module
-from parity.backends import Devices
 from parity.build import Build, linen_build
 from parity.comparison import Workbench
 from parity.matrix import ALL_CHANNELS, Case
@@ -140,40 +139,6 @@ def test_without_a_proof_the_bits_decide():
     assert (result.verdict, result.channels["program"].verdict) == ("passed", "unproved")
     assert result.channels["values"].verdict == "bitwise"
     assert "multiply" in sentences(result, "program")
-
-
-def reordered(params, inputs):
-    """The same operations on the same values, but the sum takes its operands in another order."""
-    return params["b"][None] + jnp.tanh(inputs["x"] @ params["w"])
-
-
-@pytest.mark.parametrize(
-    ("lowest", "program", "values"),
-    [
-        (Verdict.ARBITRATED, "reordered", "bitwise"),
-        (Verdict.BITWISE, "reordered", "bitwise"),
-        (Verdict.REORDERED, "reordered", "bitwise"),
-        (Verdict.PROVED, "failed", "failed"),
-    ],
-)
-def test_operands_in_another_order_are_a_rung_of_their_own_and_run(lowest, program, values):
-    result = outcome(forward, functools.partial(forward, apply=reordered), lowest=lowest)
-    assert (result.channels["program"].verdict, result.channels["values"].verdict) == (program, values)
-    assert "up to the order of operands" in result.channels["program"].detail
-    assert "stablehlo.add (the same operands in another order)" in sentences(result, "program")
-    assert result.channels["memory"].verdict == "equal", "what is not proved is compiled"
-
-
-def test_operands_in_another_order_answer_for_values_where_nothing_runs(monkeypatch):
-    monkeypatch.setattr(Devices, "executes", False)
-    for apply, verdict in ((reordered, "reordered"), (unproved, "open")):
-        result = outcome(forward, functools.partial(forward, apply=apply))
-        assert result.channels["values"].verdict == verdict
-
-
-def test_another_program_fails_where_the_same_operations_are_demanded():
-    result = outcome(forward, functools.partial(forward, apply=unproved), lowest=Verdict.REORDERED)
-    assert result.channels["program"].verdict == "failed"
 
 
 @pytest.mark.parametrize(("lowest", "verdict"), [(Verdict.FLOOR, "floor"), (Verdict.BITWISE, "failed")])
