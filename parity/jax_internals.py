@@ -1,6 +1,7 @@
 """The only file that touches private JAX, jaxlib or Flax names; each has a version note."""
 
 import contextlib
+import dataclasses
 import logging
 import re
 from collections.abc import Iterator
@@ -11,12 +12,16 @@ import jax.numpy as jnp
 
 # jaxlib 0.10 to 0.12: the MLIR bindings are shipped but not documented as public API.
 import jaxlib.mlir.ir as ir  # pyright: ignore[reportMissingImports]
+import numpy as np
 
 __all__ = [
+    "UnreadAttribute",
     "attribute_items",
     "compile_module",
     "compile_request",
     "compiled_shardings",
+    "dictionary_items",
+    "hoisted_constants",
     "ir",
     "is_main",
     "kept_arguments",
@@ -53,30 +58,67 @@ def kept_arguments(lowered: Any) -> tuple[int, ...]:
 
     ``jit`` drops arguments that the program never uses. The list lives in
     ``Lowered._lowering.compile_args["kept_var_idx"]`` (JAX 0.10 to 0.12); it is not public. Without it
-    (another lowering path) no argument was dropped, which is checked against ``@main``.
-
-    Args:
-        lowered: a ``jax.stages.Lowered``.
+    (another lowering path) no argument was dropped, which is checked against ``@main``. The constants that
+    JAX puts in front of the arguments have no index here.
 
     Raises:
-        ValueError: if the number of kept arguments is not the number of arguments of ``@main``.
+        ValueError: if ``@main`` takes anything but flat arguments and, before them, hoisted constants.
     """
-    # jaxlib 0.10 to 0.12: ``main`` is the public entry function of the module.
-    main = next(op for op in stablehlo_module(lowered).body.operations if is_main(op))
-    count = len(main.regions[0].blocks[0].arguments)
-    lowering = getattr(lowered, "_lowering", None)
-    kept = getattr(lowering, "compile_args", {}).get("kept_var_idx")
+    hoisted = len(hoisted_constants(lowered))
+    count = len(_main(lowered).regions[0].blocks[0].arguments)
+    kept = getattr(getattr(lowered, "_lowering", None), "compile_args", {}).get("kept_var_idx")
+    # With hoisted constants, kept_var_idx counts them first.
     indices = tuple(range(count)) if kept is None else tuple(sorted(kept))
-    if len(indices) != count:
+    if len(indices) != count or indices[:hoisted] != tuple(range(hoisted)):
         raise ValueError(
-            f"@main: got {count} arguments, expected {len(indices)} (kept_var_idx of the lowering)"
+            f"@main: got {count} arguments, {hoisted} of them hoisted constants, expected {len(indices)} "
+            "(kept_var_idx of the lowering)"
         )
-    return indices
+    return tuple(index - hoisted for index in indices[hoisted:])
 
 
 def main_position(lowered: Any) -> dict[int, int]:
     """Returns ``{flat jit argument index: position in @main}``; dropped arguments are absent."""
-    return {flat: position for position, flat in enumerate(kept_arguments(lowered))}
+    hoisted = len(hoisted_constants(lowered))
+    return {flat: hoisted + position for position, flat in enumerate(kept_arguments(lowered))}
+
+
+def hoisted_constants(lowered: Any) -> tuple[Any, ...]:
+    """Returns the constants that JAX passes as the first arguments of ``@main``, in their order.
+
+    With ``jax_use_simplified_jaxpr_constants`` an array that a function closes over is no constant of the
+    module but an argument marked ``jax.const``; its value is in ``Lowered._lowering.const_args`` (JAX 0.10 to
+    0.12). Ordered effects add tokens (``jax.token``), symbolic shapes add their sizes (``jax.global_constant``).
+
+    Raises:
+        ValueError: an argument is marked in another way, or the marks are not those of the values.
+    """
+    main = _main(lowered)
+    sides = dict(attribute_items(main)).get("arg_attrs")
+    names = [{name for name, _ in dictionary_items(each)} for each in sides] if sides is not None else []
+    for position, each in enumerate(names):
+        for mark, what in (
+            ("jax.token", "a token: ordered effects"),
+            ("jax.global_constant", "a symbolic size"),
+        ):
+            if mark in each:
+                raise ValueError(
+                    f"@main: got argument {position} marked {mark} ({what}), expected arguments of the function "
+                    "and constants only; such programs cannot be compared"
+                )
+    marked = [position for position, each in enumerate(names) if "jax.const" in each]
+    values = tuple(getattr(getattr(lowered, "_lowering", None), "const_args", ()))
+    if marked != list(range(len(values))):
+        raise ValueError(
+            f"@main: got arguments {marked} marked jax.const, expected the first {len(values)} "
+            "(const_args of the lowering)"
+        )
+    return values
+
+
+def _main(lowered: Any) -> Any:
+    # jaxlib 0.10 to 0.12: ``main`` is the public entry function of the module.
+    return next(op for op in stablehlo_module(lowered).body.operations if is_main(op))
 
 
 def is_main(operation: Any) -> bool:
@@ -89,11 +131,40 @@ def parse_module(text: str, like: ir.Module) -> ir.Module:
     return ir.Module.parse(text, context=like.context)
 
 
+@dataclasses.dataclass(frozen=True)
+class UnreadAttribute:
+    """An attribute that the bindings cannot cast, as MLIR prints it, such as a dense complex constant."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def attribute_items(operation: Any) -> list[tuple[str, Any]]:
     """Returns the attributes of an operation by name (jaxlib 0.10 to 0.12 iterate over the names)."""
-    attributes: Any = operation.attributes
+    return dictionary_items(operation.attributes)
+
+
+def dictionary_items(attributes: Any) -> list[tuple[str, Any]]:
+    """Returns the entries of a dictionary attribute, or of an operation's attributes, by name."""
     names = [entry if isinstance(entry, str) else entry.name for entry in attributes]
-    return [(name, attributes[name]) for name in names]
+    try:
+        return [(name, attributes[name]) for name in names]
+    except TypeError:  # an attribute without a class of its own: complex elements
+        return [(name, _attribute(attributes, place, name)) for place, name in enumerate(names)]
+
+
+def _attribute(attributes: Any, place: int, name: str) -> Any:
+    try:
+        return attributes[name]
+    except TypeError:
+        # Only the text of a NamedAttribute is safe to ask for: its ``attr`` ends the process.
+        text = repr(attributes[place])
+        start = f"NamedAttribute({name}="
+        if not text.startswith(start):
+            raise
+        return UnreadAttribute(text.removeprefix(start).removesuffix(")"))
 
 
 # --- compiling elsewhere (used by parity.backends.aot) ---
@@ -212,28 +283,32 @@ def key_implementation(dtype: Any) -> str:
     return dtype._impl.name
 
 
-def run_module(module: ir.Module, inputs: list[Any]) -> list[Any]:
+def run_module(module: ir.Module, batches: list[list[Any]], level: int | None = None) -> list[list[Any]]:
     """Compiles a single-device StableHLO module for the first CPU device and runs it.
 
     ``Client.compile_and_load`` and ``LoadedExecutable.execute_sharded`` are private (JAX 0.10 to 0.12).
 
     Args:
-        module: a module whose ``@main`` takes ``inputs``.
-        inputs: NumPy arrays.
+        module: a module.
+        batches: lists of NumPy arrays that ``@main`` takes; each is one run.
+        level: LLVM's optimisation level; None for XLA's default.
 
     Returns:
-        The results as NumPy arrays.
+        The results of each run as NumPy arrays.
     """
-    import jax
-    import numpy as np
     from jaxlib import xla_client
 
     device = jax.devices("cpu")[0]
     text = module.operation.get_asm(enable_debug_info=False)
-    devices = xla_client.DeviceList((device,))
-    executable = device.client.compile_and_load(text, devices, xla_client.CompileOptions())
-    results = executable.execute_sharded([jax.device_put(each, device) for each in inputs])
-    return [np.asarray(each[0]) for each in results.disassemble_into_single_device_arrays()]
+    options = xla_client.CompileOptions()
+    if level is not None:
+        options.executable_build_options.debug_options.xla_backend_optimization_level = level
+    executable = device.client.compile_and_load(text, xla_client.DeviceList((device,)), options)
+    runs = []
+    for inputs in batches:
+        results = executable.execute_sharded([jax.device_put(each, device) for each in inputs])
+        runs.append([np.asarray(each[0]) for each in results.disassemble_into_single_device_arrays()])
+    return runs
 
 
 # --- traced programs (used by parity.structure.traced) ---

@@ -10,11 +10,14 @@ __all__ = ["BLOCKING", "RUNGS", "ChannelResult", "Finding", "Verdict"]
 class Verdict(enum.StrEnum):
     """What a channel says of a case, best first.
 
+    ``reordered``: the same operations on the same values, up to the order of operands of float additions,
+    products, minima and maxima; bits may differ.
     ``open``: the question stands and was not answered, because the programs are not proved the same and the
     backend runs nothing. ``skipped``: there is no question.
     """
 
     PROVED = "proved"
+    REORDERED = "reordered"
     BITWISE = "bitwise"
     FLOOR = "floor"
     ARBITRATED = "arbitrated"
@@ -28,7 +31,7 @@ class Verdict(enum.StrEnum):
     ERROR = "error"
 
 
-RUNGS = (Verdict.PROVED, Verdict.BITWISE, Verdict.FLOOR, Verdict.ARBITRATED)
+RUNGS = (Verdict.PROVED, Verdict.REORDERED, Verdict.BITWISE, Verdict.FLOOR, Verdict.ARBITRATED)
 """The ladder that values climb, the highest rung first."""
 
 BLOCKING = frozenset({Verdict.FAILED, Verdict.VACUOUS, Verdict.ERROR, Verdict.OPEN})

@@ -15,7 +15,13 @@ from jax.experimental import topologies
 from parity.backends.compiler import Compilation, Compiler, Request, shared
 from parity.backends.workers import Limits, Pool, RemoteError, WorkerError
 from parity.environment import version
-from parity.jax_internals import compile_module, compile_request, compiled_shardings, kept_arguments
+from parity.jax_internals import (
+    compile_module,
+    compile_request,
+    compiled_shardings,
+    hoisted_constants,
+    kept_arguments,
+)
 from parity.programs.meshes import MeshSpec
 from parity.programs.topologies import Topology
 from parity.quiet import quiet
@@ -90,8 +96,10 @@ class CompiledAhead:
         """Where the arguments lie; None for those that the program does not use."""
         leaves, structure = jax.tree.flatten(self._lowered.in_avals)
         kept = kept_arguments(self._lowered)
-        taken = compiled_shardings(self.compilation.inputs, [leaves[i] for i in kept], self._devices)
-        placed = dict(zip(kept, taken, strict=True))
+        hoisted = hoisted_constants(self._lowered)
+        arguments = [*hoisted, *[leaves[i] for i in kept]]
+        taken = compiled_shardings(self.compilation.inputs, arguments, self._devices)
+        placed = dict(zip(kept, taken[len(hoisted) :], strict=True))
         return jax.tree.unflatten(structure, [placed.get(index) for index in range(len(leaves))])
 
     @functools.cached_property

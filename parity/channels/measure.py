@@ -88,6 +88,9 @@ def missing_outputs(reference: Mapping[str, Any], candidate: Mapping[str, Any]) 
 def not_run(name: str, work: Comparison) -> ChannelResult:
     """Returns that the question stays open: not proved, and the backend runs nothing."""
     backend = work.reference.backend.name
+    if work.proof is not None and work.proof.reordered:
+        detail = f"equal up to the order of operands of float operations; {backend} runs nothing"
+        return ChannelResult(name=name, verdict=Verdict.REORDERED, detail=detail)
     detail = f"not compared: not proved, and {backend} runs nothing; run the case on cpu as well"
     return ChannelResult(name=name, verdict=Verdict.OPEN, detail=detail)
 

@@ -19,8 +19,10 @@ def program(work: Comparison) -> ChannelResult:
     if work.proof is None:
         detail = f"{attested}; no proof, layouts or meshes differ"
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
-    unproved = Verdict.FAILED if work.lowest is Verdict.PROVED else Verdict.UNPROVED
-    verdict = Verdict.PROVED if work.proof.proved else unproved
+    verdict = work.proof.rung
+    demands = {Verdict.PROVED: (Verdict.PROVED,), Verdict.REORDERED: (Verdict.PROVED, Verdict.REORDERED)}
+    if verdict not in demands.get(work.lowest, (verdict,)):
+        verdict = Verdict.FAILED
     return ChannelResult(
         name="program",
         verdict=verdict,

@@ -13,7 +13,7 @@ from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel, Need
 from parity.comparison.comparison import SEED, Comparison
 from parity.comparison.side import Side
-from parity.jax_internals import key_implementation
+from parity.jax_internals import key_implementation, main_position
 from parity.programs.build import Build, Group
 from parity.programs.tree import Role, to_host
 from parity.prove import prove
@@ -176,7 +176,10 @@ def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
     lowered = [traced.lower() for traced in created]
     if work.weights.is_identity:
         programs = [read_program(one) for one in lowered]
-        if prove(*programs, arguments=[(0, 0)], results=results).proved:
+        keys = [main_position(one) for one in lowered]
+        arguments = [(keys[0][index], keys[1][index]) for index in keys[0] if index in keys[1]]
+        alike = set(keys[0]) == set(keys[1])
+        if alike and prove(*programs, arguments=arguments, results=results).proved:
             return Verdict.PROVED, []
     # Variants that differ in their forward pass only start from the same program.
     ours, theirs = (

@@ -55,4 +55,4 @@ def prove(
     )
     record = execute(order, console())
     print_proofs(console(), record)
-    finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED})
+    finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED, Verdict.REORDERED})

@@ -35,7 +35,8 @@ def run(
     demanded: Annotated[
         str,
         typer.Option(
-            "--demand", help="The lowest rung any case may rest on: proved, bitwise, floor, arbitrated."
+            "--demand",
+            help="The lowest rung any case may rest on: proved, reordered, bitwise, floor, arbitrated.",
         ),
     ] = Verdict.ARBITRATED,
     full_size: FullSize = False,

@@ -214,7 +214,7 @@ class Comparison:
     def refuted(self) -> bool:
         """Whether a proof was tried and failed, though the case does not say that it must."""
         proof = None if "program" in self.case.not_applicable else self.proof
-        return proof is not None and not proof.proved
+        return proof is not None and proof.rung is Verdict.UNPROVED
 
     @functools.cached_property
     def outputs(self) -> tuple[Outputs, Outputs]:
@@ -292,13 +292,15 @@ class Comparison:
         What is proved and runs all the same must give equal bits.
         """
         proved = self.proof is not None and self.proof.proved
+        # A demand for the same operations in any order is one on programs; their numbers may round otherwise.
+        lowest = Verdict.FLOOR if self.lowest is Verdict.REORDERED else self.lowest
         runs = self._forced if self.only_ties else self._free
         if jax.process_count() > 1 and self._differs_anywhere:
             _ = runs.nudged, self.case.exact and runs.exact  # by all processes: none can run alone
         return Judge(
             floor=lambda: measure_floor(runs.outputs[0][group], [again[group] for again in runs.nudged]),
             exact=(lambda: runs.exact[group]) if self.case.exact else None,
-            lowest=Verdict.BITWISE if proved else self.lowest,
+            lowest=Verdict.BITWISE if proved else lowest,
         )
 
 

@@ -25,7 +25,9 @@ def argument_fingerprints(program: Any, *, known: Mapping[int, str] | None = Non
             sides share tells apart arguments that are used alike.
     """
     # Twins whose shardings differ must still find each other's weights.
-    return tuple(_Graph(read_program(program, ignore_shardings=True)).arguments(known or {}))
+    # So must those whose float operations take their operands in another order.
+    graph = _Graph(read_program(program, ignore_shardings=True), reorder=True)
+    return tuple(graph.arguments(known or {}))
 
 
 def program_fingerprint(program: Any, *, ordered: bool = True) -> str:
@@ -42,38 +44,36 @@ def program_fingerprint(program: Any, *, ordered: bool = True) -> str:
 class _Graph:
     """The table of one program as a graph that points from operands to users."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, *, reorder: bool = False):
         self._program = program
         self._table = Table()
-        count = len(program.body.parameters)
-        arguments = [self._table.number(f"#argument {position}") for position in range(count)]
-        numbering, self._effects = number_program(program, self._table, arguments)
-        self._count = count
+        self._positions = [k for k in range(len(program.body.parameters)) if k not in program.constants]
+        arguments = {k: self._table.number(f"#argument {k}") for k in self._positions}
+        numbering, self._effects = number_program(program, self._table, arguments, reorder=reorder)
+        self._count = len(self._positions)
         self._results = [numbering.env[value] for value in program.body.outputs]
         self._reached = self._reach()
 
     def arguments(self, known: Mapping[int, str]) -> list[str]:
-        colours = [
-            _digest("argument", kind, known.get(position, ""))
-            for position, kind in enumerate(self._program.body.types)
-        ]
+        kinds = self._program.body.types
+        colours = [_digest("argument", kinds[k], known.get(k, "")) for k in self._positions]
         classes = 0
         for _ in range(_MAX_ROUNDS):
             colours = self._uses(self._cones(colours))
             if len(set(colours)) == classes:
                 break
             classes = len(set(colours))
-        return [colour.hex() for colour in colours]
+        found = dict(zip(self._positions, colours, strict=True))
+        constants = self._program.constants
+        return [found.get(k, _digest(constants.get(k, ""))).hex() for k in range(len(kinds))]
 
     def program(self, ordered: bool) -> str:
         if ordered:
-            sides = zip(self._program.body.types, self._program.arguments, strict=True)
-            colours = [_digest("argument", str(k), kind, str(side)) for k, (kind, side) in enumerate(sides)]
+            kinds, sides = self._program.body.types, self._program.arguments
+            colours = [_digest("argument", str(k), kinds[k], str(sides[k])) for k in self._positions]
         else:
-            colours = [
-                _digest("argument", colour, str(_meaning(side)))
-                for colour, side in zip(self.arguments({}), self._program.arguments, strict=True)
-            ]
+            uses, sides = self.arguments({}), self._program.arguments
+            colours = [_digest("argument", uses[k], str(_meaning(sides[k]))) for k in self._positions]
         cones = self._cones(colours)
         results = [
             _digest("result", cones[number], str(sorted(side.items())))

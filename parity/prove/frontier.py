@@ -152,7 +152,7 @@ class Search:
 
     def _literal_text(self, op: Op, inputs: list[int]) -> str:
         if op.form.name == "stablehlo.constant":
-            text = str(op.source.attributes["value"]).partition(" : ")[0]
+            text = str(dict(attribute_items(op.source))["value"]).partition(" : ")[0]
             return _short(text.removeprefix("dense<").removesuffix(">"))
         texts = [self._literals[number] for number in inputs]
         if op.form.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"):
@@ -310,11 +310,8 @@ class Search:
             return lines
         envs = [numbering.env for numbering in self._numberings]
         numbers = [[envs[side][value] for value in op.operands] for side, op in enumerate((left, right))]
-        if (
-            sorted(numbers[0]) == sorted(numbers[1])
-            and numbers[0] != numbers[1]
-            and left.form.kind != Kind.COMMUTE
-        ):
+        swapped = sorted(numbers[0]) == sorted(numbers[1]) and numbers[0] != numbers[1]
+        if swapped and left.form.kind != Kind.COMMUTE:
             return (*lines, "the same operands in another order")
         lines += self._operand_lines(numbers)
         if len(numbers[0]) != len(numbers[1]):

@@ -1,6 +1,6 @@
 """Value numbering of inlined programs in a table that both sides share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from parity.prove.program import Kind, Op, Program, Region
 
@@ -41,10 +41,12 @@ class Numbering:
     Args:
         table: shared by the programs that are compared.
         values: how many values the program has.
+        reorder: whether the operands of float additions, products, minima and maxima count as a set.
     """
 
-    def __init__(self, table: Table, values: int):
+    def __init__(self, table: Table, values: int, reorder: bool = False):
         self.table = table
+        self._commuting = Kind.REORDER if reorder else Kind.COMMUTE
         self.env: list[int] = [-1] * values
         self.visited = 0
         self._memo: dict[tuple, tuple] = {}
@@ -66,7 +68,7 @@ class Numbering:
             The numbers of its side effects, in order.
         """
         env, table = self.env, self.table
-        ids, nodes, commuting = table.ids, table.nodes, table.commuting
+        ids, nodes, commuting, first = table.ids, table.nodes, table.commuting, self._commuting
         effects: list[int] = []
         for op in region.ops:
             if op.live is None:
@@ -77,7 +79,7 @@ class Numbering:
             if kind > Kind.COMMUTE or op.effect:
                 self._special(op, depth, effects)
                 continue
-            if kind == Kind.COMMUTE:
+            if kind >= first:
                 left, right = op.operands
                 left, right = env[left], env[right]
                 key = (form.word, left, right) if left < right else (form.word, right, left)
@@ -87,7 +89,7 @@ class Numbering:
             if number is None:
                 number = ids[key] = len(nodes)
                 nodes.append(key)
-                if kind == Kind.COMMUTE:
+                if kind >= first:
                     commuting.add(form.word)
             if form.results == 1:
                 env[op.results.start] = number
@@ -276,7 +278,7 @@ def initial_colours(table: Table, op: Op, depth: int, env: list[int]) -> tuple[d
 
 def _constant_carries(op: Op, starts: dict[int, int]) -> set[int]:
     """Returns the carries that keep their initial value: each gets a carry of the set that starts alike."""
-    if "sharding" in op.form.word:  # then even a constant carry says something
+    if op.form.attributed:  # then even a constant carry says something, such as its sharding
         return set()
     body = op.regions[1]
     places = {value: slot for slot, value in enumerate(body.parameters)}
@@ -295,20 +297,24 @@ def split_classes(colours: dict[int, int], updates: dict[int, int]) -> set[int]:
     }
 
 
-def number_program(program: Program, table: Table, arguments: Sequence[int]) -> tuple[Numbering, list[int]]:
+def number_program(
+    program: Program, table: Table, arguments: Mapping[int, int], *, reorder: bool = False
+) -> tuple[Numbering, list[int]]:
     """Numbers a program.
 
     Args:
         program: the program.
         table: the shared table.
-        arguments: a number for each argument of ``@main``.
+        arguments: a number for each argument of ``@main`` by position, hoisted constants aside.
+        reorder: see `Numbering`.
 
     Returns:
         The numbering (with the number of every result in ``env``), and the numbers of the side effects.
     """
-    numbering = Numbering(table, program.values)
-    for value, number in zip(program.body.parameters, arguments, strict=True):
-        numbering.env[value] = number
+    numbering = Numbering(table, program.values, reorder)
+    for position, value in enumerate(program.body.parameters):
+        word = program.constants.get(position)
+        numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")
     return numbering, numbering.region(program.body, 0)
 
 

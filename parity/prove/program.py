@@ -11,15 +11,16 @@ class Kind(enum.IntEnum):
     """How the numbering treats an operation."""
 
     PLAIN = 0  # a pure function of its operands, in order
-    COMMUTE = 1  # a pure function of two operands, in any order
-    REGION = 2  # like PLAIN, with regions that are compared as closed functions
-    WHILE = 3
-    BRANCH = 4  # case and if: regions without parameters, results by slot
-    BARRIER = 5
-    MANUAL = 6  # sdy.manual_computation: parameters and results by slot
-    CALL = 7  # only in templates: inlined before numbering
-    SKIP = 8  # results are the operands (sharding constraints under ignore_shardings)
-    CONSTRAINT = 9  # a closed sharding constraint; the same one twice in a row counts once
+    REORDER = 1  # like PLAIN; in any order up to rounding in fused code and up to which of two NaNs is kept
+    COMMUTE = 2  # a pure function of two operands, in any order
+    REGION = 3  # like PLAIN, with regions that are compared as closed functions
+    WHILE = 4
+    BRANCH = 5  # case and if: regions without parameters, results by slot
+    BARRIER = 6
+    MANUAL = 7  # sdy.manual_computation: parameters and results by slot
+    CALL = 8  # only in templates: inlined before numbering
+    SKIP = 9  # results are the operands (sharding constraints under ignore_shardings)
+    CONSTRAINT = 10  # a closed sharding constraint; the same one twice in a row counts once
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Form:
         symbols: functions that the attributes refer to; their bodies become regions.
         effect: whether the operation must be kept, in order, even if nothing uses its results.
         results: the number of results.
+        attributed: whether it has attributes.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Form:
     symbols: tuple[str, ...]
     effect: bool
     results: int
+    attributed: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,7 +108,8 @@ class Program:
         results: the same per result.
         argument_names: what the locations call the arguments; for messages only.
         result_names: what ``jax.result_info`` calls the results; for messages only.
-        module: the attributes of the module that carry meaning.
+        constants: word of each argument of ``@main`` that is a constant which JAX hoisted, by position.
+        module: the attributes of the module that carry meaning, and what it defines besides functions.
         module_op: the MLIR module, kept alive because operations point into it.
         ignored_shardings: whether sharding annotations were dropped.
     """
@@ -117,6 +121,7 @@ class Program:
     results: tuple[dict[str, str], ...]
     argument_names: tuple[str, ...]
     result_names: tuple[str, ...]
+    constants: dict[int, str]
     module: dict[str, str]
     module_op: Any
     ignored_shardings: bool

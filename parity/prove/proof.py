@@ -4,14 +4,14 @@ import contextlib
 import dataclasses
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.prove.frontier import Frontier, Search, attribute_differences
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.program import Program
 from parity.prove.reader import read_program
-from parity.verdicts import Finding
+from parity.verdicts import Finding, Verdict
 
 __all__ = ["Proof", "prove"]
 
@@ -25,6 +25,7 @@ class Proof:
 
     Args:
         proved: whether both programs are the same program.
+        reordered: whether they are, up to the order of operands of float additions, products, minima, maxima.
         operations: how many operations were numbered on each side, loop rounds included.
         seconds: how long reading, numbering and comparing took.
         ignored_shardings: whether sharding annotations were left out.
@@ -38,6 +39,14 @@ class Proof:
     ignored_shardings: bool = False
     frontier: tuple[Frontier, ...] = ()
     unequal_results: tuple[int, ...] = ()
+    reordered: bool = False
+
+    @property
+    def rung(self) -> Verdict:
+        """The rung of the ladder that the programs hold: proved, reordered, or unproved."""
+        if self.proved:
+            return Verdict.PROVED
+        return Verdict.REORDERED if self.reordered else Verdict.UNPROVED
 
     def findings(self) -> tuple[Finding, ...]:
         """Returns the frontier as findings, each once."""
@@ -48,6 +57,9 @@ class Proof:
         scope = " up to sharding annotations" if self.ignored_shardings else ""
         if self.proved:
             return f"the same program{scope} ({self.operations[0]} and {self.operations[1]} operations)"
+        if self.reordered:
+            first = self.frontier[0].sentence() if self.frontier else "unknown place"
+            return f"the same program{scope} up to the order of operands of float operations; first {first}"
         count = len(self.unequal_results)
         results = f"{count} result{'s' * (count != 1)} not shown equal"
         first = f"; first difference {self.frontier[0].sentence()}" if self.frontier else ""
@@ -86,36 +98,85 @@ def prove(
             read_program(reference, ignore_shardings=ignore_shardings),
             read_program(candidate, ignore_shardings=ignore_shardings),
         )
-        check_pairs("arguments", arguments, (sides[0].argument_names, sides[1].argument_names))
-        check_pairs("results", results, (sides[0].result_names, sides[1].result_names))
-        table = Table()
-        inputs = [table.number(f"#argument {position}") for position in range(len(arguments))]
-        numberings, effects = [], []
-        for side, program in enumerate(sides):
-            numbers = [0] * len(arguments)
-            for number, pair in zip(inputs, arguments, strict=True):
-                numbers[pair[side]] = number
-            numbering, effect = number_program(program, table, numbers)
-            numberings.append(numbering)
-            effects.append(effect)
+        _check_hoisted(sides, arguments)
+        left = [_names(side.argument_names, side.constants) for side in sides]
+        check_pairs("arguments", arguments, (left[0], left[1]))
+        names = [_names(side.result_names) for side in sides]
+        check_pairs("results", results, (names[0], names[1]))
         entries = [*_module_differences(*sides), *_side_differences(*sides, arguments, results)]
-        unequal = _unequal(sides, numberings, results)
-        visited = (numberings[0].visited, numberings[1].visited)
-        if unequal or effects[0] != effects[1]:
-            entries += Search(table, *sides, *numberings).run(results, unequal)
-    proved = not (entries or unequal or effects[0] != effects[1])
+        strict = _Attempt(sides, arguments, results, reorder=False)
+        visited = strict.visited
+        loose = None if strict.equal or entries else _Attempt(sides, arguments, results, reorder=True)
+        reordered = loose is not None and loose.equal
+        # What two orders of operands explain is no first difference, unless it is all there is.
+        shown = strict if loose is None or reordered else loose
+        entries += [] if shown.equal else shown.search()
     return Proof(
-        proved=proved,
+        proved=not entries and strict.equal,
+        reordered=reordered,
         operations=visited,
         seconds=time.perf_counter() - started,
         ignored_shardings=ignore_shardings,
         frontier=tuple(entries),
-        unequal_results=tuple(unequal),
+        unequal_results=tuple(shown.unequal),
     )
 
 
-def check_pairs(what: str, pairs: _Pairs, names: tuple[Sequence[str], Sequence[str]]) -> None:
+class _Attempt:
+    """Both programs numbered in one table.
+
+    Args:
+        sides: the programs.
+        arguments, results: the pairs.
+        reorder: see `Numbering`.
+    """
+
+    def __init__(self, sides: tuple[Program, Program], arguments: _Pairs, results: _Pairs, *, reorder: bool):
+        self._sides, self._results, self._table = sides, results, Table()
+        inputs = [self._table.number(f"#argument {position}") for position in range(len(arguments))]
+        numbered = [
+            number_program(
+                program,
+                self._table,
+                {pair[side]: number for number, pair in zip(inputs, arguments, strict=True)},
+                reorder=reorder,
+            )
+            for side, program in enumerate(sides)
+        ]
+        self._numberings = [numbering for numbering, _ in numbered]
+        # The search numbers again and counts on.
+        self.visited = (self._numberings[0].visited, self._numberings[1].visited)
+        self.unequal = _unequal(sides, self._numberings, results)
+        self.equal = not self.unequal and numbered[0][1] == numbered[1][1]
+
+    def search(self) -> list[Frontier]:
+        """Returns the first differences."""
+        search = Search(self._table, *self._sides, self._numberings[0], self._numberings[1])
+        return search.run(self._results, self.unequal)
+
+
+def _names(names: Sequence[str], without: Container[int] = ()) -> dict[int, str]:
+    return {position: name for position, name in enumerate(names) if position not in without}
+
+
+def _check_hoisted(sides: Sequence[Program], arguments: _Pairs) -> None:
+    """Checks that no pair names a constant that JAX hoisted: these are compared by their bytes."""
+    for side, label in enumerate(("reference", "candidate")):
+        paired = sorted({pair[side] for pair in arguments} & set(sides[side].constants))
+        if paired:
+            raise ValueError(
+                f"arguments: got {label} positions {paired}, which are constants that JAX hoisted, expected "
+                "positions of the function's arguments; parity.jax_internals.main_position has them"
+            )
+
+
+def check_pairs(what: str, pairs: _Pairs, names: tuple[Mapping[int, str], Mapping[int, str]]) -> None:
     """Checks that pairs of positions are total and one-to-one.
+
+    Args:
+        what: arguments or results.
+        pairs: (reference, candidate) positions.
+        names: for each side the name of each position that must be paired.
 
     Raises:
         ValueError: naming every position that is out of range, used twice or left over.
@@ -123,14 +184,13 @@ def check_pairs(what: str, pairs: _Pairs, names: tuple[Sequence[str], Sequence[s
     problems = []
     for side, label in enumerate(("reference", "candidate")):
         used = [pair[side] for pair in pairs]
-        count = len(names[side])
-        outside = sorted({position for position in used if not 0 <= position < count})
+        outside = sorted(set(used) - set(names[side]))
         twice = (
             sorted({position for position in used if used.count(position) > 1})
             if len(set(used)) < len(used)
             else []
         )
-        left = [f"{position} ({names[side][position]})" for position in sorted(set(range(count)) - set(used))]
+        left = [f"{position} ({names[side][position]})" for position in sorted(set(names[side]) - set(used))]
         problems += [f"{label} positions out of range: {outside}"] if outside else []
         problems += [f"{label} positions used twice: {twice}"] if twice else []
         problems += [f"{label} left over: {', '.join(left)}"] if left else []

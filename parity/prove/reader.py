@@ -4,14 +4,16 @@ import dataclasses
 import re
 from typing import Any
 
-from parity.jax_internals import attribute_items, ir, stablehlo_module
+from parity.jax_internals import attribute_items, dictionary_items, hoisted_constants, ir, stablehlo_module
 from parity.prove.liveness import mark_live
 from parity.prove.program import Chain, Form, Kind, Op, Program, Region
+from parity.prove.tokens import symbol_of
 from parity.prove.words import Words
 
 __all__ = ["read_program"]
 
 _NAMES = frozenset({"jax.result_info", "jax.arg_info"})
+_HOISTED = "jax.const"
 _FUNCTION_NAMES = frozenset({"sym_name", "sym_visibility", "function_type", "arg_attrs", "res_attrs"})
 _MAX_OPERATIONS = 20_000_000
 
@@ -57,7 +59,7 @@ def read_program(program: Any, *, ignore_shardings: bool = False) -> Program:
     module = stablehlo_module(program)
     with module.context:
         reader = _Reader(module, ignore_shardings)
-        return reader.read()
+        return reader.read(hoisted_constants(program) if program is not module else ())
 
 
 class _Reader:
@@ -70,7 +72,7 @@ class _Reader:
         self._values = 0
         self._operations = 0
 
-    def read(self) -> Program:
+    def read(self, hoisted: tuple[Any, ...]) -> Program:
         if "main" not in self._words.functions:
             raise ValueError(
                 f"module: got functions {sorted(self._words.functions)}, expected one called main"
@@ -78,22 +80,27 @@ class _Reader:
         main = self._words.functions["main"]
         items = dict(attribute_items(main))
         body = self._instantiate_function("main", None)
-        module = {
-            name: str(value)
-            for name, value in attribute_items(self._module.operation)
-            if name != "sym_name"
-            and not (self._ignore and name in ("mhlo.num_partitions", "mhlo.num_replicas"))
-        }
+        dropped = ("mhlo.num_partitions", "mhlo.num_replicas") if self._ignore else ()
+        texts = self._words.attributes(
+            attribute_items(self._module.operation), frozenset({"sym_name", *dropped})
+        )
+        module = {**texts, **self._words.definitions()}
         if notes := self._template("main").notes:
             module["main"] = notes
+        arguments = self._side_attributes(items.get("arg_attrs"), len(body.parameters))
         result = Program(
             body=body,
             values=self._values,
             operations=self._operations,
-            arguments=self._side_attributes(items.get("arg_attrs"), len(body.parameters)),
+            arguments=arguments,
             results=self._side_attributes(items.get("res_attrs"), len(body.outputs)),
             argument_names=_argument_names(main),
             result_names=_result_names(items.get("res_attrs"), len(body.outputs)),
+            constants={
+                position: f"{self._words.array(hoisted, position)} {sorted(side.items())} {kind}"
+                for position, (side, kind) in enumerate(zip(arguments, body.types, strict=True))
+                if _HOISTED in side
+            },
             module=module,
             module_op=self._module,
             ignored_shardings=self._ignore,
@@ -104,10 +111,7 @@ class _Reader:
     def _side_attributes(self, attributes: Any, count: int) -> tuple[dict[str, str], ...]:
         if attributes is None:
             return ({},) * count
-        return tuple(
-            self._words.attributes([(entry.name, entry.attr) for entry in each], _NAMES)
-            for each in attributes
-        )
+        return tuple(self._words.attributes(dictionary_items(each), _NAMES) for each in attributes)
 
     def _template(self, name: str) -> _Template:
         template = self._templates.get(name)
@@ -155,7 +159,7 @@ class _Reader:
             for value in operation.results:
                 numbers[value] = len(numbers)
                 results.append(len(numbers) - 1)
-            callee = operation.attributes["callee"].value if form.kind == Kind.CALL else ""
+            callee = symbol_of(str(operation.attributes["callee"])) if form.kind == Kind.CALL else ""
             append((form, operands, results, regions, operation, callee))
         return block
 
@@ -263,7 +267,7 @@ def _argument_names(main: Any) -> tuple[str, ...]:
 
 
 def _result_names(attributes: Any, count: int) -> tuple[str, ...]:
-    found = [{entry.name: entry.attr for entry in each} for each in attributes or []] or [{}] * count
+    found = [dict(dictionary_items(each)) for each in attributes or []] or [{}] * count
     return tuple(
         each["jax.result_info"].value if "jax.result_info" in each else f"result {position}"
         for position, each in enumerate(found)

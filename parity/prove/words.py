@@ -3,18 +3,24 @@
 import hashlib
 import itertools
 import re
+from collections.abc import Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from parity.jax_internals import attribute_items, ir
+from parity.jax_internals import UnreadAttribute, attribute_items, ir
 from parity.prove.program import Form, Kind
+from parity.prove.tokens import replace_symbols, split_list, symbol_of
 
-__all__ = ["Words", "split_list"]
+__all__ = ["Words"]
 
 _COMMUTING = frozenset(
     f"stablehlo.{name}" for name in ("add", "multiply", "and", "or", "xor", "minimum", "maximum")
 )
+# Exactly these commute bit for bit; of two NaNs, or of two products to be fused into one, order chooses.
+_EXACT = re.compile(r"tensor<(?:[\dx?]*x)?(?:i|si|ui)\d+>")
 _KINDS = {
     "stablehlo.while": Kind.WHILE,
     "stablehlo.case": Kind.BRANCH,
@@ -23,6 +29,7 @@ _KINDS = {
     "sdy.manual_computation": Kind.MANUAL,
     "func.call": Kind.CALL,
 }
+_SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
 _COLLECTIVES = frozenset(
     f"stablehlo.{name}"
     for name in (
@@ -41,10 +48,9 @@ _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 _SHARDINGS = frozenset({"mhlo.sharding", "sdy.sharding"})
 _SHARDING_OPS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _SHARDING_TARGETS = frozenset({'"Sharding"'})
-# Quoted text stays as it is; a symbol reference outside of quotes is looked up.
-_SYMBOL = re.compile(r'"(?:[^"\\]|\\.)*"|@("(?:[^"\\]|\\.)*"|[\w.$-]+)')
 _CHANNEL = re.compile(r"(#stablehlo\.channel_handle<handle = )(\d+)(, type = \d+>)")
 _RESOURCE = re.compile(r'^\s*([\w.$-]+|"(?:[^"\\]|\\.)*"): "0x([0-9A-Fa-f]+)"', re.MULTILINE)
+_MAX_TEXT = 200
 _unique = itertools.count()
 
 
@@ -53,7 +59,8 @@ class Words:
 
     A word is equal on both sides exactly if the text that MLIR prints is, after these replacements: a mesh
     symbol by the mesh, a function symbol by its position (its body becomes a region of the operation), the
-    identity of a positive channel of a collective by ``+``, a dense constant by a hash of its bytes.
+    identity of a positive channel of a collective by ``+``, a dense constant by a hash of its bytes. What
+    cannot be resolved (another symbol, a resource without a blob) is equal to nothing.
 
     Args:
         module: the MLIR module.
@@ -69,21 +76,35 @@ class Words:
         self._resources: dict[str, bytes] | None = None
         self._private = f"known only to side {next(_unique)}"
         self._meshes: dict[str, str] = {}
+        self._others: list[str] = []
         self.functions: dict[str, Any] = {}
         for op in module.body.operations:
-            items = dict(attribute_items(op))
-            if op.operation.name == "func.func":
-                self.functions[items["sym_name"].value] = op
-            elif "sym_name" in items:
-                name = items.pop("sym_name").value
-                rest = sorted((key, str(value)) for key, value in items.items() if key != "sym_visibility")
-                self._meshes[name] = f"{op.operation.name}{rest}"
+            self._define(op.operation)
+
+    def _define(self, operation: Any) -> None:
+        items = dict(attribute_items(operation))
+        if operation.name == "func.func":
+            self.functions[symbol_of(str(items["sym_name"]))] = operation
+        elif operation.name == "sdy.mesh":
+            name = symbol_of(str(items.pop("sym_name")))
+            rest = sorted((key, str(value)) for key, value in items.items() if key != "sym_visibility")
+            self._meshes[name] = f"{operation.name}{rest}"
+        else:
+            self._others.append(operation.get_asm(enable_debug_info=False))
+
+    def definitions(self) -> dict[str, str]:
+        """Returns what the module defines besides functions: the set of its meshes, and whatever is not known."""
+        meshes = sorted(set(self._meshes.values()))
+        found = {} if self._ignore or not meshes else {"meshes": str(meshes)}
+        return {**found, "definitions": str(self._others)} if self._others else found
 
     def type_text(self, kind: Any) -> str:
         """Returns a type as text."""
         text = self._types.get(kind)
         if text is None:
-            text = self._types[kind] = str(kind)
+            symbols: list[str] = []
+            text = self._resolve(str(kind), symbols)
+            text = self._types[kind] = f"{text} {self._private}" if symbols else text
         return text
 
     def attributes(self, items: list[tuple[str, Any]], drop: frozenset[str]) -> dict[str, str]:
@@ -94,6 +115,16 @@ class Words:
             for name, value in kept
             if not (self._ignore and name in _SHARDINGS)
         }
+
+    def array(self, values: Sequence[Any], position: int) -> str:
+        """Returns a text of an array's dtype, shape and bytes; equal to nothing where they are not at hand."""
+        value = values[position] if position < len(values) else None
+        if value is None or not getattr(value, "is_fully_addressable", True):
+            return self._private
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            return f"{value.dtype} {self.array([jax.random.key_data(value)], 0)}"
+        data = np.asarray(value)
+        return _digest_text(np.ascontiguousarray(data).tobytes(), f"{data.dtype}{list(data.shape)}")
 
     def _closed_text(self, attribute: Any) -> str:
         """Returns an attribute as text where no region can stand for the functions that it names."""
@@ -121,8 +152,8 @@ class Words:
             for key, value in items
             if not (self._ignore and key in _SHARDINGS) and not (name == "func.call" and key == "callee")
         }
-        if name in _COLLECTIVES:
-            texts = {key: _CHANNEL.sub(_channel_sign, text) for key, text in texts.items()}
+        if name in _COLLECTIVES and "channel_handle" in texts:
+            texts["channel_handle"] = _CHANNEL.sub(_channel_sign, texts["channel_handle"])
         if _is_host_callback(name, texts):
             texts["host function"] = self._private
         kind = self._kind(name, operation, texts)
@@ -140,6 +171,7 @@ class Words:
             symbols=tuple(symbols),
             effect=_has_effect(name, len(types), texts),
             results=len(types),
+            attributed=bool(texts),
         )
 
     def _kind(self, name: str, operation: Any, texts: dict[str, str]) -> Kind:
@@ -148,7 +180,8 @@ class Words:
         if name == "sdy.sharding_constraint" and "?" not in texts["sharding"]:
             return Kind.CONSTRAINT
         if name in _COMMUTING and len(operation.operands) == 2:
-            return Kind.COMMUTE
+            exact = _EXACT.fullmatch(self.type_text(operation.results[0].type))
+            return Kind.COMMUTE if exact else Kind.REORDER
         if name in _KINDS:
             return _KINDS[name]
         return Kind.REGION if len(operation.regions) or "@function" in str(texts) else Kind.PLAIN
@@ -156,35 +189,33 @@ class Words:
     def _text(self, attribute: Any, symbols: list[str]) -> str:
         text = self._texts.get(attribute)
         if text is None:
+            found: list[str] = []
             if isinstance(attribute, ir.DenseElementsAttr):
                 text = _dense_text(attribute)
+            elif isinstance(attribute, UnreadAttribute) and len(attribute.text) > _MAX_TEXT:
+                text = _digest_text(attribute.text.encode(), "an attribute as text")
             elif str(attribute).startswith("dense_resource<"):
                 text = self._resource_text(str(attribute))
             else:
-                text = self._resolve(str(attribute), symbols)
-                if "dense_resource<" in text:
-                    text = f"{text} {self._private}"
-            if not symbols:
+                text = self._resolve(str(attribute), found, len(symbols))
+                text = f"{text} {self._private}" if "dense_resource<" in text else text
+            if found:
+                symbols += found
+            else:
                 self._texts[attribute] = text
         return text
 
-    def _resolve(self, text: str, symbols: list[str]) -> str:
-        if "@" not in text:
-            return text
-
-        def replace(match: re.Match) -> str:
-            name = match.group(1)
-            if name is None:
-                return match.group(0)
-            name = name.strip('"')
+    def _resolve(self, text: str, symbols: list[str], before: int = 0) -> str:
+        def replace(reference: str) -> str:
+            name = symbol_of(reference)
             if name in self._meshes:
                 return self._meshes[name]
             if name in self.functions:
                 symbols.append(name)
-                return f"@function {len(symbols)}"
-            return match.group(0)
+                return f"@function {before + len(symbols)}"
+            return f"{reference} {self._private}"
 
-        return _SYMBOL.sub(replace, text)
+        return replace_symbols(text, replace)
 
     def _resource_text(self, text: str) -> str:
         if self._resources is None:
@@ -196,33 +227,23 @@ class Words:
         return f"{text} {self._private}" if blob is None else _digest_text(blob[4:], kind)
 
 
-def split_list(text: str) -> list[str]:
-    """Splits the text of a bracketed list at its top-level commas; brackets inside quotes do not count."""
-    start, end = text.find("["), text.rfind("]")
-    parts, depth, current = [], 0, []
-    for token in re.findall(r'"(?:[^"\\]|\\.)*"|.', text[start + 1 : end], re.DOTALL):
-        if token == "," and depth == 0:
-            parts.append("".join(current).strip())
-            current = []
-            continue
-        depth += (token in "[{(<") - (token in "]})>") if len(token) == 1 else 0
-        current.append(token)
-    last = "".join(current).strip()
-    return [*parts, last] if last else parts
-
-
 def _slots(
     kind: Kind, operation: Any, texts: dict[str, str], types_in: list[str], types_out: list[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
-    """Cuts attributes that hold one entry per operand or result into slots; the rest is shared."""
+    """Cuts attributes that hold one entry per operand or result into slots; the rest is shared.
+
+    What is not known to belong to no slot may say something of each: then slots keep their positions.
+    """
     shared = dict(texts)
     ins, outs = [""] * len(types_in), list(types_out)
     if kind == Kind.MANUAL:
         inner = [str(a.type) for a in operation.regions[0].blocks[0].arguments]
         ins = _per_slot(shared, "in_shardings", inner)
         outs = _per_slot(shared, "out_shardings", outs)
-    elif kind in (Kind.WHILE, Kind.BARRIER, Kind.BRANCH) and "sdy.sharding" in shared:
+    elif kind in _SLOTTED and "sdy.sharding" in shared:
         outs = _per_slot(shared, "sdy.sharding", outs)
+    if kind in _SLOTTED and set(shared) - {"manual_axes"}:
+        ins, outs = _numbered(ins), _numbered(outs)
     return tuple(ins), tuple(outs), shared
 
 
@@ -230,9 +251,13 @@ def _per_slot(shared: dict[str, str], name: str, slots: list[str]) -> list[str]:
     """Moves an attribute's entries to the slots, if it has one entry for each; else leaves it shared."""
     entries = split_list(shared.get(name, ""))
     if len(entries) != len(slots):
-        return [f"{index} {slot}" for index, slot in enumerate(slots)]
+        return _numbered(slots)
     del shared[name]
     return [f"{slot} {entry}" for slot, entry in zip(slots, entries, strict=True)]
+
+
+def _numbered(slots: list[str]) -> list[str]:
+    return [f"{index} {slot}" for index, slot in enumerate(slots)]
 
 
 def _has_effect(name: str, results: int, texts: dict[str, str]) -> bool:

@@ -37,6 +37,7 @@ STYLES = {
     "open": "bold yellow",
     "skipped": "dim",
     Verdict.PROVED: "bold green",
+    Verdict.REORDERED: "green",
     Verdict.BITWISE: "green",
     Verdict.EQUAL: "green",
     Verdict.UNPROVED: "yellow",
@@ -46,6 +47,7 @@ STYLES = {
 }
 SHORT = {
     Verdict.PROVED: "qed",
+    Verdict.REORDERED: "ord",
     Verdict.BITWISE: "bits",
     Verdict.EQUAL: "same",
     Verdict.FLOOR: "flr",
@@ -229,9 +231,11 @@ def print_proofs(console: Console, run: Run) -> None:
     operations = sum(program.measures.get("operations", 0) for program in programs)
     seconds = sum(result.seconds["prove"] for result in run.results)
     rate = f", {operations / seconds:,.0f} operations a second" if seconds else ""
-    console.print(f"{proved} of {run.planned} proved in {run.seconds:.0f} s{rate}", soft_wrap=True)
+    loose = sum(program.verdict is Verdict.REORDERED for program in programs)
+    also = f", {loose} reordered" if loose else ""
+    console.print(f"{proved} of {run.planned} proved{also} in {run.seconds:.0f} s{rate}", soft_wrap=True)
     for result, program in zip(run.results, programs, strict=False):
-        if program.verdict is Verdict.UNPROVED:
+        if program.verdict in (Verdict.UNPROVED, Verdict.REORDERED):
             console.print(f"{result.case.id}  {program.detail}", soft_wrap=True, markup=False)
             for finding in program.findings[:MOST_FINDINGS]:
                 console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)

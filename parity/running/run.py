@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 PASSED = "passed"
-PROOFS = frozenset({Verdict.PROVED})
+PROOFS = frozenset({Verdict.PROVED, Verdict.REORDERED})
 MAPS = Path("/proc/self/maps")
 MANY_MAPS = 20_000
 """Of the 65,530 maps of memory that Linux grants a process; a case makes hundreds, a module of tests thousands."""

@@ -13,6 +13,7 @@ from parity.structure.model import Provenance
 __all__ = ["Affine", "Scope", "Values", "byte_size", "join_names", "locate", "name_of", "shape_text"]
 
 _INT = re.compile(r"dense<(-?\d+)> : tensor<(?:i|ui|si)\d+>$")
+_INTEGER = re.compile(r"tensor<(?:i|ui|si)\d+>")
 _WIDTH = re.compile(r"(\d+)")
 _SCALAR_MOVES = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
 _FOLDED = frozenset({"stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"})
@@ -154,6 +155,8 @@ class Values:
         op = value.owner
         name = name_of(op)
         if name == "stablehlo.constant":
+            if not _INTEGER.fullmatch(str(value.type)):  # the bindings cannot read constants of all types
+                return None
             match = _INT.match(str(op.attributes["value"]))
             return Affine(-1, 0, int(match.group(1))) if match else None
         if name in _SCALAR_MOVES:

@@ -127,9 +127,9 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
         if (found := deviation(path, reference[path], candidate[path])) is not None
     ]
     if not off:
-        demanded = judge.lowest is Verdict.PROVED
+        demanded = RUNGS.index(judge.lowest) < RUNGS.index(Verdict.BITWISE)
         detail = f"{len(reference)} leaves" + (
-            "; rung bitwise where this case demands proved" if demanded else ""
+            f"; rung bitwise where this case demands {judge.lowest}" if demanded else ""
         )
         verdict = Verdict.FAILED if demanded else Verdict.BITWISE
         return ChannelResult(name=name, verdict=verdict, detail=detail)

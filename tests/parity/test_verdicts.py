@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 
+from parity.values.ladder import ORDER
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
-PASSING = {"proved", "bitwise", "floor", "arbitrated", "tie", "equal"}
+PASSING = {"proved", "reordered", "bitwise", "floor", "arbitrated", "tie", "equal"}
 
 
 def test_what_blocks_and_what_passes():
@@ -16,8 +17,8 @@ def test_what_blocks_and_what_passes():
 
 
 def test_rungs_are_listed_best_first():
-    rungs = [verdict for verdict in Verdict if verdict in ("proved", "bitwise", "floor", "arbitrated")]
-    assert rungs == ["proved", "bitwise", "floor", "arbitrated"]
+    best_first = ["proved", "reordered", "bitwise", "floor", "arbitrated"]
+    assert [verdict for verdict in Verdict if verdict in best_first] == best_first == list(ORDER)
 
 
 FULL = Finding(

@@ -9,7 +9,8 @@ os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
 )
 
-from parity.prove.campaign.programs import samples, twin_samples
+from parity.prove.campaign.attack import LEVELS, attack, different_bits
+from parity.prove.campaign.programs import Sample, samples, twin_samples
 from parity.prove.campaign.run import cost_of_layers, kill, prove_variants
 from parity.prove.proof import prove
 
@@ -19,12 +20,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m parity.prove.campaign", description=__doc__)
     parser.add_argument("--mutants", type=int, default=500, help="distinct mutants per program, at most")
     parser.add_argument("--variants", type=int, default=50, help="benign variants per program")
+    parser.add_argument("--programs", nargs="*", default=[], help="only these programs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--execute", action="store_true", help="run on the CPU the mutants that are not refused"
     )
+    parser.add_argument(
+        "--attack", type=int, default=0, help="run this many variants of each rule on wild data, all levels"
+    )
     options = parser.parse_args()
-    failures = _twins() + _mutants(options) + _variants(options)
+    failures = _twins() + _attacks(options) + _mutants(options) + _variants(options)
     _costs()
     print("no hole found" if not failures else f"{failures} holes or false alarms")
     return 1 if failures else 0
@@ -39,14 +44,28 @@ def _twins() -> int:
     return failures
 
 
+def _attacks(options: argparse.Namespace) -> int:
+    failures = 0
+    for program in ("forward", "gradient") if options.attack else ():
+        for one in attack(program, variants=options.attack, seed=options.seed):
+            sound = one.proved and not one.differ
+            outcome = "same bits" if sound else f"proved {one.proved}, OTHER BITS on {', '.join(one.differ)}"
+            print(f"rule '{one.rules[0]}' on the {program} program at levels {LEVELS}: {outcome}", flush=True)
+            failures += not sound
+        others = ", ".join(different_bits(program, seed=options.seed))
+        print(f"float operands reordered in the {program} program: other bits on {others or 'nothing'}")
+    return failures
+
+
 def _mutants(options: argparse.Namespace) -> int:
-    made = refused = failures = 0
-    for sample in samples():
+    made = refused = reordered = failures = 0
+    for sample in _chosen(options):
         kills = kill(sample, options.mutants, seed=options.seed, execute=options.execute)
         count, gone = sum(kills.made.values()), sum(kills.refused.values())
-        made, refused = made + count, refused + gone
+        made, refused, reordered = made + count, refused + gone, reordered + kills.reordered
         print(
-            f"mutants of {kills.program}: {count} made, {gone} refused, {len(kills.kept)} kept, {kills.seconds:.1f} s"
+            f"mutants of {kills.program}: {count} made, {gone} refused, {kills.reordered} of them as reordered, "
+            f"{count - gone} kept, {kills.seconds:.1f} s"
         )
         for kind, number in kills.made.items():
             print(f"    {kind}: {kills.refused.get(kind, 0)} of {number} refused")
@@ -57,8 +76,18 @@ def _mutants(options: argparse.Namespace) -> int:
             print(f"    HOLE {hole.mutant.kind} at operation {hole.mutant.index}: {hole.mutant.detail}")
         failures += len(kills.holes())
         sys.stdout.flush()
-    print(f"mutants: {made} made, {refused} refused, {made - refused} kept, {failures} holes")
+    print(
+        f"mutants: {made} made, {refused} refused ({reordered} as reordered), "
+        f"{made - refused} kept, {failures} holes"
+    )
     return failures
+
+
+def _chosen(options: argparse.Namespace) -> list[Sample]:
+    known = {sample.name: sample for sample in samples()}
+    if unknown := set(options.programs) - set(known):
+        raise SystemExit(f"--programs: got {sorted(unknown)}, expected some of {list(known)}")
+    return [known[name] for name in options.programs] or list(known.values())
 
 
 def _ran(bits: bool | None) -> str:
@@ -67,7 +96,7 @@ def _ran(bits: bool | None) -> str:
 
 def _variants(options: argparse.Namespace) -> int:
     made = failures = 0
-    for sample in samples():
+    for sample in _chosen(options):
         for variant, proof in prove_variants(sample, options.variants, seed=options.seed):
             made += 1
             if not proof.proved:

@@ -6,7 +6,41 @@ from typing import Any
 
 from parity.jax_internals import attribute_items, ir
 
-__all__ = ["attribute", "copy_module", "is_valid", "rebuild", "visible_values", "walk"]
+__all__ = [
+    "COMMUTING",
+    "Edited",
+    "attribute",
+    "commutes",
+    "copy_module",
+    "is_valid",
+    "parse_attribute",
+    "rebuild",
+    "visible_values",
+    "walk",
+]
+
+Edited = tuple[str, dict] | None
+"""What was done in words, and facts about it; None if there is nothing to do."""
+
+COMMUTING = frozenset(
+    f"stablehlo.{name}" for name in ("add", "multiply", "and", "or", "xor", "maximum", "minimum")
+)
+
+
+def commutes(operation: Any, *, exactly: bool = True) -> bool:
+    """Says whether the order of an operation's two operands is without meaning: to the bit, or but for rounding."""
+    if operation.name not in COMMUTING or len(operation.operands) != 2:
+        return False
+    whole = isinstance(ir.RankedTensorType(operation.results[0].type).element_type, ir.IntegerType)
+    return whole or not exactly
+
+
+def parse_attribute(text: str) -> Any | None:
+    """Returns the attribute that a text stands for; None if it stands for none, or for one without a class."""
+    try:
+        return ir.Attribute.parse(text)
+    except (ir.MLIRError, TypeError):
+        return None
 
 
 def copy_module(module: Any) -> Any:

@@ -7,7 +7,23 @@ import numpy as np
 from parity.jax_internals import ir, is_main
 from parity.prove.campaign.edits import copy_module, walk
 
-__all__ = ["random_inputs", "same_bits", "single_device"]
+__all__ = ["WILD", "random_inputs", "same_bits", "same_numbers", "single_device", "wild_inputs"]
+
+WILD = ("tame", "decades", "special")
+"""Kinds of data: near one; over all magnitudes, denormals included; with NaNs, infinities and signed zeros."""
+
+_SPECIAL = (
+    0x7FC00000,
+    0x7FC12345,
+    0xFFC00001,
+    0x7F800000,
+    0xFF800000,
+    0,
+    0x80000000,
+    1,
+    0x80000001,
+    0x3F800000,
+)
 
 
 def single_device(module: Any) -> Any | None:
@@ -50,7 +66,47 @@ def random_inputs(module: Any, seed: int) -> list[np.ndarray]:
     return inputs
 
 
+def wild_inputs(module: Any, kind: str, seed: int) -> list[np.ndarray]:
+    """Returns inputs of the types of ``@main``, f32 and i32, that are made to tell programs apart.
+
+    Args:
+        module: the module.
+        kind: one of `WILD`.
+        seed: decides the numbers.
+    """
+    rng = np.random.default_rng(seed)
+    main = next(op for op in module.body.operations if is_main(op))
+    inputs = []
+    for argument in main.regions[0].blocks[0].arguments:
+        kinds = ir.RankedTensorType(argument.type)
+        shape = tuple(kinds.shape)
+        if str(kinds.element_type) == "i32":
+            inputs.append(rng.integers(-(2**31), 2**31, size=shape).astype(np.int32))
+            continue
+        numbers = rng.standard_normal(shape)
+        # What a row of a product holds spreads over it: only some rows are wild, and no square matrix.
+        some = (rng.random(shape) < 0.3) & (rng.random((*shape[:-1], 1)) < 0.4) & (shape[-2:-1] != shape[-1:])
+        if kind == "decades":
+            numbers = np.where(some, numbers * 10.0 ** rng.integers(-44, 12, size=shape), numbers)
+        numbers = numbers.astype(np.float32)
+        if kind == "special":
+            numbers.view(np.uint32)[some] = rng.choice(np.array(_SPECIAL, np.uint32), size=int(some.sum()))
+        inputs.append(numbers)
+    return inputs
+
+
 def same_bits(left: list[np.ndarray], right: list[np.ndarray]) -> bool:
     """Says whether two lists of results are equal bit for bit."""
     pairs = zip(left, right, strict=True)
     return all(a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def same_numbers(left: list[np.ndarray], right: list[np.ndarray]) -> bool:
+    """Says whether two lists of results are equal bit for bit, but for which NaN stands where both have one."""
+    for a, b in zip(left, right, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        both = np.isnan(a) & np.isnan(b) if a.dtype.kind == "f" else np.zeros(a.shape, bool)
+        if not same_bits([np.where(both, np.zeros_like(a), a)], [np.where(both, np.zeros_like(b), b)]):
+            return False
+    return True

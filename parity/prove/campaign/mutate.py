@@ -7,18 +7,26 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from parity.jax_internals import attribute_items, ir, stablehlo_module
-from parity.prove.campaign.edits import attribute, copy_module, is_valid, rebuild, visible_values, walk
+from parity.prove.campaign.edits import (
+    Edited,
+    attribute,
+    commutes,
+    copy_module,
+    is_valid,
+    parse_attribute,
+    rebuild,
+    visible_values,
+    walk,
+)
+from parity.prove.campaign.rewrites import REWRITES
 
-__all__ = ["COMMUTING", "KINDS", "Mutant", "mutants"]
+__all__ = ["KINDS", "Mutant", "mutants"]
 
 _FAMILIES = (
     ("sine", "cosine", "tanh", "exponential", "negate", "abs", "sqrt", "rsqrt", "log_plus_one", "logistic"),
     ("add", "subtract", "multiply", "divide", "maximum", "minimum"),
     ("and", "or", "xor"),
     ("shift_left", "shift_right_logical", "shift_right_arithmetic"),
-)
-COMMUTING = frozenset(
-    f"stablehlo.{name}" for name in ("add", "multiply", "and", "or", "xor", "maximum", "minimum")
 )
 _NUMBER = re.compile(r"(?<![\w.#@\"])-?\d+(?![\w.])")
 _WORDS = (
@@ -29,7 +37,7 @@ _WORDS = (
     ("CLIP_OR_FILL", "FILL"),
     ("TO_APPLY", "NONE"),
 )
-_PATIENCE = 20
+_PATIENCE = 40
 _DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
 
 
@@ -44,6 +52,7 @@ class Mutant:
         module: the changed module.
         swapped: operand positions of the operation that were exchanged.
         rewired: ``(operand position, index of the operation, its result)`` of the value put in instead.
+        renamed: names of two definitions, one of which now stands where the other stood.
     """
 
     kind: str
@@ -52,12 +61,13 @@ class Mutant:
     module: Any
     swapped: tuple[int, int] | None = None
     rewired: tuple[int, int, int] | None = None
+    renamed: tuple[str, str] | None = None
 
 
-_Mutator = Callable[[Any, random.Random], tuple[str, dict] | None]
+_Mutator = Callable[[Any, random.Random], Edited]
 
 
-def _operation(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _operation(op: Any, rng: random.Random) -> Edited:
     short = op.name.removeprefix("stablehlo.")
     family = next((each for each in _FAMILIES if short in each), None)
     if family is None:
@@ -67,7 +77,7 @@ def _operation(op: Any, rng: random.Random) -> tuple[str, dict] | None:
     return f"{short} -> {other}", {}
 
 
-def _attribute(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _attribute(op: Any, rng: random.Random) -> Edited:
     skip = ("value", "comparison_direction", "callee", "sym_name", "function_type", "arg_attrs", "res_attrs")
     items = [
         (name, value)
@@ -83,7 +93,7 @@ def _attribute(op: Any, rng: random.Random) -> tuple[str, dict] | None:
     return _change_text(op, name, value, rng)
 
 
-def _change_text(op: Any, name: str, value: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _change_text(op: Any, name: str, value: Any, rng: random.Random) -> Edited:
     before = str(value)
     body, colon, _ = before.rpartition(" : ")
     places = list(_NUMBER.finditer(body if colon else before))
@@ -97,24 +107,17 @@ def _change_text(op: Any, name: str, value: Any, rng: random.Random) -> tuple[st
     else:
         old, new = rng.choice(words)
         text = before.replace(old, new, 1)
-    changed = _parse(text)
+    changed = parse_attribute(text)
     if changed is None or changed == value:
         return None
     op.attributes[name] = changed
     return f"{name}: {before} -> {text}", {}
 
 
-def _parse(text: str) -> Any | None:
-    try:
-        return ir.Attribute.parse(text)
-    except ir.MLIRError:
-        return None
-
-
-def _constant(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _constant(op: Any, rng: random.Random) -> Edited:
     if op.name != "stablehlo.constant":
         return None
-    value = op.attributes["value"]
+    value = attribute(op, "value")
     text = str(value)
     body, _, kind = text.rpartition(" : ")
     if "true" in body or "false" in body:
@@ -128,20 +131,20 @@ def _constant(op: Any, rng: random.Random) -> tuple[str, dict] | None:
         place = rng.choice(places)
         old = place.group()
         new = repr(float(old) * 1.5 + 0.25) if "." in old else str(int(old) + 1)
-    changed = _parse(f"{body[: place.start()]}{new}{body[place.end() :]} : {kind}")
+    changed = parse_attribute(f"{body[: place.start()]}{new}{body[place.end() :]} : {kind}")
     if changed is None or changed == value:
         return None
     op.attributes["value"] = changed
     return f"{body[:60]} -> {str(changed)[:60]}", {}
 
 
-def _order(op: Any, rng: random.Random) -> tuple[str, dict] | None:
-    if op.name in COMMUTING or op.name == "stablehlo.while" or _is_return(op):
+def _order(op: Any, rng: random.Random) -> Edited:
+    if commutes(op) or op.name == "stablehlo.while" or _is_return(op):
         return None
     return _swap(op, rng)
 
 
-def _swap(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _swap(op: Any, rng: random.Random) -> Edited:
     operands = list(op.operands)
     pairs = [
         (i, j)
@@ -156,7 +159,7 @@ def _swap(op: Any, rng: random.Random) -> tuple[str, dict] | None:
     return f"{op.name}: operands {j} and {i} exchanged", {"swapped": (j, i)}
 
 
-def _rewire(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _rewire(op: Any, rng: random.Random) -> Edited:
     operands = list(op.operands)
     if not operands:
         return None
@@ -173,20 +176,20 @@ def _rewire(op: Any, rng: random.Random) -> tuple[str, dict] | None:
     return f"{op.name}: operand {position} rewired", facts
 
 
-def _carry(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _carry(op: Any, rng: random.Random) -> Edited:
     parent = op.parent
     in_body = _is_return(op) and parent is not None and parent.name == "stablehlo.while"
     return _swap(op, rng) if in_body or op.name == "stablehlo.while" else None
 
 
-def _trip_count(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _trip_count(op: Any, rng: random.Random) -> Edited:
     parent = op.parent
     if parent is None or parent.name != "stablehlo.while":
         return None
     return _constant(op, rng)
 
 
-def _direction(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _direction(op: Any, rng: random.Random) -> Edited:
     if op.name != "stablehlo.compare":
         return None
     before = str(attribute(op, "comparison_direction"))
@@ -196,7 +199,7 @@ def _direction(op: Any, rng: random.Random) -> tuple[str, dict] | None:
     return f"{old} -> {new}", {}
 
 
-def _sharding(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _sharding(op: Any, rng: random.Random) -> Edited:
     names = ("sharding", "in_shardings", "out_shardings", "sdy.sharding", "mesh", "arg_attrs", "res_attrs")
     items = [
         (name, value) for name, value in attribute_items(op) if name in names and _AXIS.search(str(value))
@@ -211,7 +214,7 @@ def _sharding(op: Any, rng: random.Random) -> tuple[str, dict] | None:
     text = f"{before[: place.start()]}{rng.choice(choices)}{before[place.end() :]}"
     if op.name == "sdy.mesh":
         text = before.replace('"data"=4, "model"=2', '"data"=2, "model"=4')
-    changed = _parse(text)
+    changed = parse_attribute(text)
     if changed is None or changed == value:
         return None
     op.attributes[name] = changed
@@ -221,7 +224,7 @@ def _sharding(op: Any, rng: random.Random) -> tuple[str, dict] | None:
 _AXIS = re.compile(r'\{(?:"(data|model)")?\}|"(?:data|model)"=\d')
 
 
-def _barrier(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _barrier(op: Any, rng: random.Random) -> Edited:
     if op.name != "stablehlo.optimization_barrier" or len(op.operands) < 2:
         return None
     slot = rng.randrange(len(op.operands))
@@ -236,7 +239,7 @@ def _barrier(op: Any, rng: random.Random) -> tuple[str, dict] | None:
     return f"slot {slot} gets a barrier of its own", {"swapped": (slot, slot)}
 
 
-def _target(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _target(op: Any, rng: random.Random) -> Edited:
     if op.name != "stablehlo.custom_call":
         return None
     name, value = rng.choice([item for item in attribute_items(op) if str(item[1]).startswith(('"', "{"))])
@@ -246,7 +249,7 @@ def _target(op: Any, rng: random.Random) -> tuple[str, dict] | None:
     return _change_text(op, name, value, rng)
 
 
-def _call(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _call(op: Any, rng: random.Random) -> Edited:
     if op.name != "func.call":
         return None
     module = op.parent
@@ -265,10 +268,10 @@ def _call(op: Any, rng: random.Random) -> tuple[str, dict] | None:
         return None
     other = rng.choice(others)
     op.attributes["callee"] = ir.FlatSymbolRefAttr.get(other)
-    return f"call of {own} -> {other}", {}
+    return f"call of {own} -> {other}", {"renamed": (own, other)}
 
 
-def _results(op: Any, rng: random.Random) -> tuple[str, dict] | None:
+def _results(op: Any, rng: random.Random) -> Edited:
     return _swap(op, rng) if op.name == "func.return" else None
 
 
@@ -286,6 +289,7 @@ KINDS: dict[str, _Mutator] = {
     "custom call": _target,
     "callee": _call,
     "result wiring": _results,
+    **REWRITES,
 }
 
 

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from parity.jax_internals import main_position
+from parity.jax_internals import main_position, parse_module, stablehlo_module
+from parity.prove.campaign.indexing import indexed
+from parity.prove.campaign.textual import TEXTS
 
 __all__ = ["Sample", "Twins", "samples", "twin_samples"]
 
@@ -242,7 +244,7 @@ def _tokens() -> jax.ShapeDtypeStruct:
 
 @functools.cache
 def samples() -> tuple[Sample, ...]:
-    """Returns the programs: forward, grad and train_step of a tiny transformer, a ring, a mixture."""
+    """Returns the programs: a tiny transformer's, a ring, a mixture, one full of indices, modules as text."""
     params = _params(jnp.float32)
     state = jax.eval_shape(_OPTIMIZER.init, params)
     x = jax.ShapeDtypeStruct((8, 6), jnp.float32)
@@ -253,12 +255,24 @@ def samples() -> tuple[Sample, ...]:
         ("ring", _ring, (x, jax.ShapeDtypeStruct((6, 10), jnp.float32))),
         ("ring_gradient", _ring_gradient, (x, jax.ShapeDtypeStruct((6, 10), jnp.float32))),
         ("mixed", _mixed, (jax.ShapeDtypeStruct((5, 7), jnp.float32), jax.ShapeDtypeStruct((), jnp.float32))),
+        (
+            "indexed",
+            indexed,
+            (
+                jax.ShapeDtypeStruct((5, 7), jnp.float32),
+                jax.ShapeDtypeStruct((3,), jnp.int32),
+                jax.ShapeDtypeStruct((2, 3, 1, 2), jnp.float32),
+            ),
+        ),
     )
     donated = {"train_step": (0, 1)}
-    return tuple(
+    traced = tuple(
         Sample(name=name, lowered=jax.jit(run, donate_argnums=donated.get(name, ())).lower(*inputs))
         for name, run, inputs in table
     )
+    like = stablehlo_module(traced[0].lowered)
+    texts = [Sample(name=name, lowered=parse_module(text, like)) for name, text in TEXTS.items()]
+    return (*traced, *texts)
 
 
 @functools.cache

@@ -3,14 +3,22 @@
 import dataclasses
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from parity.jax_internals import attribute_items, ir, is_main, stablehlo_module
-from parity.prove.campaign.edits import attribute, copy_module, is_valid, rebuild, visible_values, walk
-from parity.prove.campaign.mutate import COMMUTING
+from parity.prove.campaign.edits import (
+    attribute,
+    commutes,
+    copy_module,
+    is_valid,
+    rebuild,
+    visible_values,
+    walk,
+)
+from parity.prove.campaign.slots import SLOT_EDITS
 
-__all__ = ["EDITS", "Variant", "make_variant"]
+__all__ = ["EDITS", "Variant", "make_variant", "reorder"]
 
 _EFFECT_FREE = re.compile(r"stablehlo\.(?!custom_call|while|case|if|all_|collective|return|optimization)")
 _SYMBOL = re.compile(r'"(?:[^"\\]|\\.)*"|@([\w.$-]+)')
@@ -37,8 +45,11 @@ _Edit = Callable[[Any, random.Random], bool]
 
 
 def _commute(module: Any, rng: random.Random) -> bool:
-    """Exchanges the operands of commuting operations."""
-    ops = [op for op in walk(module) if op.name in COMMUTING]
+    """Exchanges the operands of operations that commute to the bit."""
+    return _exchange([op for op in walk(module) if commutes(op)], rng)
+
+
+def _exchange(ops: list[Any], rng: random.Random) -> bool:
     for op in ops:
         if rng.random() < 0.5:
             left, right = list(op.operands)
@@ -238,22 +249,34 @@ EDITS: dict[str, _Edit] = {
     "duplicated carry": _duplicate_carry,
     "dead carry": _dead_carry,
     "captured constant": _capture,
+    **SLOT_EDITS,
 }
 
 
-def make_variant(program: Any, rng: random.Random, *, edits: int = 4) -> Variant:
+def reorder(program: Any, rng: random.Random) -> Any:
+    """Returns a copy with the operands of some commuting operations exchanged, those on floats included."""
+    original = stablehlo_module(program)
+    with original.context, ir.Location.unknown():
+        module = copy_module(original)
+        _exchange([op for op in walk(module) if commutes(op, exactly=False)], rng)
+        assert is_valid(module), "reordered operands"
+    return module
+
+
+def make_variant(program: Any, rng: random.Random, *, edits: int = 4, only: Sequence[str] = ()) -> Variant:
     """Makes a benign variant of a lowered program, arguments and results reordered.
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
         rng: decides what to do where.
         edits: how many random edits, besides the reordering.
+        only: names of the edits to make instead, in this order, if any.
     """
     original = stablehlo_module(program)
     with original.context, ir.Location.unknown():
         module = copy_module(original)
         done = []
-        for name in rng.choices(list(EDITS), k=edits):
+        for name in only or rng.choices(list(EDITS), k=edits):
             if EDITS[name](module, rng):
                 done.append(name)
             assert is_valid(module), name

@@ -86,9 +86,10 @@ def test_proved_variants_give_the_same_bits(steps, seed):
     variant = make_variant(lowered, random.Random(seed))
     assert prove(lowered, variant.module, arguments=variant.arguments, results=variant.results).proved
     inputs = random_inputs(module, seed)
-    expected = run_module(module, inputs)
+    (expected,) = run_module(module, [inputs])
     places = dict(variant.arguments)
-    got = run_module(variant.module, [inputs[a] for a, _ in sorted(places.items(), key=lambda pair: pair[1])])
+    order = [a for a, _ in sorted(places.items(), key=lambda pair: pair[1])]
+    (got,) = run_module(variant.module, [[inputs[a] for a in order]])
     assert same_bits(expected, [got[b] for _, b in sorted(variant.results)])
 
 
@@ -105,7 +106,7 @@ def test_mutants_are_refused_or_explained(steps, seed):
         if proof.proved and not original.benign(mutant):
             # No rule knows it: then it must at least compute the same.
             inputs = random_inputs(module, seed)
-            assert same_bits(run_module(module, inputs), run_module(mutant.module, inputs)), mutant
+            assert same_bits(*[run_module(each, [inputs])[0] for each in (module, mutant.module)]), mutant
 
 
 @settings(max_examples=60, **_SETTINGS)
@@ -114,7 +115,7 @@ def test_two_random_programs_are_proved_only_if_they_agree(left, right):
     first, second = _lower(left), _lower(right)
     if prove(first, second, arguments=_SAME, results=_SAME).proved:
         inputs = random_inputs(stablehlo_module(first), 0)
-        assert same_bits(*[run_module(stablehlo_module(each), inputs) for each in (first, second)])
+        assert same_bits(*[run_module(stablehlo_module(each), [inputs])[0] for each in (first, second)])
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,13 @@ def test_a_floor_fails_where_bits_are_demanded(lowest, verdict):
     assert ("rung floor where this case demands bitwise" in result.detail) == (verdict is Verdict.FAILED)
 
 
+@pytest.mark.parametrize("lowest", [Verdict.PROVED, Verdict.REORDERED])
+def test_equal_bits_fail_where_the_same_program_is_demanded(lowest):
+    result = one(f32(4.0), f32(4.0), lowest=lowest)
+    assert result.verdict is Verdict.FAILED
+    assert f"rung bitwise where this case demands {lowest}" in result.detail
+
+
 def test_arbitration_fails_where_a_floor_is_demanded():
     result = one(f32(8.5), f32(8.25), exact={"x": np.array([8.0])}, lowest=Verdict.FLOOR)
     assert result.verdict is Verdict.FAILED

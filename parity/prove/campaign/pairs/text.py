@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from parity.verdicts import Verdict
+
 __all__ = ["NEXT", "ONE", "ZERO", "Pair", "S", "V", "effect", "main", "pair", "while_loop"]
 
 
@@ -13,14 +15,14 @@ class Pair:
         name: what the pair is about.
         reference: the text of one module.
         candidate: the text of the other.
-        same: whether they are the same program.
+        rung: proved, reordered or unproved: what the prover must say.
         arguments: order of the candidate's arguments; empty for the reference's.
     """
 
     name: str
     reference: str
     candidate: str
-    same: bool
+    rung: Verdict
     arguments: tuple[int, ...] = ()
 
 
@@ -68,6 +70,9 @@ def effect(target: str, operand: str, result: str = "%e", attributes: str = "has
     return f"{result} = stablehlo.custom_call @{target}({operand}) {{{attributes}}} : ({V}) -> {V}"
 
 
-def pair(name: str, reference: str, candidate: str, same: bool, arguments: tuple[int, ...] = ()) -> Pair:
-    """Returns a pair."""
-    return Pair(name=name, reference=reference, candidate=candidate, same=same, arguments=arguments)
+def pair(
+    name: str, reference: str, candidate: str, same: bool | Verdict, arguments: tuple[int, ...] = ()
+) -> Pair:
+    """Returns a pair; ``same`` is the rung, or whether it is proved."""
+    rung = same if isinstance(same, Verdict) else Verdict.PROVED if same else Verdict.UNPROVED
+    return Pair(name=name, reference=reference, candidate=candidate, rung=rung, arguments=arguments)

@@ -1,6 +1,7 @@
 """Pairs about operand order, side effects and constants."""
 
-from parity.prove.campaign.pairs.text import NEXT, ZERO, S, V, effect, main, pair, while_loop
+from parity.prove.campaign.pairs.text import NEXT, ZERO, Pair, S, V, effect, main, pair, while_loop
+from parity.verdicts import Verdict
 
 __all__ = ["CONSTANTS", "EFFECTS", "ORDER"]
 
@@ -57,13 +58,40 @@ _RNG = """%a = stablehlo.constant dense<0.0> : tensor<f32> %b = stablehlo.consta
 
 _DRAW = f"stablehlo.rng %a, %b, %s, distribution = UNIFORM : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> {V}"
 
+
+def _commuted(operation: str, kind: str, rung: bool | Verdict) -> Pair:
+    def text(order: str) -> str:
+        body = f"%r = stablehlo.{operation} {order} : {kind} return %r : {kind}"
+        return main(body, results=kind, arguments=f"%x: {kind}, %y: {kind}")
+
+    return pair(f"commuted {operation} of {kind}", text("%x, %y"), text("%y, %x"), rung)
+
+
+_FLOATS = ("f32", "bf16", "f64", "f8E4M3FN")
+_COMMUTED = (
+    *[
+        _commuted(name, "tensor<3x2xi32>", True)
+        for name in ("add", "multiply", "and", "or", "xor", "minimum")
+    ],
+    _commuted("maximum", "tensor<ui8>", True),
+    _commuted("add", "tensor<4xi1>", True),
+    _commuted("multiply", "tensor<4xcomplex<f32>>", Verdict.REORDERED),
+    *[
+        _commuted(name, f"tensor<3x{kind}>", Verdict.REORDERED)
+        for name in ("add", "minimum")
+        for kind in _FLOATS
+    ],
+    _commuted("subtract", "tensor<4xi32>", False),
+)
+
 ORDER = (
     pair(
         "commuted addition",
         main(f"%r = stablehlo.add %x, %y : {V} return %r : {V}"),
         main(f"%r = stablehlo.add %y, %x : {V} return %r : {V}"),
-        True,
+        Verdict.REORDERED,
     ),
+    *_COMMUTED,
     pair(
         "exchanged operands of a subtraction", _DIFFERENCE, _DIFFERENCE.replace("%x, %y :", "%y, %x :"), False
     ),
@@ -80,7 +108,12 @@ ORDER = (
         main(f"%a = stablehlo.add %x, %x : {V} %r = stablehlo.add %a, %y : {V} return %r : {V}"),
         False,
     ),
-    pair("reduction body commuted", _reduce("stablehlo.add %a, %b"), _reduce("stablehlo.add %b, %a"), True),
+    pair(
+        "reduction body commuted",
+        _reduce("stablehlo.add %a, %b"),
+        _reduce("stablehlo.add %b, %a"),
+        Verdict.REORDERED,
+    ),
     pair("reduction body", _reduce("stablehlo.add %a, %b"), _reduce("stablehlo.maximum %a, %b"), False),
     pair(
         "reduction body of one parameter",

@@ -1,0 +1,97 @@
+"""The rung `reordered`: the same operations on the same values, float operands in another order."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from parity.backends.registry import Devices
+from parity.cases.case import Case
+from parity.comparison.comparison import Workbench
+from parity.programs.build import linen_build
+from parity.running.run import run_case
+from parity.verdicts import Verdict
+
+# B batch, D in, F out
+B, D, F = 5, 4, 3
+REPLICATED = jax.sharding.PartitionSpec()
+
+
+def batch(seed):
+    return {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)}
+
+
+def plain(params, inputs):
+    return jnp.tanh(inputs["x"] @ params["w"]) + params["b"][None]
+
+
+def unproved(params, inputs):
+    return plain({**params, "w": params["w"] * 1.0}, inputs)
+
+
+def forward(apply, state, inputs):
+    return {"values": {"out": apply(state["params"], inputs)}}
+
+
+def state(key):
+    return {"params": {"w": jax.random.normal(key, (D, F)), "b": jnp.zeros(F)}}
+
+
+def build(name, function):
+    return linen_build(
+        name,
+        state,
+        {"step": (function, {})},
+        inputs=batch,
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+    )
+
+
+def outcome(reference, candidate, **rest):
+    sides = build("left", reference), build("right", candidate)
+    case = Case(
+        id="toy/step@single", reference=lambda: sides[0], candidate=lambda: sides[1], program="step", **rest
+    )
+    return run_case(case, Workbench())
+
+
+def reordered(params, inputs):
+    """The same operations on the same values, but the sum takes its operands in another order."""
+    return params["b"][None] + jnp.tanh(inputs["x"] @ params["w"])
+
+
+@pytest.mark.parametrize(
+    ("lowest", "program", "values"),
+    [
+        (Verdict.ARBITRATED, "reordered", "bitwise"),
+        (Verdict.BITWISE, "reordered", "bitwise"),
+        (Verdict.REORDERED, "reordered", "bitwise"),
+        (Verdict.PROVED, "failed", "failed"),
+    ],
+)
+def test_operands_in_another_order_are_a_rung_of_their_own_and_run(lowest, program, values):
+    result = outcome(functools.partial(forward, plain), functools.partial(forward, reordered), lowest=lowest)
+    assert (result.channels["program"].verdict, result.channels["values"].verdict) == (program, values)
+    assert "up to the order of operands" in result.channels["program"].detail
+    assert (
+        "stablehlo.add (the same operands in another order)"
+        in result.channels["program"].findings[0].sentence()
+    )
+    assert result.channels["memory"].verdict == "equal", "what is not proved is compiled"
+
+
+def test_operands_in_another_order_answer_for_values_where_nothing_runs(monkeypatch):
+    monkeypatch.setattr(Devices, "executes", False)
+    for apply, verdict in ((reordered, "reordered"), (unproved, "open")):
+        result = outcome(functools.partial(forward, plain), functools.partial(forward, apply))
+        assert result.channels["values"].verdict == verdict
+
+
+def test_another_program_fails_where_the_same_operations_are_demanded():
+    result = outcome(
+        functools.partial(forward, plain), functools.partial(forward, unproved), lowest=Verdict.REORDERED
+    )
+    assert result.channels["program"].verdict == "failed"

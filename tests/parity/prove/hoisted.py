@@ -1,0 +1,145 @@
+"""A program of its own: JAX hoists constants only if its environment says so before it is imported."""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity.cases.case import Case
+from parity.comparison.comparison import Workbench
+from parity.jax_internals import hoisted_constants, kept_arguments, main_position, stablehlo_module
+from parity.programs.build import linen_build
+from parity.prove import argument_fingerprints, program_fingerprint, prove
+from parity.running.run import run_case
+
+# B batch, D in, F out
+B, D, F = 5, 4, 3
+RNG = np.random.default_rng(0)
+TABLE_DF, SHIFT_BF = (RNG.standard_normal(shape).astype(np.float32) for shape in ((D, F), (B, F)))
+
+
+def payload(table, bits):
+    changed = table.copy()
+    changed[0, 0] = np.uint32(bits).view(np.float32)
+    return changed
+
+
+def batch(seed):
+    return {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)}
+
+
+def state(key):
+    return {"params": {"w": jax.random.normal(key, (D, F)), "b": jnp.ones(F)}}
+
+
+def functions(table, shift):
+    table, shift = jnp.asarray(table), jnp.asarray(shift)
+
+    def apply(params, x):
+        return jnp.tanh(x @ (params["w"] + table)) + params["b"][None] * shift
+
+    def forward(state, inputs):
+        return {"values": {"out": apply(state["params"], inputs["x"])}}
+
+    def step(state, inputs):
+        loss = lambda params: jnp.sum(apply(params, inputs["x"]) ** 2)  # noqa: E731
+        value, grads = jax.value_and_grad(loss)(state["params"])
+        after = jax.tree.map(lambda leaf, grad: leaf - 0.1 * grad, state["params"], grads)
+        return {"values": {"loss": value}, "gradients": {"params": grads}, "state": {"params": after}}
+
+    return {"forward": forward, "step": step}
+
+
+def build(name, tables):
+    return linen_build(
+        name,
+        state,
+        {key: (function, {}) for key, function in functions(*tables).items()},
+        inputs=batch,
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: jax.sharding.PartitionSpec(), tree),
+        input_specs=lambda leaves, mesh: {name: jax.sharding.PartitionSpec() for name in leaves},
+    )
+
+
+def verdicts(program, other, paranoid):
+    sides = [build(f"{name} {id(other)}", each) for name, each in (("l", (TABLE_DF, SHIFT_BF)), ("r", other))]
+    case = Case(id="toy/case@single", reference=lambda: sides[0], candidate=lambda: sides[1], program=program)
+    result = run_case(case, Workbench(paranoid=paranoid))
+    return {name: str(channel.verdict) for name, channel in result.channels.items()}
+
+
+def lower(table):
+    table = jnp.asarray(table)
+    return jax.jit(lambda x, unused, y: (x + table) * y).lower(
+        *[jax.ShapeDtypeStruct((D, F), jnp.float32)] * 3
+    )
+
+
+def crossed(first, second, swapped):
+    first, second = jnp.asarray(first), jnp.asarray(second)
+
+    def run(x):
+        if swapped:
+            right = x - second
+            return (x + first) * right
+        left = x + first
+        return left * (x - second)
+
+    return jax.jit(run).lower(jax.ShapeDtypeStruct((D, F), jnp.float32))
+
+
+def main():
+    same, other = (TABLE_DF, SHIFT_BF), (TABLE_DF, payload(SHIFT_BF, 0x7FC00001))
+    found = {
+        f"{program} {kind}": verdicts(program, tables, paranoid)
+        for program in ("forward", "step")
+        for kind, tables, paranoid in (
+            ("same", same, False),
+            ("paranoid", same, True),
+            ("other", other, False),
+        )
+    }
+    nans = [payload(TABLE_DF, bits) for bits in (0x7FC00001, 0x7FC00002, 0x7FC00001)]
+    programs = [lower(table) for table in nans]
+    pairs = [(1, 1), (2, 2)]
+    found["marks"] = [
+        len(hoisted_constants(programs[0])),
+        kept_arguments(programs[0]),
+        main_position(programs[0]),
+    ]
+    found["payloads"] = [
+        prove(programs[0], each, arguments=pairs, results=[(0, 0)]).proved for each in programs[1:]
+    ]
+    found["prints"] = [
+        [program_fingerprint(programs[0]) == program_fingerprint(each) for each in programs[1:]],
+        [argument_fingerprints(programs[0])[1:] == argument_fingerprints(each)[1:] for each in programs[1:]],
+    ]
+    tables = TABLE_DF, payload(TABLE_DF, 0)
+    sides = [crossed(*tables, False), crossed(*tables, True), crossed(*reversed(tables), False)]
+    found["crossed"] = [
+        prove(sides[0], each, arguments=[(2, 2)], results=[(0, 0)]).proved for each in sides[1:]
+    ]
+    modules = [stablehlo_module(each) for each in programs]
+    found["values not at hand"] = prove(modules[0], modules[2], arguments=pairs, results=[(0, 0)]).proved
+    found["refused"] = []
+    for arguments in ([(0, 0), (1, 1), (2, 2)], [(1, 1)]):
+        try:
+            prove(programs[0], programs[2], arguments=arguments, results=[(0, 0)])
+        except ValueError as error:
+            found["refused"].append(str(error))
+
+    def ordered(x):
+        jax.debug.print("{}", x[0, 0], ordered=True)
+        return x + TABLE_DF
+
+    try:
+        kept_arguments(jax.jit(ordered).lower(jax.ShapeDtypeStruct((D, F), jnp.float32)))
+    except ValueError as error:
+        found["refused"].append(str(error))
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
