@@ -8,6 +8,7 @@ import numpy as np
 
 from parity.attest import attest
 from parity.build import Group
+from parity.checkpoints import checkpoint
 from parity.comparison import SEED, Comparison
 from parity.flags import flags
 from parity.ladder import climb
@@ -164,7 +165,7 @@ def _measured(
         detail = f"{result.detail}; routing forced equal past {_ties(work)}"
         result = dataclasses.replace(result, detail=detail)
     guards = constant_leaves(group, {}) if not reference else guard(reference)
-    guards += not_finite(reference) + same_buffers(reference, candidate)
+    guards += not_finite(reference, work.case.not_finite) + same_buffers(reference, candidate)
     if guards and result.verdict is not Verdict.FAILED:
         return ChannelResult(
             name=group, verdict=Verdict.VACUOUS, detail="a check that cannot fail", findings=tuple(guards)
@@ -369,4 +370,5 @@ CHANNELS: Mapping[str, Callable[[Comparison], ChannelResult]] = {
     "memory": memory,
     "retrace": retrace,
     "flags": flags,
+    "checkpoint": checkpoint,
 }

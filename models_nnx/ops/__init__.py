@@ -41,6 +41,7 @@ from models_nnx.ops.sown import (
     sown_metrics,
     sown_sums,
 )
+from models_nnx.ops.spikes import SpikeState, skip_spikes
 from models_nnx.ops.stages import STAGE
 from models_nnx.ops.tiled_losses import tiled_cross_entropy, tiled_logits_sums
 
@@ -53,6 +54,7 @@ __all__ = [
     "Pipe",
     "Routing",
     "SownError",
+    "SpikeState",
     "accumulate",
     "add_bias",
     "attention",
@@ -90,6 +92,7 @@ __all__ = [
     "route",
     "router_logits",
     "scale_embedding",
+    "skip_spikes",
     "soft_cap",
     "sown_load",
     "sown_metrics",

@@ -62,7 +62,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "tree": ("tree", "rng"),
     "vals": ("values", "routing"),
     "grad": ("gradients",),
-    "state": ("state", "retrace"),
+    "state": ("state", "retrace", "checkpoint"),
     "dots": ("dots",),
     "spec": ("sharding",),
     "loop": ("loops",),
