@@ -40,18 +40,19 @@ def save(folder: Path, state: Any, about: Mapping[str, Any] | None = None) -> Pa
     return store.write(folder, named(state), kind=store.Kind.TRAIN_STATE, about=about or {})
 
 
-def restore(folder: Path, example: Any) -> Any:
+def restore(folder: Path, example: Any, places: Any = None) -> Any:
     """Returns a tree like ``example`` with the arrays of a checkpoint, every leaf of it.
 
     Args:
         folder: a checkpoint of either flavour.
-        example: the state, abstract or not, unboxed; leaves that have a sharding are put there.
+        example: the state, abstract or not; boxes are dropped, leaves that have a sharding are put there.
+        places: tree of shardings like the state, instead of its own.
 
     Raises:
         CheckpointError: as `models_nnx.store.read`.
     """
-    found = store.read(folder, named(example), kind=store.Kind.TRAIN_STATE)
-    return _filled(example, found)
+    example = _placed(nn.meta.unbox(example), places)
+    return _filled(example, store.read(folder, named(example), kind=store.Kind.TRAIN_STATE))
 
 
 def export(folder: Path, config: ModelConfig, variables: Mapping[str, Any], target: ModelConfig | None = None) -> Path:
@@ -89,12 +90,16 @@ def load_params(folder: Path, config: ModelConfig, places: Any = None) -> dict[s
     tokens = jnp.zeros((1, 2), jnp.int32)
     fresh = jax.eval_shape(LanguageModel(config).init, jax.random.key(0), tokens, tokens, tokens)
     example = {name: nn.meta.unbox(fresh[name]) for name in ("params", "routing_bias") if name in fresh}
-    if places is not None:
-        example = jax.tree.map(
-            lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), example, places
-        )
+    example = _placed(example, places)
     return _filled(example, store.read(folder, named(example), kind=store.Kind.PARAMETERS))
 
 
 def _filled(example: Any, leaves: Mapping[str, jax.Array]) -> Any:
     return jax.tree.unflatten(jax.tree.structure(example), [leaves[name] for name in named(example)])
+
+
+def _placed(example: Any, places: Any) -> Any:
+    def place(leaf, sharding):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    return example if places is None else jax.tree.map(place, example, places)

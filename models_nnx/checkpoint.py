@@ -46,18 +46,19 @@ def save(folder: Path, state: nnx.Module | nnx.State, about: Mapping[str, Any] |
     return store.write(folder, named(state), kind=store.Kind.TRAIN_STATE, about=about or {})
 
 
-def restore(folder: Path, example: nnx.Module | nnx.State) -> nnx.State:
+def restore(folder: Path, example: nnx.Module | nnx.State, places: Any = None) -> nnx.State:
     """Returns a state like ``example`` with the arrays of a checkpoint, every leaf of it.
 
     Args:
         folder: a checkpoint of either flavour.
         example: a module or its state, abstract or not; leaves that have a sharding are put there.
+        places: tree with a sharding for each Variable of the state, instead of its own.
 
     Raises:
         CheckpointError: as `models_nnx.store.read`.
     """
-    found = store.read(folder, named(example), kind=store.Kind.TRAIN_STATE)
-    return _filled(example, found)
+    example = _placed(example, places)
+    return _filled(example, store.read(folder, named(example), kind=store.Kind.TRAIN_STATE))
 
 
 def export(folder: Path, model: LanguageModel, target: ModelConfig | None = None) -> Path:
@@ -86,19 +87,16 @@ def load_params(folder: Path, config: ModelConfig, places: Any = None) -> Langua
     Args:
         folder: the export.
         config: of the model, in the layout and parameter dtype of the export.
-        places: state of shardings like the model's; by default they lie on one device.
+        places: tree with a sharding for each Variable of the model; by default they lie on one device.
 
     Raises:
         CheckpointError: as `models_nnx.store.read`.
     """
     keys = {"params": jax.random.key(0)}
     graphdef, example = nnx.split(nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs(keys))))
-    if places is not None:
-        example = jax.tree.map(
-            lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), example, places
-        )
-    found = store.read(folder, named(_as_part(example)), kind=store.Kind.PARAMETERS)
-    return nnx.merge(graphdef, _filled(_as_part(example), found)[MODEL])
+    example = _as_part(_placed(example, places))
+    found = store.read(folder, named(example), kind=store.Kind.PARAMETERS)
+    return nnx.merge(graphdef, _filled(example, found)[MODEL])
 
 
 def _as_part(model: LanguageModel | nnx.State) -> nnx.State:
@@ -126,3 +124,12 @@ def _collection(kind: type[nnx.Variable]) -> str:
 def _filled(example: Any, leaves: Mapping[str, jax.Array]) -> nnx.State:
     filled = [(path, variable.replace(leaves[_name(path, variable)])) for path, variable in _flat(example)]
     return nnx.from_flat_state(filled)
+
+
+def _placed(example: Any, places: Any) -> Any:
+    def place(sharding, variable):
+        leaf = variable.get_value()
+        return variable.replace(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding))
+
+    state = nnx.state(example) if isinstance(example, nnx.Module) else example
+    return state if places is None else jax.tree.map(place, places, state)

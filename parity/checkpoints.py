@@ -109,14 +109,15 @@ class _Kept:
         return _differing(self._mapped(other), self.load(other.folder), where, "a name that the two sides read differently")
 
     def serves(self, other: "_Kept") -> list[Finding]:
-        """The parameters alone, of either side."""
-        leaves = self.side.build.leaves
-        state = self._mapped(other)
-        params = {path: leaf for path, leaf in state.items() if leaves[path].role is Role.PARAMS}
-        found = to_host(self.saving.load_export(other.exported))
+        """The parameters alone, of either side, and what else the export has of the state."""
+        leaves, found = self.side.build.leaves, to_host(self.saving.load_export(other.exported))
+        trained = {
+            path: leaf
+            for path, leaf in self._mapped(other).items()
+            if leaves[path].role is Role.PARAMS or path in found
+        }
         where = f"parameters of the {other.name}, loaded by the {self.name}"
-        served = {path: leaf for path, leaf in found.items() if path in params}
-        return _differing(params, served, where, "a leaf of the export that is not the trained one")
+        return _differing(trained, found, where, "a leaf of the export that is not the trained one")
 
     def refuses(self) -> tuple[list[Finding], int]:
         """Damaged copies; returns what was not refused, and how many copies there were."""

@@ -17,11 +17,12 @@ __all__ = ["DECODING", "linen_decoding", "nnx_decoding"]
 
 DECODING = ("prefill", "generate")
 STEPS = 4
+TEMPERATURE = 0.7
 
 
-def _decode(batch: Mapping[str, Any]) -> DecodeConfig:
+def _decode(batch: Mapping[str, Any], temperature: float | None = None) -> DecodeConfig:
     """Caches that hold the prompt and what follows."""
-    return DecodeConfig(length=batch["tokens"].shape[1] + STEPS)
+    return DecodeConfig(length=batch["tokens"].shape[1] + STEPS, temperature=temperature)
 
 
 def _lengths(batch: Mapping[str, Any]) -> jax.Array:
@@ -50,7 +51,15 @@ def linen_decoding(config: ModelConfig) -> dict[str, Callable[..., Any]]:
         tokens, rows = models_linen.decode.generate(config, _decode(batch), variables, rows, STEPS)
         return _found(rows, rows.cache, tokens=tokens)
 
-    return {"prefill": prefill, "generate": generate}
+    def sample(state, batch):
+        decode, keys = _decode(batch, TEMPERATURE), jax.random.split(state.key)
+        variables = models_linen.train.with_bias(state.params, state.routing_bias)
+        prompt = (batch["tokens"], _lengths(batch))
+        _, rows = models_linen.decode.prefill(config, decode, variables, *prompt, keys[0])
+        tokens, rows = models_linen.decode.generate(config, decode, variables, rows, STEPS, keys[1])
+        return _found(rows, rows.cache, tokens=tokens)
+
+    return {"prefill": prefill, "generate": generate, "sample": sample}
 
 
 def nnx_decoding() -> dict[str, Callable[..., Any]]:
@@ -69,4 +78,10 @@ def nnx_decoding() -> dict[str, Callable[..., Any]]:
         tokens, rows = models_nnx.decode.generate(_decode(batch), state.model, rows, STEPS)
         return _found(rows, nnx.to_pure_dict(rows.cache), tokens=tokens)
 
-    return {"prefill": prefill, "generate": generate}
+    def sample(state, batch):
+        decode, keys = _decode(batch, TEMPERATURE), jax.random.split(state.key[...])
+        _, rows = models_nnx.decode.prefill(decode, state.model, batch["tokens"], _lengths(batch), keys[0])
+        tokens, rows = models_nnx.decode.generate(decode, state.model, rows, STEPS, keys[1])
+        return _found(rows, nnx.to_pure_dict(rows.cache), tokens=tokens)
+
+    return {"prefill": prefill, "generate": generate, "sample": sample}
