@@ -125,11 +125,12 @@ def inspect(folder: Path) -> Manifest:
     if not path.exists():
         raise CheckpointError(f"{folder}: got no {MANIFEST}, expected a checkpoint; check the path")
     try:
-        written = json.loads(path.read_bytes())
+        data = path.read_bytes()
+        written = json.loads(data)
         body, digest = written["body"], written["sha256"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise _damaged(path, f"cannot be read ({_one_line(error)})") from error
-    if _digest(_dumped(body)) != digest:
+    if _digest(_dumped(body)) != digest or _dumped(written) != data:
         raise _damaged(path, "does not have the digest that it was written with")
     if body["format"] != FORMAT:
         raise CheckpointError(

@@ -1,0 +1,74 @@
+"""Bugs of training and checkpoints in a scratch copy of models_nnx: by a channel, or by an oracle where both twins have them."""
+
+import dataclasses
+import functools
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import jax
+import pytest
+
+from parity.comparison import Workbench
+from parity.meshes import MeshSpec
+from parity.pairs.trajectories import PAIR
+from parity.report.table import findings_text
+from parity.run import run_case
+from parity.verdicts import BLOCKING
+
+pytestmark = pytest.mark.slow
+
+REPO = Path(__file__).parents[2]
+BUGS = tomllib.loads((Path(__file__).parent / "planted" / "training.toml").read_text())["bug"]
+
+
+def named(kind):
+    return [pytest.param(bug, id=bug["id"]) for bug in BUGS if kind in bug]
+
+
+@functools.cache
+def real(id):
+    return next(case for case in PAIR.cases({}) if case.id == id)
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """Shared, so that the untouched reference is traced, compiled and run once; compiles without optimising."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield Workbench()
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def planted(planting, folder, bug):
+    edits = [(edit["file"], (edit["old"], edit["new"])) for edit in bug["edits"]]
+    return planting.copy(folder, {file: [pair] for file, pair in edits})
+
+
+@pytest.mark.parametrize("bug", named("case"))
+def test_a_channel_catches_and_names_it(bug, planting, tmp_path, bench):
+    case = real(bug["case"])
+    theirs = planting.case(planted(planting, tmp_path, bug), case.id, "trajectories:PAIR")
+
+    def candidate():
+        build = theirs.candidate()
+        return dataclasses.replace(build, name=f"{build.name} {bug['id']}")
+
+    case = dataclasses.replace(case, candidate=candidate, mesh=MeshSpec(), exact=None)
+    result = run_case(case, bench, bug["channels"])
+    caught = {name for name, channel in result.channels.items() if channel.verdict in BLOCKING}
+    text = findings_text(result)
+    assert result.verdict == bug.get("verdict", "failed"), text
+    assert caught == set(bug["channels"]) - {"program"}, text
+    assert [word for word in bug["words"] if word not in text] == [], text
+
+
+@pytest.mark.parametrize("bug", named("oracle"))
+def test_an_oracle_kills_it(bug, planting, tmp_path):
+    scratch = planted(planting, tmp_path, bug)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(scratch), str(REPO)))}
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(REPO / bug["oracle"])]
+    ended = subprocess.run(command, env=environment, cwd=REPO, capture_output=True, text=True)
+    assert ended.returncode == 1 and "1 failed" in ended.stdout, ended.stdout + ended.stderr
+    assert [word for word in bug["words"] if word not in ended.stdout] == [], ended.stdout
