@@ -55,7 +55,9 @@ def restore(folder: Path, example: Any, places: Any = None) -> Any:
     return _filled(example, store.read(folder, named(example), kind=store.Kind.TRAIN_STATE))
 
 
-def export(folder: Path, config: ModelConfig, variables: Mapping[str, Any], target: ModelConfig | None = None) -> Path:
+def export(
+    folder: Path, config: ModelConfig, variables: Mapping[str, Any], target: ModelConfig | None = None
+) -> Path:
     """Writes what a model reads, and nothing else, laid out and cast as another config of the model has it.
 
     Args:

@@ -28,7 +28,9 @@ def named(state: Any) -> dict[str, Any]:
     """Returns ``{name on disk: leaf}`` of a module or of its state."""
     leaves = {_name(path, variable): variable.get_value() for path, variable in _flat(state)}
     if len(leaves) != len(_flat(state)):
-        raise store.CheckpointError(f"got {len(_flat(state))} leaves with {len(leaves)} names, expected a name each")
+        raise store.CheckpointError(
+            f"got {len(_flat(state))} leaves with {len(leaves)} names, expected a name each"
+        )
     return leaves
 
 

@@ -41,7 +41,10 @@ def stacked_modules(config: ModelConfig) -> dict[str, Stacked]:
             inner = config.stage.stacks[0]
             where = f"decoder/{stack.name}/stages"
             held = names.reshape(*lengths, *_held(inner))
-            found |= {path: Stacked(layers=held[..., index], axis=0) for path, index in _inside(where, inner).items()}
+            found |= {
+                path: Stacked(layers=held[..., index], axis=0)
+                for path, index in _inside(where, inner).items()
+            }
         elif stack.layout is LayerLayout.SCANNED:
             held = names.reshape(_held(stack))
             found |= {
@@ -76,7 +79,9 @@ def different(config: ModelConfig, target: ModelConfig) -> list[str]:
     ]
 
 
-def relaid(leaves: Mapping[str, np.ndarray], config: ModelConfig, target: ModelConfig) -> dict[str, np.ndarray]:
+def relaid(
+    leaves: Mapping[str, np.ndarray], config: ModelConfig, target: ModelConfig
+) -> dict[str, np.ndarray]:
     """Returns the leaves of a model in the layout and parameter dtype of another config of it.
 
     Args:
@@ -122,5 +127,7 @@ def _together(leaves: Mapping[str, np.ndarray], modules: Mapping[str, Stacked]) 
         stacked = modules[module]
         whole = np.stack([held[layer] for layer in stacked.layers.flat])
         whole = whole.reshape(*stacked.layers.shape, *whole.shape[1:])
-        found[f"{collection}/{module}/{rest}"] = np.moveaxis(whole, 0, stacked.axis if collection == PARAMS else 0)
+        found[f"{collection}/{module}/{rest}"] = np.moveaxis(
+            whole, 0, stacked.axis if collection == PARAMS else 0
+        )
     return found

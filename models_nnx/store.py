@@ -5,6 +5,7 @@ SHA-256 of each file, because Orbax and TensorStore would hand out bytes that ch
 """
 
 import dataclasses
+import enum
 import hashlib
 import json
 import os
@@ -20,7 +21,18 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
-__all__ = ["ARRAYS", "MANIFEST", "CheckpointError", "Kind", "Manifest", "find", "inspect", "read", "step_folder", "write"]
+__all__ = [
+    "ARRAYS",
+    "MANIFEST",
+    "CheckpointError",
+    "Kind",
+    "Manifest",
+    "find",
+    "inspect",
+    "read",
+    "step_folder",
+    "write",
+]
 
 ARRAYS, MANIFEST = "arrays", "manifest.json"
 FORMAT = 1
@@ -32,7 +44,7 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be written or read; says which one, what is wrong with it, and what to do."""
 
 
-class Kind:
+class Kind(enum.StrEnum):
     """What a checkpoint holds: all that a training run needs to go on, or what a model reads to serve."""
 
     TRAIN_STATE = "train state"
@@ -72,7 +84,9 @@ def find(path: Path) -> Path:
         return path
     steps = {int(match[1]): entry for entry in _entries(path) if (match := STEP.fullmatch(entry.name))}
     if not steps:
-        raise CheckpointError(f"{path}: got no checkpoint, expected a folder that a save has made; check the path")
+        raise CheckpointError(
+            f"{path}: got no checkpoint, expected a folder that a save has made; check the path"
+        )
     return steps[max(steps)]
 
 
@@ -94,7 +108,9 @@ def write(folder: Path, leaves: Mapping[str, Any], *, kind: str, about: Mapping[
             f"{folder}: got {jax.process_count()} processes, expected one; save where one process sees all devices"
         )
     if folder.exists():
-        raise CheckpointError(f"{folder}: already exists, expected a new folder; name another, or remove it first")
+        raise CheckpointError(
+            f"{folder}: already exists, expected a new folder; name another, or remove it first"
+        )
     partial = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}.partial")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -236,7 +252,10 @@ def _check_leaves(folder: Path, manifest: Manifest, like: Mapping[str, Any]) -> 
     found = {name: (leaf["dtype"], tuple(leaf["shape"])) for name, leaf in manifest.leaves.items()}
     asked = {name: _kind_of(leaf) for name, leaf in like.items()}
     wrong = [f"{name}: missing, expected {_words(asked[name])}" for name in sorted(set(asked) - set(found))]
-    wrong += [f"{name}: got {_words(found[name])}, expected no such leaf" for name in sorted(set(found) - set(asked))]
+    wrong += [
+        f"{name}: got {_words(found[name])}, expected no such leaf"
+        for name in sorted(set(found) - set(asked))
+    ]
     wrong += [
         f"{name}: got {_words(found[name])}, expected {_words(asked[name])}"
         for name in sorted(set(found) & set(asked))

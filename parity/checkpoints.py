@@ -32,13 +32,17 @@ def checkpoint(work: Comparison) -> ChannelResult:
     with tempfile.TemporaryDirectory() as folder:
         kept = [_Kept(work, index, Path(folder)) for index in (0, 1)]
         for one, other in (kept, kept[::-1]):
-            findings += one.comes_back() + one.resumes() + other.reads(one) + one.serves(one) + other.serves(one)
+            findings += (
+                one.comes_back() + one.resumes() + other.reads(one) + one.serves(one) + other.serves(one)
+            )
         if not findings:
             for one in kept:
                 found, count = one.refuses()
                 findings += found
                 refused += count
-    detail = f"{len(kept[0].state)} leaves saved after {kept[0].steps} steps, loaded and resumed by both sides"
+    detail = (
+        f"{len(kept[0].state)} leaves saved after {kept[0].steps} steps, loaded and resumed by both sides"
+    )
     return ChannelResult(
         name="checkpoint",
         verdict=Verdict.FAILED if findings else Verdict.BITWISE,
@@ -106,7 +110,9 @@ class _Kept:
     def reads(self, other: "_Kept") -> list[Finding]:
         """The other side's checkpoint, under this side's paths."""
         where = f"checkpoint of the {other.name}, loaded by the {self.name}"
-        return _differing(self._mapped(other), self.load(other.folder), where, "a name that the two sides read differently")
+        return _differing(
+            self._mapped(other), self.load(other.folder), where, "a name that the two sides read differently"
+        )
 
     def serves(self, other: "_Kept") -> list[Finding]:
         """The parameters alone, of either side, and what else the export has of the state."""
@@ -130,7 +136,9 @@ class _Kept:
                     Finding(
                         where=f"checkpoint of the {self.name}, {fault}",
                         reference=f"an error with the words {words!r}",
-                        candidate="loaded without a word" if said is None else f"the error {said.splitlines()[0]!r}",
+                        candidate="loaded without a word"
+                        if said is None
+                        else f"the error {said.splitlines()[0]!r}",
                         cause="a check that a checkpoint is whole, left out",
                         next_step="compare all leaves and the digests of all files before anything is loaded",
                     )

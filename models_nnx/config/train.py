@@ -59,7 +59,9 @@ class OptimizerConfig:
             require_number(self, field, 0.0, 1.0, "a rate in [0, 1)")
         require_number(self, "weight_decay", 0.0, math.inf, "a number >= 0")
         below = math.nextafter(self.learning_rate, math.inf)
-        require_number(self, "final_learning_rate", 0.0, below, f"a number in [0, learning_rate={self.learning_rate}]")
+        require_number(
+            self, "final_learning_rate", 0.0, below, f"a number in [0, learning_rate={self.learning_rate}]"
+        )
         window = self.spike_window
         whole = isinstance(window, int) and not isinstance(window, bool) and (window == 0 or window > 1)
         require(whole, "spike_window", window, "0, or a whole number above 1: one loss has no spread")

@@ -46,7 +46,8 @@ Settings = Annotated[
 Save = Annotated[Path | None, typer.Option(help="A folder to keep checkpoints in, one a step.")]
 Every = Annotated[int, typer.Option("--save-every", min=1, help="Steps between them; else one at the end.")]
 Resume = Annotated[
-    Path | None, typer.Option(help="A checkpoint of either twin, or a folder of them, to go on from the last.")
+    Path | None,
+    typer.Option(help="A checkpoint of either twin, or a folder of them, to go on from the last."),
 ]
 Plot = Annotated[Path | None, typer.Option(help="A PNG file for the loss curve (extra: reports).")]
 
@@ -90,7 +91,9 @@ def train(
     print("  ".join(header), flush=True)
     trainers = {str(one): Trainer(one, run, start) for one in chosen}
     done = next(iter(trainers.values())).done
-    keep = [step for step in range(done + 1, done + steps + 1) if step % save_every == 0 or step == done + steps]
+    keep = [
+        step for step in range(done + 1, done + steps + 1) if step % save_every == 0 or step == done + steps
+    ]
     if save:
         free_steps(save, keep)
     curves = {name: dict(before) for name in trainers}
@@ -150,4 +153,9 @@ def _progress(number: int, steps: int, began: float) -> None:
     if sys.stderr.isatty():
         each = (time.perf_counter() - began) / number
         end = "\n" if number == steps else "\r"
-        print(f"{number} of {steps} steps, {each * (steps - number):.0f} s left ", end=end, file=sys.stderr, flush=True)
+        print(
+            f"{number} of {steps} steps, {each * (steps - number):.0f} s left ",
+            end=end,
+            file=sys.stderr,
+            flush=True,
+        )

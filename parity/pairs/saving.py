@@ -15,8 +15,8 @@ import models_nnx.checkpoint
 import models_nnx.train
 from models_nnx import store
 from parity.build import Build, Flavour
-from parity.pairs.cases import Variant, twins
 from parity.matrix import Case
+from parity.pairs.cases import Variant, twins
 from parity.saving import Saving
 from parity.tree import Codec, flatten
 
@@ -57,7 +57,9 @@ def _nnx(variant: Variant) -> Saving:
     return Saving(
         save=lambda state, folder: checkpoint.save(folder, nnx.merge(graphdef, codec.restore(state))),
         load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
-        export=lambda state, folder: checkpoint.export(folder, nnx.merge(graphdef, codec.restore(state)).model),
+        export=lambda state, folder: checkpoint.export(
+            folder, nnx.merge(graphdef, codec.restore(state)).model
+        ),
         load_export=lambda folder: flatten({"model": nnx.state(checkpoint.load_params(folder, config))}),
         spoil=SPOIL,
     )
@@ -90,11 +92,16 @@ def _rewritten(change: Callable[[dict[str, Any], str], None]) -> Callable[[Path,
     def spoil(folder: Path, copy: Path) -> str:
         manifest = store.inspect(folder)
         like = {
-            name: jax.ShapeDtypeStruct(leaf["shape"], jax.random.key(0).dtype if "impl" in leaf else leaf["dtype"])
+            name: jax.ShapeDtypeStruct(
+                leaf["shape"], jax.random.key(0).dtype if "impl" in leaf else leaf["dtype"]
+            )
             for name, leaf in manifest.leaves.items()
         }
         leaves: dict[str, Any] = dict(store.read(folder, like, kind=manifest.kind))
-        name = max((name for name in leaves if name.startswith("params/")), key=lambda name: (leaves[name].ndim, name))
+        name = max(
+            (name for name in leaves if name.startswith("params/")),
+            key=lambda name: (leaves[name].ndim, name),
+        )
         change(leaves, name)
         store.write(copy, leaves, kind=manifest.kind, about=ABOUT)
         return name

@@ -132,7 +132,8 @@ class Trainer:
         """Makes one step and returns its loss."""
         batch = {
             name: jax.device_put(
-                array, _on(self._mesh, resolve(BATCH_AXES, array.shape, self._run.config.rules, self._mesh, name))
+                array,
+                _on(self._mesh, resolve(BATCH_AXES, array.shape, self._run.config.rules, self._mesh, name)),
             )
             for name, array in packed_batch(*self._run.shape, self._run.seed + self.done).items()
         }
@@ -182,7 +183,9 @@ def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
     numbers = about.pop("losses", {})
     other = [f"{name} {about.get(name)!r}" for name, value in run.asked.items() if about.get(name) != value]
     if other:
-        expected = ", ".join(f"{name} {value!r}" for name, value in run.asked.items() if about.get(name) != value)
+        expected = ", ".join(
+            f"{name} {value!r}" for name, value in run.asked.items() if about.get(name) != value
+        )
         raise store.CheckpointError(
             f"{found}: got a run with {', '.join(other)}, expected {expected}; ask for the run that was saved"
         )

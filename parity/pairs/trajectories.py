@@ -74,10 +74,10 @@ def _at(step: int) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     }
 
     def arrange(state: Mapping[str, Any]) -> dict[str, Any]:
-        placed = dict(state)
-        for path in state:
-            placed |= {path: np.array(value) for end, value in ends.items() if path.endswith(end)}
-        return placed
+        def value(path: str) -> Any:
+            return next((np.array(value) for end, value in ends.items() if path.endswith(end)), state[path])
+
+        return {path: value(path) for path in state}
 
     return arrange
 

@@ -99,5 +99,10 @@ def test_parameters_are_cast_and_what_no_gradient_trains_is_not():
 def test_configs_of_one_model_and_of_two():
     config = tiny(preset("llama2-70b"))
     remat = RematConfig(policy=RematPolicy.FULL)
-    assert different(config, dataclasses.replace(config, remat=remat, param_dtype="bfloat16", scan_axis=0)) == []
-    assert different(config, dataclasses.replace(config, layers=2, norm_epsilon=0.5)) == ["layers", "norm_epsilon"]
+    assert (
+        different(config, dataclasses.replace(config, remat=remat, param_dtype="bfloat16", scan_axis=0)) == []
+    )
+    assert different(config, dataclasses.replace(config, layers=2, norm_epsilon=0.5)) == [
+        "layers",
+        "norm_epsilon",
+    ]

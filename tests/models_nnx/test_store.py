@@ -67,7 +67,9 @@ def test_leaves_lie_where_they_are_asked_to(saved):
     like = abstract({"x": jnp.zeros((4, 8))})
     folder = store.write(saved.with_name("two"), {"x": jnp.arange(32.0).reshape(4, 8)}, kind=STATE, about={})
     place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("b", "a"))
-    found = store.read(folder, {"x": jax.ShapeDtypeStruct((4, 8), "float32", sharding=place)}, kind=STATE)["x"]
+    found = store.read(folder, {"x": jax.ShapeDtypeStruct((4, 8), "float32", sharding=place)}, kind=STATE)[
+        "x"
+    ]
     assert found.sharding == place
     np.testing.assert_array_equal(found, np.arange(32.0).reshape(4, 8))
     again = store.write(saved.with_name("three"), {"x": found}, kind=STATE, about={})
@@ -98,7 +100,9 @@ def test_a_float64_leaf_is_no_float32_leaf(tmp_path):
         folder = store.write(tmp_path / "wide", {"x": jnp.ones(3, "float64")}, kind=STATE, about={})
         like = {"x": jax.ShapeDtypeStruct((3,), jnp.float64)}
         assert store.read(folder, like, kind=STATE)["x"].dtype == "float64"
-    with pytest.raises(CheckpointError, match=r"x was read as float32\[3\], expected float64\[3\].*enable_x64"):
+    with pytest.raises(
+        CheckpointError, match=r"x was read as float32\[3\], expected float64\[3\].*enable_x64"
+    ):
         store.read(folder, like, kind=STATE)
 
 

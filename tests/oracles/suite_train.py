@@ -28,7 +28,9 @@ OPTIMIZER = OptimizerConfig(
     learning_rate=0.02, warmup_steps=2, total_steps=5, b1=0.8, b2=0.9, epsilon=1e-4, weight_decay=0.3
 )
 CLIPPED = dataclasses.replace(OPTIMIZER, clip_norm=0.2, max_bad_steps=2)
-SPIKY = dataclasses.replace(OPTIMIZER, final_learning_rate=0.004, spike_window=3, spike_factor=4.0, max_bad_steps=2)
+SPIKY = dataclasses.replace(
+    OPTIMIZER, final_learning_rate=0.004, spike_window=3, spike_factor=4.0, max_bad_steps=2
+)
 LOOSE = dataclasses.replace(OPTIMIZER, clip_norm=1e3)
 CASES = {
     "scanned-accumulate1-clipped": (DOUBLE, TrainConfig(optimizer=CLIPPED, z_loss=0.1)),

@@ -71,7 +71,9 @@ def export_the_momentum(state, folder):
 
 
 def load_export(folder):
-    return store.read(folder, {"params/w": jax.ShapeDtypeStruct((4, 6), "float32")}, kind=store.Kind.PARAMETERS)
+    return store.read(
+        folder, {"params/w": jax.ShapeDtypeStruct((4, 6), "float32")}, kind=store.Kind.PARAMETERS
+    )
 
 
 def drop(folder: Path, copy: Path) -> str:
@@ -123,7 +125,10 @@ def test_what_comes_back_whole_passes():
     ("faults", "words"),
     [
         ({"load": load_without_momentum}, ["opt_state/m", "candidate resumed after 2 of 4 steps: params/w"]),
-        ({"load": load_what_there_is}, ["checkpoint of the candidate, a leaf missing", "loaded without a word"]),
+        (
+            {"load": load_what_there_is},
+            ["checkpoint of the candidate, a leaf missing", "loaded without a word"],
+        ),
         ({"export": export_the_momentum}, ["parameters of the candidate, loaded by the reference: params/w"]),
     ],
 )

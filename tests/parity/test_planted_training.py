@@ -1,4 +1,4 @@
-"""Bugs of training and checkpoints in a scratch copy of models_nnx: by a channel, or by an oracle where both twins have them."""
+"""Bugs of training and checkpoints, planted in a copy of models_nnx: killed by a channel, or by an oracle."""
 
 import dataclasses
 import functools
@@ -68,7 +68,17 @@ def test_a_channel_catches_and_names_it(bug, planting, tmp_path, bench):
 def test_an_oracle_kills_it(bug, planting, tmp_path):
     scratch = planted(planting, tmp_path, bug)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(scratch), str(REPO)))}
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(REPO / bug["oracle"])]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        str(REPO / bug["oracle"]),
+    ]
     ended = subprocess.run(command, env=environment, cwd=REPO, capture_output=True, text=True)
     assert ended.returncode == 1 and "1 failed" in ended.stdout, ended.stdout + ended.stderr
     assert [word for word in bug["words"] if word not in ended.stdout] == [], ended.stdout
