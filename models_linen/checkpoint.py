@@ -1,6 +1,7 @@
 """Checkpoints of Linen training runs, and of parameters to serve; NNX reads and writes the same files.
 
-The names on disk are the paths of `TrainState`: ``params/...``, ``opt_state/...``, ``step``, ``key``, ``routing_bias/...``.
+The names on disk are the paths of `TrainState`: ``params/...``, ``opt_state/...``, ``step``, ``key``,
+``routing_bias/...``.
 """
 
 from collections.abc import Mapping

@@ -125,9 +125,8 @@ def _together(leaves: Mapping[str, np.ndarray], modules: Mapping[str, Stacked]) 
         parts.setdefault(key, {})[layer] = leaf
     for (collection, module, rest), held in parts.items():
         stacked = modules[module]
+        axis = stacked.axis if collection == PARAMS else 0
         whole = np.stack([held[layer] for layer in stacked.layers.flat])
         whole = whole.reshape(*stacked.layers.shape, *whole.shape[1:])
-        found[f"{collection}/{module}/{rest}"] = np.moveaxis(
-            whole, 0, stacked.axis if collection == PARAMS else 0
-        )
+        found[f"{collection}/{module}/{rest}"] = np.moveaxis(whole, 0, axis)
     return found

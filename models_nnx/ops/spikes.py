@@ -44,6 +44,9 @@ def skip_spikes(
 
     Returns:
         An optimizer whose ``update`` has to be given ``loss``, the mean that was differentiated.
+
+    Raises:
+        TypeError: ``update`` is not given it.
     """
     inner = optax.with_extra_args_support(inner)
     window = config.spike_window
@@ -52,7 +55,11 @@ def skip_spikes(
         zero = jnp.zeros((), jnp.int32)
         return SpikeState(jnp.zeros(window, jnp.float32), zero, zero, zero, inner.init(params))
 
-    def update(updates: Any, state: SpikeState, params: Any = None, *, loss: jax.Array, **extra: Any):
+    def update(updates: Any, state: Any, params: Any = None, loss: jax.Array | None = None, **extra: Any):
+        if loss is None:
+            raise TypeError(
+                "skip_spikes: got no loss, expected the mean that was differentiated; pass loss= to update"
+            )
         loss = loss.astype(jnp.float32)
         limit = jnp.mean(state.losses_W) + config.spike_factor * jnp.std(state.losses_W)
         spike = (state.seen >= window) & (loss > limit)

@@ -83,7 +83,8 @@ def train(
         check_picture(plot)
     start, before = earlier(resume, run) if resume else (None, {})
     chosen = list(Flavour) if flavour is Which.BOTH else [Flavour(flavour)]
-    title = f"{preset}{'' if full_size else ' (tiny)'}, {run.config.layers} layers, mesh {run.mesh}, {rows} x {length} tokens"
+    size = "" if full_size else " (tiny)"
+    title = f"{preset}{size}, {run.config.layers} layers, mesh {run.mesh}, {rows} x {length} tokens"
     print(title)
     if start:
         print(f"from {start}")
