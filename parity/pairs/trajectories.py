@@ -30,11 +30,11 @@ SHORT = OptimizerConfig(
 )
 WATCHFUL = TrainConfig(optimizer=SHORT)
 
-LOSSES = (5.5, 6.5, 6.0)
-"""What the optimizer has seen when a case begins: a loss above 7.2 is a spike."""
+LOSSES = (5.9, 6.1, 6.0)
+"""What the optimizer has seen when a case begins: a loss above 6.25 is a spike."""
 
 SPIKE = 242
-"""The token that the random state of these cases finds least likely: a batch of it alone has a loss of 8.4."""
+"""The token that the random state of these cases finds least likely; a test sees that a batch of it alone spikes."""
 
 Batch = Mapping[str, np.ndarray]
 
@@ -125,7 +125,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         saved_twins(Variant("training-zero1", base, ZERO1, ROWS), "train_step", "data2.fsdp2-auto"),
         saved_twins(Variant("training-experts", experts, shape=ROWS), "train_step", "data2.expert2-auto"),
         _watchful("across-warmup", base, 1, {2: unlikely, 5: without_weight}),
-        _watchful("past-the-end", unrolled, 5, {2: without_weight, 5: unlikely}),
+        _watchful("past-the-end", unrolled, 5, {2: unlikely, 3: without_weight}),
         _onto(Flavour.LINEN, plain, "fsdp2.tensor2-explicit"),
         twins(plain, "trajectory", "fsdp4.tensor2-auto"),
         trajectory,

@@ -11,9 +11,9 @@ from pathlib import Path
 import jax
 import pytest
 
-from parity.comparison import Workbench
+from parity.comparison import SEED, Comparison, Workbench
 from parity.meshes import MeshSpec
-from parity.pairs.trajectories import PAIR
+from parity.pairs.trajectories import PAIR, SHORT
 from parity.report.table import findings_text
 from parity.run import run_case
 from parity.verdicts import BLOCKING
@@ -39,6 +39,19 @@ def bench():
     jax.config.update("jax_disable_most_optimizations", True)
     yield Workbench()
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.parametrize("id", ["training-across-warmup", "training-past-the-end"])
+def test_the_data_of_the_cases_can_tell(id, bench):
+    """One batch spikes and one is not finite; the learning rate is of both sides of an end of the schedule."""
+    work = Comparison(real(f"{id}/train_step@single"), bench)
+    leaves = work.reference.run(work.state, SEED, steps=6)["state"]
+    state = {path.removeprefix("step6/"): leaf for path, leaf in leaves.items() if path.startswith("step6/")}
+    assert state["opt_state/total_notfinite"] == state["opt_state/inner_state/total_skipped"] == 1
+    begins = int(work.state["step"])
+    assert state["opt_state/inner_state/inner_state/1/2/count"] == begins + 4
+    ends = (SHORT.warmup_steps, SHORT.total_steps)
+    assert any(begins < end < begins + 4 for end in ends)
 
 
 def planted(planting, folder, bug):
