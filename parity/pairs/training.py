@@ -1,5 +1,6 @@
 """Short training runs of the decoder twins, step by step, on synthetic data, from the start or a checkpoint."""
 
+import copy
 import dataclasses
 import functools
 import math
@@ -125,6 +126,15 @@ class Trainer:
             run.mesh.on(jax.devices()) if run.mesh.axes else jax.sharding.Mesh(jax.devices()[:1], ("data",))
         )
         self._twin = {Flavour.LINEN: _linen, Flavour.NNX: _nnx}[flavour](run, self._mesh)
+        self._begin(resume)
+
+    def again(self, resume: Path | None = None) -> "Trainer":
+        """Returns another run of the same, from the start or a checkpoint; nothing is compiled again."""
+        other = copy.copy(self)
+        other._begin(resume)
+        return other
+
+    def _begin(self, resume: Path | None) -> None:
         self._state = self._twin.restore(resume) if resume else self._twin.fresh()
         self.done = int(self.named()["step"])
 
@@ -241,9 +251,10 @@ def _linen(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
     example = jax.eval_shape(create, key)
     specs = models.state_specs(run.config, run.train, example, mesh)
     places = jax.tree.map(functools.partial(_on, mesh), specs)
+    fresh = jax.jit(lambda key: models.unbox(create(key)), out_shardings=places)
     step = functools.partial(models.train_step, run.config, run.train)
     return _Twin(
-        fresh=lambda: jax.jit(lambda key: models.unbox(create(key)), out_shardings=places)(key),
+        fresh=lambda: fresh(key),
         restore=lambda folder: checkpoint.restore(folder, example, places),
         step=jax.jit(step, donate_argnums=0, out_shardings=(places, None)),
         named=checkpoint.named,
@@ -259,13 +270,15 @@ def _nnx(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
     specs = models.state_specs(run.config, run.train, example, mesh)
     places = jax.tree.map(functools.partial(_on, mesh), specs)
 
+    fresh = jax.jit(lambda key: nnx.state(create(key)), out_shardings=places)
+
     def step(leaves, batch):
         state = nnx.merge(graphdef, leaves)
         metrics = models.train_step(run.train, state, batch)
         return nnx.state(state), metrics
 
     return _Twin(
-        fresh=lambda: jax.jit(lambda key: nnx.state(create(key)), out_shardings=places)(key),
+        fresh=lambda: fresh(key),
         restore=lambda folder: checkpoint.restore(folder, example, places),
         step=jax.jit(step, donate_argnums=0, out_shardings=(places, None)),
         named=checkpoint.named,
