@@ -1,4 +1,4 @@
-"""The training step: loss, accumulated gradients, clipped AdamW that skips non-finite steps."""
+"""The training step: loss, accumulated gradients, clipped AdamW that skips non-finite steps and spikes."""
 
 import functools
 
@@ -38,12 +38,13 @@ class TrainState(struct.PyTreeNode):
 
 
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
-    """Returns AdamW behind a global-norm clip, skipping non-finite updates."""
+    """Returns AdamW behind a global-norm clip, skipping non-finite updates and those of a loss that spikes."""
     schedule = optax.warmup_cosine_decay_schedule(
-        0.0, config.learning_rate, config.warmup_steps, config.total_steps
+        0.0, config.learning_rate, config.warmup_steps, config.total_steps, config.final_learning_rate
     )
     adamw = optax.adamw(schedule, config.b1, config.b2, config.epsilon, weight_decay=config.weight_decay)
     chain = optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
+    chain = ops.skip_spikes(chain, config) if config.spike_window else chain
     return ops.apply_if_finite(chain, config.max_bad_steps)
 
 
@@ -126,9 +127,9 @@ def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch
     optimizer = make_optimizer(train.optimizer)
     axes = parameter_axes(config, batch["tokens"].shape)
     grads, params = (to_moments(config, train, axes, tree) for tree in (grads, state.params))
-    updates, opt_state = optimizer.update(grads, state.opt_state, params)
-    params = from_moments(config, train, axes, optax.apply_updates(params, updates))
     metrics = {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}
+    updates, opt_state = optimizer.update(grads, state.opt_state, params, loss=metrics["loss"])
+    params = from_moments(config, train, axes, optax.apply_updates(params, updates))
     routing_bias = balance(config, state.routing_bias, sown)
     state = state.replace(step=state.step + 1, params=params, opt_state=opt_state, routing_bias=routing_bias)
     return state, {**metrics, **ops.sown_metrics(sown, weight_sum, config)}

@@ -1,4 +1,4 @@
-"""The training step: loss, accumulated gradients, clipped AdamW that skips non-finite steps."""
+"""The training step: loss, accumulated gradients, clipped AdamW that skips non-finite steps and spikes."""
 
 import functools
 from typing import Any
@@ -36,12 +36,13 @@ class TrainState(nnx.Module):
 
 
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
-    """Returns AdamW behind a global-norm clip, skipping non-finite updates."""
+    """Returns AdamW behind a global-norm clip, skipping non-finite updates and those of a loss that spikes."""
     schedule = optax.warmup_cosine_decay_schedule(
-        0.0, config.learning_rate, config.warmup_steps, config.total_steps
+        0.0, config.learning_rate, config.warmup_steps, config.total_steps, config.final_learning_rate
     )
     adamw = optax.adamw(schedule, config.b1, config.b2, config.epsilon, weight_decay=config.weight_decay)
     chain = optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
+    chain = ops.skip_spikes(chain, config) if config.spike_window else chain
     return ops.apply_if_finite(chain, config.max_bad_steps)
 
 
@@ -116,9 +117,9 @@ def train_step(train: TrainConfig, state: TrainState, batch):
     grads = jax.tree.map(lambda grad: grad / weight_sum.astype(grad.dtype), grads)
     grads, params = (to_moments(state.model.config, train, tree) for tree in (grads, params))
     nnx.update(state.model, params)
-    state.optimizer.update(state.model, grads)
-    nnx.update(state.model, from_moments(state.model.config, train, nnx.state(state.model, nnx.Param)))
     metrics = {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}
+    state.optimizer.update(state.model, grads, loss=metrics["loss"])
+    nnx.update(state.model, from_moments(state.model.config, train, nnx.state(state.model, nnx.Param)))
     balance(state.model, sown)
     return {**metrics, **ops.sown_metrics(sown, weight_sum, state.model.config)}
 

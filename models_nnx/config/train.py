@@ -26,13 +26,17 @@ class OptimizerConfig:
 
     Args:
         learning_rate: peak, reached after ``warmup_steps`` updates.
+        final_learning_rate: what the decay ends at, and what holds after ``total_steps``.
         warmup_steps, total_steps: lengths in updates; warm-up is the shorter.
         b1, b2, epsilon, weight_decay: AdamW's own.
         clip_norm: largest global norm of the gradient.
-        max_bad_steps: how many consecutive non-finite updates are skipped before one is let through.
+        max_bad_steps: how many consecutive non-finite updates, or spikes, are skipped before one is let through.
+        spike_window: how many losses a loss is compared with; 0 looks for no spikes.
+        spike_factor: a loss is a spike where it is more than this many standard deviations above their mean.
     """
 
     learning_rate: float = 3e-2
+    final_learning_rate: float = 0.0
     warmup_steps: int = 2
     total_steps: int = 100
     b1: float = 0.9
@@ -41,17 +45,26 @@ class OptimizerConfig:
     weight_decay: float = 0.1
     clip_norm: float = 1.0
     max_bad_steps: int = 5
+    spike_window: int = 0
+    spike_factor: float = 6.0
 
     def __post_init__(self):
         require_positive(self, "warmup_steps", "total_steps", "max_bad_steps")
         require(
             self.warmup_steps < self.total_steps, "warmup_steps", self.warmup_steps, "less than total_steps"
         )
-        for field in ("learning_rate", "epsilon", "clip_norm"):
+        for field in ("learning_rate", "epsilon", "clip_norm", "spike_factor"):
             require_number(self, field, math.ulp(0.0), math.inf, "a number above 0")
         for field in ("b1", "b2"):
             require_number(self, field, 0.0, 1.0, "a rate in [0, 1)")
         require_number(self, "weight_decay", 0.0, math.inf, "a number >= 0")
+        below = math.nextafter(self.learning_rate, math.inf)
+        require_number(
+            self, "final_learning_rate", 0.0, below, f"a number in [0, learning_rate={self.learning_rate}]"
+        )
+        window = self.spike_window
+        whole = isinstance(window, int) and not isinstance(window, bool) and (window == 0 or window > 1)
+        require(whole, "spike_window", window, "0, or a whole number above 1: one loss has no spread")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

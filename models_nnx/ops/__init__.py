@@ -58,6 +58,7 @@ from models_nnx.ops.sown import (
     sown_metrics,
     sown_sums,
 )
+from models_nnx.ops.spikes import SpikeState, skip_spikes
 from models_nnx.ops.stages import STAGE
 from models_nnx.ops.tiled_losses import tiled_cross_entropy, tiled_logits_sums
 
@@ -75,6 +76,7 @@ __all__ = [
     "Pipe",
     "Routing",
     "SownError",
+    "SpikeState",
     "accumulate",
     "add_bias",
     "apply_if_finite",
@@ -127,6 +129,7 @@ __all__ = [
     "route",
     "router_logits",
     "scale_embedding",
+    "skip_spikes",
     "soft_cap",
     "sown_load",
     "sown_metrics",

@@ -51,7 +51,11 @@ def accumulate(gradients: Callable[..., Any], batch: Any, microbatches: int, key
 
     first = jax.tree.map(lambda x: x[::microbatches], batch)
     batches = jax.tree.map(lambda x: split_rows(x, microbatches), batch)
-    like = jax.eval_shape(gradients, first, key)  # on an explicit mesh it says where each sum lies
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype, out_sharding=x.sharding), like)
+    zeros = jax.tree.map(_zeros, jax.eval_shape(gradients, first, key))
     total, _ = jax.lax.scan(body, zeros, (jnp.arange(microbatches), batches))
     return total
+
+
+def _zeros(like: jax.ShapeDtypeStruct) -> jax.Array:
+    """Returns zeros that lie, on an explicit mesh, where what is added to them lies."""
+    return jnp.zeros(like.shape, like.dtype, out_sharding=like.sharding)

@@ -32,22 +32,25 @@ def choose(predicate: jax.Array, take: Callable[[], Any], skip: Callable[[], Any
     return jax.tree.map(select, take(), skip())
 
 
-def apply_if_finite(chain: optax.GradientTransformation, max_bad_steps: int) -> optax.GradientTransformation:
+def apply_if_finite(
+    chain: optax.GradientTransformation, max_bad_steps: int
+) -> optax.GradientTransformationExtraArgs:
     """Returns an optimizer that skips non-finite gradients: ``optax.apply_if_finite``, but for how it chooses.
 
     Args:
         chain: the optimizer.
         max_bad_steps: how many consecutive ones are skipped before one is let through.
     """
+    chain = optax.with_extra_args_support(chain)
     like = optax.apply_if_finite(chain, max_bad_steps)
 
-    def update(updates, state, params=None):
+    def update(updates, state, params=None, **extra):
         finite = jnp.stack([jnp.isfinite(grad).all() for grad in jax.tree.leaves(updates)]).all()
         bad = jnp.where(finite, 0, optax.safe_increment(state.notfinite_count))
         total = jnp.where(finite, state.total_notfinite, optax.safe_increment(state.total_notfinite))
         chosen, inner = choose(
             finite | (bad > max_bad_steps),
-            lambda: chain.update(updates, state.inner_state, params),
+            lambda: chain.update(updates, state.inner_state, params, **extra),
             lambda: (optax.tree.zeros_like(updates), state.inner_state),
         )
         state = state._replace(
@@ -55,4 +58,4 @@ def apply_if_finite(chain: optax.GradientTransformation, max_bad_steps: int) -> 
         )
         return chosen, state
 
-    return optax.GradientTransformation(like.init, update)
+    return optax.GradientTransformationExtraArgs(like.init, update)

@@ -70,6 +70,7 @@ class Case:
         exact: makes the reference in float64, for arbitration; None where there is none.
         arrange: what is done to the random state before it runs, such as making two experts nearly alike.
         zero_gradients: globs of leaves that have no gradient by design.
+        not_finite: globs of outputs that are NaN or infinite by design, such as the loss of a spoilt batch.
         budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
         flags: what can be flipped in it, and must be live on both sides.
         vary: makes the case with other settings of the config; needed where there are flags.
@@ -96,6 +97,7 @@ class Case:
     exact: Callable[[], Build] | None = None
     arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     zero_gradients: Sequence[str] = ()
+    not_finite: Sequence[str] = ()
     budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
     flags: Sequence[Flag] = ()
     vary: "Callable[[Mapping[str, str]], Case] | None" = None

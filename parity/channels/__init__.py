@@ -8,6 +8,7 @@ in files of their own. Imports: `comparison` and everything below. Gives: `CHANN
 from collections.abc import Mapping
 
 from parity.channels import (
+    checkpoint,
     collectives,
     dots,
     flags,
@@ -46,6 +47,7 @@ CHANNELS: Mapping[str, Channel] = {
         memory,
         retrace,
         flags,
+        checkpoint,
     )
 }
 ALL: tuple[str, ...] = tuple(CHANNELS)

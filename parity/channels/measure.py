@@ -45,7 +45,7 @@ def measured(
         result = dataclasses.replace(result, detail=detail)
     result = _stressed(work, group, result)
     guards = constant_leaves(group, {}) if not reference else guard(reference)
-    guards += not_finite(reference) + same_buffers(reference, candidate)
+    guards += not_finite(reference, work.case.not_finite) + same_buffers(reference, candidate)
     if guards and result.verdict is not Verdict.FAILED:
         return ChannelResult(
             name=group, verdict=Verdict.VACUOUS, detail="a check that cannot fail", findings=tuple(guards)

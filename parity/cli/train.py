@@ -1,8 +1,11 @@
 """``parity train``: a short training run of one twin, or of both, loss by loss."""
 
 import enum
-import itertools
 import math
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +13,7 @@ import typer
 from parity.cli.options import DIFFERENCE, FullSize, parse_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from parity.pairs.training import Trainer
 
 __all__ = ["Which", "train"]
 
@@ -23,9 +26,11 @@ class Which(enum.StrEnum):
     BOTH = "both"
 
 
-Preset = Annotated[str, typer.Option(help="A published model; shrunk unless --full-size.")]
+Preset = Annotated[
+    str, typer.Option("--preset", "--family", help="A published model; shrunk unless --full-size.")
+]
 Twin = Annotated[Which, typer.Option(help="One twin, or both with their losses compared step by step.")]
-Steps = Annotated[int, typer.Option(min=1, help="How many.")]
+Steps = Annotated[int, typer.Option(min=1, help="How many; after --resume, how many more.")]
 Mesh = Annotated[
     str | None, typer.Option(help="Such as stage2.fsdp2-explicit; the pipeline's stages and fsdp2 without.")
 ]
@@ -38,6 +43,15 @@ Settings = Annotated[
         "--set", help="FIELD=VALUE: dropout=0.1, pipeline.repeats=2, train.z_loss=0, pipeline=none."
     ),
 ]
+Save = Annotated[Path | None, typer.Option(help="A folder to keep checkpoints in, one a step.")]
+Every = Annotated[int, typer.Option("--save-every", min=1, help="Steps between them; else one at the end.")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(help="A checkpoint of either twin, or a folder of them, to go on from the last."),
+]
+Plot = Annotated[Path | None, typer.Option(help="A PNG file for the loss curve (extra: reports).")]
+
+NEVER = 1_000_000_000
 
 
 def train(
@@ -50,31 +64,99 @@ def train(
     seed: Seed = 0,
     setting: Settings = None,
     full_size: FullSize = False,
+    save: Save = None,
+    save_every: Every = NEVER,
+    resume: Resume = None,
+    plot: Plot = None,
 ) -> None:
     """Train a few steps on packed text, in a pipeline of 2 stages, 4 microbatches and 2 layers per stage.
 
     Exit code 0 where all losses are finite and, with both twins, equal to the last bit; 1 where not.
     """
-    from parity.pairs.training import losses, training
+    from parity.pairs.training import Trainer, earlier, free_steps, training
     from parity.programs.build import Flavour
+    from parity.report.curve import check_picture, draw
 
     settings = parse_settings(setting, example="pipeline.repeats=2")
     run = training(preset, settings, mesh, (rows, length), seed, full_size=full_size)
+    if plot:
+        check_picture(plot)
+    start, before = earlier(resume, run) if resume else (None, {})
     chosen = list(Flavour) if flavour is Which.BOTH else [Flavour(flavour)]
     size = "" if full_size else " (tiny)"
-    print(f"{preset}{size}, {run.config.layers} layers, mesh {run.mesh}, {rows} x {length} tokens")
-    print(
-        "  ".join(("step", *(f"{one:>12}" for one in chosen), *(["differ by"] * (len(chosen) > 1)))),
-        flush=True,
-    )
-    streams: list[Iterator[float]] = [losses(one, run) for one in chosen]
-    wrong = 0
-    for step, found in enumerate(itertools.islice(zip(*streams, strict=True), steps), 1):
-        gap = max(found) - min(found)
-        wrong += gap != 0 or not all(map(math.isfinite, found))
-        columns = [f"{step:4}", *(f"{loss:12.8f}" for loss in found), *([f"{gap:9.2g}"] * (len(found) > 1))]
-        print("  ".join(columns), flush=True)
+    title = f"{preset}{size}, {run.config.layers} layers, mesh {run.mesh}, {rows} x {length} tokens"
+    print(title)
+    if start:
+        print(f"from {start}")
+    header = ("step", *(f"{one:>12}" for one in chosen), *(["differ by"] * (len(chosen) > 1)))
+    print("  ".join(header), flush=True)
+    trainers = {str(one): Trainer(one, run, start) for one in chosen}
+    done = next(iter(trainers.values())).done
+    keep = [
+        step for step in range(done + 1, done + steps + 1) if step % save_every == 0 or step == done + steps
+    ]
+    if save:
+        free_steps(save, keep)
+    curves = {name: dict(before) for name in trainers}
+    wrong = _loop(trainers, curves, steps, save, keep)
+    if plot:
+        draw(curves, title, plot)
+        print(f"loss curve in {plot}")
     if wrong:
         print(f"{wrong} of {steps} steps differ or are not finite")
         raise typer.Exit(DIFFERENCE)
     print(f"{steps} steps" + (", equal bits in both twins" if len(chosen) > 1 else ""))
+
+
+def _loop(
+    trainers: "Mapping[str, Trainer]",
+    curves: Mapping[str, dict[int, float]],
+    steps: int,
+    save: Path | None,
+    keep: list[int],
+) -> int:
+    """Trains, prints and saves; returns how many steps went wrong."""
+    wrong, began = 0, time.perf_counter()
+    first = next(iter(trainers.values()))
+    for number in range(1, steps + 1):
+        found = [trainer.advance() for trainer in trainers.values()]
+        for curve, loss in zip(curves.values(), found, strict=True):
+            curve[first.done] = loss
+        gap = max(found) - min(found)
+        wrong += gap != 0 or not all(map(math.isfinite, found))
+        columns = [
+            f"{first.done:4}",
+            *(f"{loss:12.8f}" for loss in found),
+            *([f"{gap:9.2g}"] * (len(found) > 1)),
+        ]
+        print("  ".join(columns), flush=True)
+        if save and first.done in keep:
+            wrong += _save(trainers, curves, save)
+        _progress(number, steps, began)
+    return wrong
+
+
+def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, float]], save: Path) -> bool:
+    """Writes one checkpoint for all twins, which have to agree on it; returns whether they do not."""
+    from parity.pairs.training import differing
+
+    first, *others = trainers.values()
+    apart = [name for other in others for name in differing(first.named(), other.named())]
+    if apart:
+        print(f"not saved: the twins differ in {len(apart)} leaves, first {apart[0]}", flush=True)
+        return True
+    print(f"saved {first.save(save, next(iter(curves.values())))}", flush=True)
+    return False
+
+
+def _progress(number: int, steps: int, began: float) -> None:
+    """Says on a terminal how far it is."""
+    if sys.stderr.isatty():
+        each = (time.perf_counter() - began) / number
+        end = "\n" if number == steps else "\r"
+        print(
+            f"{number} of {steps} steps, {each * (steps - number):.0f} s left ",
+            end=end,
+            file=sys.stderr,
+            flush=True,
+        )

@@ -244,8 +244,16 @@ class Side:
             placed[path] = jax.device_put(array, sharding, may_alias=False)
         return placed
 
+    def placed(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Returns the arrays of a state where the program takes them, keys as typed keys."""
+        return self._in_order(self._place(state, self._state_shardings, self.build.abstract))
+
     def run(
-        self, state: Mapping[str, np.ndarray], seed: int, alter: Callable[[Flat], Flat] = lambda batch: batch
+        self,
+        state: Mapping[str, np.ndarray],
+        seed: int,
+        alter: Callable[[Flat], Flat] = lambda batch: batch,
+        steps: int | None = None,
     ) -> dict[str, dict[str, np.ndarray]]:
         """Runs the program from ``state`` and returns host copies of what it returned.
 
@@ -253,15 +261,16 @@ class Side:
             state: host arrays of all state leaves; keys as uint32 data.
             seed: of the first step's batch; later steps take the next ones.
             alter: what is done to each batch first, such as a nudge.
+            steps: how many; the program's own by default.
 
         Returns:
             ``{group: {path: array}}``; with several steps the paths begin with ``step1/`` and so on,
             and the state is returned after the first and the last.
         """
-        compiled, steps = self.compiled, self.program.steps
+        compiled, steps = self.compiled, steps or self.program.steps
         results: dict[str, dict[str, np.ndarray]] = {}
         with self.clock.phase(self.build.name, "execute"), self.backend.context(self.mesh):
-            current = self._in_order(self._place(state, self._state_shardings, self.build.abstract))
+            current = self.placed(state)
             for step in range(1, steps + 1):
                 batch = alter(self.build.inputs(seed + step - 1))
                 outputs = compiled(current, self._place(batch, self._input_shardings, batch))

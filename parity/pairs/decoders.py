@@ -140,7 +140,13 @@ def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
         state, metrics = models_linen.train.train_step(config, train, state, _tokens(batch))
         return {"values": metrics, "state": state}
 
-    return {"forward": forward, "grad": grad, "train_step": train_step, **linen_decoding(config)}
+    return {
+        "forward": forward,
+        "grad": grad,
+        "train_step": train_step,
+        "trajectory": train_step,
+        **linen_decoding(config),
+    }
 
 
 def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
@@ -178,10 +184,16 @@ def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
         metrics = models_nnx.train.train_step(train, state, _tokens(batch))
         return {"values": metrics, "state": state}
 
-    return {"forward": forward, "grad": grad, "train_step": train_step, **nnx_decoding()}
+    return {
+        "forward": forward,
+        "grad": grad,
+        "train_step": train_step,
+        "trajectory": train_step,
+        **nnx_decoding(),
+    }
 
 
-OPTIONS = {"train_step": {"steps": 3, "donate": True}}
+OPTIONS = {"train_step": {"steps": 3, "donate": True}, "trajectory": {"steps": 20, "donate": True}}
 
 
 @functools.cache

@@ -44,7 +44,10 @@ OPTIMIZER = {
     "weight_decay": 0.0,
     "clip_norm": 0.5,
     "max_bad_steps": 2,
+    "final_learning_rate": 0.002,
+    "spike_window": 3,
 }
+SPIKES = {"train.optimizer.spike_window": "3"}
 
 FLAGS: dict[tuple[str, str, str], tuple[Flag, ...]] = {
     ("llama2-70b", "scanned", "grad"): (
@@ -63,6 +66,7 @@ FLAGS: dict[tuple[str, str, str], tuple[Flag, ...]] = {
         _flag("train.z_loss", 0.0),
         _flag("train.vocab_tiles", 4),
         *(_flag(f"train.optimizer.{name}", value) for name, value in OPTIMIZER.items()),
+        _flag("train.optimizer.spike_factor", 2.5, **SPIKES),
     ),
     ("gemma2-9b", "scanned", "forward"): (
         _flag("attention.window", 5),

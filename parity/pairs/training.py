@@ -1,24 +1,32 @@
-"""Short training runs of the decoder twins, step by step, on synthetic data."""
+"""Short training runs of the decoder twins, step by step, on synthetic data, from the start or a checkpoint."""
 
+import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from flax import nnx
 
+import models_linen.checkpoint
 import models_linen.train
+import models_nnx.checkpoint
 import models_nnx.train
+from models_nnx import store
 from models_nnx.config import ConfigError, ModelConfig, PipelineConfig, TrainConfig, override
 from models_nnx.data import packed_batch
 from models_nnx.presets import preset, tiny
 from models_nnx.sharding import resolve
 from parity.programs.build import Flavour
 from parity.programs.meshes import MeshSpec
+from parity.programs.tree import to_host
 from parity.quiet import quiet
 
-__all__ = ["Training", "losses", "training"]
+__all__ = ["Trainer", "Training", "differing", "earlier", "free_steps", "losses", "training"]
 
 DEFAULT = PipelineConfig(stages=2, microbatches=4, layers_per_stage=2)
 BATCH_AXES = ("activation_batch", "activation_length")
@@ -33,6 +41,7 @@ class Training:
         mesh: where it runs.
         shape: rows and length of a batch.
         seed: of parameters, dropout and data.
+        asked: what it was made from, as JSON has it; a run that goes on is asked for the same.
     """
 
     config: ModelConfig
@@ -40,6 +49,7 @@ class Training:
     mesh: MeshSpec
     shape: tuple[int, int]
     seed: int
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def training(
@@ -86,7 +96,75 @@ def training(
         mesh=MeshSpec.parse(mesh or places),
         shape=shape,
         seed=seed,
+        asked={
+            "preset": name,
+            "settings": dict(settings),
+            "rows": shape[0],
+            "length": shape[1],
+            "seed": seed,
+            "full_size": full_size,
+        },
     )
+
+
+class Trainer:
+    """One twin at work: each call of `advance` makes one step.
+
+    Args:
+        flavour: which twin.
+        run: what it trains.
+        resume: a checkpoint of either twin to go on from; a fresh state without.
+
+    Raises:
+        ValueError: the mesh needs more devices than there are, or does not fit the model.
+        CheckpointError: the checkpoint does not hold this run.
+    """
+
+    def __init__(self, flavour: Flavour, run: Training, resume: Path | None = None):
+        self._run = run
+        self._mesh = (
+            run.mesh.on(jax.devices()) if run.mesh.axes else jax.sharding.Mesh(jax.devices()[:1], ("data",))
+        )
+        self._twin = {Flavour.LINEN: _linen, Flavour.NNX: _nnx}[flavour](run, self._mesh)
+        self._begin(resume)
+
+    def again(self, resume: Path | None = None) -> "Trainer":
+        """Returns another run of the same, from the start or a checkpoint; nothing is compiled again."""
+        other = copy.copy(self)
+        other._begin(resume)
+        return other
+
+    def _begin(self, resume: Path | None) -> None:
+        self._state = self._twin.restore(resume) if resume else self._twin.fresh()
+        self.done = int(self.named()["step"])
+
+    def advance(self) -> float:
+        """Makes one step and returns its loss."""
+        batch = {
+            name: jax.device_put(
+                array,
+                _on(self._mesh, resolve(BATCH_AXES, array.shape, self._run.config.rules, self._mesh, name)),
+            )
+            for name, array in packed_batch(*self._run.shape, self._run.seed + self.done).items()
+        }
+        with jax.set_mesh(self._mesh), quiet():  # the first step compiles, and the partitioner thinks aloud
+            self._state, metrics = self._twin.step(self._state, batch)
+        self.done += 1
+        return float(metrics["loss"])
+
+    def named(self) -> Mapping[str, jax.Array]:
+        """Returns the state under its names on disk."""
+        return self._twin.named(self._state)
+
+    def save(self, folder: Path, so_far: Mapping[int, float]) -> Path:
+        """Writes the state, and the losses of the steps so far, to where a run keeps the checkpoint of this step.
+
+        Raises:
+            CheckpointError: there is one already, or no room.
+        """
+        numbers = {str(step): loss if math.isfinite(loss) else None for step, loss in so_far.items()}
+        about = {**self._run.asked, "losses": numbers}
+        return self._twin.save(store.step_folder(folder, self.done), self._state, about)
 
 
 def losses(flavour: Flavour, run: Training) -> Iterator[float]:
@@ -95,54 +173,114 @@ def losses(flavour: Flavour, run: Training) -> Iterator[float]:
     Raises:
         ValueError: the mesh needs more devices than there are, or does not fit the model.
     """
-    mesh = run.mesh.on(jax.devices()) if run.mesh.axes else jax.sharding.Mesh(jax.devices()[:1], ("data",))
-    start = {Flavour.LINEN: _linen, Flavour.NNX: _nnx}[flavour]
-    state, step = start(run, mesh)
-    seed = run.seed
+    trainer = Trainer(flavour, run)
     while True:
-        batch = {
-            name: jax.device_put(
-                array, _on(mesh, resolve(BATCH_AXES, array.shape, run.config.rules, mesh, name))
+        yield trainer.advance()
+
+
+def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
+    """Returns the last checkpoint in a folder and the losses of the steps that led to it.
+
+    Args:
+        folder: of a run, or one checkpoint.
+        run: what is to go on.
+
+    Raises:
+        CheckpointError: there is none, it is damaged, or it is of another run.
+    """
+    found = store.find(folder)
+    about = dict(store.inspect(found).about)
+    numbers = about.pop("losses", {})
+    other = [f"{name} {about.get(name)!r}" for name, value in run.asked.items() if about.get(name) != value]
+    if other:
+        expected = ", ".join(
+            f"{name} {value!r}" for name, value in run.asked.items() if about.get(name) != value
+        )
+        raise store.CheckpointError(
+            f"{found}: got a run with {', '.join(other)}, expected {expected}; ask for the run that was saved"
+        )
+    return found, {int(step): math.nan if loss is None else loss for step, loss in numbers.items()}
+
+
+def free_steps(folder: Path, steps: Iterable[int]) -> None:
+    """Checks that a folder has no checkpoints of some steps yet, before there is anything to lose.
+
+    Raises:
+        CheckpointError: it has.
+    """
+    for step in steps:
+        if store.step_folder(folder, step).exists():
+            raise store.CheckpointError(
+                f"--save {folder}: already has step {step}, expected a folder without; name another, or --resume it"
             )
-            for name, array in packed_batch(*run.shape, seed).items()
-        }
-        with jax.set_mesh(mesh), quiet():  # the first step compiles, and the partitioner thinks aloud
-            state, metrics = step(state, batch)
-        yield float(metrics["loss"])
-        seed += 1
 
 
-Step = Callable[[Any, Any], tuple[Any, Mapping[str, jax.Array]]]
+def differing(ours: Mapping[str, jax.Array], theirs: Mapping[str, jax.Array]) -> list[str]:
+    """Returns the names whose leaves have other bits, or that only one state has."""
+    hosts = [to_host(dict(side)) for side in (ours, theirs)]
+    return [
+        name
+        for name in sorted({*ours, *theirs})
+        if any(name not in host for host in hosts) or _bits(hosts[0][name]) != _bits(hosts[1][name])
+    ]
+
+
+def _bits(array: np.ndarray) -> tuple[Any, ...]:
+    return array.shape, array.dtype, array.tobytes()
+
+
+class _Twin(NamedTuple):
+    """What a flavour does with a run."""
+
+    fresh: Callable[[], Any]
+    restore: Callable[[Path], Any]
+    step: Callable[[Any, Any], tuple[Any, Mapping[str, jax.Array]]]
+    named: Callable[[Any], Mapping[str, jax.Array]]
+    save: Callable[[Path, Any, Mapping[str, Any]], Path]
 
 
 def _on(mesh: jax.sharding.Mesh, spec: jax.sharding.PartitionSpec) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(mesh, spec)
 
 
-def _linen(run: Training, mesh: jax.sharding.Mesh) -> tuple[Any, Step]:
-    models = models_linen.train
+def _linen(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
+    models, checkpoint = models_linen.train, models_linen.checkpoint
     batch = {name: jax.ShapeDtypeStruct(run.shape, "int32") for name in ("tokens", "segments", "positions")}
     create = functools.partial(models.create, run.config, run.train, batch=batch)
     key = jax.random.key(run.seed)
-    specs = models.state_specs(run.config, run.train, jax.eval_shape(create, key), mesh)
+    example = jax.eval_shape(create, key)
+    specs = models.state_specs(run.config, run.train, example, mesh)
     places = jax.tree.map(functools.partial(_on, mesh), specs)
-    state = jax.jit(lambda key: models.unbox(create(key)), out_shardings=places)(key)
+    fresh = jax.jit(lambda key: models.unbox(create(key)), out_shardings=places)
     step = functools.partial(models.train_step, run.config, run.train)
-    return state, jax.jit(step, donate_argnums=0, out_shardings=(places, None))
+    return _Twin(
+        fresh=lambda: fresh(key),
+        restore=lambda folder: checkpoint.restore(folder, example, places),
+        step=jax.jit(step, donate_argnums=0, out_shardings=(places, None)),
+        named=checkpoint.named,
+        save=checkpoint.save,
+    )
 
 
-def _nnx(run: Training, mesh: jax.sharding.Mesh) -> tuple[Any, Step]:
-    models = models_nnx.train
+def _nnx(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
+    models, checkpoint = models_nnx.train, models_nnx.checkpoint
     create = functools.partial(models.create, run.config, run.train)
     key = jax.random.key(run.seed)
     graphdef, example = nnx.split(nnx.eval_shape(lambda: create(key)))
     specs = models.state_specs(run.config, run.train, example, mesh)
     places = jax.tree.map(functools.partial(_on, mesh), specs)
-    leaves = jax.jit(lambda key: nnx.state(create(key)), out_shardings=places)(key)
+
+    fresh = jax.jit(lambda key: nnx.state(create(key)), out_shardings=places)
 
     def step(leaves, batch):
         state = nnx.merge(graphdef, leaves)
         metrics = models.train_step(run.train, state, batch)
         return nnx.state(state), metrics
 
-    return leaves, jax.jit(step, donate_argnums=0, out_shardings=(places, None))
+    return _Twin(
+        fresh=lambda: fresh(key),
+        restore=lambda folder: checkpoint.restore(folder, example, places),
+        step=jax.jit(step, donate_argnums=0, out_shardings=(places, None)),
+        named=checkpoint.named,
+        save=checkpoint.save,
+    )

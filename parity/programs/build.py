@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from parity.programs.saving import Saving
 from parity.programs.tree import Codec, Leaf, describe, flatten
 
 __all__ = ["Build", "Flavour", "Group", "Program", "linen_build", "nnx_build", "renamed"]
@@ -84,6 +85,7 @@ class Build:
         rules: ordered logical axis rules behind ``specs``; empty where there are none.
         explain: state leaf and mesh -> the rule behind each dimension, in words.
         sources: path fragments of files that only this flavour's model code lives in; may be empty.
+        saving: how its state goes to disk and back; None where it does not.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Build:
     rules: tuple[tuple[str, Any], ...] = ()
     explain: Callable[[Leaf, Any], str] = lambda leaf, mesh: ""
     sources: tuple[str, ...] = ()
+    saving: Saving | None = None
 
 
 Native = Callable[[Any, dict[str, Any]], dict[str, Any]]

@@ -71,8 +71,16 @@ BAD = [
     *((OPTIMIZER, "warmup_steps", value, "less than total_steps") for value in (100, 101)),
     *(
         (OPTIMIZER, field, value, "a number above 0")
-        for field in ("learning_rate", "clip_norm")
+        for field in ("learning_rate", "clip_norm", "spike_factor")
         for value in (0, -1.0, NAN)
+    ),
+    *(
+        (OPTIMIZER, "final_learning_rate", value, "a number in [0, learning_rate=0.03]")
+        for value in (-0.1, 0.031, NAN)
+    ),
+    *(
+        (OPTIMIZER, "spike_window", value, "0, or a whole number above 1: one loss has no spread")
+        for value in (1, -2, 2.5, True)
     ),
     *((TRAIN, field, value, WHOLE) for field in ("accumulation", "vocab_tiles") for value in (0, -1, 2.0)),
     *((TRAIN, "z_loss", value, "a number >= 0") for value in (-1e-9, NAN)),

@@ -1,4 +1,4 @@
-"""A training step in plain NumPy: warm-up and cosine, clip, AdamW, skip of non-finite gradients."""
+"""A training step in plain NumPy: warm-up and cosine, clip, AdamW, skip of non-finite gradients and of spikes."""
 
 import functools
 import math
@@ -10,12 +10,13 @@ import oracle_decoder
 
 
 def learning_rate(count, config):
-    """Linear from 0 over ``warmup_steps``, then half a cosine down to 0 at ``total_steps``."""
+    """Linear from 0 over ``warmup_steps``, then half a cosine down to the final rate at ``total_steps``."""
     if count < config.warmup_steps:
         return config.learning_rate * count / config.warmup_steps
     span = config.total_steps - config.warmup_steps
     progress = min(count - config.warmup_steps, span) / span
-    return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
+    final = config.final_learning_rate
+    return final + (config.learning_rate - final) * (1 + math.cos(math.pi * progress)) / 2
 
 
 def norm(tree):
@@ -29,6 +30,7 @@ class AdamW:
     Attributes:
         params, mu, nu: dicts of float64 arrays.
         step: calls; count: updates made; bad: non-finite calls in a row; bad_total: of all.
+        spikes: losses far above the last ones, in a row; spikes_total: of all; losses: the last ones.
     """
 
     def __init__(self, params, config):
@@ -36,16 +38,31 @@ class AdamW:
         self.params = {name: np.array(leaf) for name, leaf in params.items()}
         self.mu = {name: np.zeros_like(leaf) for name, leaf in params.items()}
         self.nu = {name: np.zeros_like(leaf) for name, leaf in params.items()}
-        self.step = self.count = self.bad = self.bad_total = 0
+        self.step = self.count = self.bad = self.bad_total = self.spikes = self.spikes_total = 0
+        self.losses = []
 
-    def update(self, grads):
+    def spiked(self, loss):
+        """Whether an update is left out because its loss is more than some deviations above the last ones."""
+        cfg = self.config
+        if not cfg.spike_window:
+            return False
+        last = self.losses[-cfg.spike_window :]
+        spike = len(last) == cfg.spike_window and loss > np.mean(last) + cfg.spike_factor * np.std(last)
+        self.spikes = self.spikes + 1 if spike else 0
+        self.spikes_total += bool(spike)
+        if spike and self.spikes <= cfg.max_bad_steps:
+            return True
+        self.losses += [loss] if np.isfinite(loss) else []
+        return False
+
+    def update(self, grads, loss=None):
         """One call of the optimizer."""
         cfg = self.config
         self.step += 1
         finite = all(np.all(np.isfinite(grad)) for grad in grads.values())
         self.bad = 0 if finite else self.bad + 1
         self.bad_total += not finite
-        if not finite and self.bad <= cfg.max_bad_steps:
+        if (not finite and self.bad <= cfg.max_bad_steps) or self.spiked(loss):
             return
         rate = learning_rate(self.count, cfg)
         self.count += 1

@@ -28,6 +28,9 @@ OPTIMIZER = OptimizerConfig(
     learning_rate=0.02, warmup_steps=2, total_steps=5, b1=0.8, b2=0.9, epsilon=1e-4, weight_decay=0.3
 )
 CLIPPED = dataclasses.replace(OPTIMIZER, clip_norm=0.2, max_bad_steps=2)
+SPIKY = dataclasses.replace(
+    OPTIMIZER, final_learning_rate=0.004, spike_window=3, spike_factor=4.0, max_bad_steps=2
+)
 LOOSE = dataclasses.replace(OPTIMIZER, clip_norm=1e3)
 CASES = {
     "scanned-accumulate1-clipped": (DOUBLE, TrainConfig(optimizer=CLIPPED, z_loss=0.1)),
@@ -58,6 +61,12 @@ def assert_agrees(snapshot, oracle):
             np.testing.assert_allclose(
                 snapshot[tree][name], leaf, rtol=1e-7, atol=1e-7 * scale, err_msg=f"{tree} {name}"
             )
+
+
+def unlikely(params, config, batch):
+    """Targets that the model finds least likely."""
+    logits = oracle_decoder.logits(params, batch, config)
+    return {"targets": np.argmin(logits, axis=-1).astype(np.int32)}
 
 
 def without_weight(batch):
@@ -129,6 +138,70 @@ class TrainSuite:
             assert_agrees(snapshot, oracle)
         assert (oracle.step, oracle.count, oracle.bad, oracle.bad_total) == (8, 4, 3, 5)
         assert all(np.isnan(leaf).all() for leaf in snapshot["params"].values())
+
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("x64")
+    def test_spikes_are_skipped_by_the_loss_that_is_optimised_until_there_are_too_many(self):
+        """Among them a non-finite batch, which is no spike; the z-loss is part of what spikes."""
+        config, _ = CASES["scanned-accumulate1-clipped"]
+        train = TrainConfig(optimizer=SPIKY, z_loss=0.1)
+        params = random_params(config)
+        state, step = self.twin.start(config, train, params), self.twin.cached_stepper(config, train)
+        gradients = oracle_train.gradients(config, train.z_loss)
+        oracle = oracle_train.AdamW(params, train.optimizer)
+        counts = []
+        for kind in ("usual", "usual", "usual", "spike", "nan", "usual", "spike", "spike", "spike", "usual"):
+            batch = random_batch(config.vocab, seed=1)
+            if kind == "spike":
+                batch |= unlikely(oracle.params, config, batch)
+            loss, grads = gradients(oracle.params, batch)
+            if kind == "nan":
+                batch = without_weight(batch)
+                grads, loss = {name: np.full_like(grad, np.nan) for name, grad in grads.items()}, np.nan
+            state, metrics = step(state, batch)
+            oracle.update(grads, loss)
+            assert float(metrics["loss"]) == pytest.approx(loss, rel=1e-6, nan_ok=True)
+            snapshot = self.twin.snapshot(config, state, spikes=True)
+            assert_agrees(snapshot, oracle)
+            assert (snapshot["spikes"], snapshot["spikes_total"]) == (oracle.spikes, oracle.spikes_total)
+            counts.append(oracle.count)
+            oracle.params, oracle.mu, oracle.nu = (snapshot[tree] for tree in ("params", "mu", "nu"))
+        assert counts == [1, 2, 3, 3, 3, 4, 4, 4, 5, 6]  # the third spike in a row is let through
+
+    def test_the_schedule_is_its_formula_at_every_step(self):
+        """What the optimizer moves a parameter by, past the end, with weight decay alone to move it."""
+        config = OptimizerConfig(
+            learning_rate=0.3, final_learning_rate=0.05, warmup_steps=4, total_steps=11, weight_decay=0.5
+        )
+        optimizer = self.twin.train.make_optimizer(config)
+        params, still = {"w": jnp.float32(1.0)}, {"w": jnp.float32(0.0)}
+        state = optimizer.init(params)
+        rates = []
+        for _ in range(15):
+            updates, state = optimizer.update(still, state, params)
+            rates.append(-float(updates["w"]) / config.weight_decay)
+        expected = [oracle_train.learning_rate(count, config) for count in range(15)]
+        np.testing.assert_allclose(rates, expected, rtol=1e-6)
+        assert expected[4] == 0.3 and expected[0] == 0 and expected[-1] == expected[-3] == 0.05
+
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("x64")
+    def test_three_unequal_microbatches_are_the_full_batch(self):
+        """One of them without any weight."""
+        config, train = CASES["scanned-accumulate1-clipped"]
+        train = TrainConfig(optimizer=LOOSE, z_loss=0.1, accumulation=3)
+        params = random_params(config)
+        batch = random_batch(config.vocab, rows=9, seed=3)
+        batch["weights"][1::3] = 0
+        tokens = batch["weights"].reshape(3, 3, -1).sum(axis=(0, 2))
+        assert len(set(tokens)) == 3 and tokens[1] == 0
+        loss, grads = oracle_train.gradients(config, train.z_loss)(params, batch)
+        oracle = oracle_train.AdamW(params, train.optimizer)
+        state, step = self.twin.start(config, train, params), self.twin.stepper(config, train)
+        state, metrics = step(state, batch)
+        oracle.update(grads)
+        assert float(metrics["loss"]) == pytest.approx(loss, rel=1e-7)
+        assert_agrees(self.twin.snapshot(config, state), oracle)
 
     @pytest.mark.usefixtures("x64")
     def test_one_bad_entry_skips_the_whole_step(self):

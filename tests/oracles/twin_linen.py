@@ -188,9 +188,11 @@ class LinenTwin:
             state, batch
         )
 
-    def snapshot(self, config, state):
+    def snapshot(self, config, state, spikes=False):
         """What the oracle compares: params, mu, nu, counters, key."""
-        skip, (_, (adam, _, schedule)) = state.opt_state, state.opt_state.inner_state
+        skip = state.opt_state
+        inner = skip.inner_state.inner_state if spikes else skip.inner_state
+        _, (adam, _, schedule) = inner
         found = {
             name: oracle_decoder.to_layer_first({k: np.asarray(v) for k, v in flat(tree).items()}, config)
             for name, tree in {"params": state.params, "mu": adam.mu, "nu": adam.nu}.items()
@@ -203,6 +205,9 @@ class LinenTwin:
             "bad_total": skip.total_notfinite,
             "last_finite": skip.last_finite,
         }
+        if spikes:
+            counters["spikes"] = skip.inner_state.skipped
+            counters["spikes_total"] = skip.inner_state.total_skipped
         return (
             found
             | {name: int(value) for name, value in counters.items()}

@@ -180,9 +180,10 @@ class NnxTwin:
 
         return jax.make_jaxpr(step)(leaves, batch)
 
-    def snapshot(self, config, state):
+    def snapshot(self, config, state, spikes=False):
         """What the oracle compares: params, mu, nu, counters, key."""
-        adam = "optimizer.opt_state.inner_state.1.0."
+        chain = "optimizer.opt_state.inner_state." + "inner_state." * spikes
+        adam = f"{chain}1.0."
         leaves = flat(nnx.state(state))
         key = np.asarray(jax.random.key_data(leaves.pop("key")))
         leaves = {path: np.asarray(leaf) for path, leaf in leaves.items()}
@@ -196,11 +197,14 @@ class NnxTwin:
         counters = {
             "step": "optimizer.step",
             "count": f"{adam}count",
-            "schedule_count": "optimizer.opt_state.inner_state.1.2.count",
+            "schedule_count": f"{chain}1.2.count",
             "bad": "optimizer.opt_state.notfinite_count",
             "bad_total": "optimizer.opt_state.total_notfinite",
             "last_finite": "optimizer.opt_state.last_finite",
         }
+        if spikes:
+            counters["spikes"] = "optimizer.opt_state.inner_state.skipped"
+            counters["spikes_total"] = "optimizer.opt_state.inner_state.total_skipped"
         return found | {name: int(leaves[path]) for name, path in counters.items()} | {"key": key}
 
 

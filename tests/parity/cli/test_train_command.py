@@ -24,14 +24,64 @@ def test_losses_that_differ_are_a_difference(monkeypatch, capsys):
     import parity.pairs.training as module
     from parity.cli import main
 
-    monkeypatch.setattr(
-        module, "losses", lambda flavour, run: iter([2.0, 1.0 + (flavour is Flavour.NNX)] * 9)
-    )
+    class Trainer:
+        def __init__(self, flavour, run, resume):
+            self.done, self.flavour = 0, flavour
+
+        def advance(self):
+            self.done += 1
+            return 2.0 if self.done % 2 else 1.0 + (self.flavour is Flavour.NNX)
+
+    monkeypatch.setattr(module, "Trainer", Trainer)
     monkeypatch.setattr("sys.argv", ["parity", "train", "--steps", "3"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
     assert "1 of 3 steps differ" in capsys.readouterr().out
+
+
+QUICK = (
+    "--set",
+    "pipeline=none",
+    "--set",
+    "layers=2",
+    "--set",
+    "dropout=0.1",
+    "--rows",
+    "4",
+    "--length",
+    "16",
+)
+
+
+@pytest.mark.slow
+def test_a_run_is_saved_by_one_twin_and_goes_on_in_the_other(command, tmp_path):
+    ask = ("train", "--family", "qwen3-8b", *QUICK)
+    whole = command(*ask, "--flavour", "linen", "--steps", "3", "--save", "kept", "--save-every", "2")
+    assert (whole.code, whole.err) == (0, "")
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["step_00000002", "step_00000003"]
+    resumed = command(
+        *ask, "--flavour", "nnx", "--steps", "1", "--resume", "kept/step_00000002", "--plot", "curve.png"
+    )
+    assert (resumed.code, resumed.err) == (0, "")
+    line = next(line for line in whole.out.splitlines() if line.startswith("   3 "))
+    assert line in resumed.out.splitlines() and "loss curve in curve.png" in resumed.out
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    taken = command(*ask, "--steps", "3", "--save", "kept")
+    assert (taken.code, taken.out.count("step")) == (2, 1)
+    assert "--save kept: already has step 3, expected a folder without" in taken.err
+    other = command(*ask, "--steps", "1", "--resume", "kept", "--seed", "7")
+    assert other.code == 2 and "got a run with seed 0, expected seed 7" in other.err
+    (tmp_path / "kept" / "step_00000003" / "manifest.json").write_text("{")
+    damaged = command(*ask, "--steps", "1", "--resume", "kept")
+    assert damaged.code == 2 and "damaged" in damaged.err and "restore an older checkpoint" in damaged.err
+
+
+def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch, command):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    ended = command("train", "--plot", "curve.png")
+    assert ended.code == 2 and ended.err.count("\n") == 1
+    assert "needs matplotlib, which is not installed; pip install 'linen-nnx-parity[reports]'" in ended.err
 
 
 @pytest.mark.slow
@@ -57,6 +107,9 @@ def test_a_pipeline_on_an_explicit_mesh_trains_as_the_layers_in_sequence():
         (["--rows", "6"], "got 6 rows for 4 microbatches"),
         (["--flavour", "torch"], "torch"),
         (["--steps", "0"], "--steps"),
+        (["--resume", "nowhere"], "nowhere: got no checkpoint"),
+        (["--plot", "curve.jpg"], "--plot curve.jpg: expected a name that ends in .png"),
+        (["--plot", "nowhere/curve.png"], "make nowhere first"),
     ],
 )
 @pytest.mark.slow

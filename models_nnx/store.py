@@ -1,0 +1,365 @@
+"""Named arrays on disk: a folder that is written whole or not at all, and read as asked or not at all.
+
+Free of Flax. Orbax writes the arrays. A manifest beside them has the shape and dtype of each, and the size and
+SHA-256 of each file, because Orbax and TensorStore would hand out bytes that changed on disk.
+"""
+
+import dataclasses
+import enum
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+
+__all__ = [
+    "ARRAYS",
+    "MANIFEST",
+    "CheckpointError",
+    "Kind",
+    "Manifest",
+    "find",
+    "inspect",
+    "read",
+    "step_folder",
+    "write",
+]
+
+ARRAYS, MANIFEST = "arrays", "manifest.json"
+FORMAT = 1
+STEP = re.compile(r"step_(\d{8,})")
+CHUNK = 1 << 20
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be written or read; says which one, what is wrong with it, and what to do."""
+
+
+class Kind(enum.StrEnum):
+    """What a checkpoint holds: all that a training run needs to go on, or what a model reads to serve."""
+
+    TRAIN_STATE = "train state"
+    PARAMETERS = "parameters"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a checkpoint says about itself.
+
+    Args:
+        kind: what it holds, a name of `Kind`.
+        about: what its writer noted, as JSON has it.
+        leaves: ``{name: {"shape": [...], "dtype": "float32"}}``; typed keys have ``impl`` as well.
+        files: ``{path: {"bytes": 10, "sha256": "..."}}`` of all other files.
+    """
+
+    kind: str
+    about: Mapping[str, Any]
+    leaves: Mapping[str, Mapping[str, Any]]
+    files: Mapping[str, Mapping[str, Any]]
+
+
+def step_folder(root: Path, step: int) -> Path:
+    """Returns where the checkpoint of a step lies under the folder of a run."""
+    return Path(root) / f"step_{step:08d}"
+
+
+def find(path: Path) -> Path:
+    """Returns ``path`` if it is a checkpoint, else the one of the last step in it.
+
+    Raises:
+        CheckpointError: there is none. A save that was cut short is none.
+    """
+    path = Path(path)
+    if (path / MANIFEST).exists():
+        return path
+    steps = {int(match[1]): entry for entry in _entries(path) if (match := STEP.fullmatch(entry.name))}
+    if not steps:
+        raise CheckpointError(
+            f"{path}: got no checkpoint, expected a folder that a save has made; check the path"
+        )
+    return steps[max(steps)]
+
+
+def write(folder: Path, leaves: Mapping[str, Any], *, kind: str, about: Mapping[str, Any]) -> Path:
+    """Writes arrays to a folder that appears when it is complete, and returns it.
+
+    Args:
+        folder: a new one; what else lies beside it stays as it is.
+        leaves: ``{name: array}``; names are paths, typed keys are arrays too.
+        kind: a name of `Kind`.
+        about: what to note, as JSON has it.
+
+    Raises:
+        CheckpointError: the folder exists, the disk is full or not to be written, or several processes hold the arrays.
+    """
+    folder = Path(folder).absolute()
+    if jax.process_count() > 1:
+        raise CheckpointError(
+            f"{folder}: got {jax.process_count()} processes, expected one; save where one process sees all devices"
+        )
+    if folder.exists():
+        raise CheckpointError(
+            f"{folder}: already exists, expected a new folder; name another, or remove it first"
+        )
+    partial = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}.partial")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _remove_left_behind(folder.parent)
+        partial.mkdir()
+        _write_arrays(partial / ARRAYS, leaves)
+        _write_manifest(partial, leaves, kind, about)
+        _flush(partial)
+        partial.rename(folder)
+        _sync(folder.parent)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{folder}: not written ({_one_line(error)}), expected room and leave to write; what was saved before is "
+            "as it was; make room, or name another folder"
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def inspect(folder: Path) -> Manifest:
+    """Returns what a checkpoint says about itself.
+
+    Raises:
+        CheckpointError: it says nothing, or not what was written.
+    """
+    path = Path(folder) / MANIFEST
+    if not path.exists():
+        raise CheckpointError(f"{folder}: got no {MANIFEST}, expected a checkpoint; check the path")
+    try:
+        data = path.read_bytes()
+        written = json.loads(data)
+        body, digest = written["body"], written["sha256"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise _damaged(path, f"cannot be read ({_one_line(error)})") from error
+    if _digest(_dumped(body)) != digest or _dumped(written) != data:
+        raise _damaged(path, "does not have the digest that it was written with")
+    if body["format"] != FORMAT:
+        raise CheckpointError(
+            f"{folder}: got format {body['format']}, expected {FORMAT}; read it with the version that wrote it"
+        )
+    return Manifest(**{field.name: body[field.name] for field in dataclasses.fields(Manifest)})
+
+
+def read(folder: Path, like: Mapping[str, Any], *, kind: str) -> dict[str, jax.Array]:
+    """Reads arrays, each exactly as asked for; nothing is cast, filled in or left out.
+
+    Args:
+        folder: the checkpoint.
+        like: ``{name: jax.ShapeDtypeStruct}`` of all leaves; those with a sharding are put there.
+        kind: a name of `Kind`.
+
+    Raises:
+        CheckpointError: leaves are missing, left over, or of another shape or dtype, all of them listed; or files
+            are missing, left over, or not what was written.
+    """
+    folder = Path(folder).absolute()
+    manifest = inspect(folder)
+    if manifest.kind != kind:
+        raise CheckpointError(f"{folder}: got {manifest.kind}, expected {kind}; name another checkpoint")
+    _check_leaves(folder, manifest, like)
+    _check_files(folder, manifest)
+    stored = {name: leaf for name, leaf in manifest.leaves.items() if 0 not in leaf["shape"]}
+    arrays = _read_arrays(folder / ARRAYS, stored, like)
+    found = {}
+    for name, leaf in manifest.leaves.items():
+        array = arrays[name] if name in stored else jnp.zeros(leaf["shape"], leaf["dtype"])
+        found[name] = array = _placed(array, leaf, like[name])
+        if _kind_of(array) != _kind_of(like[name]):
+            raise CheckpointError(
+                f"{folder}: {name} was read as {_words(_kind_of(array))}, expected {_words(_kind_of(like[name]))}; "
+                "a 64-bit leaf needs jax_enable_x64"
+            )
+    return found
+
+
+# --- arrays ---
+
+
+def _write_arrays(folder: Path, leaves: Mapping[str, Any]) -> None:
+    """Writes all but what has no entries, which Orbax refuses."""
+    tree: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        if 0 not in leaf.shape:
+            *parents, last = name.split("/")
+            _node(tree, parents)[last] = jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
+
+
+def _read_arrays(folder: Path, stored: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads onto the devices where a leaf has a sharding; else, and keys, onto the host."""
+    item: dict[str, Any] = {}
+    how: dict[str, Any] = {}
+    for name in stored:
+        *parents, last = name.split("/")
+        sharding = None if _is_key(like[name]) else getattr(like[name], "sharding", None)
+        _node(item, parents)[last] = 0
+        _node(how, parents)[last] = (
+            ocp.ArrayRestoreArgs(sharding=sharding, global_shape=like[name].shape, strict=True)
+            if sharding is not None
+            else ocp.RestoreArgs(restore_type=np.ndarray)
+        )
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        tree = checkpointer.restore(folder, args=ocp.args.PyTreeRestore(item=item, restore_args=how))
+    return {name: _node(tree, name.split("/")[:-1])[name.split("/")[-1]] for name in stored}
+
+
+def _placed(array: Any, leaf: Mapping[str, Any], like: Any) -> jax.Array:
+    sharding = getattr(like, "sharding", None)
+    if "impl" in leaf:
+        array = jax.random.wrap_key_data(jnp.array(array), impl=leaf["impl"])
+        return array if sharding is None else jax.device_put(array, sharding)
+    return jnp.array(array, copy=True) if sharding is None else array
+
+
+def _node(tree: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    for name in names:
+        tree = tree.setdefault(name, {})
+    return tree
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+# --- what is there against what is asked for ---
+
+
+def _kind_of(leaf: Any) -> tuple[str, tuple[int, ...]]:
+    return str(leaf.dtype), tuple(leaf.shape)
+
+
+def _words(kind: tuple[str, tuple[int, ...]]) -> str:
+    return f"{kind[0]}{list(kind[1])}"
+
+
+def _check_leaves(folder: Path, manifest: Manifest, like: Mapping[str, Any]) -> None:
+    found = {name: (leaf["dtype"], tuple(leaf["shape"])) for name, leaf in manifest.leaves.items()}
+    asked = {name: _kind_of(leaf) for name, leaf in like.items()}
+    wrong = [f"{name}: missing, expected {_words(asked[name])}" for name in sorted(set(asked) - set(found))]
+    wrong += [
+        f"{name}: got {_words(found[name])}, expected no such leaf"
+        for name in sorted(set(found) - set(asked))
+    ]
+    wrong += [
+        f"{name}: got {_words(found[name])}, expected {_words(asked[name])}"
+        for name in sorted(set(found) & set(asked))
+        if found[name] != asked[name]
+    ]
+    if wrong:
+        listed = "\n  ".join(wrong)
+        raise CheckpointError(
+            f"{folder}: {len(wrong)} of {len({*found, *asked})} leaves are not as expected; restore into the model and "
+            f"optimizer that were saved:\n  {listed}"
+        )
+
+
+def _check_files(folder: Path, manifest: Manifest) -> None:
+    present = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+    wrong = [f"{name}: missing" for name in sorted(set(manifest.files) - set(present))]
+    wrong += [f"{name}: not of this checkpoint" for name in sorted(set(present) - set(manifest.files))]
+    for name in sorted(set(present) & set(manifest.files)):
+        written, size = manifest.files[name], present[name].stat().st_size
+        if size != written["bytes"]:
+            wrong.append(f"{name}: {size} bytes, expected {written['bytes']}")
+        elif _digest_of(present[name]) != written["sha256"]:
+            wrong.append(f"{name}: its bytes are not those that were written")
+    if wrong:
+        raise _damaged(folder, "; ".join(wrong))
+
+
+def _damaged(path: Path, what: str) -> CheckpointError:
+    return CheckpointError(f"{path}: damaged: {what}; restore an older checkpoint")
+
+
+# --- files ---
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yields every file but the manifest."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path != folder / MANIFEST:
+            yield path
+
+
+def _write_manifest(folder: Path, leaves: Mapping[str, Any], kind: str, about: Mapping[str, Any]) -> None:
+    described = {}
+    for name, leaf in leaves.items():
+        dtype, shape = _kind_of(leaf)
+        key = {"impl": str(jax.random.key_impl(leaf))} if _is_key(leaf) else {}
+        described[name] = {"shape": list(shape), "dtype": dtype, **key}
+    files = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": _digest_of(path)}
+        for path in _files(folder)
+    }
+    body = {"format": FORMAT, "kind": kind, "about": about, "leaves": described, "files": files}
+    (folder / MANIFEST).write_bytes(_dumped({"body": body, "sha256": _digest(_dumped(body))}))
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, indent=1, allow_nan=False).encode()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(folder: Path) -> None:
+    """Has the disk, not only the system, hold everything before the folder gets its name."""
+    for path in (*folder.rglob("*"), folder):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_left_behind(folder: Path) -> None:
+    """Removes what saves have left that were killed on this machine."""
+    pattern = re.compile(rf"\..*\.{re.escape(socket.gethostname())}-(\d+)\.partial")
+    for entry in _entries(folder):
+        match = pattern.fullmatch(entry.name)
+        if match and not _lives(int(match[1])):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:200]}"

@@ -1,0 +1,211 @@
+"""The channel ``checkpoint``: what is saved comes back, in either flavour, and what is damaged does not."""
+
+import itertools
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from parity.channels.channel import Aspect, Channel, Need
+from parity.comparison.comparison import SEED, Comparison
+from parity.comparison.side import Side
+from parity.programs.build import Group
+from parity.programs.saving import Saving
+from parity.programs.tree import Role, to_host
+from parity.values.ladder import deviation
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+__all__ = ["CHANNEL"]
+
+Flat = Mapping[str, np.ndarray]
+SIDES = ("reference", "candidate")
+
+
+def checkpoint(work: Comparison) -> ChannelResult:
+    """Whether state survives the disk: own round trip, the other flavour's file, resume, parameters alone, damage."""
+    findings: list[Finding] = []
+    refused = 0
+    with tempfile.TemporaryDirectory() as folder:
+        kept = [_Kept(work, index, Path(folder)) for index in (0, 1)]
+        for one, other in (kept, kept[::-1]):
+            findings += (
+                one.comes_back() + one.resumes() + other.reads(one) + one.serves(one) + other.serves(one)
+            )
+        if not findings:
+            for one in kept:
+                found, count = one.refuses()
+                findings += found
+                refused += count
+    detail = (
+        f"{len(kept[0].state)} leaves saved after {kept[0].steps} steps, loaded and resumed by both sides"
+    )
+    return ChannelResult(
+        name="checkpoint",
+        verdict=Verdict.FAILED if findings else Verdict.BITWISE,
+        detail=detail if findings else f"{detail}; {refused} damaged copies refused",
+        findings=tuple(findings),
+        measures={"refused": refused},
+    )
+
+
+def _not_asked(work: Comparison) -> str:
+    if not all(build.saving for build in work.builds):
+        return "the builds offer no save and load"
+    if not work.reference.backend.executes:
+        return f"{work.reference.backend.name} runs nothing; run the case on cpu as well"
+    if not work.reference.returned.get(Group.STATE):
+        return f"{work.case.program} returns no state to save"
+    return "checkpoints are written by one process" if jax.process_count() > 1 else ""
+
+
+class _Kept:
+    """One side's checkpoint after some steps.
+
+    Args:
+        work: the comparison.
+        index: 0 for the reference, 1 for the candidate.
+        folder: where to write.
+    """
+
+    def __init__(self, work: Comparison, index: int, folder: Path):
+        self.work, self.index, self.name = work, index, SIDES[index]
+        self.side: Side = (work.reference, work.candidate)[index]
+        self.steps = self.side.program.steps
+        saving = self.side.build.saving
+        assert saving is not None
+        self.saving: Saving = saving
+        self.before = work.state if index == 0 else work.candidate_state
+        self.state = self.after(self.before, SEED, self.steps)
+        self.folder, self.exported = folder / f"{self.name}-state", folder / f"{self.name}-export"
+        placed = self.side.placed(self.state)
+        self.saving.save(placed, self.folder)
+        self.saving.export(placed, self.exported)
+
+    def after(self, state: Flat, seed: int, steps: int) -> Flat:
+        """Returns the state after some steps."""
+        found = self.side.run(state, seed, steps=steps)[Group.STATE]
+        last = f"step{steps}/" if steps > 1 else ""
+        return {path.removeprefix(last): leaf for path, leaf in found.items() if path.startswith(last)}
+
+    def load(self, folder: Path) -> Flat:
+        """Returns what this side makes of a checkpoint, placed where its programs take it."""
+        return to_host(self.saving.load(folder, self.side.arguments[0]))
+
+    def comes_back(self) -> list[Finding]:
+        """Its own checkpoint, bit for bit."""
+        cause = "a leaf that is saved or loaded as something else"
+        return _differing(self.state, self.load(self.folder), f"checkpoint of the {self.name}", cause)
+
+    def resumes(self) -> list[Finding]:
+        """Going on from the checkpoint against never having stopped."""
+        whole = self.after(self.before, SEED, 2 * self.steps)
+        resumed = self.after(self.load(self.folder), SEED + self.steps, self.steps)
+        where = f"{self.name} resumed after {self.steps} of {2 * self.steps} steps"
+        return _differing(whole, resumed, where, "state that is not in the checkpoint")
+
+    def reads(self, other: "_Kept") -> list[Finding]:
+        """The other side's checkpoint, under this side's paths."""
+        where = f"checkpoint of the {other.name}, loaded by the {self.name}"
+        return _differing(
+            self._mapped(other), self.load(other.folder), where, "a name that the two sides read differently"
+        )
+
+    def serves(self, other: "_Kept") -> list[Finding]:
+        """The parameters alone, of either side, and what else the export has of the state."""
+        leaves, found = self.side.build.leaves, to_host(self.saving.load_export(other.exported))
+        trained = {
+            path: leaf
+            for path, leaf in self._mapped(other).items()
+            if leaves[path].role is Role.PARAMS or path in found
+        }
+        where = f"parameters of the {other.name}, loaded by the {self.name}"
+        return _differing(trained, found, where, "a leaf of the export that is not the trained one")
+
+    def refuses(self) -> tuple[list[Finding], int]:
+        """Damaged copies; returns what was not refused, and how many copies there were."""
+        found, count = [], 0
+        for fault, words, attempt in itertools.chain(self._spoilt(), self._damaged()):
+            count += 1
+            said = _refusal(attempt)
+            if said is None or words not in said:
+                found.append(
+                    Finding(
+                        where=f"checkpoint of the {self.name}, {fault}",
+                        reference=f"an error with the words {words!r}",
+                        candidate="loaded without a word"
+                        if said is None
+                        else f"the error {said.splitlines()[0]!r}",
+                        cause="a check that a checkpoint is whole, left out",
+                        next_step="compare all leaves and the digests of all files before anything is loaded",
+                    )
+                )
+        return found, count
+
+    def _mapped(self, other: "_Kept") -> Flat:
+        if other.index == self.index:
+            return self.state
+        weights = self.work.weights
+        return weights.to_candidate(other.state) if self.index else weights.to_reference(other.state)
+
+    def _spoilt(self):
+        for number, (fault, spoil) in enumerate(self.saving.spoil.items()):
+            copy = self.folder.with_name(f"{self.folder.name}-{number}")
+            words = spoil(self.folder, copy)
+            yield fault, words, lambda copy=copy: self.load(copy)
+
+    def _damaged(self):
+        """Yields attempts with each file cut short or with one bit turned, and puts it back."""
+        for path in sorted(path for path in self.folder.rglob("*") if path.is_file()):
+            whole, name = path.read_bytes(), path.relative_to(self.folder).as_posix()
+            middle = len(whole) // 2
+            turned = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+            for fault, damaged in (("cut short", whole[:middle]), ("with one bit turned", turned)):
+                path.write_bytes(damaged)
+                yield f"{name} {fault}", path.name, lambda: self.load(self.folder)
+            path.write_bytes(whole)
+
+
+def _refusal(attempt: Callable[[], Any]) -> str | None:
+    """Returns what an attempt to load says, None where it says nothing; a crash is no refusal, and goes on."""
+    try:
+        attempt()
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _differing(expected: Flat, found: Flat, where: str, cause: str) -> list[Finding]:
+    differ = []
+    for path in sorted({*expected, *found}):
+        words = tuple("there" if path in flat else "not there" for flat in (expected, found))
+        distance = ""
+        if path in expected and path in found:
+            off = deviation(path, expected[path], found[path])
+            if off is None:
+                continue
+            words, distance = (off.reference, off.candidate), off.note or f"{off.relative:.2g} apart"
+        differ.append(
+            Finding(
+                where=f"{where}: {path}",
+                reference=words[0],
+                candidate=words[1],
+                distance=distance,
+                cause=cause,
+                next_step="save and load every leaf, whatever its type",
+            )
+        )
+    return differ
+
+
+CHANNEL = Channel(
+    name="checkpoint",
+    about="own round trip, the other side's file, resume, parameters alone, damaged copies refused",
+    column="state",
+    aspect=Aspect.CALLS,
+    needs=Need.RUN,
+    judge=checkpoint,
+    applies=_not_asked,
+)

@@ -1,0 +1,174 @@
+"""The channel ``checkpoint`` on a toy that saves itself, whole and with every fault a save can have."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models_nnx import store
+from parity.cases.case import Case
+from parity.channels import CHANNELS
+from parity.comparison.comparison import Comparison, Workbench
+from parity.programs.build import linen_build
+from parity.programs.saving import Saving
+from parity.report.table import findings_text
+from parity.running.run import run_case
+
+STATE = store.Kind.TRAIN_STATE
+
+
+def train_step(state, inputs):
+    slope = jax.grad(lambda w: jnp.mean((inputs["x"] @ w) ** 2))(state["params"]["w"])
+    momentum = 0.9 * state["opt_state"]["m"] + slope
+    params = {"w": state["params"]["w"] - 0.01 * momentum}
+    return {
+        "values": {"norm": jnp.sum(slope**2)},
+        "state": {"params": params, "opt_state": {"m": momentum}, "step": state["step"] + 1},
+    }
+
+
+def create(key):
+    w = jax.random.normal(key, (4, 6))
+    return {"params": {"w": w}, "opt_state": {"m": jnp.zeros_like(w)}, "step": jnp.zeros((), jnp.uint32)}
+
+
+def save(state, folder):
+    store.write(folder, state, kind=STATE, about={})
+
+
+def load(folder, like):
+    return store.read(folder, like, kind=STATE)
+
+
+def load_without_momentum(folder, like):
+    found = load(folder, like)
+    return {**found, "opt_state/m": jnp.zeros_like(found["opt_state/m"])}
+
+
+def load_what_there_is(folder, like):
+    """History M1: what is missing stays at its initial value."""
+    names = set(store.inspect(folder).leaves)
+    found = load(folder, {name: leaf for name, leaf in like.items() if name in names})
+    return {name: found.get(name, jnp.zeros(leaf.shape, leaf.dtype)) for name, leaf in like.items()}
+
+
+def load_unchecked(folder, like):
+    """As Orbax does by itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_check_files", lambda folder, manifest: None)
+        return load(folder, like)
+
+
+def export(state, folder):
+    store.write(folder, {"params/w": state["params/w"]}, kind=store.Kind.PARAMETERS, about={})
+
+
+def export_the_momentum(state, folder):
+    export({"params/w": state["opt_state/m"]}, folder)
+
+
+def load_export(folder):
+    return store.read(
+        folder, {"params/w": jax.ShapeDtypeStruct((4, 6), "float32")}, kind=store.Kind.PARAMETERS
+    )
+
+
+def drop(folder: Path, copy: Path) -> str:
+    whole = load(folder, {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in EXAMPLE.items()})
+    save({name: leaf for name, leaf in whole.items() if name != "opt_state/m"}, copy)
+    return "opt_state/m: missing"
+
+
+EXAMPLE = {
+    "params/w": jax.ShapeDtypeStruct((4, 6), "float32"),
+    "opt_state/m": jax.ShapeDtypeStruct((4, 6), "float32"),
+    "step": jax.ShapeDtypeStruct((), "uint32"),
+}
+WHOLE = Saving(save=save, load=load, export=export, load_export=load_export, spoil={"a leaf missing": drop})
+
+
+def build(name, **faults):
+    saving = dataclasses.replace(WHOLE, **faults)
+    return linen_build(
+        name,
+        create,
+        {"train_step": (train_step, {"steps": 2})},
+        inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((5, 4), np.float32)},
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: jax.sharding.PartitionSpec(), tree),
+        input_specs=lambda leaves, mesh: {},
+        saving=saving,
+    )
+
+
+def result(**faults):
+    case = Case(
+        id="toy/train_step@single",
+        reference=lambda: build("toy reference"),
+        candidate=lambda: build("toy candidate", **faults),
+        program="train_step",
+    )
+    return run_case(case, Workbench(), ("checkpoint",))
+
+
+def test_what_comes_back_whole_passes():
+    channel = result().channels["checkpoint"]
+    assert (channel.verdict, channel.findings) == ("bitwise", ())
+    assert "3 leaves saved after 2 steps" in channel.detail
+    assert channel.measures["refused"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [
+        ({"load": load_without_momentum}, ["opt_state/m", "candidate resumed after 2 of 4 steps: params/w"]),
+        (
+            {"load": load_what_there_is},
+            ["checkpoint of the candidate, a leaf missing", "loaded without a word"],
+        ),
+        ({"export": export_the_momentum}, ["parameters of the candidate, loaded by the reference: params/w"]),
+    ],
+)
+def test_a_fault_is_named(faults, words):
+    found = result(**faults)
+    text = findings_text(found)
+    assert found.verdict == "failed" and [word for word in words if word not in text] == [], text
+
+
+@pytest.mark.slow
+def test_damage_that_nobody_looks_for_is_named():
+    """A crash of what reads the files is no refusal either."""
+    found = result(load=load_unchecked)
+    assert found.verdict in ("failed", "error")
+
+
+@pytest.mark.slow
+def test_state_that_is_not_in_the_checkpoint_is_named(monkeypatch):
+    """Something beside the state that a step counts on, and that a new process would not have."""
+    import parity.channels.checkpoint as module
+
+    original = module._Kept.after
+    calls = []
+
+    def after(self, state, seed, steps):
+        calls.append(steps)
+        found = original(self, state, seed, steps)
+        return {**found, "params/w": found["params/w"] + len(calls)}
+
+    monkeypatch.setattr(module._Kept, "after", after)
+    found = result()
+    assert found.verdict == "failed" and "state that is not in the checkpoint" in findings_text(found)
+
+
+def test_builds_that_offer_nothing_are_skipped():
+    case = Case(
+        id="toy/train_step@single",
+        reference=lambda: dataclasses.replace(build("plain reference"), saving=None),
+        candidate=lambda: build("plain candidate"),
+        program="train_step",
+    )
+    channel = CHANNELS["checkpoint"](Comparison(case, Workbench()))
+    assert (channel.verdict, channel.detail) == ("skipped", "the builds offer no save and load")

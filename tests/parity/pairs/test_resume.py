@@ -1,0 +1,159 @@
+"""Training that stops, goes on from a checkpoint and never knows; what is served is what was trained."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import models_linen.checkpoint
+import models_linen.decode
+import models_linen.train
+import models_nnx.checkpoint
+import models_nnx.decode
+import models_nnx.train
+from models_nnx.config import DecodeConfig, LayerLayout, TrainConfig
+from models_nnx.model import LanguageModel
+from models_nnx.presets import preset, tiny
+from models_nnx.rngs import PathRngs
+from models_nnx.store import CheckpointError
+from parity.pairs.training import Trainer, differing, training
+from parity.programs.build import Flavour
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
+
+N = 2
+PLAIN = {"pipeline": "none", "dropout": "0.2", "layers": "2", "train.optimizer.warmup_steps": "1"}
+UNEQUAL = {**PLAIN, "train.accumulation": "3", "train.optimizer.spike_window": "2"}
+
+
+@pytest.fixture(scope="module")
+def quick():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def run(settings, mesh="fsdp2"):
+    return training("llama2-70b", settings, mesh, (6, 32), seed=3)
+
+
+def trained(trainer, steps):
+    return [trainer.advance() for _ in range(steps)]
+
+
+@pytest.mark.parametrize("settings", [PLAIN, UNEQUAL], ids=["plain", "three unequal microbatches"])
+def test_2n_steps_are_n_a_checkpoint_and_n_bit_for_bit(settings, tmp_path):
+    """In the same flavour and in the other; dropout on."""
+    twins = {flavour: Trainer(flavour, run(settings)) for flavour in Flavour}
+    expected = {flavour: trained(whole, 2 * N) for flavour, whole in twins.items()}
+    for saver, reader in itertools.product(Flavour, Flavour):
+        first = twins[saver].again()
+        assert trained(first, N) == expected[saver][:N]
+        kept = first.save(tmp_path / f"{saver}-{reader}", {})
+        resumed = twins[reader].again(kept)
+        assert (resumed.done, differing(resumed.named(), first.named())) == (N, [])
+        assert trained(resumed, N) == expected[reader][N:] == expected[saver][N:]
+        assert differing(resumed.named(), twins[saver].named()) == []
+
+
+def test_another_mesh_goes_on_within_the_floor(tmp_path):
+    """The restored bits are those saved; the steps after differ as two meshes do from the same start."""
+    here, there = run(UNEQUAL), run(UNEQUAL, "data2.tensor2-explicit")
+    whole = Trainer(Flavour.NNX, here)
+    trained(whole, N)
+    kept = whole.save(tmp_path, {})
+    moved = Trainer(Flavour.LINEN, there, kept)
+    assert differing(moved.named(), whole.named()) == []
+    assert {leaf.sharding.mesh.shape["data"] for leaf in moved.named().values()} == {2}
+    np.testing.assert_allclose(trained(moved, N), trained(whole, N), rtol=2e-6)
+
+
+# --- serving ---
+
+DECODE = DecodeConfig(length=24)
+
+
+def moved(config):
+    """A model none of whose leaves has its initial value."""
+    graphdef, state = nnx.split(LanguageModel(config, rngs=PathRngs({"params": jax.random.key(2)})))
+    leaves, tree = jax.tree.flatten(state)
+    keys = jax.random.split(jax.random.key(3), len(leaves))
+    noise = [
+        leaf + 0.05 * jax.random.normal(key, leaf.shape, leaf.dtype)
+        for key, leaf in zip(keys, leaves, strict=True)
+    ]
+    return nnx.merge(graphdef, jax.tree.unflatten(tree, noise))
+
+
+def tokens_of(config, folder):
+    """What both flavours decode from an export."""
+    prompt = jax.random.randint(jax.random.key(4), (3, 11), 0, config.vocab)
+    lengths = jnp.array([11, 7, 4])
+    variables = models_linen.checkpoint.load_params(folder, config)
+    model = models_nnx.checkpoint.load_params(folder, config)
+
+    @jax.jit
+    def linen(variables):
+        _, rows = models_linen.decode.prefill(config, DECODE, variables, prompt, lengths)
+        return models_linen.decode.generate(config, DECODE, variables, rows, 9)[0]
+
+    @nnx.jit
+    def nnx_(model):
+        _, rows = models_nnx.decode.prefill(DECODE, model, prompt, lengths)
+        return models_nnx.decode.generate(DECODE, model, rows, 9)[0]
+
+    return np.asarray(linen(variables)), np.asarray(nnx_(model))
+
+
+def test_an_export_is_decoded_by_both_flavours_stacked_and_unrolled(tmp_path):
+    """Latent caches, two stacks, and a routing bias that is no parameter."""
+    config = dataclasses.replace(tiny(preset("deepseek3-671b")), layers=4, dense_layers=2)
+    unrolled = dataclasses.replace(config, layout=LayerLayout.UNROLLED)
+    model = moved(config)
+    found = []
+    for target in (config, unrolled):
+        folder = models_nnx.checkpoint.export(tmp_path / str(target.layout), model, target)
+        found += tokens_of(target, folder)
+    for tokens in found[1:]:
+        np.testing.assert_array_equal(tokens, found[0])
+    assert len(np.unique(found[0])) > 5
+
+
+def test_both_flavours_export_the_same_cast_and_refuse_another_model(tmp_path):
+    config = tiny(preset("qwen3-8b"))
+    narrow = dataclasses.replace(config, layout=LayerLayout.UNROLLED, param_dtype="bfloat16")
+    model = moved(config)
+    ours = models_nnx.checkpoint.export(tmp_path / "nnx", model, narrow)
+    variables = models_linen.checkpoint.load_params(
+        models_nnx.checkpoint.export(tmp_path / "whole", model), config
+    )
+    theirs = models_linen.checkpoint.export(tmp_path / "linen", config, variables, narrow)
+    loaded = [
+        models_linen.checkpoint.named(models_linen.checkpoint.load_params(one, narrow))
+        for one in (ours, theirs)
+    ]
+    assert differing(*loaded) == []
+    assert {str(leaf.dtype) for leaf in loaded[0].values()} == {"bfloat16"}
+    kernel = np.asarray(model.decoder.layers.mlp.up.kernel[...])
+    np.testing.assert_array_equal(
+        loaded[0]["params/decoder/layers_2/mlp/up/kernel"], kernel[:, 2].astype("bfloat16")
+    )
+    with pytest.raises(CheckpointError, match="differs in layers"):
+        models_nnx.checkpoint.export(tmp_path / "other", model, dataclasses.replace(narrow, layers=3))
+    with pytest.raises(
+        CheckpointError,
+        match=r"params/decoder/layers_0/mlp/up/kernel: got bfloat16\[48, 80\], expected float32",
+    ):
+        models_nnx.checkpoint.load_params(ours, dataclasses.replace(narrow, param_dtype="float32"))
+
+
+def test_a_full_state_is_no_export(tmp_path):
+    config = dataclasses.replace(tiny(preset("llama2-70b")), layers=2)
+    state = models_nnx.train.create(config, TrainConfig(), jax.random.key(0))
+    folder = models_nnx.checkpoint.save(tmp_path / "state", state)
+    with pytest.raises(CheckpointError, match="got train state, expected parameters"):
+        models_linen.checkpoint.load_params(folder, config)
