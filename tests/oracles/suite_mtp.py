@@ -17,10 +17,12 @@ DOUBLE = {"param_dtype": "float64", "compute_dtype": "float64"}
 DENSE = dataclasses.replace(
     tiny(preset("gemma2-9b")), layers=2, mtp=MtpConfig(depth=2, loss_scale=0.7), layout=LayerLayout.UNROLLED
 )
+ONE_LAYER = dataclasses.replace(tiny(preset("llama2-70b")), layers=1, mtp=DENSE.mtp)
 EXPERTS = dataclasses.replace(
     tiny(preset("deepseek3-671b")), layers=3, dense_layers=1, mtp=MtpConfig(depth=2, loss_scale=0.4)
 )
 SPLIT = dataclasses.replace(EXPERTS, layer_schedule=LayerSchedule.BATCH_SPLIT)
+SHALLOW = dataclasses.replace(EXPERTS, layers=2)
 PLAIN = TrainConfig(z_loss=0.0)
 
 
@@ -115,7 +117,7 @@ class MtpSuite:
 
     @pytest.mark.usefixtures("x64")
     def test_three_unequal_microbatches_are_the_whole_batch(self):
-        config, batch = dataclasses.replace(DENSE, **DOUBLE), batch_of(6, 5)
+        config, batch = dataclasses.replace(ONE_LAYER, **DOUBLE), batch_of(6, 5)
         tokens = batch["weights"].reshape(2, 3, -1).sum(axis=(0, 2))
         assert len(set(tokens)) == 3
         found = []
@@ -128,10 +130,10 @@ class MtpSuite:
             np.testing.assert_allclose(found[1][name], value, rtol=1e-9, err_msg=name)
 
     def test_a_step_moves_the_predictors_and_leaves_nothing_sown(self):
-        state = self.twin.fresh(EXPERTS, PLAIN, jax.random.key(2))
+        state = self.twin.fresh(SHALLOW, PLAIN, jax.random.key(2))
         before = jax.tree_util.tree_flatten_with_path(jax.tree.map(np.asarray, self.biases(state)))[0]
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(self.twin.tree(state))[0]]
-        state, metrics = self.twin.stepper(EXPERTS, PLAIN)(state, batch_of(4, 6))
+        state, metrics = self.twin.stepper(SHALLOW, PLAIN)(state, batch_of(4, 6))
         assert [path for path, _ in jax.tree_util.tree_flatten_with_path(self.twin.tree(state))[0]] == paths
         after = jax.tree_util.tree_flatten_with_path(self.biases(state))[0]
         assert "mtp_depth_2/routing_bias" in self.biases(state)
@@ -141,4 +143,4 @@ class MtpSuite:
         assert float(metrics["mtp/depth_2/loss"]) > 0
 
     def biases(self, state):
-        return self.twin.routing_bias(EXPERTS, state)
+        return self.twin.routing_bias(SHALLOW, state)
