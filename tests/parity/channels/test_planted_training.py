@@ -20,7 +20,7 @@ from parity.verdicts import BLOCKING
 
 pytestmark = pytest.mark.slow
 
-REPO = Path(__file__).parents[2]
+REPO = Path(__file__).parents[3]
 BUGS = tomllib.loads((Path(__file__).parents[1] / "planted" / "training.toml").read_text())["bug"]
 
 
