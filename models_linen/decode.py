@@ -34,7 +34,7 @@ def prefill(config: ModelConfig, decode: DecodeConfig, variables, tokens_BT, len
         caching=decode.caching(CacheUse.PREFILL),
         mutable=["cache"],
     )
-    logits_BV = ops.last_logits(logits_BTV, lengths_B)
+    logits_BV = ops.last_logits(logits_BTV, lengths_B, config.rules)
     chosen_B1 = ops.choose_token(logits_BV, decode, key)
     return logits_BV, ops.DecodeState(chosen_B1, lengths_B[:, None], left["cache"])
 

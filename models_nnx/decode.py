@@ -30,7 +30,7 @@ def prefill(decode: DecodeConfig, model: LanguageModel, tokens_BT, lengths_B, ke
     caching = decode.caching(CacheUse.PREFILL)
     logits_BTV = model(tokens_BT, segments_BT, positions_BT, caching=caching)
     cache, _ = nnx.pop(model, nnx.Cache, nnx.Intermediate)
-    logits_BV = ops.last_logits(logits_BTV, lengths_B)
+    logits_BV = ops.last_logits(logits_BTV, lengths_B, model.config.rules)
     chosen_B1 = ops.choose_token(logits_BV, decode, key)
     return logits_BV, ops.DecodeState(chosen_B1, lengths_B[:, None], cache)
 

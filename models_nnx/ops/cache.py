@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from models_nnx.config import DecodeConfig
+from models_nnx.sharding import Rules, out_sharding, place
 
 __all__ = [
     "DecodeState",
@@ -55,8 +56,16 @@ def prompt_layout(tokens_BT: jax.Array, lengths_B: jax.Array) -> tuple[jax.Array
     return positions_BT, (positions_BT < lengths_B[:, None]).astype(jnp.int32)
 
 
-def last_logits(logits_BTV: jax.Array, lengths_B: jax.Array) -> jax.Array:
-    """Returns ``[B, V]``, the logits of the last token of each prompt."""
+def last_logits(logits_BTV: jax.Array, lengths_B: jax.Array, rules: Rules) -> jax.Array:
+    """Returns ``[B, V]``, the logits of the last token of each prompt.
+
+    Args:
+        logits_BTV: of the prompts; on an explicit mesh they are gathered along T, where JAX has no rule else.
+        lengths_B: of the prompts.
+        rules: ordered logical axis rules.
+    """
+    whole = out_sharding(("activation_batch", None, "activation_vocab"), logits_BTV.shape, rules)
+    logits_BTV = logits_BTV if whole is None else place(logits_BTV, whole)
     return jnp.take_along_axis(logits_BTV, lengths_B[:, None, None] - 1, axis=1)[:, 0]
 
 

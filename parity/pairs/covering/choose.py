@@ -84,7 +84,7 @@ def _share(todo: Mapping[int, Combination], code: _Code, row: Row) -> float:
 def _grown(code: _Code, seed: Combination, todo: Mapping[int, Combination], rng: random.Random) -> Row:
     """Returns a row with a combination; the others take, one by one, what covers most with those before."""
     space = code.space
-    whole = next(row for row in completions(space, seed) if not space.refusal(row))
+    whole = dict(next(row for row in completions(space, seed) if not space.refusal(row)))
     ordinary = space.complete(dict(seed)) or {}
     chosen = dict(seed)
     if space.refusal(ordinary):  # one value beside the ordinary ones lets it be
@@ -100,7 +100,7 @@ def _grown(code: _Code, seed: Combination, todo: Mapping[int, Combination], rng:
         for value in sorted(values, key=lambda value: -gains[value]):
             row = space.complete({**chosen, factor.name: value})
             if row is not None and not space.refusal(row):
-                chosen, whole = {**chosen, factor.name: value}, row
+                chosen, whole = {**chosen, factor.name: value}, dict(row)
                 break
     return dict(whole)
 

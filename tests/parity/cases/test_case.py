@@ -8,6 +8,7 @@ import pytest
 from parity.cases.case import Case, SelectionError, select
 from parity.cases.settings import collect
 from parity.channels import ALL, Aspect, of_aspect
+from parity.programs.build import Flavour
 from parity.verdicts import Verdict
 
 IDS = (
@@ -145,3 +146,15 @@ def test_a_name_stands_for_one_variant_in_the_whole_matrix():
     variants = {make.func.__self__ for case in cases for make in (case.reference, case.candidate)}
     twice = [name for name, count in Counter(one.name for one in variants).items() if count > 1]
     assert len(variants) > 50 and twice == []
+
+
+def test_our_own_twins_demand_the_proof():
+    """What cannot be proved would have to say so here, with a reason."""
+    twins = [
+        case
+        for case in collect()[1]
+        if {side.args[0] for side in (case.reference, case.candidate)} == set(Flavour)
+    ]
+    assert len(twins) > 400
+    assert not [case.id for case in twins if case.lowest is not Verdict.PROVED]
+    assert not [case.id for case in twins if "program" in case.not_applicable]

@@ -141,6 +141,21 @@ def test_without_a_proof_the_bits_decide():
     assert "multiply" in sentences(result, "program")
 
 
+def test_a_demand_of_all_cases_counts_where_a_proof_can_be_tried():
+    """`parity run --demand proved` fails equal bits of other programs; sides that must differ keep their own rung."""
+    other = case(forward, functools.partial(forward, apply=unproved))
+    by_intent = dataclasses.replace(other, not_applicable={"program": "other programs by intent"})
+
+    def verdict(one, lowest):
+        (result,) = run_cases([one], lowest=lowest)
+        return result.verdict
+
+    assert verdict(case(forward, forward), Verdict.PROVED) == "passed"
+    assert verdict(other, Verdict.PROVED) == "failed"
+    assert verdict(other, Verdict.BITWISE) == "passed"
+    assert verdict(by_intent, Verdict.PROVED) == "passed"
+
+
 @pytest.mark.parametrize(("lowest", "verdict"), [(Verdict.FLOOR, "floor"), (Verdict.BITWISE, "failed")])
 def test_a_unit_in_the_last_place_is_within_the_floor_if_the_case_lets_it(lowest, verdict):
     result = outcome(forward, scaled(1 + 2**-23), lowest=lowest)
