@@ -179,7 +179,7 @@ def state_specs(config: ModelConfig, train: TrainConfig, state: nnx.State, mesh:
     Raises:
         ShardingError: the rules do not fit a leaf.
     """
-    replicas = state["inner"]["optimizer"]["step"].shape
+    replicas = flat(state)["inner/optimizer/step"].shape
     (front,) = resolve((ops.REPLICA,), replicas, config.rules, mesh, "replicas")
 
     def one(path, variable):

@@ -41,18 +41,18 @@ def apply_if_finite(chain: optax.GradientTransformation, max_bad_steps: int) -> 
     """
     like = optax.apply_if_finite(chain, max_bad_steps)
 
-    def update(grads, state, params=None):
-        finite = jnp.stack([jnp.isfinite(grad).all() for grad in jax.tree.leaves(grads)]).all()
+    def update(updates, state, params=None):
+        finite = jnp.stack([jnp.isfinite(grad).all() for grad in jax.tree.leaves(updates)]).all()
         bad = jnp.where(finite, 0, optax.safe_increment(state.notfinite_count))
         total = jnp.where(finite, state.total_notfinite, optax.safe_increment(state.total_notfinite))
-        updates, inner = choose(
+        taken, inner = choose(
             finite | (bad > max_bad_steps),
-            lambda: chain.update(grads, state.inner_state, params),
-            lambda: (optax.tree.zeros_like(grads), state.inner_state),
+            lambda: chain.update(updates, state.inner_state, params),
+            lambda: (optax.tree.zeros_like(updates), state.inner_state),
         )
         state = state._replace(
             notfinite_count=bad, last_finite=finite, total_notfinite=total, inner_state=inner
         )
-        return updates, state
+        return taken, state
 
     return optax.GradientTransformation(like.init, update)
