@@ -150,14 +150,15 @@ def test_replicas_are_those_of_a_python_loop(flavour, diloco):
 
 
 def test_plain_replicas_are_those_of_drjax():
-    flavour, diloco = Flavour.NNX, PLAIN
+    flavour, diloco = Flavour.LINEN, PLAIN
+    train = alone(flavour)
     optimizer = optax.sgd(diloco.learning_rate, momentum=diloco.momentum, nesterov=True)
     prefix = PARAMS[flavour]
 
     @drjax.program(placements={"replicas": REPLICAS})
     def period(outer, opt_state, states, batches):
         for batch in batches:
-            states = drjax.map_fn(lambda state, batch: alone(flavour)(state, batch)["state"], (states, batch))
+            states = drjax.map_fn(lambda state, batch: train(state, batch)["state"], (states, batch))
         params = {path: x for path, x in states.items() if path.startswith(prefix)}
         mean = drjax.reduce_mean(params)
         updates, opt_state = optimizer.update(jax.tree.map(jnp.subtract, outer, mean), opt_state, outer)
