@@ -122,7 +122,7 @@ class Side:
         return collections.OrderedDict((path, leaves[path]) for path in ordered)
 
     @functools.cached_property
-    def _function(self) -> Callable[[dict[str, Any], dict[str, Any]], Outputs]:
+    def function(self) -> Callable[[dict[str, Any], dict[str, Any]], Outputs]:
         """The program's function, but what comes by leaf is returned in the order of the arguments."""
 
         @functools.wraps(self.program.function)
@@ -164,7 +164,7 @@ class Side:
     def returned(self) -> dict[str, dict[str, jax.ShapeDtypeStruct]]:
         """What the program returns by itself; on an explicit mesh the types say where it lies."""
         with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
-            return jax.jit(self._function).trace(*self.arguments).out_info
+            return jax.jit(self.function).trace(*self.arguments).out_info
 
     @functools.cached_property
     def traced(self) -> jax.stages.Traced:
@@ -178,7 +178,7 @@ class Side:
                 for group, leaves in returned.items()
             }
             donated = (0,) if self.program.donate else ()
-            jitted = jax.jit(self._function, donate_argnums=donated, out_shardings=out_shardings)
+            jitted = jax.jit(self.function, donate_argnums=donated, out_shardings=out_shardings)
             return jitted.trace(*self.arguments)
 
     @functools.cached_property
