@@ -1,6 +1,7 @@
 """The only file that touches private JAX, jaxlib or Flax names; each has a version note."""
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = [
     "compile_module",
     "compile_request",
     "compiled_shardings",
+    "content",
     "ir",
     "is_main",
     "kept_arguments",
@@ -70,6 +72,23 @@ def kept_arguments(lowered: Any) -> tuple[int, ...]:
             f"@main: got {count} arguments, expected {len(indices)} (kept_var_idx of the lowering)"
         )
     return indices
+
+
+def content(lowered: Any) -> str | None:
+    """Returns a digest of what a lowered program computes; None where its text does not say all of it.
+
+    The text holds every constant in full, but those that JAX passes as further arguments of ``@main``
+    (``_lowering.const_args``, JAX 0.10 to 0.12, if ``jax_use_simplified_jaxpr_constants``), and nothing of what
+    it calls back in Python.
+
+    Args:
+        lowered: a ``jax.stages.Lowered``.
+    """
+    text = str(stablehlo_module(lowered).operation.get_asm(enable_debug_info=False))
+    hoisted = getattr(getattr(lowered, "_lowering", None), "const_args", None)
+    if hoisted is None or len(hoisted) or "callback" in text or "dense_resource" in text:
+        return None
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def main_position(lowered: Any) -> dict[int, int]:

@@ -26,7 +26,8 @@ __all__ = ["PHASES", "Clock", "Side", "SideError"]
 T = TypeVar("T")
 Flat = Mapping[str, np.ndarray]
 
-PHASES: tuple[str, ...] = ("trace", "lower", "prove", "compile", "execute")
+PHASES: tuple[str, ...] = ("build", "trace", "lower", "prove", "compile", "execute", "audit", "judge")
+"""``audit`` follows random keys; ``judge`` is what channels do by themselves, the weight map included."""
 
 
 class SideError(RuntimeError):
@@ -47,6 +48,7 @@ class Clock:
     def __init__(self, tell: Callable[[str], None] = lambda phase: None):
         self._tell = tell
         self._seconds = dict.fromkeys(PHASES, 0.0)
+        self._inner = 0.0
 
     @contextlib.contextmanager
     def phase(self, build: str, name: str) -> Iterator[None]:
@@ -56,13 +58,22 @@ class Clock:
             SideError: the block raised.
         """
         self._tell(f"{build}, {name}")
-        start = time.perf_counter()
+        with self.book(name):
+            try:
+                yield
+            except Exception as cause:
+                raise SideError(build, name, cause) from cause
+
+    @contextlib.contextmanager
+    def book(self, name: str) -> Iterator[None]:
+        """Adds the time of the block to ``name``, but for what blocks inside it book."""
+        start, outer, self._inner = time.perf_counter(), self._inner, 0.0
         try:
             yield
-        except Exception as cause:
-            raise SideError(build, name, cause) from cause
         finally:
-            self._seconds[name] += time.perf_counter() - start
+            spent = time.perf_counter() - start
+            self._seconds[name] += spent - self._inner
+            self._inner = outer + spent
 
     def take(self) -> dict[str, float]:
         """Returns the seconds and starts again from zero."""

@@ -91,10 +91,12 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
     results: dict[str, ChannelResult] = {}
     names = ("", "")
     try:
-        work = Comparison(case, bench)
+        with bench.clock.book("build"):
+            work = Comparison(case, bench)
         names = (work.builds[0].name, work.builds[1].name)
         for name in channels:
-            result = _channel(name, work)
+            with bench.clock.book("judge"):
+                result = _channel(name, work)
             same = [other.name for other in results.values() if _same_error(other, result)]
             results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
     except Exception as error:
