@@ -42,7 +42,9 @@ class CaseResult:
         reference, candidate: names of the builds.
         verdict: ``passed``, ``failed``, ``vacuous``, ``error``, ``open`` or ``skipped``.
         channels: by name, in the order of the channels.
-        seconds: per phase, and ``other``.
+        seconds: per phase, and ``other``; empty where remembered.
+        remembered: whether an earlier run decided it, see `parity.running.memory`.
+        read: ``{path: digest}`` of data that was read for it, or perhaps for it; None where nobody watched.
     """
 
     case: Case
@@ -51,6 +53,8 @@ class CaseResult:
     verdict: str
     channels: dict[str, ChannelResult]
     seconds: dict[str, float]
+    remembered: bool = False
+    read: Mapping[str, str] | None = None
 
     @property
     def blocking(self) -> list[ChannelResult]:
