@@ -336,12 +336,13 @@ def _live_libraries() -> str:
         UnknownContentError: one is the project's, put in place of the library's.
     """
     own = {module.__file__ for module in list(sys.modules.values()) if is_project(module)}
-    found = []
+    found = []  # classes by their own name: JAX leaves loop variables behind, over sets of classes
     for name, module in sorted(sys.modules.items()):
         if not isinstance(module, types.ModuleType) or is_project(module):
             continue
         for key, value in list(vars(module).items()):
-            held = vars(value) if isinstance(value, type) and value.__module__ == name else {"": value}
+            own_class = isinstance(value, type) and (value.__module__, value.__name__) == (name, key)
+            held = vars(value) if own_class else {"": value}
             for inner, one in held.items():
                 if isinstance(one, type) or not callable(one):
                     continue
