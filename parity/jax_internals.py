@@ -2,8 +2,7 @@
 
 import contextlib
 import dataclasses
-import logging
-import re
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ __all__ = [
     "compile_module",
     "compile_request",
     "compiled_shardings",
+    "content",
     "dictionary_items",
     "hoisted_constants",
     "ir",
@@ -75,6 +75,23 @@ def kept_arguments(lowered: Any) -> tuple[int, ...]:
             "(kept_var_idx of the lowering)"
         )
     return tuple(index - hoisted for index in indices[hoisted:])
+
+
+def content(lowered: Any) -> str | None:
+    """Returns a digest of what a lowered program computes; None where its text does not say all of it.
+
+    The text holds every constant in full, but those that JAX passes as further arguments of ``@main``
+    (``_lowering.const_args``, JAX 0.10 to 0.12, if ``jax_use_simplified_jaxpr_constants``), and nothing of what
+    it calls back in Python.
+
+    Args:
+        lowered: a ``jax.stages.Lowered``.
+    """
+    text = str(stablehlo_module(lowered).operation.get_asm(enable_debug_info=False))
+    hoisted = getattr(getattr(lowered, "_lowering", None), "const_args", None)
+    if hoisted is None or len(hoisted) or "callback" in text or "dense_resource" in text:
+        return None
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def main_position(lowered: Any) -> dict[int, int]:
@@ -360,38 +377,39 @@ def traced_again() -> Iterator[dict[str, str]]:
     """Collects the functions that are traced in a block though they have been traced before, and why.
 
     Functions that were never seen do not count, however often the block traces them then: a step makes closures
-    of its own, such as scan bodies, whenever it is traced. ``jax.explain_cache_misses`` is public; that it logs
-    ``for NAME defined at PLACE``, with what differs below, is not (JAX 0.10 to 0.12).
+    of its own, such as scan bodies, whenever it is traced. Nor do those of JAX and its libraries. The keys of
+    ``trace_to_jaxpr``, and ``diff_tracing_cache_keys``, are private (JAX 0.10 to 0.12); unlike
+    ``jax.explain_cache_misses``, which walks through all that was ever traced for each miss, they are read twice.
     """
-    import jax
-
     found: dict[str, str] = {}
-    handler = _Misses(found)
-    logger = logging.getLogger("jax")
-    before = logger.propagate, logger.level
-    logger.addHandler(handler)
-    logger.propagate = False
-    logger.setLevel(logging.WARNING)
-    try:
-        with jax.explain_cache_misses(True):
-            yield found
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = before[0]
-        logger.setLevel(before[1])
+    before = _traced_functions()
+    yield found
+    for function, keys in _traced_functions().items():
+        known = before.get(function, [])
+        if known and len(keys) > len(known):
+            found.update(_why_again(key, known) for key in keys if key not in known)
 
 
-class _Misses(logging.Handler):
-    def __init__(self, found: dict[str, str]):
-        super().__init__(logging.WARNING)
-        self._found = found
-        self._new: set[tuple[str, str]] = set()
+def _traced_functions() -> dict[Any, list[Any]]:
+    """Returns, by function of the user's that JAX has traced, the rest of each key of the tracing cache."""
+    from jax._src import source_info_util
+    from jax._src.interpreters import partial_eval
 
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        self._new |= set(re.findall(r"never seen function:\s+(\S+) id=\d+ defined at (\S+)", text))
-        lines = [line.strip() for line in text.splitlines()]
-        named = re.match(r"for (\S+) defined at (\S+)", lines[1]) if len(lines) > 1 else None
-        if named and named.groups() not in self._new:
-            why = "; ".join(line for line in lines[2:] if not line.startswith("all previously seen"))
-            self._found[f"{named[1]} ({named[2]})"] = why or "another key of the tracing cache"
+    functions: dict[Any, list[Any]] = {}
+    for reference, *key in partial_eval.trace_to_jaxpr.cache_keys():
+        function, place = reference(), key[1][1].func_filename
+        if function is not None and (place is None or source_info_util.is_user_filename(place)):
+            functions.setdefault(function, []).append(key)
+    return functions
+
+
+def _why_again(key: Any, known: list[Any]) -> tuple[str, str]:
+    """Returns a function's name and place, and how its new key differs from the nearest one before."""
+    from jax._src.interpreters.partial_eval import diff_tracing_cache_keys
+
+    debug = key[1][1]
+    (context, arguments, _), olds = key, [(old[0], old[1], ()) for old in known]
+    *_, why = min(diff_tracing_cache_keys((context, arguments, ()), old) for old in olds)
+    lines = (line.strip() for line in why.splitlines())
+    name = f"{debug.func_name} ({debug.func_filename}:{debug.func_lineno})"
+    return name, "; ".join(lines) or "another key of the tracing cache"

@@ -1,7 +1,7 @@
 """The channel ``retrace``: a step that is called again with what it returned is not traced again."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from parity.jax_internals import traced_again
 from parity.programs.build import Group
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL", "Called", "call_twice"]
+__all__ = ["CHANNEL", "Called", "call_twice", "traced_twice"]
 
 SIDES = ("reference", "candidate")
 
@@ -41,35 +41,44 @@ def _type(leaf: Any) -> str:
     return f"{leaf.dtype}{list(leaf.shape)}{weak}"
 
 
-def call_twice(side: Side) -> Called:
+def call_twice(side: Side, again: Callable[[Side], Mapping[str, str]]) -> Called:
     """Calls a program a second time, with state of the types it returned; nothing is compiled.
 
     Args:
         side: a program that returns its state.
+        again: tells which functions a second call traces again; only asked where the types are stable.
     """
+    drifted = _drifted(side)
+    return Called(drifted=drifted, again={} if drifted else again(side))
+
+
+def traced_twice(side: Side) -> dict[str, str]:
+    """Returns the functions that the second of two equal calls traces again, and why."""
+    _trace(side, side.function)  # kept by JAX since the side was traced, or else done again
+    with traced_again() as again:
+        _trace(
+            side, lambda state, inputs: side.function(state, inputs)
+        )  # what it calls may be cached, it may not
+    return again
+
+
+def _drifted(side: Side) -> dict[str, tuple[str, str]]:
+    """Compares what goes in with what comes back; the trace that is there tells."""
     before = dict(side.build.abstract)
-    weak = {path: leaf for path, leaf in before.items() if getattr(leaf, "weak_type", False)}
-    state = {**side.arguments[0], **weak}  # a side's own arguments leave weak types out
-    jax.clear_caches()  # for each miss JAX walks through all that it has traced: after many cases, for minutes
-    after = _trace(side, state).out_info.get(Group.STATE, {})
-    drifted = {
+    after = _trace(side, side.function).out_info.get(Group.STATE, {})
+    return {
         path: (_of(before, path), _of(after, path))
         for path in sorted({*before, *after})
         if _of(before, path) != _of(after, path)
     }
-    if drifted:
-        return Called(drifted=drifted, again={})
-    with traced_again() as again:
-        _trace(side, state)
-    return Called(drifted={}, again=dict(again))
 
 
-def _trace(side: Side, state: Mapping[str, Any]) -> jax.stages.Traced:
-    """Traces the program under a function of its own: what it calls may be cached, it may not."""
-    function = side.program.function
-    called = jax.jit(lambda state, inputs: function(state, inputs))
+def _trace(side: Side, function: Callable[..., Any]) -> jax.stages.Traced:
+    """Traces a function of the program's arguments; a side's own leave weak types out."""
+    state, inputs = side.arguments
+    weak = {path: leaf for path, leaf in side.build.abstract.items() if getattr(leaf, "weak_type", False)}
     with side.clock.phase(side.build.name, "trace"), side.backend.context(side.mesh):
-        return called.trace(dict(state), side.arguments[1])
+        return jax.jit(function).trace(state | weak, inputs)
 
 
 def _of(leaves: Mapping[str, Any], path: str) -> str:
@@ -85,7 +94,9 @@ def _applies(work: Comparison) -> str:
 def retrace(work: Comparison) -> ChannelResult:
     """Whether the step is traced again when it is called with the state it returned."""
     sides = (work.reference, work.candidate)
-    called = [work.remember(("twice", *side.identity), lambda side=side: call_twice(side)) for side in sides]
+    called = [
+        work.remember(("twice", *side.identity), lambda side=side: _called(work, side)) for side in sides
+    ]
     findings = [finding for index in (0, 1) for finding in _findings(called, index)]
     traces = [f"{one.traces}{'' if one.traces == 1 else ' or more'}" for one in called]
     times = traces[0] if traces[0] == traces[1] else " -> ".join(traces)
@@ -96,6 +107,13 @@ def retrace(work: Comparison) -> ChannelResult:
         detail=f"traces of a training loop: {times}",
         findings=tuple(findings),
     )
+
+
+def _called(work: Comparison, side: Side) -> Called:
+    """Calls a side twice; what a step makes anew for each call is the same step's doing on all meshes of a kind."""
+    kind = bool(side.mesh.axes), side.mesh.mode
+    key = ("again", side.build, side.program.name, kind, side.backend.name)
+    return call_twice(side, lambda side: work.remember(key, lambda: traced_twice(side)))
 
 
 def _findings(called: list[Called], index: int) -> list[Finding]:

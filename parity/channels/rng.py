@@ -1,8 +1,10 @@
 """The channel ``rng``: both sides draw from the same keys, none of them twice, and start from the same bits."""
 
+import dataclasses
 import functools
 import math
 import zlib
+from collections.abc import Hashable
 from typing import Any
 
 import jax
@@ -13,7 +15,7 @@ from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel, Need
 from parity.comparison.comparison import SEED, Comparison
 from parity.comparison.side import Side
-from parity.jax_internals import key_implementation, main_position
+from parity.jax_internals import content, key_implementation, main_position
 from parity.programs.build import Build, Group
 from parity.programs.tree import Role, to_host
 from parity.prove import prove
@@ -108,7 +110,8 @@ def _audit_side(work: Comparison, side: Side, which: int) -> Audited:
         return side.build.inputs(SEED)[inputs[index - len(state)]]
 
     steps = STEPS if side.program.steps > 1 else 1
-    return audit(side.build.name, side.traced.jaxpr, value, feedback, steps)
+    with work.bench.clock.book("audit"):
+        return audit(side.build.name, side.traced.jaxpr, value, feedback, steps)
 
 
 def _start(work: Comparison, which: int, path: str) -> Any:
@@ -146,8 +149,9 @@ def _initial(work: Comparison, build: Build) -> Audited:
 
 def _audit_initial(work: Comparison, build: Build) -> Audited:
     key, jaxpr = jax.random.key(SEED), _created(work, build).jaxpr
-    drawn = audit(f"create {build.name}", jaxpr, lambda index: key)
-    return named_by_leaf(drawn, jaxpr, enumerate(_leaves(build)))
+    with work.bench.clock.book("audit"):
+        drawn = audit(f"create {build.name}", jaxpr, lambda index: key)
+        return named_by_leaf(drawn, jaxpr, enumerate(_leaves(build)))
 
 
 def _leaves(build: Build) -> list[str]:
@@ -160,31 +164,27 @@ def _created(work: Comparison, build: Build) -> jax.stages.Traced:
         state = build.create(key)
         return {path: state[path] for path in _leaves(build)}
 
-    return work.remember(("created", build), lambda: jax.jit(create).trace(jax.random.key(SEED)))
+    def trace() -> jax.stages.Traced:
+        with work.bench.clock.phase(f"{build.name}, initial state", "trace"):
+            return jax.jit(create).trace(jax.random.key(SEED))
+
+    return work.remember(("created", build), trace)
 
 
 def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
     """Compares the initial states: by proof, or else bit by bit."""
-    created = [_created(work, build) for build in work.builds]
     leaves = [_leaves(build) for build in work.builds]
     order = [{path: index for index, path in enumerate(side)} for side in leaves]
-    results = [
+    results = tuple(
         (order[0][entry.reference[0]], order[1][entry.candidate[0]])
         for entry in work.weights.entries
         if entry.role is not Role.OPTIMIZER
-    ]
-    lowered = [traced.lower() for traced in created]
-    if work.weights.is_identity:
-        programs = [read_program(one) for one in lowered]
-        keys = [main_position(one) for one in lowered]
-        arguments = [(keys[0][index], keys[1][index]) for index in keys[0] if index in keys[1]]
-        alike = set(keys[0]) == set(keys[1])
-        if alike and prove(*programs, arguments=arguments, results=results).proved:
-            return Verdict.PROVED, []
-    # Variants that differ in their forward pass only start from the same program.
+    )
+    sides = [_start_program(work, build) for build in work.builds]
+    if work.weights.is_identity and _proves(work, sides, results):
+        return Verdict.PROVED, []
     ours, theirs = (
-        work.remember(("initial", build), functools.partial(_run, work, one))
-        for build, one in zip(work.builds, lowered, strict=True)
+        work.remember(("initial", one.content), functools.partial(_run, work, one)) for one in sides
     )
     return Verdict.BITWISE, compare_initial(ours, theirs, work.weights)
 
@@ -229,9 +229,48 @@ def _is_drawn(build: Build, path: str) -> bool:
     return build.leaves[path].role in (Role.PARAMS, Role.STATE)
 
 
-def _run(work: Comparison, lowered: jax.stages.Lowered) -> dict[str, np.ndarray]:
+@dataclasses.dataclass(frozen=True)
+class _Start:
+    """The program that makes an initial state; many builds, such as those that differ in remat, share one.
+
+    Args:
+        lowered: the program.
+        content: digest of the program and the names of its results, or what is like no other.
+    """
+
+    lowered: jax.stages.Lowered
+    content: Hashable
+
+
+def _start_program(work: Comparison, build: Build) -> _Start:
+    def lower() -> _Start:
+        traced = _created(work, build)
+        with work.bench.clock.phase(f"{build.name}, initial state", "lower"):
+            lowered = traced.lower()
+        digest = content(lowered)
+        return _Start(lowered, (digest, *_leaves(build)) if digest else object())
+
+    return work.remember(("start program", build), lower)
+
+
+def _proves(work: Comparison, sides: list[_Start], results: tuple[tuple[int, int], ...]) -> bool:
+    def proved() -> bool:
+        with work.bench.clock.phase("initial states", "prove"):
+            programs = [read_program(side.lowered) for side in sides]
+            keys = [main_position(side.lowered) for side in sides]
+            if set(keys[0]) != set(keys[1]):
+                return False
+            arguments = [(keys[0][index], keys[1][index]) for index in keys[0]]
+            return prove(*programs, arguments=arguments, results=results).proved
+
+    return work.remember(("initial proof", *(side.content for side in sides), results), proved)
+
+
+def _run(work: Comparison, start: _Start) -> dict[str, np.ndarray]:
     with work.bench.clock.phase("initial state", "compile"):
-        return to_host(lowered.compile(compiler_options=AS_WRITTEN)(jax.random.key(SEED)))
+        compiled = start.lowered.compile(compiler_options=AS_WRITTEN)
+    with work.bench.clock.phase("initial state", "execute"):
+        return to_host(compiled(jax.random.key(SEED)))
 
 
 CHANNEL = Channel(

@@ -10,6 +10,7 @@ from parity.backends.compiler import Resources
 from parity.backends.registry import known_backends
 from parity.backends.workers import GIB
 from parity.environment import DEVICES, PACKAGES, version
+from parity.running.memory import folder
 
 __all__ = ["Check", "diagnose"]
 
@@ -54,6 +55,11 @@ def diagnose(resources: Resources | None = None) -> list[Check]:
     return checks + _taken(resources or Resources())
 
 
+def _verdicts() -> str:
+    entries = DiskCache(folder=folder()).entries()
+    return f"{folder()}: {len(entries)} cases, {sum(size for _, size, _ in entries) / 2**20:.1f} MiB"
+
+
 def _taken(resources: Resources) -> list[Check]:
     limit = f"{resources.memory / GIB:.1f} GiB in all, {resources.seconds:g} s each"
     cache = "none"
@@ -65,4 +71,5 @@ def _taken(resources: Resources) -> list[Check]:
         Check(name="workers", found=str(resources.workers)),
         Check(name="limits of aot compiles", found=limit),
         Check(name="cache of aot compiles", found=cache),
+        Check(name="memory of verdicts", found=_verdicts()),
     ]

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import enum
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,15 +21,26 @@ from parity.environment import PLATFORMS, describe_environment
 from parity.programs.meshes import MeshSpec
 from parity.report import Progress, Run, as_json, write_json
 from parity.report.records import check_writable
+from parity.running.memory import Memory, disagreement
 from parity.running.parallel import Plan, run_in_workers
 from parity.running.processes import check_processes, run_in_processes
 from parity.running.run import CaseResult, run_cases
+from parity.running.touched import found_cases, touched, watch
 from parity.verdicts import Verdict
 
-__all__ = ["Order", "chosen", "execute", "summarise_cases"]
+__all__ = ["Order", "Recall", "chosen", "execute", "summarise_cases"]
 
 WORTH_WORKERS = 8
 """From so many cases on worker processes gain more than their start costs."""
+
+
+class Recall(enum.StrEnum):
+    """What to do with verdicts of earlier runs: nothing, use them, decide some of them again, or all anew."""
+
+    NONE = "none"
+    USE = "use"
+    VERIFY = "verify"
+    FRESH = "fresh"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +60,7 @@ class Order:
         processes: how many run each case together.
         resources: what the run may take.
         json: file of the report.
+        memory: what to do with verdicts of earlier runs.
     """
 
     select: tuple[str, ...] = ()
@@ -61,6 +75,7 @@ class Order:
     processes: int = 1
     resources: Resources = dataclasses.field(default_factory=Resources)
     json: Path | None = None
+    memory: Recall = Recall.NONE
 
     @property
     def devices(self) -> int | None:
@@ -109,15 +124,25 @@ def execute(order: Order, console: Console) -> Run:
     Raises:
         ValueError: see `chosen`.
     """
+    if order.memory is not Recall.NONE:
+        watch()
     cases = chosen(order)[1]
+    memory, known, again = _remembered(order, cases)
+    waiting = [case for case in cases if case.id not in known or case.id in again]
     together = {"processes": order.processes} if order.processes > 1 else {}
     record = Run(environment={**describe_environment(), **together}, planned=len(cases))
     start = time.perf_counter()
     try:
         with Progress(console, len(cases)) as progress:
-            for result in _results(order, cases, progress):
+            for result in itertools.chain(
+                (known[case.id] for case in cases if case not in waiting), _results(order, waiting, progress)
+            ):
                 record.results.append(result)
                 progress.finished(result)
+                if memory:
+                    memory.keep(result)
+                if result.case.id in again and (words := disagreement(known[result.case.id], result)):
+                    record.disagreements.append(words)
     except KeyboardInterrupt:
         pass
     finally:
@@ -127,6 +152,22 @@ def execute(order: Order, console: Console) -> Run:
         if order.json:
             write_json(as_json(record), order.json)
     return record
+
+
+def _remembered(order: Order, cases: Sequence[Case]) -> tuple[Memory | None, dict[str, CaseResult], set[str]]:
+    """Returns the memory, what it knows of the cases, and which of those are decided again all the same."""
+    if order.memory is Recall.NONE:
+        return None, {}, set()
+    found_cases()
+    asked = repr(
+        (order.backend, order.settings, order.full_size, order.channels, order.paranoid, order.lowest)
+    )
+    memory = Memory.of(cases, asked)
+    if order.memory is Recall.FRESH:
+        return memory, {}, set()
+    known = {case.id: result for case in cases if (result := memory.recall(case))}
+    again = memory.sample(list(known.values())) if order.memory is Recall.VERIFY else set()
+    return memory, known, again
 
 
 def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterator[CaseResult]:
@@ -141,18 +182,21 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
         paranoid=order.paranoid or order.processes > 1,  # who asks for processes wants to see them run
         lowest=order.lowest,
         resources=dataclasses.replace(order.resources, workers=workers),
+        watched=order.memory is not Recall.NONE,
     )
     if order.processes > 1:
         return run_in_processes(cases, plan, order.processes, progress.started)
     if workers == 1:
-        return run_cases(
+        compiler = order.resources.compiler()
+        found = run_cases(
             cases,
             progress.started,
             channels=order.channels,
             paranoid=order.paranoid,
             lowest=order.lowest,
-            compiler=order.resources.compiler(),
+            compiler=compiler,
         )
+        return (dataclasses.replace(result, read=touched()) for result in found) if plan.watched else found
     return run_in_workers(cases, plan, progress.started)
 
 

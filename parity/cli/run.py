@@ -1,11 +1,12 @@
 """``parity run``: every channel of every case."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from parity.cli.ending import finish
 from parity.cli.options import (
+    HARNESS,
     CompileGib,
     CompileSeconds,
     FullSize,
@@ -21,6 +22,9 @@ from parity.cli.options import (
     resource_options,
 )
 from parity.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from parity.cli.order import Recall
 
 __all__ = ["run"]
 
@@ -47,6 +51,14 @@ def run(
     processes: Annotated[
         int, typer.Option(min=1, help="Processes that run each case together, under jax.distributed.")
     ] = 1,
+    remember: Annotated[
+        bool,
+        typer.Option("--remember", help="Keep verdicts, and decide nothing again of which nothing changed."),
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="With --remember: decide everything anew.")] = False,
+    verify_memory: Annotated[
+        bool, typer.Option("--verify-memory", help="With --remember: decide some again, and compare.")
+    ] = False,
     no_cache: NoCache = False,
     compile_gib: CompileGib = None,
     compile_seconds: CompileSeconds = None,
@@ -70,9 +82,32 @@ def run(
         lowest=parse_rung(demanded),
         processes=processes,
         json=json,
+        memory=_recall(remember=remember, fresh=fresh, verify=verify_memory, processes=processes),
     )
     record = execute(order, console())
     print_table(console(), record)
     if explain:
         print_explanations(console(), record.results)
+    for words in record.disagreements:
+        console().print(f"memory: {words}", style="bold red", soft_wrap=True, markup=False)
+    if record.disagreements:
+        raise typer.Exit(HARNESS)
     finish(record, json)
+
+
+def _recall(*, remember: bool, fresh: bool, verify: bool, processes: int) -> "Recall":
+    from parity.cli.order import Recall
+
+    if (fresh or verify) and not remember:
+        raise ValueError(
+            "--fresh, --verify-memory: got no --remember, expected it; without it all is decided anew"
+        )
+    if fresh and verify:
+        raise ValueError(
+            "--fresh and --verify-memory: expected one of them; --fresh leaves nothing to verify"
+        )
+    if remember and processes > 1:
+        raise ValueError("--remember: got --processes, expected one process; leave one of them out")
+    if not remember:
+        return Recall.NONE
+    return Recall.FRESH if fresh else Recall.VERIFY if verify else Recall.USE

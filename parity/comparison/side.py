@@ -26,7 +26,8 @@ __all__ = ["PHASES", "Clock", "Side", "SideError"]
 T = TypeVar("T")
 Flat = Mapping[str, np.ndarray]
 
-PHASES: tuple[str, ...] = ("trace", "lower", "prove", "compile", "execute")
+PHASES: tuple[str, ...] = ("build", "trace", "lower", "prove", "compile", "execute", "audit", "judge")
+"""``audit`` follows random keys; ``judge`` is what channels do by themselves, the weight map included."""
 
 
 class SideError(RuntimeError):
@@ -47,6 +48,7 @@ class Clock:
     def __init__(self, tell: Callable[[str], None] = lambda phase: None):
         self._tell = tell
         self._seconds = dict.fromkeys(PHASES, 0.0)
+        self._inner = 0.0
 
     @contextlib.contextmanager
     def phase(self, build: str, name: str) -> Iterator[None]:
@@ -56,13 +58,22 @@ class Clock:
             SideError: the block raised.
         """
         self._tell(f"{build}, {name}")
-        start = time.perf_counter()
+        with self.book(name):
+            try:
+                yield
+            except Exception as cause:
+                raise SideError(build, name, cause) from cause
+
+    @contextlib.contextmanager
+    def book(self, name: str) -> Iterator[None]:
+        """Adds the time of the block to ``name``, but for what blocks inside it book."""
+        start, outer, self._inner = time.perf_counter(), self._inner, 0.0
         try:
             yield
-        except Exception as cause:
-            raise SideError(build, name, cause) from cause
         finally:
-            self._seconds[name] += time.perf_counter() - start
+            spent = time.perf_counter() - start
+            self._seconds[name] += spent - self._inner
+            self._inner = outer + spent
 
     def take(self) -> dict[str, float]:
         """Returns the seconds and starts again from zero."""
@@ -122,7 +133,7 @@ class Side:
         return collections.OrderedDict((path, leaves[path]) for path in ordered)
 
     @functools.cached_property
-    def _function(self) -> Callable[[dict[str, Any], dict[str, Any]], Outputs]:
+    def function(self) -> Callable[[dict[str, Any], dict[str, Any]], Outputs]:
         """The program's function, but what comes by leaf is returned in the order of the arguments."""
 
         @functools.wraps(self.program.function)
@@ -164,7 +175,7 @@ class Side:
     def returned(self) -> dict[str, dict[str, jax.ShapeDtypeStruct]]:
         """What the program returns by itself; on an explicit mesh the types say where it lies."""
         with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
-            return jax.jit(self._function).trace(*self.arguments).out_info
+            return jax.jit(self.function).trace(*self.arguments).out_info
 
     @functools.cached_property
     def traced(self) -> jax.stages.Traced:
@@ -178,7 +189,7 @@ class Side:
                 for group, leaves in returned.items()
             }
             donated = (0,) if self.program.donate else ()
-            jitted = jax.jit(self._function, donate_argnums=donated, out_shardings=out_shardings)
+            jitted = jax.jit(self.function, donate_argnums=donated, out_shardings=out_shardings)
             return jitted.trace(*self.arguments)
 
     @functools.cached_property

@@ -36,12 +36,14 @@ class Run:
         planned: how many cases were to run.
         results: of those that did.
         seconds: wall time.
+        disagreements: what was remembered otherwise than it was decided again, in sentences.
     """
 
     environment: dict[str, object]
     planned: int
     results: list[CaseResult] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
+    disagreements: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def partial(self) -> bool:
@@ -61,6 +63,7 @@ def case_record(result: CaseResult) -> dict[str, Any]:
         "backend": result.case.backend,
         "verdict": str(result.verdict),
         **({"numbers_only": True} if numbers_only(result) else {}),
+        **({"remembered": True} if result.remembered else {}),
         "channels": {
             name: {
                 "verdict": str(channel.verdict),

@@ -140,7 +140,7 @@ def print_table(console: Console, run: Run) -> None:
             table.add_row(Text(f"@{mesh}", "bold cyan"))
         style = "" if str(result.verdict) == "passed" else STYLES[str(result.verdict)]
         cells = [_cell(result, names) for names in COLUMNS.values()]
-        seconds = f"{sum(result.seconds.values()):.1f}"
+        seconds = "kept" if result.remembered else f"{sum(result.seconds.values()):.1f}"
         table.add_row(Text(result.case.id.rpartition("@")[0], style), *cells, seconds)
     console.print(table)
     shown = {channel.verdict for result in run.results for channel in result.channels.values()}
@@ -150,6 +150,8 @@ def print_table(console: Console, run: Run) -> None:
         console.print(f"{asked} fitted to {run.results[0].case.backend} as {got}", soft_wrap=True)
     counts = {verdict: count for verdict, count in summarise(run.results).items() if count}
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing ran"
+    kept = sum(result.remembered for result in run.results)
+    words += f" ({kept} remembered)" if kept else ""
     spent = {
         name: sum(result.seconds.get(name, 0) for result in run.results) for name in _phases(run.results)
     }

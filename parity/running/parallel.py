@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import importlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -15,6 +15,7 @@ from parity.cases.case import Case, place
 from parity.channels import ALL
 from parity.comparison.comparison import Workbench
 from parity.running.run import CaseResult, error_result, run_case
+from parity.running.touched import found_cases, touched, watch
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["CASE_SECONDS", "Outcome", "Plan", "run_in_workers", "serve"]
@@ -35,6 +36,7 @@ class Plan:
         paranoid: compile and run also what is proved.
         lowest: the lowest rung of the ladder that cases of one structure may rest on.
         resources: what the run may take; each worker gets its share.
+        watched: whether to say which data was read.
     """
 
     find: str
@@ -44,6 +46,7 @@ class Plan:
     paranoid: bool = False
     lowest: Verdict = Verdict.ARBITRATED
     resources: Resources = dataclasses.field(default_factory=Resources)
+    watched: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,7 @@ class Outcome:
     verdict: str
     channels: dict[str, ChannelResult]
     seconds: dict[str, float]
+    read: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, result: CaseResult) -> "Outcome":
@@ -71,7 +75,9 @@ class Outcome:
 @functools.cache
 def _cases(find: str, arguments: tuple) -> dict[str, Case]:
     module, _, name = find.partition(":")
-    return {case.id: case for case in getattr(importlib.import_module(module), name)(*arguments)}
+    cases = {case.id: case for case in getattr(importlib.import_module(module), name)(*arguments)}
+    found_cases()
+    return cases
 
 
 @functools.cache
@@ -88,8 +94,11 @@ def serve(plan: Plan, id: str, tell: Callable[[str], None]) -> Outcome:
         id: of the case.
         tell: told of each phase.
     """
+    if plan.watched:
+        watch()
     (case,) = place([_cases(plan.find, plan.arguments)[id]], plan.backend)
-    return Outcome.of(run_case(case, _bench(plan, tell), plan.channels))
+    result = run_case(case, _bench(plan, tell), plan.channels)
+    return Outcome.of(dataclasses.replace(result, read=touched()) if plan.watched else result)
 
 
 class _Desk:

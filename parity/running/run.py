@@ -45,7 +45,9 @@ class CaseResult:
         verdict: ``passed``, which is proved or measured, ``failed``, ``vacuous``, ``error``, ``open``, ``skipped``,
             or ``unproved`` where nothing differs, but neither a proof nor a run says that values agree.
         channels: by name, in the order of the channels.
-        seconds: per phase, and ``other``.
+        seconds: per phase, and ``other``; empty where remembered.
+        remembered: whether an earlier run decided it, see `parity.running.memory`.
+        read: ``{path: digest}`` of data that was read for it, or perhaps for it; None where nobody watched.
     """
 
     case: Case
@@ -54,6 +56,8 @@ class CaseResult:
     verdict: str
     channels: dict[str, ChannelResult]
     seconds: dict[str, float]
+    remembered: bool = False
+    read: Mapping[str, str] | None = None
 
     @property
     def blocking(self) -> list[ChannelResult]:
@@ -94,10 +98,12 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
     results: dict[str, ChannelResult] = {}
     names = ("", "")
     try:
-        work = Comparison(case, bench)
+        with bench.clock.book("build"):
+            work = Comparison(case, bench)
         names = (work.builds[0].name, work.builds[1].name)
         for name in channels:
-            result = _channel(name, work)
+            with bench.clock.book("judge"):
+                result = _channel(name, work)
             same = [other.name for other in results.values() if _same_error(other, result)]
             results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
     except Exception as error:

@@ -1,5 +1,6 @@
 """A step that is traced again in every step is caught, and what changed is named."""
 
+import dataclasses
 import functools
 import itertools
 import logging
@@ -8,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
 from parity.cases.case import Case
 from parity.channels.retrace import CHANNEL
 from parity.comparison.comparison import Comparison, Workbench
 from parity.programs.build import linen_build
+from parity.programs.meshes import MeshSpec
 from parity.verdicts import Verdict
 
 B, D = 4, 6
@@ -51,20 +54,30 @@ def create(key, step=None):
     }
 
 
-def outcome(reference, candidate, program="step", made=create, **options):
+def comparison(reference, candidate, program="step", made=create, mesh="single", **options):
     def build(name, step):
         return linen_build(
             name,
             made,
             {"step": (step, {"steps": 3, **options})},
             inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
-            specs=lambda tree, mesh: {},
-            input_specs=lambda leaves, mesh: {},
+            specs=lambda tree, mesh: jax.tree.map(lambda leaf: PartitionSpec(), tree),
+            input_specs=lambda leaves, mesh: {"x": PartitionSpec()},
         )
 
     sides = [build("left", reference), build("right", candidate)]
-    case = Case(id="toy/step@single", reference=lambda: sides[0], candidate=lambda: sides[1], program=program)
-    return CHANNEL.look(Comparison(case, Workbench()))
+    case = Case(
+        id=f"toy/step@{mesh}",
+        reference=lambda: sides[0],
+        candidate=lambda: sides[1],
+        program=program,
+        mesh=MeshSpec.parse(mesh),
+    )
+    return Comparison(case, Workbench())
+
+
+def outcome(reference, candidate, **options):
+    return CHANNEL.look(comparison(reference, candidate, **options))
 
 
 def test_a_step_with_stable_types_is_traced_once():
@@ -99,6 +112,48 @@ def test_a_static_argument_that_is_new_in_every_step(side):
     assert "test_retrace.py" in finding.where
     assert getattr(finding, side).startswith("traced again in the second call: ")
     assert "static argument" in finding.cause
+
+
+@pytest.mark.parametrize("mesh", ["data8-auto", "data4.fsdp2-explicit"])
+def test_it_is_found_on_a_mesh(mesh):
+    result = outcome(plain, counting, mesh=mesh)
+    assert [finding.where.split()[0] for finding in result.findings] == ["update"]
+
+
+@pytest.mark.parametrize("between", ["nothing", "clear", "another"])
+def test_it_is_found_whatever_was_traced_before_and_whatever_was_let_go(between):
+    """The first call is the trace that the other channels read, which may be long ago."""
+    work = comparison(plain, counting)
+    assert work.candidate.traced and work.reference.traced
+    if between == "clear":
+        jax.clear_caches()
+    if between == "another":
+        update(jnp.ones((D + 1,)), jnp.ones((B, D + 1)), number=10**9)
+    assert [finding.where.split()[0] for finding in CHANNEL.look(work).findings] == ["update"]
+
+
+def counted(function, calls):
+    def step(state, inputs):
+        calls.append(function)
+        return function(state, inputs)
+
+    return step
+
+
+def test_how_often_a_step_is_traced():
+    """Once for all channels and once to see it called again; on further meshes of a kind once."""
+    calls = {"reference": [], "candidate": []}
+    work = comparison(counted(plain, calls["reference"]), counted(plain, calls["candidate"]))
+    calls["reference"].clear()
+    assert work.reference.lowered and work.reference.returned
+    assert len(calls["reference"]) == 1
+    assert CHANNEL.look(work).verdict is Verdict.EQUAL
+    assert {name: len(made) for name, made in calls.items()} == {"reference": 2, "candidate": 2}
+    for mesh, more in (("data8-auto", 2), ("data2.fsdp4-auto", 1), ("data8-explicit", 2)):
+        calls["reference"].clear()
+        elsewhere = dataclasses.replace(work.case, mesh=MeshSpec.parse(mesh))
+        assert CHANNEL.look(Comparison(elsewhere, work.bench)).verdict is Verdict.EQUAL
+        assert len(calls["reference"]) == more, mesh
 
 
 def test_a_leaf_that_comes_back_with_another_dtype():

@@ -1,6 +1,8 @@
 """The audit of random keys: what counts as a second use, and what it says of it."""
 
 import dataclasses
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ import pytest
 from parity.cases.case import Case, Keys
 from parity.channels.rng import rng
 from parity.comparison.comparison import Comparison, Workbench
+from parity.jax_internals import content
 from parity.programs.build import linen_build
 from parity.rng import audit, compare_draws, repeated_keys, unforeseen_draws
 from parity.verdicts import Verdict
@@ -220,3 +223,100 @@ def test_other_keys_fail_unless_the_pair_says_so():
     assert "need not share keys" in result.detail
     both = {"create": {"same": True}}
     assert outcome(both, both, keys=Keys.INDEPENDENT).verdict is Verdict.FAILED
+
+
+# --- initial states that builds share ---
+
+
+def looked(monkeypatch, *creates):
+    """Looks at pairs of equal twins, one after the other on one bench; returns results and compiled programs."""
+    compiled = []
+    run = jax.stages.Lowered.compile
+    monkeypatch.setattr(
+        jax.stages.Lowered, "compile", lambda self, **kw: compiled.append(self) or run(self, **kw)
+    )
+    bench, results = Workbench(), []
+    for number, (ours, theirs) in enumerate(creates):
+        pair = [
+            linen_build(
+                f"toy {number}",
+                made,
+                {"forward": (lambda state, inputs: {"values": {"y": inputs["x"]}}, {})},
+                inputs=lambda seed: {"x": np.ones((B, D), np.float32)},
+                specs=lambda tree, mesh: {},
+                input_specs=lambda leaves, mesh: {},
+            )
+            for made in (ours, theirs)
+        ]
+        pair[1] = dataclasses.replace(pair[1], flavour="nnx")
+        case = Case(
+            id=f"toy{number}/forward@single",
+            reference=lambda pair=pair: pair[0],
+            candidate=lambda pair=pair: pair[1],
+            program="forward",
+        )
+        results.append(rng(Comparison(case, bench)))
+    return results, compiled
+
+
+def started(constant, name="w"):
+    """Two ways to the same bits that no proof knows to be one, and what they start from."""
+
+    def plain(key):
+        return {name: jax.random.normal(key, constant.shape) + constant}
+
+    def branching(key):
+        drawn = jax.random.normal(key, constant.shape)
+        return {
+            name: jax.lax.cond(jax.random.key_data(key)[0] >= 0, lambda x: x + constant, lambda x: x, drawn)
+        }
+
+    return plain, branching
+
+
+def test_builds_that_start_from_one_program_compile_it_once(monkeypatch):
+    constant = np.random.default_rng(5).standard_normal((D, D), np.float32)
+    results, compiled = looked(
+        monkeypatch, started(constant), started(constant.copy()), started(constant[::-1])
+    )
+    assert [result.verdict for result in results] == [Verdict.BITWISE] * 3
+    assert len(compiled) == 4
+
+
+def test_a_constant_of_another_value_is_another_program(monkeypatch):
+    constant = jnp.asarray(np.random.default_rng(6).standard_normal((40, 41), np.float32))
+    ours, wrong = started(constant)[0], started(constant.at[2, 3].add(1.0))[1]
+    results, compiled = looked(monkeypatch, started(constant), (ours, wrong))
+    assert [result.verdict for result in results] == [Verdict.BITWISE, Verdict.FAILED]
+    assert "1 of 1,640 entries differ" in results[1].findings[0].sentence() and len(compiled) == 3
+
+
+HOISTED = """
+import jax, numpy as np
+from parity.jax_internals import content
+constant = jax.numpy.asarray(np.random.default_rng(6).standard_normal((40, 41)))
+lowered = jax.jit(lambda key: jax.random.normal(key, (40, 41)) + constant).trace(jax.random.key(0)).lower()
+print(content(lowered), len(lowered.as_text()) > 14_000)
+"""
+
+
+@pytest.mark.parametrize("hoisted", ["0", "1"])
+def test_a_text_without_its_constants_is_like_no_other(shell, hoisted):
+    """JAX may pass a constant as a further argument, so that the program's text does not hold it."""
+    environment = shell.environment(JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS=hoisted, JAX_PLATFORMS="cpu")
+    ended = subprocess.run([sys.executable, "-c", HOISTED], env=environment, capture_output=True, text=True)
+    digest, whole = ended.stdout.split()
+    assert (digest == "None", whole == "True") == (hoisted == "1", hoisted == "0"), ended.stderr
+
+
+def test_what_calls_back_into_python_is_like_no_other():
+    def calls(key):
+        return jax.pure_callback(lambda x: x, jax.ShapeDtypeStruct((), jnp.float32), jax.random.uniform(key))
+
+    assert content(jax.jit(calls).trace(KEY).lower()) is None
+
+
+def test_other_names_are_another_program(monkeypatch):
+    constant = np.ones((D, D), np.float32)
+    _, compiled = looked(monkeypatch, started(constant), started(constant, "v"))
+    assert len(compiled) == 4

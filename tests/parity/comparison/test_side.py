@@ -1,6 +1,7 @@
 """One program on one mesh: traced, lowered and compiled once, run step by step, and its crashes."""
 
 import dataclasses
+import time
 
 import jax
 import jax.numpy as jnp
@@ -271,3 +272,22 @@ def test_an_interrupt_is_no_crash():
     with pytest.raises(KeyboardInterrupt), clock.phase("linen toy", "execute"):
         raise KeyboardInterrupt
     assert clock.take()["execute"] > 0
+
+
+def test_what_a_block_books_is_not_booked_around_it_as_well():
+    clock = Clock()
+    with clock.book("judge"):
+        time.sleep(0.02)
+        with clock.phase("left", "trace"):
+            time.sleep(0.03)
+            with pytest.raises(SideError), clock.phase("left", "lower"):
+                time.sleep(0.04)
+                raise ValueError("no")
+        with clock.book("audit"):
+            time.sleep(0.05)
+    with clock.book("build"):
+        time.sleep(0.06)
+    booked = clock.take()
+    for name, least in (("judge", 0.02), ("trace", 0.03), ("lower", 0.04), ("audit", 0.05), ("build", 0.06)):
+        assert least <= booked.pop(name) < least + 0.3, name
+    assert set(booked.values()) == {0.0} == set(clock.take().values())
