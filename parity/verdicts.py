@@ -72,6 +72,7 @@ class ChannelResult:
         verdict: its answer.
         detail: what it saw, in a few words.
         findings: the differences, worst first.
+        notes: what is worth knowing and keeps nothing from passing.
         measures: numbers for tools, such as operations or bytes.
     """
 
@@ -79,4 +80,5 @@ class ChannelResult:
     verdict: Verdict
     detail: str = ""
     findings: tuple[Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()
     measures: Mapping[str, float] = dataclasses.field(default_factory=dict)

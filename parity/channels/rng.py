@@ -1,7 +1,6 @@
 """The channel ``rng``: both sides draw from the same keys, none of them twice, and start from the same bits."""
 
 import functools
-import zlib
 from typing import Any
 
 import jax
@@ -10,12 +9,14 @@ import numpy as np
 
 from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.streams import idle_streams
+from parity.comparison.alone import beginning
 from parity.comparison.comparison import SEED, Comparison
 from parity.comparison.side import Side
 from parity.jax_internals import key_implementation
 from parity.programs.build import Build, Group
 from parity.programs.tree import Role, to_host
-from parity.prove import prove
+from parity.prove import Alone, prove
 from parity.prove.reader import read_program
 from parity.rng import (
     Audited,
@@ -57,7 +58,8 @@ def rng(work: Comparison) -> ChannelResult:
     verdict = Verdict.FAILED if findings else how
     if verdict is Verdict.PROVED and not proved and drawn[0].draws:
         verdict = Verdict.BITWISE
-    return ChannelResult(name="rng", verdict=verdict, detail=detail, findings=tuple(findings))
+    notes = tuple(idle_streams(work))
+    return ChannelResult(name="rng", verdict=verdict, detail=detail, findings=tuple(findings), notes=notes)
 
 
 def _shares_keys(work: Comparison) -> bool:
@@ -109,20 +111,13 @@ def _audit_side(work: Comparison, side: Side, which: int) -> Audited:
 def _start(work: Comparison, which: int, path: str) -> Any:
     """Returns a value that a leaf may start from, the same for the leaves that the weight map pairs."""
     if which == 0:
-        return _typed(work.builds[0], path, _host(work.builds[0], path))
+        return _typed(work.builds[0], path, beginning(path, work.builds[0].abstract[path]))
+    if path in work.weights.alone[1]:
+        return _typed(work.builds[1], path, beginning(path, work.builds[1].abstract[path]))
     entry = next(entry for entry in work.weights.entries if path in entry.candidate)
-    host = work.weights.to_candidate({name: _host(work.builds[0], name) for name in entry.reference})
+    ours = {name: beginning(name, work.builds[0].abstract[name]) for name in entry.reference}
+    host = work.weights.to_candidate(ours)
     return _typed(work.builds[1], path, host[path])
-
-
-def _host(build: Build, path: str) -> np.ndarray:
-    leaf = build.abstract[path]
-    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return np.zeros(leaf.shape, leaf.dtype)
-    key = jax.random.fold_in(
-        jax.random.key(SEED, impl=key_implementation(leaf.dtype)), np.uint32(zlib.crc32(path.encode()))
-    )
-    return np.asarray(jax.random.key_data(jax.random.split(key, leaf.shape) if leaf.shape else key))
 
 
 def _typed(build: Build, path: str, host: np.ndarray) -> Any:
@@ -171,7 +166,12 @@ def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
     lowered = [traced.lower() for traced in created]
     if work.weights.is_identity:
         programs = [read_program(one) for one in lowered]
-        if prove(*programs, arguments=[(0, 0)], results=results).proved:
+        ours, theirs = (
+            tuple(places[path] for path in paths)
+            for places, paths in zip(order, work.weights.alone, strict=True)
+        )
+        alone = Alone(results=(ours, theirs))
+        if prove(*programs, arguments=[(0, 0)], results=results, alone=alone).proved:
             return Verdict.PROVED, []
     # Variants that differ in their forward pass only start from the same program.
     ours, theirs = (

@@ -28,7 +28,12 @@ OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides
 
 
 def compare_shardings(
-    reference: Side, candidate: Side, weights: WeightMap, *, proved: Callable[[], bool]
+    reference: Side,
+    candidate: Side,
+    weights: WeightMap,
+    *,
+    proved: Callable[[], bool],
+    same_constraints: Callable[[], bool] = lambda: False,
 ) -> ChannelResult:
     """Compares where everything lies.
 
@@ -40,11 +45,12 @@ def compare_shardings(
         reference, candidate: the two sides.
         weights: which leaves belong together.
         proved: says whether both are proved the same program; asked last, as it may trace and crash.
+        same_constraints: says whether a proof settles that both constrain alike, however often they say it.
     """
     sides = (reference, candidate)
     findings: list[Finding] = []
     try:
-        for finding in _findings(sides, weights, proved):
+        for finding in _findings(sides, weights, proved, same_constraints):
             findings.append(finding)
     except Exception as error:
         if not findings:
@@ -74,7 +80,12 @@ def compare_shardings(
     return _result(findings, detail, {f"{role} bytes per device": size for role, size in held.items()})
 
 
-def _findings(sides: tuple[Side, Side], weights: WeightMap, proved: Callable[[], bool]) -> Iterator[Finding]:
+def _findings(
+    sides: tuple[Side, Side],
+    weights: WeightMap,
+    proved: Callable[[], bool],
+    same_constraints: Callable[[], bool],
+) -> Iterator[Finding]:
     """Yields findings, those that need least first: a side that crashes later has told where it differs."""
     leaves = (sides[0].build.leaves, sides[1].build.leaves)
     for entry in weights.entries:
@@ -88,7 +99,8 @@ def _findings(sides: tuple[Side, Side], weights: WeightMap, proved: Callable[[],
         yield from _after_findings(side)
         yield from _returned_findings(side)
     if sides[0].mesh.axes and sides[0].mesh == sides[1].mesh:
-        yield from _constraint_findings(*sides)
+        unlike = _constraint_findings(*sides)
+        yield from () if not unlike or same_constraints() else unlike
     if sides[0].mesh.axes and not proved():
         for side in sides:
             side.begin()
@@ -178,7 +190,9 @@ def constraints(side: Side) -> collections.Counter[tuple[str, str]]:
             if equation.primitive.name in CONSTRAINTS:
                 target = equation.params.get("sharding", equation.params.get("dst_sharding"))
                 aval = equation.outvars[0].aval
-                found[f"{aval.dtype}{list(aval.shape)}", str(getattr(target, "spec", target))] += 1
+                spec = getattr(target, "spec", None)
+                where = target if spec is None else side.mesh.essential(spec)
+                found[f"{aval.dtype}{list(aval.shape)}", str(where)] += 1
             for inner in core.jaxprs_in_params(equation.params):
                 walk(getattr(inner, "jaxpr", inner))
 
@@ -267,7 +281,13 @@ def _compiled_findings(side: Side) -> list[Finding]:
 
 def sharding(work: Comparison) -> ChannelResult:
     """Logical axes, resolved specs and compiled input shardings of all state leaves."""
-    return compare_shardings(work.reference, work.candidate, work.weights, proved=lambda: work.compiles_alike)
+    return compare_shardings(
+        work.reference,
+        work.candidate,
+        work.weights,
+        proved=lambda: work.compiles_alike,
+        same_constraints=lambda: work.proof is not None and work.proof.proved,
+    )
 
 
 CHANNEL = Channel(

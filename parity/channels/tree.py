@@ -2,7 +2,9 @@
 
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.streams import alone_words
 from parity.comparison.comparison import Comparison
+from parity.programs.tree import is_counter
 from parity.verdicts import ChannelResult, Finding, Verdict
 from parity.weights.map import MapError
 from parity.weights.transforms import Identity
@@ -20,19 +22,27 @@ def tree(work: Comparison) -> ChannelResult:
             name="tree", verdict=Verdict.FAILED, detail="leaves without a partner", findings=_leftovers(error)
         )
     findings: list[Finding] = []
+    notes: list[Finding] = []
     for entry in entries:
         dtypes = [
             {side[path].dtype for path in paths}
             for side, paths in zip(leaves, (entry.reference, entry.candidate), strict=True)
         ]
         if dtypes[0] != dtypes[1]:
-            findings.append(
+            counter = all(
+                is_counter(side[path])
+                for side, paths in zip(leaves, (entry.reference, entry.candidate), strict=True)
+                for path in paths
+            )
+            (notes if counter else findings).append(
                 Finding(
                     where=entry.candidate[0],
                     reference=", ".join(sorted(dtypes[0])),
                     candidate=", ".join(sorted(dtypes[1])),
-                    cause="one side creates the leaf in another dtype",
-                    next_step="pass the parameter dtype where the leaf is created",
+                    cause="a counter, compared as a number"
+                    if counter
+                    else "one side creates the leaf in another dtype",
+                    next_step="" if counter else "pass the parameter dtype where the leaf is created",
                 )
             )
         findings += compare_axes(entry, leaves)
@@ -42,8 +52,12 @@ def tree(work: Comparison) -> ChannelResult:
         detail += (
             f", {len(guessed)} with a guessed axis: {guessed[0].reference[0]}; a weight rule would tell it"
         )
+    if alone := alone_words(work):
+        detail += f", {alone}"
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
-    return ChannelResult(name="tree", verdict=verdict, detail=detail, findings=tuple(findings))
+    return ChannelResult(
+        name="tree", verdict=verdict, detail=detail, findings=tuple(findings), notes=tuple(notes)
+    )
 
 
 def _leftovers(error: MapError) -> tuple[Finding, ...]:

@@ -13,12 +13,14 @@ from jax.experimental import multihost_utils
 from parity.backends.compiler import Compiler
 from parity.backends.registry import find
 from parity.cases.case import Case
+from parity.comparison.alone import Alone, arrays_alone, beginning, with_counters_of, without_alone
 from parity.comparison.pairing import pair_positions, state_fingerprints
 from parity.comparison.side import Clock, Side
 from parity.programs.build import Build, Group, renamed
 from parity.programs.meshes import MeshSpec
 from parity.programs.tree import to_host
-from parity.prove import Frontier, Proof, prove
+from parity.prove import Frontier, Proof, heavy_beside, prove
+from parity.prove.reader import read_program
 from parity.values.ladder import Judge, deviation
 from parity.values.noise import DRAWS, measure_floor, nudge, randomise, to_float64
 from parity.values.routing import Flip, find_flips, forced_inputs, margin_noise
@@ -119,6 +121,7 @@ class Comparison:
         """The candidate with its arguments and results in the reference's order; needs a map that moves nothing."""
         assert self.weights.is_identity
         names = {entry.candidate[0]: entry.reference[0] for entry in self.weights.entries}
+        names.update({path: path for path in self.weights.alone[1]})
         build = renamed(self.candidate.build, self.candidate.program, names)
         return self.bench.side(build, self.case, self.case.meshes[1])
 
@@ -148,8 +151,11 @@ class Comparison:
             entry = Frontier(where="arguments and results", differences=differences)
             return Proof(proved=False, operations=(0, 0), seconds=0.0, frontier=(entry,))
         with self.bench.clock.phase("both sides", "prove"):
-            programs = (side.operations for side in sides)
-            return prove(*programs, arguments=pairing.arguments, results=pairing.results)
+            programs = (
+                read_program(side.lowered, without=dropped) if dropped else side.operations
+                for side, dropped in zip(sides, pairing.alone.results, strict=True)
+            )
+            return prove(*programs, arguments=pairing.arguments, results=pairing.results, alone=pairing.alone)
 
     @property
     def settled(self) -> bool:
@@ -160,7 +166,29 @@ class Comparison:
     @property
     def compiles_alike(self) -> bool:
         """Whether a proof makes it needless to look at compiled programs: not where that is what one came for."""
-        return self.settled and not self.reference.backend.inspects
+        return self.settled and not self.works_alone and not self.reference.backend.inspects
+
+    @functools.cached_property
+    def alone(self) -> tuple[list[Alone], list[Alone]]:
+        """The arrays of RNG state that only one side has."""
+        ours, theirs = (
+            arrays_alone(build.abstract, paths)
+            for build, paths in zip(self.builds, self.weights.alone, strict=True)
+        )
+        return ours, theirs
+
+    @functools.cached_property
+    def works_alone(self) -> bool:
+        """Whether state that one side has alone costs that side loops or collectives of its own."""
+        sides, positions = (self.reference, self.candidate), self.weights.alone
+        if not any(positions):
+            return False
+        dropped = pair_positions(*sides, self.weights).alone.results
+        return any(
+            heavy_beside(side.operations, read_program(side.lowered, without=paths))
+            for side, paths in zip(sides, dropped, strict=True)
+            if paths
+        )
 
     @functools.cached_property
     def state(self) -> dict[str, np.ndarray]:
@@ -174,7 +202,10 @@ class Comparison:
     @functools.cached_property
     def candidate_state(self) -> dict[str, np.ndarray]:
         """The same numbers as the candidate's state, in buffers of their own."""
-        carried = self.weights.to_candidate(self.state)
+        carried = {
+            **self.weights.to_candidate(self.state),
+            **{path: beginning(path, self.builds[1].abstract[path]) for path in self.weights.alone[1]},
+        }
         abstract = self.builds[1].abstract
         return {path: _as_stored(array, abstract[path].dtype) for path, array in carried.items()}
 
@@ -298,7 +329,14 @@ class _Runs:
         work = self._work
         reference = self._reference.run(work.state, SEED)
         candidate = self._side(work.candidate).run(work.candidate_state, SEED)
-        return reference, {group: work.to_reference(leaves) for group, leaves in candidate.items()}
+        ours, theirs = (
+            without_alone(outputs, paths)
+            for outputs, paths in zip((reference, candidate), work.weights.alone, strict=True)
+        )
+        back = {group: work.to_reference(leaves) for group, leaves in theirs.items()}
+        if Group.STATE in back:
+            back[Group.STATE] = with_counters_of(ours.get(Group.STATE, {}), back[Group.STATE])
+        return ours, back
 
     @functools.cached_property
     def nudged(self) -> list[Outputs]:
@@ -307,7 +345,8 @@ class _Runs:
         for draw in range(DRAWS):
             rng = np.random.default_rng(1_000 + draw)
             alter = functools.partial(nudge, rng=rng)
-            runs.append(self._reference.run(alter(self._work.state), SEED, alter))
+            run = self._reference.run(alter(self._work.state), SEED, alter)
+            runs.append(without_alone(run, self._work.weights.alone[0]))
         return runs
 
     @functools.cached_property

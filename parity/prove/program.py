@@ -108,6 +108,7 @@ class Program:
         module: the attributes of the module that carry meaning.
         module_op: the MLIR module, kept alive because operations point into it.
         ignored_shardings: whether sharding annotations were dropped.
+        without: positions of results that do not count.
     """
 
     body: Region
@@ -120,3 +121,4 @@ class Program:
     module: dict[str, str]
     module_op: Any
     ignored_shardings: bool
+    without: frozenset[int] = frozenset()

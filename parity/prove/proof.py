@@ -13,10 +13,26 @@ from parity.prove.program import Program
 from parity.prove.reader import read_program
 from parity.verdicts import Finding
 
-__all__ = ["Proof", "prove"]
+__all__ = ["NOTHING_ALONE", "Alone", "Proof", "prove"]
 
 _DONATION = ("jax.buffer_donor", "tf.aliasing_output")
 _Pairs = Sequence[tuple[int, int]]
+_Positions = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alone:
+    """Positions in ``@main`` that one side has without a partner, the reference's and the candidate's.
+
+    Args:
+        arguments, results: the positions.
+    """
+
+    arguments: _Positions = ((), ())
+    results: _Positions = ((), ())
+
+
+NOTHING_ALONE = Alone()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +46,7 @@ class Proof:
         ignored_shardings: whether sharding annotations were left out.
         frontier: the first differences, empty if proved.
         unequal_results: positions in ``results`` whose values were not shown equal.
+        alone: how many results of each side have no partner and were left out.
     """
 
     proved: bool
@@ -38,6 +55,7 @@ class Proof:
     ignored_shardings: bool = False
     frontier: tuple[Frontier, ...] = ()
     unequal_results: tuple[int, ...] = ()
+    alone: tuple[int, int] = (0, 0)
 
     def findings(self) -> tuple[Finding, ...]:
         """Returns the frontier as findings, each once."""
@@ -46,6 +64,8 @@ class Proof:
     def sentence(self) -> str:
         """Returns the outcome in one sentence."""
         scope = " up to sharding annotations" if self.ignored_shardings else ""
+        if any(self.alone):
+            scope += f" but for {self.alone[0]} and {self.alone[1]} results that one side has alone"
         if self.proved:
             return f"the same program{scope} ({self.operations[0]} and {self.operations[1]} operations)"
         count = len(self.unequal_results)
@@ -60,6 +80,7 @@ def prove(
     *,
     arguments: _Pairs,
     results: _Pairs,
+    alone: Alone = NOTHING_ALONE,
     ignore_shardings: bool = False,
 ) -> Proof:
     """Compares two lowered programs operation by operation, for all inputs, without running them.
@@ -72,6 +93,8 @@ def prove(
         arguments: pairs of positions in ``@main`` (reference, candidate). ``jit`` drops unused arguments;
             ``parity.jax_internals.main_position`` gives the positions of those that are left.
         results: pairs of result positions.
+        alone: what only one side takes or returns. Such an argument equals nothing; such a result, and what
+            only it needs, is not compared.
         ignore_shardings: whether to leave sharding annotations out of the comparison.
 
     Returns:
@@ -83,16 +106,20 @@ def prove(
     started = time.perf_counter()
     with _collector_paused():
         sides = (
-            read_program(reference, ignore_shardings=ignore_shardings),
-            read_program(candidate, ignore_shardings=ignore_shardings),
+            read_program(reference, ignore_shardings=ignore_shardings, without=alone.results[0]),
+            read_program(candidate, ignore_shardings=ignore_shardings, without=alone.results[1]),
         )
-        check_pairs("arguments", arguments, (sides[0].argument_names, sides[1].argument_names))
-        check_pairs("results", results, (sides[0].result_names, sides[1].result_names))
+        check_pairs(
+            "arguments", arguments, (sides[0].argument_names, sides[1].argument_names), alone.arguments
+        )
+        check_pairs("results", results, (sides[0].result_names, sides[1].result_names), alone.results)
         table = Table()
         inputs = [table.number(f"#argument {position}") for position in range(len(arguments))]
         numberings, effects = [], []
         for side, program in enumerate(sides):
-            numbers = [0] * len(arguments)
+            numbers = [0] * len(program.argument_names)
+            for position in alone.arguments[side]:
+                numbers[position] = table.number(f"#argument {position} of side {side} alone")
             for number, pair in zip(inputs, arguments, strict=True):
                 numbers[pair[side]] = number
             numbering, effect = number_program(program, table, numbers)
@@ -111,18 +138,24 @@ def prove(
         ignored_shardings=ignore_shardings,
         frontier=tuple(entries),
         unequal_results=tuple(unequal),
+        alone=(len(alone.results[0]), len(alone.results[1])),
     )
 
 
-def check_pairs(what: str, pairs: _Pairs, names: tuple[Sequence[str], Sequence[str]]) -> None:
-    """Checks that pairs of positions are total and one-to-one.
+def check_pairs(
+    what: str,
+    pairs: _Pairs,
+    names: tuple[Sequence[str], Sequence[str]],
+    alone: _Positions = ((), ()),
+) -> None:
+    """Checks that pairs of positions, and those of one side alone, are total and one-to-one.
 
     Raises:
         ValueError: naming every position that is out of range, used twice or left over.
     """
     problems = []
     for side, label in enumerate(("reference", "candidate")):
-        used = [pair[side] for pair in pairs]
+        used = [*(pair[side] for pair in pairs), *alone[side]]
         count = len(names[side])
         outside = sorted({position for position in used if not 0 <= position < count})
         twice = (

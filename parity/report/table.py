@@ -20,6 +20,7 @@ from parity.weights.map import unheld
 __all__ = [
     "Progress",
     "findings_text",
+    "notes_text",
     "print_findings",
     "print_placements",
     "print_proofs",
@@ -261,10 +262,24 @@ def ties_text(result: CaseResult) -> str:
     return "\n".join([f"{result.case.id}  routing tie: {routing.detail}", *shown])
 
 
+def notes_text(result: CaseResult) -> str:
+    """Returns what is worth knowing of a case and keeps nothing from passing: a sentence per note."""
+    notes = [(name, note) for name, channel in result.channels.items() for note in channel.notes]
+    lines = [f"  {name}: {note.sentence()}" for name, note in notes[:MOST_FINDINGS]]
+    more = len(notes) - MOST_FINDINGS
+    lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
+    return "\n".join([f"{result.case.id}  notes:", *lines]) if notes else ""
+
+
 def print_findings(console: Console, results: Sequence[CaseResult]) -> None:
-    """Prints the findings of every case that does not pass, and the ties of those that do."""
+    """Prints the findings of every case that does not pass, the ties of those that do, and notes."""
     for result in results:
-        for text, style in ((findings_text(result), "bold red"), (ties_text(result), "yellow")):
+        texts = (
+            (findings_text(result), "bold red"),
+            (ties_text(result), "yellow"),
+            (notes_text(result), "dim"),
+        )
+        for text, style in texts:
             head, *rest = text.splitlines() or [""]
             if head:
                 console.print(Text(head, style), soft_wrap=True)

@@ -47,7 +47,7 @@ def audit(
     feedback: Mapping[int, int] | None = None,
     steps: int = 1,
 ) -> Audited:
-    """Records every draw of a program, step after step.
+    """Records every draw that a result depends on, step after step.
 
     Args:
         name: of the build.
@@ -58,6 +58,7 @@ def audit(
         steps: how many.
     """
     feedback = feedback or {}
+    living = Demand(jaxpr, range(len(opened(jaxpr).outvars)), all_draws=False).draws
     demand = Demand(jaxpr)
     needed = demand.inputs
     while steps > 1:  # what the next step needs, this step must compute
@@ -71,7 +72,7 @@ def audit(
     for step in range(1, steps + 1):
         recorder = Recorder(demand, step)
         outputs = recorder.run(jaxpr, arguments)
-        draws += recorder.draws
+        draws += [draw for draw in recorder.draws if draw.equation in living]
         unseen |= dict.fromkeys(recorder.unseen)
         for index in needed & set(feedback):
             arguments[index] = outputs[feedback[index]]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from parity.structure.hlo_shapes import Shape
@@ -77,12 +78,17 @@ def read_donation(compiled: Any) -> Donation:
     return Donation(aliases=tuple(found), parameters=len(parameters))
 
 
-def compare_donation(reference: Donation, candidate: Donation) -> ChannelResult:
+def compare_donation(
+    reference: Donation,
+    candidate: Donation,
+    alone: tuple[Sequence[str], Sequence[str]] = ((), ()),
+) -> ChannelResult:
     """Compares which arrays two programs reuse, by shape and number, whatever their order.
 
     Args:
         reference: donation of the reference build.
         candidate: donation of the candidate build.
+        alone: shapes of arrays that only one side has, the reference's and the candidate's.
 
     Returns:
         The ``donation`` channel: equal, failed with the arrays that only one side reuses, or vacuous when a
@@ -95,7 +101,8 @@ def compare_donation(reference: Donation, candidate: Donation) -> ChannelResult:
     findings = []
     for shape in sorted(set(ours) | set(theirs), key=lambda shape: -sizes[shape]):
         before, after = ours.count(shape), theirs.count(shape)
-        if before == after:
+        few, many = before - alone[0].count(shape), after - alone[1].count(shape)
+        if before == after or (few <= after and many <= before):
             continue
         side = "candidate" if after < before else "reference"
         findings.append(

@@ -70,9 +70,16 @@ class MapError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class WeightMap:
-    """A total one-to-one map between the leaves of two states."""
+    """A total one-to-one map between the leaves of two states.
+
+    Args:
+        entries: leaves that belong together.
+        alone: leaves of RNG state that only the reference, or only the candidate has: Linen is given its
+            keys from outside, NNX keeps streams in the model.
+    """
 
     entries: tuple[Entry, ...]
+    alone: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
     def guessed(self) -> list[Entry]:
@@ -135,8 +142,11 @@ def infer(
         use: computes a fingerprint of how each side's program uses each leaf; only called when names and
             shapes leave a choice.
 
+    Returns:
+        The map; RNG state that finds no partner is in `WeightMap.alone`.
+
     Raises:
-        MapError: leaves are left over.
+        MapError: other leaves are left over.
     """
     search = _Search(reference, candidate)
     search.by_rules(rules)
@@ -147,9 +157,12 @@ def infer(
             search.by_use(role, use())
         search.by_shape(role)
     left = [[side[path] for path in names.values()] for side, names in search.sides()]
-    if any(left):
-        raise MapError(*left)
-    return WeightMap(tuple(sorted(search.entries, key=lambda entry: entry.reference)))
+    missing = [[leaf for leaf in leaves if leaf.role is not Role.RNG] for leaves in left]
+    if any(missing):
+        raise MapError(*missing)
+    ours, theirs = (tuple(sorted(leaf.path for leaf in leaves)) for leaves in left)
+    entries = tuple(sorted(search.entries, key=lambda entry: entry.reference))
+    return WeightMap(entries=entries, alone=(ours, theirs))
 
 
 class _Search:

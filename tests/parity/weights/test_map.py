@@ -179,7 +179,8 @@ def test_removing_any_leaf_lists_the_leftovers_of_both_sides(model, from_referen
         per_layer(model, "layers_{}", "params/", "opt_state/", ["0/mu"]),
         per_layer(model, "layers/{}", "model/", "optimizer/opt_state/", ["0/mu"]),
     ]
-    at = data.draw(st.integers(0, len(sides[0]) - 1))
+    counted = [place for place, item in enumerate(sides[0].values()) if item.role is not Role.RNG]
+    at = data.draw(st.sampled_from(counted))
     gone, widow = (list(side)[at] for side in (sides if from_reference else sides[::-1]))
     del sides[0 if from_reference else 1][gone]
     with pytest.raises(MapError) as caught:
@@ -188,6 +189,20 @@ def test_removing_any_leaf_lists_the_leftovers_of_both_sides(model, from_referen
     assert widow in left and widow in str(caught.value)
     assert left == {widow}
     assert f"{'candidate' if not caught.value.candidate else 'reference'} none" in str(caught.value)
+
+
+def test_random_state_of_one_side_stays_alone():
+    sides = [
+        leaves(leaf("params/w", (3, 5)), leaf("dropout", (), Role.RNG, dtype="key<fry>")),
+        leaves(
+            leaf("model/w", (3, 5)),
+            leaf("model/drop/rngs/count", (7,), Role.RNG, dtype="uint32"),
+            leaf("model/drop/rngs/key", (7,), Role.RNG, dtype="key<fry>"),
+        ),
+    ]
+    weights = infer(*sides)
+    assert pairs(weights) == {("params/w",): ("model/w",)}
+    assert weights.alone == (("dropout",), ("model/drop/rngs/count", "model/drop/rngs/key"))
 
 
 @pytest.mark.parametrize(
