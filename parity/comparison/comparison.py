@@ -14,7 +14,7 @@ from parity.backends.compiler import Compiler
 from parity.backends.registry import find
 from parity.cases.case import Case
 from parity.comparison.alone import Alone, arrays_alone, beginning, with_counters_of, without_alone
-from parity.comparison.pairing import pair_positions, state_fingerprints
+from parity.comparison.pairing import pair_positions, state_fingerprints, state_order
 from parity.comparison.side import Clock, Side
 from parity.programs.build import Build, Group, renamed
 from parity.programs.meshes import MeshSpec
@@ -137,6 +137,7 @@ class Comparison:
             self.builds[1].leaves,
             self.case.rules,
             lambda: (state_fingerprints(self.reference), state_fingerprints(self.candidate)),
+            lambda: (state_order(self.reference), state_order(self.candidate)),
         )
 
     @functools.cached_property

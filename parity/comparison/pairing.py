@@ -10,8 +10,9 @@ from parity.prove import Alone, argument_fingerprints
 from parity.prove.proof import NOTHING_ALONE
 from parity.verdicts import Finding
 from parity.weights.map import WeightMap
+from parity.weights.order import first_uses
 
-__all__ = ["Pairing", "pair_positions", "state_arguments", "state_fingerprints"]
+__all__ = ["Pairing", "pair_positions", "state_arguments", "state_fingerprints", "state_order"]
 
 Positions = list[tuple[int, int]]
 
@@ -89,6 +90,14 @@ def state_fingerprints(side: Side) -> dict[str, str]:
     """Returns ``{path: fingerprint}`` of how the program uses each state leaf that it reads."""
     prints = argument_fingerprints(side.lowered)
     return {path: prints[position] for path, position in state_arguments(side).items()}
+
+
+def state_order(side: Side) -> dict[str, tuple[int, ...]]:
+    """Returns ``{path: place}`` of where the traced program first uses each state leaf."""
+    paths = side.state_paths
+    return {
+        paths[index]: place for index, place in first_uses(side.traced.jaxpr).items() if index < len(paths)
+    }
 
 
 def state_arguments(side: Side) -> dict[str, int]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from parity.programs.tree import Leaf, Role
+from parity.weights.modules import Order, beside_paired, moment_of, pair_modules
+from parity.weights.stacks import layer_groups, stack_axes
 from parity.weights.transforms import Identity, Stack, Transform, Unstack
 
 __all__ = ["Entry", "MapError", "Rule", "WeightMap", "infer", "normalise", "unheld"]
@@ -133,6 +135,7 @@ def infer(
     candidate: Leaves,
     rules: Sequence[Rule] = (),
     use: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] | None = None,
+    order: Callable[[], Order] = lambda: ({}, {}),
 ) -> WeightMap:
     """Pairs all leaves of two states.
 
@@ -141,6 +144,7 @@ def infer(
         rules: explicit pairings, tried first.
         use: computes a fingerprint of how each side's program uses each leaf; only called when names and
             shapes leave a choice.
+        order: computes where each side's program first uses each leaf; only called when modules are alike.
 
     Returns:
         The map; RNG state that finds no partner is in `WeightMap.alone`.
@@ -155,6 +159,7 @@ def infer(
             matcher(role)
         if use and search.has_choice(role):
             search.by_use(role, use())
+        search.by_module(role, order)
         search.by_shape(role)
     left = [[side[path] for path in names.values()] for side, names in search.sides()]
     missing = [[leaf for leaf in leaves if leaf.role is not Role.RNG] for leaves in left]
@@ -210,12 +215,12 @@ class _Search:
 
     def by_rules(self, rules: Sequence[Rule]) -> None:
         for rule in rules:
-            for name in list(self.names[0]):
-                match = re.fullmatch(rule.reference[0], name)
-                if not match:
+            for name, path in list(self.names[0].items()):
+                match = re.fullmatch(rule.reference[0], name) or re.fullmatch(rule.reference[0], unheld(path))
+                if not match or name not in self.names[0]:
                     continue
-                reference = [name, *(match.expand(other) for other in rule.reference[1:])]
-                targets = [match.expand(template) for template in rule.candidate]
+                reference = [name, *(normalise(match.expand(other)) for other in rule.reference[1:])]
+                targets = [normalise(match.expand(template)) for template in rule.candidate]
                 if all(n in self.names[0] for n in reference) and all(n in self.names[1] for n in targets):
                     self._check_shapes(rule, reference, targets)
                     self._pair(reference, targets, "rule", rule.transform)
@@ -247,8 +252,8 @@ class _Search:
     def by_stack(self, role: Role) -> None:
         for side in (0, 1):
             stacked, single = self._of(side, role), self._of(1 - side, role)
-            for name, members in _layer_groups(single).items():
-                axes = _stack_axes(stacked.get(name), [single[member] for member in members])
+            for name, members in layer_groups(single).items():
+                axes = stack_axes(stacked.get(name), [single[member] for member in members])
                 if not axes or any(member not in self.names[1 - side] for member in members):
                     continue
                 axis, how = axes[0], "name of a stack"
@@ -260,30 +265,63 @@ class _Search:
                     self._pair(members, [name], how, Stack(axis, len(members)))
 
     def by_parameter(self, role: Role) -> None:
-        """Pairs moments like the parameters they belong to: same prefix, same shapes.
+        """Pairs moments like the parameters they belong to, whatever holds them.
 
-        The parameters are already paired; the longest name that fits owns a moment.
+        The parameters are already paired; the longest name that fits owns a moment. Averages of parameters
+        are moments, too.
         """
-        if role is not Role.OPTIMIZER:
+        if role not in (Role.OPTIMIZER, Role.STATE):
             return
-        owners = {normalise(entry.reference[0]): entry for entry in self.entries if entry.role is Role.PARAMS}
-        for name in list(self._of(0, role)):
-            parts = name.split("/")
-            ends = ("/".join(parts[at:]) for at in range(1, len(parts)))
-            end = next((end for end in ends if end in owners), None)
-            if end is None:
-                continue
-            prefix, entry = name.removesuffix(end), owners[end]
-            owned = [
-                {prefix + normalise(path): side[path].shape for path in paths}
-                for side, paths in zip(self.leaves, (entry.reference, entry.candidate), strict=True)
-            ]
-            if all(
-                path in names and side[names[path]].shape == shape
-                for shapes, (side, names) in zip(owned, self.sides(), strict=True)
-                for path, shape in shapes.items()
-            ):
-                self._pair(owned[0], owned[1], "parameter it belongs to", entry.transform)
+        entries = [entry for entry in self.entries if entry.role is Role.PARAMS]
+        moments = self._moments(0, role, entries), self._moments(1, role, entries)
+        for entry in entries:
+            owners = [[normalise(path) for path in paths] for paths in (entry.reference, entry.candidate)]
+            for moment in list(moments[0].get(owners[0][0], {})):
+                chosen = [
+                    [_same_moment(side.get(owner, {}), moment) for owner in names]
+                    for side, names in zip(moments, owners, strict=True)
+                ]
+                if all(None not in names for names in chosen) and self._have_shapes(chosen, entry):
+                    self._pair(chosen[0], chosen[1], "parameter it belongs to", entry.transform)
+
+    def _moments(self, side: int, role: Role, entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
+        """Returns ``{parameter: {moment: name}}`` of the leaves of a role that are left."""
+        paths = (entry.candidate if side else entry.reference for entry in entries)
+        owners = {normalise(path) for group in paths for path in group}
+        found: dict[str, dict[str, str]] = {}
+        for name in self._of(side, role):
+            if owned := moment_of(name, owners, HOLDERS):
+                found.setdefault(owned[1], {})[owned[0]] = name
+        return found
+
+    def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:
+        """Whether leaves, still unpaired, have the shapes of the parameters of an entry."""
+        return all(
+            name in names and side[names[name]].shape == side[path].shape
+            for (side, names), group, paths in zip(
+                self.sides(), chosen, (entry.reference, entry.candidate), strict=True
+            )
+            for name, path in zip(group, paths, strict=True)
+        )
+
+    def by_module(self, role: Role, order: Callable[[], Order]) -> None:
+        """Pairs what lies beside paired leaves, then whole modules, then what lies beside those."""
+        self._beside(role)
+        named, ordered = pair_modules(self._of(0, role), self._of(1, role), order)
+        for name, other in named:
+            self._pair([name], [other], "module")
+        for name, other in ordered:
+            self._pair([name], [other], "module, in the order of use")
+        self._beside(role)
+
+    def _beside(self, role: Role) -> None:
+        paired = [
+            (normalise(entry.reference[0]), normalise(entry.candidate[0]))
+            for entry in self.entries
+            if len(entry.reference) == len(entry.candidate) == 1
+        ]
+        for name, other in beside_paired(paired, self._of(0, role), self._of(1, role)):
+            self._pair([name], [other], "module it belongs to")
 
     def has_choice(self, role: Role) -> bool:
         """Whether several unpaired leaves of one side share shape and dtype."""
@@ -323,39 +361,19 @@ class _Search:
                 self._pair([name], [other], "shape" if name in unique else "shape and nearest name")
 
 
+def _same_moment(moments: Mapping[str, str], moment: str) -> str | None:
+    """Returns the leaf of a moment such as ``0/mu``; of ``mu`` wherever it stands, if there is one."""
+    if moment in moments:
+        return moments[moment]
+    word = _word(moment)
+    alike = [name for other, name in moments.items() if word and _word(other) == word]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _word(moment: str) -> str:
+    return next((part for part in reversed(moment.split("/")) if not part.isdigit()), "")
+
+
 def _empty(shape: Sequence[int]) -> np.ndarray:
     """Returns an array of a shape that takes no memory, nor do its slices and transposes."""
     return np.broadcast_to(np.zeros((), np.bool_), shape)
-
-
-def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
-    """Returns ``{name without its layer number: members in order}`` for complete runs 0, 1, 2, ..."""
-    groups: dict[tuple[str, str], dict[int, str]] = {}
-    for name in leaves:
-        parts = name.split("/")
-        for at, part in enumerate(parts):
-            if part.isdigit():
-                around = ("/".join(parts[:at]), "/".join(parts[at + 1 :]))
-                groups.setdefault(around, {})[int(part)] = name
-    return {
-        "/".join(filter(None, around)): [members[index] for index in range(len(members))]
-        for around, members in groups.items()
-        if set(members) == set(range(len(members)))
-    }
-
-
-def _stack_axes(stacked: Leaf | None, members: Sequence[Leaf]) -> list[int]:
-    """Returns where ``members`` may lie in ``stacked``; a named axis decides where sizes alone do not."""
-    if stacked is None or len({member.shape for member in members}) != 1:
-        return []
-    shape, rank = stacked.shape, len(stacked.shape)
-    fitting = [
-        axis
-        for axis in range(rank)
-        if shape[axis] == len(members) and shape[:axis] + shape[axis + 1 :] == members[0].shape
-    ]
-    names, member_names = stacked.logical_axes, members[0].logical_axes
-    if names is not None and member_names is not None:
-        named = [axis for axis in fitting if names[:axis] + names[axis + 1 :] == member_names]
-        fitting = named or fitting
-    return fitting

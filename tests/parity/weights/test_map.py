@@ -191,20 +191,6 @@ def test_removing_any_leaf_lists_the_leftovers_of_both_sides(model, from_referen
     assert f"{'candidate' if not caught.value.candidate else 'reference'} none" in str(caught.value)
 
 
-def test_random_state_of_one_side_stays_alone():
-    sides = [
-        leaves(leaf("params/w", (3, 5)), leaf("dropout", (), Role.RNG, dtype="key<fry>")),
-        leaves(
-            leaf("model/w", (3, 5)),
-            leaf("model/drop/rngs/count", (7,), Role.RNG, dtype="uint32"),
-            leaf("model/drop/rngs/key", (7,), Role.RNG, dtype="key<fry>"),
-        ),
-    ]
-    weights = infer(*sides)
-    assert pairs(weights) == {("params/w",): ("model/w",)}
-    assert weights.alone == (("dropout",), ("model/drop/rngs/count", "model/drop/rngs/key"))
-
-
 @pytest.mark.parametrize(
     ("path", "name"),
     [
