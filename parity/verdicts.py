@@ -11,7 +11,7 @@ class Verdict(enum.StrEnum):
     """What a channel says of a case, best first.
 
     ``open``: the question stands and was not answered, because the programs are not proved the same and the
-    backend runs nothing. ``skipped``: there is no question.
+    backend runs nothing. ``skipped``: there is no question. ``waived``: all that differs is accepted, with a reason.
     """
 
     PROVED = "proved"
@@ -20,6 +20,7 @@ class Verdict(enum.StrEnum):
     ARBITRATED = "arbitrated"
     TIE = "tie"
     EQUAL = "equal"
+    WAIVED = "waived"
     UNPROVED = "unproved"
     SKIPPED = "skipped"
     OPEN = "open"

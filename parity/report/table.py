@@ -26,6 +26,7 @@ __all__ = [
     "print_proofs",
     "print_table",
     "ties_text",
+    "waived_text",
 ]
 
 MOST_FINDINGS = 8
@@ -44,6 +45,7 @@ STYLES = {
     Verdict.FLOOR: "yellow",
     Verdict.ARBITRATED: "yellow",
     Verdict.TIE: "yellow",
+    Verdict.WAIVED: "yellow",
 }
 SHORT = {
     Verdict.PROVED: "qed",
@@ -52,6 +54,7 @@ SHORT = {
     Verdict.FLOOR: "flr",
     Verdict.ARBITRATED: "arb",
     Verdict.TIE: "tie",
+    Verdict.WAIVED: "wvd",
     Verdict.FAILED: "FAIL",
     Verdict.VACUOUS: "VAC",
     Verdict.ERROR: "ERR",
@@ -65,7 +68,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """Head -> channels: the first is shown, unless another one blocks or tells of a tie. The JSON report has all."""
 
-LOUD = BLOCKING | {Verdict.TIE}
+LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
 
 
 class Progress:
@@ -262,6 +265,16 @@ def ties_text(result: CaseResult) -> str:
     return "\n".join([f"{result.case.id}  routing tie: {routing.detail}", *shown])
 
 
+def waived_text(result: CaseResult) -> str:
+    """Returns what is accepted in a case, and why: a sentence per finding of the channels that only so pass."""
+    lines = []
+    for channel in result.channels.values():
+        if channel.verdict is Verdict.WAIVED:
+            lines.append(f"{result.case.id}  {channel.name} waived: {channel.detail}")
+            lines += [f"  {finding.sentence()}" for finding in channel.findings[:MOST_FINDINGS]]
+    return "\n".join(lines)
+
+
 def notes_text(result: CaseResult) -> str:
     """Returns what is worth knowing of a case and keeps nothing from passing: a sentence per note."""
     notes = [(name, note) for name, channel in result.channels.items() for note in channel.notes]
@@ -277,6 +290,7 @@ def print_findings(console: Console, results: Sequence[CaseResult]) -> None:
         texts = (
             (findings_text(result), "bold red"),
             (ties_text(result), "yellow"),
+            (waived_text(result), "yellow"),
             (notes_text(result), "dim"),
         )
         for text, style in texts:

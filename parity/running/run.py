@@ -12,6 +12,7 @@ from parity.cases.case import Case
 from parity.channels import ALL, CHANNELS
 from parity.comparison.comparison import Comparison, Workbench
 from parity.comparison.side import PHASES, SideError
+from parity.running.waiving import waive
 from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 from parity.weights.map import MapError
 
@@ -102,6 +103,7 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
     let_go()
     seconds = bench.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
+    results = waive(case.id, results, case.waivers)
     return CaseResult(
         case=case,
         reference=names[0],

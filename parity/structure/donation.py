@@ -96,8 +96,9 @@ def compare_donation(
     """
     if not reference.parameters or not candidate.parameters:
         return ChannelResult(name="donation", verdict=Verdict.VACUOUS, detail="a program without parameters")
-    ours, theirs = ([alias.shape for alias in side.aliases] for side in (reference, candidate))
-    sizes = {alias.shape: alias.bytes for side in (reference, candidate) for alias in side.aliases}
+    ours, theirs = ([_kind(alias) for alias in side.aliases] for side in (reference, candidate))
+    sizes = {_kind(alias): alias.bytes for side in (reference, candidate) for alias in side.aliases}
+    alone = ([_counter(shape) for shape in alone[0]], [_counter(shape) for shape in alone[1]])
     findings = []
     for shape in sorted(set(ours) | set(theirs), key=lambda shape: -sizes[shape]):
         before, after = ours.count(shape), theirs.count(shape)
@@ -120,6 +121,15 @@ def compare_donation(
         detail += f" -> {len(theirs)} aliased, {candidate.bytes:,} bytes"
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
     return ChannelResult(name="donation", verdict=verdict, detail=detail, findings=tuple(findings))
+
+
+def _kind(alias: Alias) -> str:
+    return _counter(alias.shape)
+
+
+def _counter(shape: str) -> str:
+    """A counter is a counter, whichever integers it is kept in."""
+    return re.sub(r"^u(\d+)\[\]$", r"s\1[]", shape)
 
 
 def _skip(text: str, place: int) -> int:

@@ -278,10 +278,11 @@ class _Search:
             owners = [[normalise(path) for path in paths] for paths in (entry.reference, entry.candidate)]
             for moment in list(moments[0].get(owners[0][0], {})):
                 chosen = [
-                    [_same_moment(side.get(owner, {}), moment) for owner in names]
+                    [name for owner in names if (name := _same_moment(side.get(owner, {}), moment))]
                     for side, names in zip(moments, owners, strict=True)
                 ]
-                if all(None not in names for names in chosen) and self._have_shapes(chosen, entry):
+                found = [len(names) for names in chosen] == [len(names) for names in owners]
+                if found and self._have_shapes(chosen, entry):
                     self._pair(chosen[0], chosen[1], "parameter it belongs to", entry.transform)
 
     def _moments(self, side: int, role: Role, entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
