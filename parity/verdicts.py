@@ -4,7 +4,10 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
-__all__ = ["BLOCKING", "ChannelResult", "Finding", "Verdict"]
+__all__ = ["BLOCKING", "EXPECTED_GOT", "ChannelResult", "Finding", "Verdict"]
+
+EXPECTED_GOT = ("expected", "got")
+"""Labels of a finding on one side by itself."""
 
 
 class Verdict(enum.StrEnum):
@@ -43,6 +46,8 @@ class Finding:
         distance: how far apart they are, with its unit; empty where it makes no sense.
         cause: the likely cause in a few words; empty when nothing is known.
         next_step: what the reader can do now; empty when nothing is known.
+        labels: what the two texts are, where they are not the two sides'; an empty text is left out.
+        traceback: of an exception; empty where there was none.
     """
 
     where: str
@@ -51,10 +56,13 @@ class Finding:
     distance: str = ""
     cause: str = ""
     next_step: str = ""
+    labels: tuple[str, str] = ("reference", "candidate")
+    traceback: str = ""
 
     def sentence(self) -> str:
         """Returns the finding as one sentence a person can act on."""
-        parts = [f"{self.where}: reference {self.reference}, candidate {self.candidate}"]
+        texts = zip(self.labels, (self.reference, self.candidate), strict=True)
+        parts = [f"{self.where}: " + ", ".join(f"{label} {text}".strip() for label, text in texts if text)]
         if self.distance:
             parts.append(self.distance)
         if self.cause:

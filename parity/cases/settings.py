@@ -23,6 +23,7 @@ __all__ = [
     "find_cases",
     "find_settings",
     "load_pairs",
+    "must_have_pairs",
     "resources",
 ]
 
@@ -128,6 +129,20 @@ def find_settings(start: Path) -> Settings:
             root=folder,
         )
     return Settings()
+
+
+def must_have_pairs(start: Path) -> None:
+    """Raises where no project says which pairs there are, and tells how to begin.
+
+    Raises:
+        SettingsError: no ``pyproject.toml`` from ``start`` upwards has ``[tool.parity]``.
+    """
+    if find_settings(start).root is None:
+        raise SettingsError(
+            f"{start}: no pyproject.toml here or above has [tool.parity]. To begin, write a pair with parity.twins in "
+            'my_twins.py, and [tool.parity] pairs = ["my_twins:PAIR"] in pyproject.toml; or name it with '
+            "--pair my_twins:PAIR. --builtin runs the pairs that come with parity"
+        )
 
 
 def _check(path: Path, table: Any) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from parity.programs.build import Build
-from parity.verdicts import Finding
+from parity.verdicts import EXPECTED_GOT, Finding
 
 __all__ = ["attest"]
 
@@ -33,8 +33,9 @@ def attest(build: Build, files: Mapping[str, int], foreign: Sequence[str]) -> li
     return [
         Finding(
             where=f"flavour of {build.name}",
-            reference=f"expected of {build.flavour}: {expected}",
+            reference=f"of {build.flavour}: {expected}",
             candidate=got,
+            labels=EXPECTED_GOT,
             cause="a build that runs the other twin, so the check compares a twin with itself",
             next_step="look at what the pair's build function constructs",
         )

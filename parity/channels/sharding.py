@@ -15,7 +15,7 @@ from parity.comparison.side import Side
 from parity.programs.build import Group
 from parity.programs.meshes import Mode
 from parity.programs.tree import Role
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
 from parity.weights.map import Entry, WeightMap
 from parity.weights.transforms import Identity
 
@@ -150,6 +150,7 @@ def _after_findings(side: Side) -> list[Finding]:
             candidate=f"logical axes {observed[path].logical_axes} after"
             if path in observed
             else "gone after",
+            labels=("it has", "and"),
             cause=UNCHANGED,
             next_step="look where the model takes axis names off and puts them on again, such as around a scan",
         )
@@ -174,6 +175,7 @@ def _oracle_findings(side: Side) -> list[Finding]:
                     where=f"{side.build.name} {path}",
                     reference=f"{jax.sharding.PartitionSpec(*wanted)} by Flax Linen's resolver",
                     candidate=f"{mine.spec} from axes {mine.logical_axes}",
+                    labels=EXPECTED_GOT,
                     cause=f"a resolver that loses rules or binds an axis twice ({mine.why})",
                     next_step="walk the rules in order and track which mesh axes are used",
                 )
@@ -249,6 +251,7 @@ def _returned_findings(side: Side) -> list[Finding]:
                 where=f"{side.build.name} {path}",
                 reference=f"{spec} where the step takes it",
                 candidate=f"{got.spec} where it returns it, on {dict(mesh.shape)}",
+                labels=EXPECTED_GOT,
                 cause="state that is moved for the update and not put back",
                 next_step="constrain it to its own axes before returning it",
             )
@@ -273,6 +276,7 @@ def _compiled_findings(side: Side) -> list[Finding]:
                         where=f"{side.build.name} {path}",
                         reference=f"{spec} by the rules",
                         candidate=f"the compiled program {verb} it as {getattr(got, 'spec', got)}",
+                        labels=EXPECTED_GOT,
                         cause="a step whose state does not come back where it was, so each step moves it",
                     )
                 )

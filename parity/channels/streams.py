@@ -60,10 +60,12 @@ def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
 
 
 def _note(stream: str, which: str) -> Finding:
-    words = {"reference": "no such stream", "candidate": "no such stream"}
+    texts = ["no such stream", "no such stream"]
+    texts[which == "candidate"] = "advanced in each step, though nothing draws from it"
     return Finding(
         where=stream,
-        **{**words, which: "advanced in each step, though nothing draws from it"},
+        reference=texts[0],
+        candidate=texts[1],
         cause="a key that is asked for and not used, such as the carry of an RNN that starts at zero",
         next_step="it costs a counter in the state, and in loops over layers a carry; it changes no result",
     )

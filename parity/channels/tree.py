@@ -4,9 +4,9 @@ from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.streams import alone_words
 from parity.comparison.comparison import Comparison
-from parity.programs.tree import is_counter
+from parity.programs.tree import Leaf, is_counter
 from parity.verdicts import ChannelResult, Finding, Verdict
-from parity.weights.map import MapError
+from parity.weights.map import MapError, normalise
 from parity.weights.transforms import Identity
 
 __all__ = ["CHANNEL"]
@@ -62,7 +62,10 @@ def tree(work: Comparison) -> ChannelResult:
 
 def _leftovers(error: MapError) -> tuple[Finding, ...]:
     sides = (("reference", error.reference), ("candidate", error.candidate))
-    return tuple(
+    named = [{normalise(leaf.path): leaf for leaf in leaves} for _, leaves in sides]
+    unlike = [(named[0][name], named[1][name]) for name in named[0] if name in named[1]]
+    told = {leaf.path for pair in unlike for leaf in pair}
+    return tuple(_unlike(*pair) for pair in unlike) + tuple(
         Finding(
             where=leaf.path,
             reference=f"{leaf.dtype}{list(leaf.shape)}" if side == "reference" else "no such leaf",
@@ -72,6 +75,22 @@ def _leftovers(error: MapError) -> tuple[Finding, ...]:
         )
         for side, leaves in sides
         for leaf in leaves
+        if leaf.path not in told
+    )
+
+
+def _unlike(ours: Leaf, theirs: Leaf) -> Finding:
+    """One leaf that has one name on both sides and is not the same."""
+    words = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in (ours, theirs)]
+    if ours.role is not theirs.role:
+        words = [f"{word}, a {leaf.role} leaf" for word, leaf in zip(words, (ours, theirs), strict=True)]
+    what = "shape" if ours.shape != theirs.shape else "role"
+    return Finding(
+        where=theirs.path,
+        reference=words[0],
+        candidate=words[1],
+        cause=f"one name with another {what} on each side",
+        next_step="give both the same, or give the pair a weight rule with a transform",
     )
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "print_placements",
     "print_proofs",
     "print_table",
+    "print_tracebacks",
     "ties_text",
     "waived_text",
 ]
@@ -282,6 +283,16 @@ def notes_text(result: CaseResult) -> str:
     more = len(notes) - MOST_FINDINGS
     lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
     return "\n".join([f"{result.case.id}  notes:", *lines]) if notes else ""
+
+
+def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:
+    """Prints the traceback of every exception."""
+    for result in results:
+        for channel in result.channels.values():
+            for finding in channel.findings:
+                if finding.traceback:
+                    console.print(Text(f"{result.case.id}  {channel.name}, {finding.where}", "bold red"))
+                    console.print(finding.traceback, soft_wrap=True, markup=False, highlight=False)
 
 
 def print_findings(console: Console, results: Sequence[CaseResult]) -> None:

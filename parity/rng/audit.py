@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.rng.demand import Demand, opened
 from parity.rng.draws import Draw, Recorder
-from parity.verdicts import Finding
+from parity.verdicts import EXPECTED_GOT, Finding
 
 __all__ = ["Audited", "audit", "compare_draws", "repeated_keys", "unforeseen_draws"]
 
@@ -176,6 +176,7 @@ def unforeseen_draws(audited: Audited, side: str) -> list[Finding]:
             where=f"draw at {site} of the {side}",
             reference="the backward pass repeats draws of the forward pass",
             candidate=f"{count} draws of the backward pass that the forward pass did not make",
+            labels=EXPECTED_GOT,
             cause="rematerialisation with another key",
             next_step="pass the key into the checkpointed function instead of drawing it there",
         )

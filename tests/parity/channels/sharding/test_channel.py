@@ -206,7 +206,7 @@ def test_what_the_compiled_program_takes_is_held_to_the_specs():
     assert side.compiled.input_shardings[0][0]["params/w"].spec == P(None, "fsdp", "tensor")
     vars(side)["specs"] = {"params/w": P(None, "tensor", "fsdp")}
     found = sentences(side, side, proved=False)
-    assert f"toy params/w: reference {P(None, 'tensor', 'fsdp')} by the rules" in found[0]
+    assert f"toy params/w: expected {P(None, 'tensor', 'fsdp')} by the rules" in found[0]
     assert f"the compiled program takes it as {P(None, 'fsdp', 'tensor')}" in found[0]
 
 
