@@ -1,12 +1,15 @@
 """The channel ``tree``: paths, shapes, dtypes, roles and logical axes of all state leaves."""
 
+from collections.abc import Sequence
+
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.streams import alone_words
 from parity.comparison.comparison import Comparison
-from parity.programs.tree import Leaf, is_counter
+from parity.programs.tree import Leaf, Role, is_counter
 from parity.verdicts import ChannelResult, Finding, Verdict
-from parity.weights.map import MapError, normalise
+from parity.weights.map import HOLDERS, MapError, normalise
+from parity.weights.modules import moment_of
 from parity.weights.transforms import Identity
 
 __all__ = ["CHANNEL"]
@@ -65,18 +68,33 @@ def _leftovers(error: MapError) -> tuple[Finding, ...]:
     named = [{normalise(leaf.path): leaf for leaf in leaves} for _, leaves in sides]
     unlike = [(named[0][name], named[1][name]) for name in named[0] if name in named[1]]
     told = {leaf.path for pair in unlike for leaf in pair}
+    roles = list(Role)
+    moments = [_moments(leaves) for _, leaves in sides]
+    folded = {path for held in moments for paths in held.values() for path in paths}
     return tuple(_unlike(*pair) for pair in unlike) + tuple(
         Finding(
             where=leaf.path,
             reference=f"{leaf.dtype}{list(leaf.shape)}" if side == "reference" else "no such leaf",
             candidate=f"{leaf.dtype}{list(leaf.shape)}" if side == "candidate" else "no such leaf",
-            cause=f"a {leaf.role} leaf that only the {side} has",
+            cause=f"{'an' if leaf.role is Role.OPTIMIZER else 'a'} {leaf.role} leaf that only the {side} has"
+            + (f", with its moments ({len(held[leaf.path])})" if leaf.path in held else ""),
             next_step="add it to the other side, or give the pair a weight rule",
         )
-        for side, leaves in sides
-        for leaf in leaves
-        if leaf.path not in told
+        for (side, leaves), held in zip(sides, moments, strict=True)
+        for leaf in sorted(leaves, key=lambda leaf: roles.index(leaf.role))
+        if leaf.path not in told | folded
     )
+
+
+def _moments(leaves: Sequence[Leaf]) -> dict[str, list[str]]:
+    """Returns the moments among some leaves by the path of their parameter, which is among them, too."""
+    owners = {normalise(leaf.path): leaf.path for leaf in leaves if leaf.role is Role.PARAMS}
+    held: dict[str, list[str]] = {}
+    for leaf in leaves:
+        owned = moment_of(normalise(leaf.path), owners, HOLDERS) if leaf.role is Role.OPTIMIZER else None
+        if owned:
+            held.setdefault(owners[owned[1]], []).append(leaf.path)
+    return held
 
 
 def _unlike(ours: Leaf, theirs: Leaf) -> Finding:

@@ -17,11 +17,12 @@ from parity.weights.modules import Order, beside_paired, moment_of, pair_modules
 from parity.weights.stacks import layer_groups, stack_axes
 from parity.weights.transforms import Identity, Stack, Transform, Unstack
 
-__all__ = ["Entry", "MapError", "Rule", "WeightMap", "infer", "normalise", "unheld"]
+__all__ = ["HOLDERS", "Entry", "MapError", "Rule", "WeightMap", "infer", "normalise", "unheld"]
 
 Leaves = Mapping[str, Leaf]
 GUESSED = "axis guessed:"
 HOLDERS = frozenset({"params", "model", "optimizer", "opt_state", "routing_bias"})
+"""Names that say who holds a leaf, not which it is."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -221,9 +222,21 @@ class _Search:
                     continue
                 reference = [name, *(normalise(match.expand(other)) for other in rule.reference[1:])]
                 targets = [normalise(match.expand(template)) for template in rule.candidate]
-                if all(n in self.names[0] for n in reference) and all(n in self.names[1] for n in targets):
+                there = all(n in self.names[0] for n in reference) and all(
+                    n in self.names[1] for n in targets
+                )
+                if there and self._have_one_role(reference, targets):
                     self._check_shapes(rule, reference, targets)
                     self._pair(reference, targets, "rule", rule.transform)
+
+    def _have_one_role(self, reference: Sequence[str], targets: Sequence[str]) -> bool:
+        """A rule for a parameter may match its moments, too, which are no partners of a parameter."""
+        roles = {
+            side[names[name]].role
+            for (side, names), group in zip(self.sides(), (reference, targets), strict=True)
+            for name in group
+        }
+        return len(roles) == 1
 
     def _check_shapes(self, rule: Rule, reference: Sequence[str], targets: Sequence[str]) -> None:
         """Raises where a rule's transform does not turn the shapes of one side into those of the other."""

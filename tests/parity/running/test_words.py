@@ -74,6 +74,17 @@ def test_a_leaf_that_is_not_the_same_is_one_finding(theirs, words):
     assert missing.sentence().startswith("params/w: reference float32[7], candidate no such leaf")
 
 
+def test_moments_are_folded_into_the_parameter_that_is_missing():
+    theirs = leaf("model/w", (7,))
+    ours = leaf("opt_state/0/mu/params/up/kernel", (3, 5), Role.OPTIMIZER) | leaf("params/up/kernel", (3, 5))
+    ours |= leaf("opt_state/0/nu/params/up/kernel", (3, 5), Role.OPTIMIZER) | leaf("params/w", (7,))
+    with pytest.raises(MapError) as caught:
+        infer(ours, theirs)
+    (found,) = _leftovers(caught.value)
+    assert found.where == "params/up/kernel"
+    assert found.cause == "a params leaf that only the reference has, with its moments (2)"
+
+
 def test_a_run_without_settings_tells_how_to_begin(command):
     ended = command("run")
     assert ended.code == 2

@@ -128,6 +128,18 @@ def test_rules_may_spell_numbered_names_as_the_model_does():
     assert entry.candidate == ("params/mlp/wi_0/kernel", "params/mlp/wi_1/kernel")
 
 
+def test_a_rule_pairs_leaves_of_one_role():
+    """`(.*)` matches what holds a moment, too."""
+    reference = leaves("opt_state/0/mu/cell/hi/kernel 5x5", Role.OPTIMIZER) | leaves(
+        "params/cell/hi/kernel 5x5"
+    )
+    candidate = leaves("model/dense/kernel 5x5") | leaves("optimizer/0/mu/dense/kernel 5x5", Role.OPTIMIZER)
+    rule = Rule(reference=(r"(.*)/hi/kernel",), candidate=("dense/kernel",))
+    found = pairs(infer(reference, candidate, [rule]))
+    assert found["params/cell/hi/kernel"] == "model/dense/kernel"
+    assert found["opt_state/0/mu/cell/hi/kernel"] == "optimizer/0/mu/dense/kernel"
+
+
 def test_random_state_of_one_side_stays_alone():
     reference = leaves("params/w 3x5") | leaves("dropout", Role.RNG, "key<fry>")
     candidate = (
