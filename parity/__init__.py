@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from parity.cases.case import Case, Flag, Keys, Pair
+    from parity.cases.own import Own, twin_programs
     from parity.cases.twins import twins
+    from parity.cases.waivers import Waiver
     from parity.programs.build import Build, Flavour, Program, linen_build, nnx_build
     from parity.programs.meshes import MeshSpec
+    from parity.report.assertion import TwinsDifferError, assert_twins
     from parity.structure import Budget
     from parity.verdicts import Verdict
     from parity.weights.map import Rule
@@ -24,12 +27,17 @@ __all__ = [
     "Flavour",
     "Keys",
     "MeshSpec",
+    "Own",
     "Pair",
     "Program",
     "Rule",
+    "TwinsDifferError",
     "Verdict",
+    "Waiver",
+    "assert_twins",
     "linen_build",
     "nnx_build",
+    "twin_programs",
     "twins",
 ]
 
@@ -37,7 +45,10 @@ _MODULES = {
     "parity.programs.build": ("Build", "Flavour", "Program", "linen_build", "nnx_build"),
     "parity.cases.case": ("Case", "Flag", "Keys", "Pair"),
     "parity.programs.meshes": ("MeshSpec",),
+    "parity.cases.own": ("Own", "twin_programs"),
     "parity.cases.twins": ("twins",),
+    "parity.cases.waivers": ("Waiver",),
+    "parity.report.assertion": ("TwinsDifferError", "assert_twins"),
     "parity.structure": ("Budget",),
     "parity.verdicts": ("Verdict",),
     "parity.weights.map": ("Rule",),

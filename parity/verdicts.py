@@ -4,7 +4,10 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
-__all__ = ["BLOCKING", "RUNGS", "ChannelResult", "Finding", "Verdict"]
+__all__ = ["BLOCKING", "EXPECTED_GOT", "RUNGS", "ChannelResult", "Finding", "Verdict"]
+
+EXPECTED_GOT = ("expected", "got")
+"""Labels of a finding on one side by itself."""
 
 
 class Verdict(enum.StrEnum):
@@ -13,7 +16,7 @@ class Verdict(enum.StrEnum):
     ``reordered``: the same operations on the same values, up to the order of operands of float additions,
     products, minima and maxima; bits may differ.
     ``open``: the question stands and was not answered, because the programs are not proved the same and the
-    backend runs nothing. ``skipped``: there is no question.
+    backend runs nothing. ``skipped``: there is no question. ``waived``: all that differs is accepted, with a reason.
     """
 
     PROVED = "proved"
@@ -23,6 +26,7 @@ class Verdict(enum.StrEnum):
     ARBITRATED = "arbitrated"
     TIE = "tie"
     EQUAL = "equal"
+    WAIVED = "waived"
     UNPROVED = "unproved"
     SKIPPED = "skipped"
     OPEN = "open"
@@ -48,6 +52,8 @@ class Finding:
         distance: how far apart they are, with its unit; empty where it makes no sense.
         cause: the likely cause in a few words; empty when nothing is known.
         next_step: what the reader can do now; empty when nothing is known.
+        labels: what the two texts are, where they are not the two sides'; an empty text is left out.
+        traceback: of an exception; empty where there was none.
     """
 
     where: str
@@ -56,10 +62,13 @@ class Finding:
     distance: str = ""
     cause: str = ""
     next_step: str = ""
+    labels: tuple[str, str] = ("reference", "candidate")
+    traceback: str = ""
 
     def sentence(self) -> str:
         """Returns the finding as one sentence a person can act on."""
-        parts = [f"{self.where}: reference {self.reference}, candidate {self.candidate}"]
+        texts = zip(self.labels, (self.reference, self.candidate), strict=True)
+        parts = [f"{self.where}: " + ", ".join(f"{label} {text}".strip() for label, text in texts if text)]
         if self.distance:
             parts.append(self.distance)
         if self.cause:
@@ -78,6 +87,7 @@ class ChannelResult:
         verdict: its answer.
         detail: what it saw, in a few words.
         findings: the differences, worst first.
+        notes: what is worth knowing and keeps nothing from passing.
         measures: numbers for tools, such as operations or bytes.
     """
 
@@ -85,4 +95,5 @@ class ChannelResult:
     verdict: Verdict
     detail: str = ""
     findings: tuple[Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()
     measures: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -10,6 +10,7 @@ from typing import Any
 
 from parity.backends.registry import find
 from parity.cases.coverage import Coverage
+from parity.cases.waivers import Waiver
 from parity.programs.build import Build
 from parity.programs.meshes import HeldAxesError, MeshSpec
 from parity.structure import Budget
@@ -71,6 +72,7 @@ class Case:
         arrange: what is done to the random state before it runs, such as making two experts nearly alike.
         zero_gradients: globs of leaves that have no gradient by design.
         not_finite: globs of outputs that are NaN or infinite by design, such as the loss of a spoilt batch.
+        waivers: differences that are accepted, with the reason; over the project's own.
         budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
         flags: what can be flipped in it, and must be live on both sides.
         vary: makes the case with other settings of the config; needed where there are flags.
@@ -98,6 +100,7 @@ class Case:
     arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     zero_gradients: Sequence[str] = ()
     not_finite: Sequence[str] = ()
+    waivers: Sequence[Waiver] = ()
     budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
     flags: Sequence[Flag] = ()
     vary: "Callable[[Mapping[str, str]], Case] | None" = None

@@ -12,6 +12,7 @@ from typing import Any
 
 from parity.backends.workers import GIB
 from parity.cases.case import Case, Pair, matches
+from parity.cases.waivers import Waiver, read_waivers
 from parity.structure import Budget, read_budgets
 
 __all__ = [
@@ -21,7 +22,8 @@ __all__ = [
     "collect",
     "find_cases",
     "find_settings",
-    "load_pair",
+    "load_pairs",
+    "must_have_pairs",
     "resources",
 ]
 
@@ -46,12 +48,14 @@ class Settings:
         pairs: ``module:ATTRIBUTE`` of each pair.
         resources: what a run may take of the machine, as keyword arguments of `Resources`.
         budgets: how far structure may grow in every case, by ``channel.quantity``.
+        waivers: differences that are accepted, in every case that they are for.
         root: folder of the file, put on the import path; None without a file.
     """
 
     pairs: tuple[str, ...] = BUILT_IN
     resources: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
+    waivers: tuple[Waiver, ...] = ()
     root: Path | None = None
 
 
@@ -69,6 +73,7 @@ KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "compile-gib": (_positive(int, float), "GiB of host memory, such as 16"),
     "compile-seconds": (_positive(int, float), "seconds, such as 600"),
     "cache": (lambda value: isinstance(value, str), 'a folder, or "" for none'),
+    "waivers": (lambda value: isinstance(value, list), "tables [[tool.parity.waivers]]"),
     "budgets": (lambda value: isinstance(value, dict), "tables such as [tool.parity.budgets.memory]"),
 }
 """What ``[tool.parity]`` may say: name -> (is it well formed, what is expected)."""
@@ -113,12 +118,31 @@ def find_settings(start: Path) -> Settings:
         _check(path, table)
         try:
             budgets = read_budgets(table.get("budgets", {}))
+            waivers = read_waivers(table.get("waivers", []))
         except ValueError as error:
             raise SettingsError(f"{path} [tool.parity]: {error}") from error
         return Settings(
-            pairs=tuple(table["pairs"]), resources=resources(table, folder), budgets=budgets, root=folder
+            pairs=tuple(table["pairs"]),
+            resources=resources(table, folder),
+            budgets=budgets,
+            waivers=waivers,
+            root=folder,
         )
     return Settings()
+
+
+def must_have_pairs(start: Path) -> None:
+    """Raises where no project says which pairs there are, and tells how to begin.
+
+    Raises:
+        SettingsError: no ``pyproject.toml`` from ``start`` upwards has ``[tool.parity]``.
+    """
+    if find_settings(start).root is None:
+        raise SettingsError(
+            f"{start}: no pyproject.toml here or above has [tool.parity]. To begin, write a pair with parity.twins in "
+            'my_twins.py, and [tool.parity] pairs = ["my_twins:PAIR"] in pyproject.toml; or name it with '
+            "--pair my_twins:PAIR. --builtin runs the pairs that come with parity"
+        )
 
 
 def _check(path: Path, table: Any) -> None:
@@ -136,8 +160,8 @@ def _check(path: Path, table: Any) -> None:
         raise SettingsError(f"{path} [tool.parity]: got no pairs, expected pairs = {KEYS['pairs'][1]}")
 
 
-def load_pair(name: str) -> Pair:
-    """Imports ``module:ATTRIBUTE``.
+def load_pairs(name: str) -> list[Pair]:
+    """Imports ``module:ATTRIBUTE``: a pair, or a list of pairs.
 
     Raises:
         SettingsError: there is no such module or attribute, or it is no pair.
@@ -150,11 +174,14 @@ def load_pair(name: str) -> Pair:
     except Exception as error:  # the module is the user's: whatever it raises
         what = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
         raise SettingsError(f"pair {name!r}: {what}{error}; check the name and the import path") from error
-    if not isinstance(pair, Pair):
-        raise SettingsError(
-            f"pair {name!r}: got {type(pair).__name__}, expected parity.Pair, as parity.twins returns it"
-        )
-    return pair
+    pairs = list(pair) if isinstance(pair, list | tuple) else [pair]
+    for one in pairs:
+        if not isinstance(one, Pair):
+            raise SettingsError(
+                f"pair {name!r}: got {type(one).__name__}, expected parity.Pair, as parity.twins returns it, "
+                "or a list of them"
+            )
+    return pairs
 
 
 def _make_importable(folders: Iterable[Path]) -> None:
@@ -192,9 +219,13 @@ def collect(
     start, overrides, select = start or Path.cwd(), overrides or {}, tuple(select)
     settings = find_settings(start)
     _make_importable([start, *([settings.root] if settings.root else [])])
-    pairs = [load_pair(name) for name in dict.fromkeys((*settings.pairs, *extra))]
+    pairs = [pair for name in dict.fromkeys((*settings.pairs, *extra)) for pair in load_pairs(name)]
     cases = [
-        dataclasses.replace(case, budgets={**settings.budgets, **case.budgets}) if settings.budgets else case
+        dataclasses.replace(
+            case,
+            budgets={**settings.budgets, **case.budgets},
+            waivers=(*case.waivers, *(waiver for waiver in settings.waivers if waiver.concerns(case.id))),
+        )
         for pair in pairs
         for case in _cases(pair, overrides, devices, select)
     ]

@@ -10,7 +10,7 @@ from flax import linen, nnx
 from parity.comparison.side import Side
 from parity.programs.build import Build, Flavour
 from parity.prove import op_frames
-from parity.verdicts import Finding
+from parity.verdicts import EXPECTED_GOT, Finding
 
 __all__ = ["Made", "attest", "made"]
 
@@ -71,8 +71,9 @@ def attest(build: Build, files: Mapping[str, int], foreign: Sequence[str], count
 def _finding(build: Build, got: str, expected: str) -> Finding:
     return Finding(
         where=f"flavour of {build.name}",
-        reference=f"expected of {build.flavour}: {expected}",
+        reference=f"of {build.flavour}: {expected}",
         candidate=got,
+        labels=EXPECTED_GOT,
         cause=ITSELF,
         next_step="look at what the pair's build function constructs; a bridge that is meant is declared in `bridged`",
     )

@@ -1,15 +1,30 @@
 """The channel ``loops``: while loops before and after optimisation, and what they pass through."""
 
 import dataclasses
+from pathlib import Path
+
+import flax
 
 from parity.channels.budgeted import budgeted
 from parity.channels.channel import Aspect, Channel, Need
 from parity.comparison.comparison import Comparison
-from parity.structure import Loops, budgets_for, compare_loops, lowered_loops, optimised_loops
+from parity.comparison.side import Side
+from parity.structure import (
+    MEMORY_BUDGETS,
+    Loops,
+    budgets_for,
+    compare_loops,
+    compare_memory,
+    lowered_loops,
+    optimised_loops,
+    read_memory,
+)
 from parity.structure.traced import compare_passed_through
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["CHANNEL"]
+
+FLAX = str(Path(flax.__file__).parent)
 
 
 def loops(work: Comparison) -> ChannelResult:
@@ -24,14 +39,29 @@ def loops(work: Comparison) -> ChannelResult:
     )
     budgets = budgets_for("loops", work.case.budgets)
     slack = budgets["carry_bytes"].slack if "carry_bytes" in budgets else 0
-    result = compare_loops(ours, theirs, slack)
+    arrays = [array for side in work.alone for array in side]
+    equal_memory = work.compiles_alike or _needs_no_more(*work.compiling)
+    library = FLAX if equal_memory else ""
+    slack = max(slack, 2 * sum(array.size for array in arrays))
+    carried = {array.compiled for array in arrays}
+    result = compare_loops(ours, theirs, slack, carried=carried, library=library)
     counts = [tree.optimised.count if tree.optimised else 0 for tree in (ours, theirs)]
     result = budgeted(result, budgets, {"count": (counts[0], counts[1])})
-    returned = compare_passed_through(*(side.traced.jaxpr for side in sides))
+    returned, notes = compare_passed_through(
+        sides[0].traced.jaxpr, sides[1].traced.jaxpr, {array.traced for array in arrays}, library
+    )
+    result = dataclasses.replace(result, notes=(*notes, *result.notes))
     if returned:
         findings = (*returned, *result.findings)
         return dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
     return result
+
+
+def _needs_no_more(reference: Side, candidate: Side) -> bool:
+    """Whether the candidate's compiled program needs no more temporary memory than the reference's."""
+    budgets = {"temp": MEMORY_BUDGETS["temp"]}
+    ours, theirs = (read_memory(side.compiled) for side in (reference, candidate))
+    return compare_memory(ours, theirs, budgets).verdict is Verdict.EQUAL
 
 
 CHANNEL = Channel(

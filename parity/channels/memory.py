@@ -25,7 +25,7 @@ def memory(work: Comparison) -> ChannelResult:
     """Argument, output and temp bytes of the compiled programs, and which arguments they reuse in place."""
     sides = work.compiling
     ours, theirs = (read_memory(side.compiled) for side in sides)
-    own = budgets_for("memory", work.case.budgets)
+    own = {**_allowance(work, ours), **budgets_for("memory", work.case.budgets)}
     result = compare_memory(ours, theirs, {**MEMORY_BUDGETS, **own})
     if result.verdict is Verdict.VACUOUS:
         return result
@@ -33,7 +33,9 @@ def memory(work: Comparison) -> ChannelResult:
     if result.verdict is Verdict.FAILED and work.proof is not None and work.proof.proved:
         result, again = _packed(work, result, ours, theirs, own)
         measures |= again
-    donation = compare_donation(*(read_donation(side.optimised) for side in sides))
+    less, more = ([array.compiled for array in side] for side in work.alone)
+    before, after = (read_donation(side.optimised) for side in sides)
+    donation = compare_donation(before, after, (less, more))
     failed = Verdict.FAILED in (result.verdict, donation.verdict)
     return dataclasses.replace(
         result,
@@ -42,6 +44,20 @@ def memory(work: Comparison) -> ChannelResult:
         findings=(*result.findings, *donation.findings),
         measures=measures,
     )
+
+
+def _allowance(work: Comparison, reference: Memory) -> dict[str, Budget]:
+    """Returns budgets for RNG state that one side has alone; none where no side has any."""
+    less, more = (sum(array.size for array in side) for side in work.alone)
+    if not less and not more:
+        return {}
+    budgets = {}
+    for quantity in ("argument", "output"):
+        size = reference.values.get(quantity) or 0
+        floor = max(0.0, 1 - less / size) if size else 0.0
+        reason = "RNG state that one side has alone"
+        budgets[quantity] = Budget(slack=more, floor=floor, reason=reason)
+    return budgets
 
 
 def _packed(

@@ -120,7 +120,10 @@ def _findings(called: list[Called], index: int) -> list[Finding]:
     one, other, side = called[index], called[1 - index], SIDES[index]
     found = []
     for path, (before, after) in one.drifted.items():
-        words = {SIDES[1 - index]: _stable(other, path), side: f"takes {before}, returns {after}"}
+        words: dict[str, Any] = {
+            SIDES[1 - index]: _stable(other, path),
+            side: f"takes {before}, returns {after}",
+        }
         found.append(
             Finding(
                 where=f"{path} of the {side}",
@@ -130,7 +133,7 @@ def _findings(called: list[Called], index: int) -> list[Finding]:
             )
         )
     for name, why in one.again.items():
-        words = {SIDES[1 - index]: "traced again" if name in other.again else "traced once"}
+        words: dict[str, Any] = {SIDES[1 - index]: "traced again" if name in other.again else "traced once"}
         found.append(
             Finding(
                 where=f"{name} of the {side}",

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import zlib
 from collections.abc import Hashable
 from typing import Any
 
@@ -13,13 +12,14 @@ import numpy as np
 
 from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.streams import idle_streams
+from parity.comparison.alone import beginning
 from parity.comparison.comparison import SEED, Comparison
 from parity.comparison.side import Side
 from parity.jax_internals import content, key_implementation, main_position
 from parity.programs.build import Build, Group
 from parity.programs.tree import Role, to_host
-from parity.prove import prove
-from parity.prove.reader import read_program
+from parity.prove import Alone, prove
 from parity.rng import (
     Audited,
     audit,
@@ -64,7 +64,8 @@ def rng(work: Comparison) -> ChannelResult:
     verdict = Verdict.FAILED if findings else how
     if verdict is Verdict.PROVED and not proved and drawn[0].draws:
         verdict = Verdict.BITWISE
-    return ChannelResult(name="rng", verdict=verdict, detail=detail, findings=tuple(findings))
+    notes = tuple(idle_streams(work))
+    return ChannelResult(name="rng", verdict=verdict, detail=detail, findings=tuple(findings), notes=notes)
 
 
 def _shares_keys(work: Comparison) -> bool:
@@ -117,20 +118,13 @@ def _audit_side(work: Comparison, side: Side, which: int) -> Audited:
 def _start(work: Comparison, which: int, path: str) -> Any:
     """Returns a value that a leaf may start from, the same for the leaves that the weight map pairs."""
     if which == 0:
-        return _typed(work.builds[0], path, _host(work.builds[0], path))
+        return _typed(work.builds[0], path, beginning(path, work.builds[0].abstract[path]))
+    if path in work.weights.alone[1]:
+        return _typed(work.builds[1], path, beginning(path, work.builds[1].abstract[path]))
     entry = next(entry for entry in work.weights.entries if path in entry.candidate)
-    host = work.weights.to_candidate({name: _host(work.builds[0], name) for name in entry.reference})
+    ours = {name: beginning(name, work.builds[0].abstract[name]) for name in entry.reference}
+    host = work.weights.to_candidate(ours)
     return _typed(work.builds[1], path, host[path])
-
-
-def _host(build: Build, path: str) -> np.ndarray:
-    leaf = build.abstract[path]
-    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return np.zeros(leaf.shape, leaf.dtype)
-    key = jax.random.fold_in(
-        jax.random.key(SEED, impl=key_implementation(leaf.dtype)), np.uint32(zlib.crc32(path.encode()))
-    )
-    return np.asarray(jax.random.key_data(jax.random.split(key, leaf.shape) if leaf.shape else key))
 
 
 def _typed(build: Build, path: str, host: np.ndarray) -> Any:
@@ -181,7 +175,10 @@ def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
         if entry.role is not Role.OPTIMIZER
     )
     sides = [_start_program(work, build) for build in work.builds]
-    if work.weights.is_identity and _proves(work, sides, results):
+    first, second = (
+        tuple(places[path] for path in paths) for places, paths in zip(order, work.weights.alone, strict=True)
+    )
+    if work.weights.is_identity and _proves(work, sides, results, Alone(results=(first, second))):
         return Verdict.PROVED, []
     ours, theirs = (
         work.remember(("initial", one.content), functools.partial(_run, work, one)) for one in sides
@@ -253,17 +250,19 @@ def _start_program(work: Comparison, build: Build) -> _Start:
     return work.remember(("start program", build), lower)
 
 
-def _proves(work: Comparison, sides: list[_Start], results: tuple[tuple[int, int], ...]) -> bool:
+def _proves(
+    work: Comparison, sides: list[_Start], results: tuple[tuple[int, int], ...], alone: Alone
+) -> bool:
     def proved() -> bool:
         with work.bench.clock.phase("initial states", "prove"):
-            programs = [read_program(side.lowered) for side in sides]
             keys = [main_position(side.lowered) for side in sides]
             if set(keys[0]) != set(keys[1]):
                 return False
             arguments = [(keys[0][index], keys[1][index]) for index in keys[0]]
-            return prove(*programs, arguments=arguments, results=results).proved
+            lowered = (side.lowered for side in sides)
+            return prove(*lowered, arguments=arguments, results=results, alone=alone).proved
 
-    return work.remember(("initial proof", *(side.content for side in sides), results), proved)
+    return work.remember(("initial proof", *(side.content for side in sides), results, alone.results), proved)
 
 
 def _run(work: Comparison, start: _Start) -> dict[str, np.ndarray]:

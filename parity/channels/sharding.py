@@ -15,7 +15,7 @@ from parity.comparison.side import Side
 from parity.programs.build import Group
 from parity.programs.meshes import Mode
 from parity.programs.tree import Role
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
 from parity.weights.map import Entry, WeightMap
 from parity.weights.transforms import Identity
 
@@ -28,7 +28,12 @@ OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides
 
 
 def compare_shardings(
-    reference: Side, candidate: Side, weights: WeightMap, *, proved: Callable[[], bool]
+    reference: Side,
+    candidate: Side,
+    weights: WeightMap,
+    *,
+    proved: Callable[[], bool],
+    same_constraints: Callable[[], bool] = lambda: False,
 ) -> ChannelResult:
     """Compares where everything lies.
 
@@ -40,11 +45,12 @@ def compare_shardings(
         reference, candidate: the two sides.
         weights: which leaves belong together.
         proved: says whether both are proved the same program; asked last, as it may trace and crash.
+        same_constraints: says whether a proof settles that both constrain alike, however often they say it.
     """
     sides = (reference, candidate)
     findings: list[Finding] = []
     try:
-        for finding in _findings(sides, weights, proved):
+        for finding in _findings(sides, weights, proved, same_constraints):
             findings.append(finding)
     except Exception as error:
         if not findings:
@@ -74,7 +80,12 @@ def compare_shardings(
     return _result(findings, detail, {f"{role} bytes per device": size for role, size in held.items()})
 
 
-def _findings(sides: tuple[Side, Side], weights: WeightMap, proved: Callable[[], bool]) -> Iterator[Finding]:
+def _findings(
+    sides: tuple[Side, Side],
+    weights: WeightMap,
+    proved: Callable[[], bool],
+    same_constraints: Callable[[], bool],
+) -> Iterator[Finding]:
     """Yields findings, those that need least first: a side that crashes later has told where it differs."""
     leaves = (sides[0].build.leaves, sides[1].build.leaves)
     for entry in weights.entries:
@@ -88,7 +99,8 @@ def _findings(sides: tuple[Side, Side], weights: WeightMap, proved: Callable[[],
         yield from _after_findings(side)
         yield from _returned_findings(side)
     if sides[0].mesh.axes and sides[0].mesh == sides[1].mesh:
-        yield from _constraint_findings(*sides)
+        unlike = _constraint_findings(*sides)
+        yield from () if not unlike or same_constraints() else unlike
     if sides[0].mesh.axes and not proved():
         for side in sides:
             side.begin()
@@ -138,6 +150,7 @@ def _after_findings(side: Side) -> list[Finding]:
             candidate=f"logical axes {observed[path].logical_axes} after"
             if path in observed
             else "gone after",
+            labels=("it has", "and"),
             cause=UNCHANGED,
             next_step="look where the model takes axis names off and puts them on again, such as around a scan",
         )
@@ -162,6 +175,7 @@ def _oracle_findings(side: Side) -> list[Finding]:
                     where=f"{side.build.name} {path}",
                     reference=f"{jax.sharding.PartitionSpec(*wanted)} by Flax Linen's resolver",
                     candidate=f"{mine.spec} from axes {mine.logical_axes}",
+                    labels=EXPECTED_GOT,
                     cause=f"a resolver that loses rules or binds an axis twice ({mine.why})",
                     next_step="walk the rules in order and track which mesh axes are used",
                 )
@@ -178,7 +192,9 @@ def constraints(side: Side) -> collections.Counter[tuple[str, str]]:
             if equation.primitive.name in CONSTRAINTS:
                 target = equation.params.get("sharding", equation.params.get("dst_sharding"))
                 aval = equation.outvars[0].aval
-                found[f"{aval.dtype}{list(aval.shape)}", str(getattr(target, "spec", target))] += 1
+                spec = getattr(target, "spec", None)
+                where = target if spec is None else side.mesh.essential(spec)
+                found[f"{aval.dtype}{list(aval.shape)}", str(where)] += 1
             for inner in core.jaxprs_in_params(equation.params):
                 walk(getattr(inner, "jaxpr", inner))
 
@@ -235,6 +251,7 @@ def _returned_findings(side: Side) -> list[Finding]:
                 where=f"{side.build.name} {path}",
                 reference=f"{spec} where the step takes it",
                 candidate=f"{got.spec} where it returns it, on {dict(mesh.shape)}",
+                labels=EXPECTED_GOT,
                 cause="state that is moved for the update and not put back",
                 next_step="constrain it to its own axes before returning it",
             )
@@ -259,6 +276,7 @@ def _compiled_findings(side: Side) -> list[Finding]:
                         where=f"{side.build.name} {path}",
                         reference=f"{spec} by the rules",
                         candidate=f"the compiled program {verb} it as {getattr(got, 'spec', got)}",
+                        labels=EXPECTED_GOT,
                         cause="a step whose state does not come back where it was, so each step moves it",
                     )
                 )
@@ -267,7 +285,13 @@ def _compiled_findings(side: Side) -> list[Finding]:
 
 def sharding(work: Comparison) -> ChannelResult:
     """Logical axes, resolved specs and compiled input shardings of all state leaves."""
-    return compare_shardings(work.reference, work.candidate, work.weights, proved=lambda: work.compiles_alike)
+    return compare_shardings(
+        work.reference,
+        work.candidate,
+        work.weights,
+        proved=lambda: work.compiles_alike,
+        same_constraints=lambda: work.proof is not None and work.proof.proved,
+    )
 
 
 CHANNEL = Channel(

@@ -1,11 +1,16 @@
 """The channel ``tree``: paths, shapes, dtypes, roles and logical axes of all state leaves."""
 
+from collections.abc import Sequence
+
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.streams import alone_words
 from parity.comparison.certificate import certify
 from parity.comparison.comparison import Comparison
+from parity.programs.tree import Leaf, Role, is_counter
 from parity.verdicts import ChannelResult, Finding, Verdict
-from parity.weights.map import ConflictError, Entry, MapError
+from parity.weights.map import HOLDERS, ConflictError, Entry, MapError, normalise
+from parity.weights.modules import moment_of
 from parity.weights.transforms import Identity
 
 __all__ = ["CHANNEL"]
@@ -23,19 +28,27 @@ def tree(work: Comparison) -> ChannelResult:
             name="tree", verdict=Verdict.FAILED, detail="leaves without a partner", findings=_leftovers(error)
         )
     findings: list[Finding] = []
+    notes: list[Finding] = []
     for entry in entries:
         dtypes = [
             {side[path].dtype for path in paths}
             for side, paths in zip(leaves, (entry.reference, entry.candidate), strict=True)
         ]
         if dtypes[0] != dtypes[1]:
-            findings.append(
+            counter = all(
+                is_counter(side[path])
+                for side, paths in zip(leaves, (entry.reference, entry.candidate), strict=True)
+                for path in paths
+            )
+            (notes if counter else findings).append(
                 Finding(
                     where=entry.candidate[0],
                     reference=", ".join(sorted(dtypes[0])),
                     candidate=", ".join(sorted(dtypes[1])),
-                    cause="one side creates the leaf in another dtype",
-                    next_step="pass the parameter dtype where the leaf is created",
+                    cause="a counter, compared as a number"
+                    if counter
+                    else "one side creates the leaf in another dtype",
+                    next_step="" if counter else "pass the parameter dtype where the leaf is created",
                 )
             )
         findings += compare_axes(entry, leaves)
@@ -44,8 +57,12 @@ def tree(work: Comparison) -> ChannelResult:
     detail = f"{len(leaves[0])} leaves" + (f", {moved} of {len(entries)} transformed" if moved else "")
     if guessed := work.weights.guessed:
         detail = f"{len(guessed)} guessed, such as {_pairing(guessed[0])}, {_confirmed(work)}; {detail}"
+    if alone := alone_words(work):
+        detail += f", {alone}"
     verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(work) else Verdict.EQUAL
-    return ChannelResult(name="tree", verdict=verdict, detail=detail, findings=tuple(findings))
+    return ChannelResult(
+        name="tree", verdict=verdict, detail=detail, findings=tuple(findings), notes=tuple(notes)
+    )
 
 
 def _pairing(entry: Entry) -> str:
@@ -103,16 +120,50 @@ def _conflict(error: ConflictError) -> ChannelResult:
 
 def _leftovers(error: MapError) -> tuple[Finding, ...]:
     sides = (("reference", error.reference), ("candidate", error.candidate))
-    return tuple(
+    named = [{normalise(leaf.path): leaf for leaf in leaves} for _, leaves in sides]
+    unlike = [(named[0][name], named[1][name]) for name in named[0] if name in named[1]]
+    told = {leaf.path for pair in unlike for leaf in pair}
+    roles = list(Role)
+    moments = [_moments(leaves) for _, leaves in sides]
+    folded = {path for held in moments for paths in held.values() for path in paths}
+    return tuple(_unlike(*pair) for pair in unlike) + tuple(
         Finding(
             where=leaf.path,
             reference=f"{leaf.dtype}{list(leaf.shape)}" if side == "reference" else "no such leaf",
             candidate=f"{leaf.dtype}{list(leaf.shape)}" if side == "candidate" else "no such leaf",
-            cause=f"a {leaf.role} leaf that only the {side} has",
+            cause=f"{'an' if leaf.role is Role.OPTIMIZER else 'a'} {leaf.role} leaf that only the {side} has"
+            + (f", with its moments ({len(held[leaf.path])})" if leaf.path in held else ""),
             next_step="add it to the other side, or give the pair a weight rule",
         )
-        for side, leaves in sides
-        for leaf in leaves
+        for (side, leaves), held in zip(sides, moments, strict=True)
+        for leaf in sorted(leaves, key=lambda leaf: roles.index(leaf.role))
+        if leaf.path not in told | folded
+    )
+
+
+def _moments(leaves: Sequence[Leaf]) -> dict[str, list[str]]:
+    """Returns the moments among some leaves by the path of their parameter, which is among them, too."""
+    owners = {normalise(leaf.path): leaf.path for leaf in leaves if leaf.role is Role.PARAMS}
+    held: dict[str, list[str]] = {}
+    for leaf in leaves:
+        owned = moment_of(normalise(leaf.path), owners, HOLDERS) if leaf.role is Role.OPTIMIZER else None
+        if owned:
+            held.setdefault(owners[owned[1]], []).append(leaf.path)
+    return held
+
+
+def _unlike(ours: Leaf, theirs: Leaf) -> Finding:
+    """One leaf that has one name on both sides and is not the same."""
+    words = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in (ours, theirs)]
+    if ours.role is not theirs.role:
+        words = [f"{word}, a {leaf.role} leaf" for word, leaf in zip(words, (ours, theirs), strict=True)]
+    what = "shape" if ours.shape != theirs.shape else "role"
+    return Finding(
+        where=theirs.path,
+        reference=words[0],
+        candidate=words[1],
+        cause=f"one name with another {what} on each side",
+        next_step="give both the same, or give the pair a weight rule with a transform",
     )
 
 

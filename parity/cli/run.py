@@ -1,5 +1,6 @@
 """``parity run``: every channel of every case."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -62,12 +63,20 @@ def run(
     no_cache: NoCache = False,
     compile_gib: CompileGib = None,
     compile_seconds: CompileSeconds = None,
+    builtin: Annotated[
+        bool,
+        typer.Option("--builtin", help="The pairs that come with parity, where no project says otherwise."),
+    ] = False,
+    traceback: Annotated[bool, typer.Option(help="Print the traceback of every error.")] = False,
 ) -> None:
     """Run cases: live progress, a table, findings, and a JSON report on demand."""
+    from parity.cases.settings import must_have_pairs
     from parity.cli.order import execute
-    from parity.report import print_table
+    from parity.report import print_table, print_tracebacks
     from parity.running.explain import print_explanations
 
+    if not (select or pair or builtin):
+        must_have_pairs(Path.cwd())
     options = resource_options(
         no_cache=no_cache, workers=workers, compile_gib=compile_gib, compile_seconds=compile_seconds
     )
@@ -86,6 +95,8 @@ def run(
     )
     record = execute(order, console())
     print_table(console(), record)
+    if traceback:
+        print_tracebacks(console(), record.results)
     if explain:
         print_explanations(console(), record.results)
     for words in record.disagreements:

@@ -14,25 +14,29 @@ from jax.experimental import multihost_utils
 from parity.backends.compiler import Compiler
 from parity.backends.registry import find
 from parity.cases.case import Case
-from parity.comparison.pairing import pair_positions, state_fingerprints
+from parity.comparison.alone import Alone, arrays_alone, beginning
+from parity.comparison.pairing import pair_positions, state_fingerprints, state_order
+from parity.comparison.runs import SEED, Outputs, Runs
 from parity.comparison.side import Clock, Side, SideError
 from parity.programs.build import Build, Group, renamed
 from parity.programs.meshes import MeshSpec
 from parity.programs.tree import to_host
-from parity.prove import Frontier, Proof, prove
+from parity.prove import Frontier, Proof, heavy_beside, prove
+from parity.prove.reader import read_program
 from parity.values.ladder import Judge, deviation
-from parity.values.noise import DRAWS, measure_floor, nudge, randomise, to_float64
+from parity.values.noise import measure_floor, randomise
 from parity.values.routing import Flip, find_flips, forced_inputs, margin_noise
 from parity.verdicts import RUNGS, Verdict
-from parity.weights.map import Uses, WeightMap, infer
+from parity.weights.inference import Uses, infer
+from parity.weights.map import WeightMap
 
-__all__ = ["Comparison", "Workbench"]
+__all__ = ["SEED", "Comparison", "Workbench"]
 
-SEED = 20_240_229
+
 KEPT_SIDES = 8
 """How many traced and compiled sides stay in memory; the longest unused goes first."""
 
-Outputs = dict[str, dict[str, np.ndarray]]
+
 T = TypeVar("T")
 
 
@@ -123,6 +127,7 @@ class Comparison:
         """The candidate with its arguments and results in the reference's order; needs a map that moves nothing."""
         assert self.weights.is_identity
         names = {entry.candidate[0]: entry.reference[0] for entry in self.weights.entries}
+        names.update({path: path for path in self.weights.alone[1]})
         build = renamed(self.candidate.build, self.candidate.program, names)
         return self.bench.side(build, self.case, self.case.meshes[1])
 
@@ -135,7 +140,14 @@ class Comparison:
         """
         leaves, rules = [build.leaves for build in self.builds], tuple(self.case.rules)
         return self.remember(
-            ("weights", *self.builds, rules), lambda: infer(leaves[0], leaves[1], rules, self._uses)
+            ("weights", *self.builds, rules),
+            lambda: infer(
+                leaves[0],
+                leaves[1],
+                rules,
+                self._uses,
+                lambda: (state_order(self.reference), state_order(self.candidate)),
+            ),
         )
 
     def _uses(self) -> Uses:
@@ -163,8 +175,11 @@ class Comparison:
             entry = Frontier(where="arguments and results", differences=differences)
             return Proof(proved=False, operations=(0, 0), seconds=0.0, frontier=(entry,))
         with self.bench.clock.phase("both sides", "prove"):
-            programs = (side.operations for side in sides)
-            return prove(*programs, arguments=pairing.arguments, results=pairing.results)
+            programs = (
+                read_program(side.lowered, without=dropped) if dropped else side.operations
+                for side, dropped in zip(sides, pairing.alone.results, strict=True)
+            )
+            return prove(*programs, arguments=pairing.arguments, results=pairing.results, alone=pairing.alone)
 
     @property
     def lowest(self) -> Verdict:
@@ -183,7 +198,29 @@ class Comparison:
     @property
     def compiles_alike(self) -> bool:
         """Whether a proof makes it needless to look at compiled programs: not where that is what one came for."""
-        return self.settled and not self.reference.backend.inspects
+        return self.settled and not self.works_alone and not self.reference.backend.inspects
+
+    @functools.cached_property
+    def alone(self) -> tuple[list[Alone], list[Alone]]:
+        """The arrays of RNG state that only one side has."""
+        ours, theirs = (
+            arrays_alone(build.abstract, paths)
+            for build, paths in zip(self.builds, self.weights.alone, strict=True)
+        )
+        return ours, theirs
+
+    @functools.cached_property
+    def works_alone(self) -> bool:
+        """Whether state that one side has alone costs that side loops or collectives of its own."""
+        sides, positions = (self.reference, self.candidate), self.weights.alone
+        if not any(positions):
+            return False
+        dropped = pair_positions(*sides, self.weights).alone.results
+        return any(
+            heavy_beside(side.operations, read_program(side.lowered, without=paths))
+            for side, paths in zip(sides, dropped, strict=True)
+            if paths
+        )
 
     @functools.cached_property
     def state(self) -> dict[str, np.ndarray]:
@@ -207,7 +244,11 @@ class Comparison:
 
     def as_candidate(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the reference's state as the candidate's, in buffers of their own."""
-        carried, abstract = self.weights.to_candidate(state), self.builds[1].abstract
+        abstract = self.builds[1].abstract
+        carried = {
+            **self.weights.to_candidate(state),
+            **{path: beginning(path, abstract[path]) for path in self.weights.alone[1]},
+        }
         return {path: _as_stored(array, abstract[path].dtype) for path, array in carried.items()}
 
     @property
@@ -252,12 +293,12 @@ class Comparison:
         return self.reference.program.steps == 1
 
     @functools.cached_property
-    def _free(self) -> "_Runs":
-        return _Runs(self, {})
+    def _free(self) -> "Runs":
+        return Runs(self, {})
 
     @functools.cached_property
-    def _forced(self) -> "_Runs":
-        return _Runs(self, forced_inputs(self._free.outputs[0][Group.ROUTING]))
+    def _forced(self) -> "Runs":
+        return Runs(self, forced_inputs(self._free.outputs[0][Group.ROUTING]))
 
     def to_reference(self, leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Renames state paths; others, such as ``logits``, are the same on both sides."""
@@ -302,59 +343,6 @@ class Comparison:
             exact=(lambda: runs.exact[group]) if self.case.exact else None,
             lowest=Verdict.BITWISE if proved else lowest,
         )
-
-
-class _Runs:
-    """What both sides return, and what the ladder measures them by, with choices forced or free.
-
-    Args:
-        work: the comparison.
-        forced: inputs beside the batch, the same on every side.
-    """
-
-    def __init__(self, work: Comparison, forced: Mapping[str, np.ndarray]):
-        self._work, self._extra = work, forced
-
-    def _side(self, side: Side) -> Side:
-        if not self._extra:
-            return side
-        build, extra = side.build, self._extra
-        shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in extra.items()}
-        forced = dataclasses.replace(
-            build,
-            name=f"{build.name} with its routing forced",
-            inputs=lambda seed: {**build.inputs(seed), **extra},
-            abstract_inputs={**build.abstract_inputs, **shapes},
-        )
-        return dataclasses.replace(side, build=forced)
-
-    @functools.cached_property
-    def _reference(self) -> Side:
-        return self._side(self._work.reference)
-
-    @functools.cached_property
-    def outputs(self) -> tuple[Outputs, Outputs]:
-        """What both sides return, the candidate's under the reference's paths."""
-        work = self._work
-        reference = self._reference.run(work.state, SEED)
-        candidate = self._side(work.candidate).run(work.candidate_state, SEED)
-        return reference, {group: work.to_reference(leaves) for group, leaves in candidate.items()}
-
-    @functools.cached_property
-    def nudged(self) -> list[Outputs]:
-        """What the reference returns from weights and inputs that are one ulp off, draw by draw."""
-        runs = []
-        for draw in range(DRAWS):
-            rng = np.random.default_rng(1_000 + draw)
-            alter = functools.partial(nudge, rng=rng)
-            runs.append(self._reference.run(alter(self._work.state), SEED, alter))
-        return runs
-
-    @functools.cached_property
-    def exact(self) -> Outputs:
-        """What the reference returns in float64."""
-        with jax.enable_x64(True):
-            return self._side(self._work.exact_side()).run(to_float64(self._work.state), SEED)
 
 
 def _as_stored(array: np.ndarray, dtype: Any) -> np.ndarray:

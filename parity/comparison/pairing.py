@@ -5,11 +5,21 @@ from collections.abc import Mapping
 
 from parity.comparison.side import Side
 from parity.jax_internals import main_position
-from parity.prove import argument_fingerprints
+from parity.programs.build import Group
+from parity.prove import Alone, argument_fingerprints
+from parity.prove.proof import NOTHING_ALONE
 from parity.verdicts import Finding
 from parity.weights.map import WeightMap
+from parity.weights.order import first_uses
 
-__all__ = ["Pairing", "input_arguments", "pair_positions", "state_arguments", "state_fingerprints"]
+__all__ = [
+    "Pairing",
+    "input_arguments",
+    "pair_positions",
+    "state_arguments",
+    "state_fingerprints",
+    "state_order",
+]
 
 Positions = list[tuple[int, int]]
 
@@ -21,11 +31,13 @@ class Pairing:
     Args:
         arguments, results: (reference, candidate) pairs.
         unmatched: what only one side reads or returns; a proof needs none.
+        alone: RNG state that only one side reads or returns, which the map leaves without a partner.
     """
 
     arguments: Positions
     results: Positions
     unmatched: tuple[Finding, ...]
+    alone: Alone = NOTHING_ALONE
 
 
 def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pairing:
@@ -36,9 +48,34 @@ def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pair
         weights: a map with `WeightMap.is_identity`.
     """
     names = {entry.candidate[0]: entry.reference[0] for entry in weights.entries}
-    arguments, read = _match(_read(reference, {}), _read(candidate, names), "read by the program")
-    results, returned = _match(_returned(reference, {}), _returned(candidate, names), "returned")
-    return Pairing(arguments=arguments, results=results, unmatched=(*read, *returned))
+    alone_read, read_names = _apart((_read(reference, {}), _read(candidate, names)), weights, "state")
+    alone_returned, returned_names = _apart(
+        (_returned(reference, {}), _returned(candidate, names)), weights, str(Group.STATE)
+    )
+    arguments, read = _match(read_names[0], read_names[1], "read by the program")
+    results, returned = _match(returned_names[0], returned_names[1], "returned")
+    return Pairing(
+        arguments=arguments,
+        results=results,
+        unmatched=(*read, *returned),
+        alone=Alone(arguments=alone_read, results=alone_returned),
+    )
+
+
+def _apart(
+    sides: tuple[dict[str, int], dict[str, int]], weights: WeightMap, holder: str
+) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, int]]]:
+    """Takes what only one side has off the names of both; returns its positions, and the other names."""
+    alone = [{f"{holder} {path}" for path in paths} for paths in weights.alone]
+    ours, theirs = (
+        tuple(position for name, position in names.items() if name in gone)
+        for names, gone in zip(sides, alone, strict=True)
+    )
+    rest = [
+        {name: position for name, position in names.items() if name not in gone}
+        for names, gone in zip(sides, alone, strict=True)
+    ]
+    return (ours, theirs), rest
 
 
 def _read(side: Side, names: Mapping[str, str]) -> dict[str, int]:
@@ -60,6 +97,14 @@ def state_fingerprints(side: Side) -> dict[str, str]:
     """Returns ``{path: fingerprint}`` of how the program uses each state leaf that it reads."""
     prints = argument_fingerprints(side.lowered)
     return {path: prints[position] for path, position in state_arguments(side).items()}
+
+
+def state_order(side: Side) -> dict[str, tuple[int, ...]]:
+    """Returns ``{path: place}`` of where the traced program first uses each state leaf."""
+    paths = side.state_paths
+    return {
+        paths[index]: place for index, place in first_uses(side.traced.jaxpr).items() if index < len(paths)
+    }
 
 
 def state_arguments(side: Side) -> dict[str, int]:

@@ -103,9 +103,12 @@ class Side:
 
     @functools.cached_property
     def specs(self) -> dict[str, jax.sharding.PartitionSpec]:
-        """Spec of each state leaf, as this build resolves it; empty without a mesh."""
+        """Spec of each state leaf, as this build resolves it, without axes of size one; empty without a mesh."""
         mesh = self.backend.mesh(self.mesh)
-        return {} if mesh is None else self.build.specs(mesh)
+        return {} if mesh is None else self._essential(self.build.specs(mesh))
+
+    def _essential(self, specs: Mapping[str, Any]) -> dict[str, Any]:
+        return {path: self.mesh.essential(spec) for path, spec in specs.items()}
 
     def _shardings(self, specs: Mapping[str, jax.sharding.PartitionSpec]) -> dict[str, Any]:
         mesh = self.backend.mesh(self.mesh)
@@ -169,7 +172,9 @@ class Side:
     def input_specs(self) -> dict[str, jax.sharding.PartitionSpec]:
         """Spec of each input; empty without a mesh."""
         mesh = self.backend.mesh(self.mesh)
-        return {} if mesh is None else self.build.input_specs(self.build.abstract_inputs, mesh)
+        if mesh is None:
+            return {}
+        return self._essential(self.build.input_specs(self.build.abstract_inputs, mesh))
 
     @functools.cached_property
     def returned(self) -> dict[str, dict[str, jax.ShapeDtypeStruct]]:

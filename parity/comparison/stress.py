@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.comparison.comparison import SEED, Comparison
+from parity.comparison.runs import beside
 from parity.comparison.side import Side
 from parity.jax_internals import attribute_items
 from parity.programs.build import Group
@@ -53,9 +54,11 @@ def _on(work: Comparison, wild: Wild, constants: list[float]):
     """Yields ``(group, finding)`` of what differs on one kind of wild data."""
     alter = functools.partial(wild.batch, constants=constants)
     state = wild.state(work.state, work.builds[0].leaves, constants)
-    reference: Outputs = work.reference.run(state, SEED, alter)
-    theirs = work.candidate.run(work.as_candidate(state), SEED, alter)
-    candidate: Outputs = {group: work.to_reference(leaves) for group, leaves in theirs.items()}
+    reference, candidate = beside(
+        work,
+        work.reference.run(state, SEED, alter),
+        work.candidate.run(work.as_candidate(state), SEED, alter),
+    )
     if _routes_apart(reference, candidate):
         return
 

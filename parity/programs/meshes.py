@@ -128,6 +128,23 @@ class MeshSpec:
         names = [name for name, _ in self.axes]
         return dataclasses.replace(self, axes=tuple(zip(names, sizes, strict=True)))
 
+    def essential(self, spec: jax.sharding.PartitionSpec) -> jax.sharding.PartitionSpec:
+        """Returns a spec without the axes of size one: it splits the same arrays in the same way.
+
+        On an explicit mesh such axes are part of an array's type, and stay.
+
+        Args:
+            spec: over the axes of this mesh.
+        """
+        single = {name for name, size in self.axes if size == 1}
+        parts = [part if isinstance(part, tuple) else (part,) for part in spec]
+        if self.mode is Mode.EXPLICIT or single.isdisjoint(axis for part in parts for axis in part):
+            return spec
+        kept = [tuple(axis for axis in part if axis not in single) for part in parts]
+        return jax.sharding.PartitionSpec(
+            *(part if len(part) > 1 else part[0] if part else None for part in kept)
+        )
+
     def abstract(self) -> jax.sharding.AbstractMesh:
         """Returns the mesh without devices: enough to trace and lower."""
         sizes = tuple(size for _, size in self.axes)

@@ -12,7 +12,7 @@ import numpy as np
 from flax import linen, nnx
 from jax.experimental import multihost_utils
 
-__all__ = ["Codec", "Leaf", "Role", "describe", "flatten", "to_host"]
+__all__ = ["Codec", "Leaf", "Role", "describe", "flatten", "is_counter", "to_host"]
 
 Flat = dict[str, Any]
 
@@ -49,6 +49,11 @@ class Leaf:
     def size(self) -> int:
         """Number of elements."""
         return int(np.prod(self.shape))
+
+
+def is_counter(leaf: Leaf) -> bool:
+    """Whether a leaf counts something, such as steps: its number matters, not which integers it is kept in."""
+    return not leaf.shape and leaf.role is not Role.PARAMS and leaf.dtype.startswith(("int", "uint"))
 
 
 def _name(key: Any) -> str:

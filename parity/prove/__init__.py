@@ -2,16 +2,19 @@
 
 from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, Side
-from parity.prove.proof import Proof, prove
+from parity.prove.liveness import heavy_beside
+from parity.prove.proof import Alone, Proof, prove
 from parity.prove.provenance import Place, SourceFiles, op_frames, source_files
 
 __all__ = [
+    "Alone",
     "Frontier",
     "Place",
     "Proof",
     "Side",
     "SourceFiles",
     "argument_fingerprints",
+    "heavy_beside",
     "op_frames",
     "program_fingerprint",
     "prove",

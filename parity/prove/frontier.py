@@ -80,7 +80,7 @@ def _list(lines: Sequence[str]) -> str:
 def attribute_differences(left: Mapping[str, str], right: Mapping[str, str]) -> tuple[str, ...]:
     """Returns one line for each name whose text differs."""
     return tuple(
-        f"{name}: {_short(left.get(name, 'absent'))} against {_short(right.get(name, 'absent'))}"
+        f"{name}: {_apart(left.get(name, 'absent'), right.get(name, 'absent'))}"
         for name in sorted({*left, *right})
         if left.get(name) != right.get(name)
     )
@@ -392,5 +392,5 @@ def _short(text: str) -> str:
 def _apart(left: str, right: str) -> str:
     """Shows two long texts from shortly before the point where they part."""
     point = next((k for k, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), 0)
-    start = max(point - 40, 0)
+    start = max(point - 40, 0) if max(len(left), len(right)) > _MAX_TEXT else 0
     return f"{_short(left[start:])} against {_short(right[start:])}"

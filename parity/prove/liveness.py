@@ -1,9 +1,13 @@
 """Marks the operations and slots that the results of a program, or its side effects, need."""
 
+from collections.abc import Iterator
+
 from parity.prove.program import Kind, Op, Program, Region
 
-__all__ = ["mark_live"]
+__all__ = ["heavy_beside", "mark_live"]
 
+_HEAVY = frozenset({Kind.WHILE, Kind.BRANCH, Kind.REGION, Kind.MANUAL, Kind.BARRIER})
+_MOVING = ("stablehlo.all_", "stablehlo.collective_", "stablehlo.reduce_scatter", "stablehlo.custom_call")
 _SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
 
 
@@ -14,6 +18,28 @@ def mark_live(program: Program) -> None:
     needed slot reads its carry; so dead carries, and what feeds only them, drop out.
     """
     _Marker(program).run()
+
+
+def heavy_beside(whole: Program, part: Program) -> bool:
+    """Says whether a program has loops, branches, reductions or collectives that part of its results do not need.
+
+    Args:
+        whole: the program.
+        part: the same, read without some of its results.
+    """
+    return any(
+        ours.live is not None
+        and theirs.live is None
+        and (ours.form.kind in _HEAVY or ours.form.name.startswith(_MOVING))
+        for ours, theirs in zip(_operations(whole.body), _operations(part.body), strict=True)
+    )
+
+
+def _operations(region: Region) -> Iterator[Op]:
+    for op in region.ops:
+        yield op
+        for inner in op.regions:
+            yield from _operations(inner)
 
 
 class _Marker:
@@ -31,8 +57,9 @@ class _Marker:
     def run(self) -> None:
         for op in self._effects:
             self._need(op)
-        for value in self._program.body.outputs:
-            self._mark(value)
+        for position, value in enumerate(self._program.body.outputs):
+            if position not in self._program.without:
+                self._mark(value)
         while self._work:
             definer = self._definers[self._work.pop()]
             if definer is not None:

@@ -112,6 +112,7 @@ class Program:
         module: the attributes of the module that carry meaning, and what it defines besides functions.
         module_op: the MLIR module, kept alive because operations point into it.
         ignored_shardings: whether sharding annotations were dropped.
+        without: positions of results that do not count.
     """
 
     body: Region
@@ -125,3 +126,4 @@ class Program:
     module: dict[str, str]
     module_op: Any
     ignored_shardings: bool
+    without: frozenset[int] = frozenset()

@@ -13,10 +13,26 @@ from parity.prove.program import Program
 from parity.prove.reader import read_program
 from parity.verdicts import Finding, Verdict
 
-__all__ = ["Proof", "prove"]
+__all__ = ["NOTHING_ALONE", "Alone", "Proof", "prove"]
 
 _DONATION = ("jax.buffer_donor", "tf.aliasing_output")
 _Pairs = Sequence[tuple[int, int]]
+_Positions = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alone:
+    """Positions in ``@main`` that one side has without a partner, the reference's and the candidate's.
+
+    Args:
+        arguments, results: the positions.
+    """
+
+    arguments: _Positions = ((), ())
+    results: _Positions = ((), ())
+
+
+NOTHING_ALONE = Alone()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +47,7 @@ class Proof:
         ignored_shardings: whether sharding annotations were left out.
         frontier: the first differences, empty if proved.
         unequal_results: positions in ``results`` whose values were not shown equal.
+        alone: how many results of each side have no partner and were left out.
     """
 
     proved: bool
@@ -48,6 +65,8 @@ class Proof:
             return Verdict.PROVED
         return Verdict.REORDERED if self.reordered else Verdict.UNPROVED
 
+    alone: tuple[int, int] = (0, 0)
+
     def findings(self) -> tuple[Finding, ...]:
         """Returns the frontier as findings, each once."""
         return tuple(dict.fromkeys(entry.finding() for entry in self.frontier))
@@ -55,6 +74,8 @@ class Proof:
     def sentence(self) -> str:
         """Returns the outcome in one sentence."""
         scope = " up to sharding annotations" if self.ignored_shardings else ""
+        if any(self.alone):
+            scope += f" but for {self.alone[0]} and {self.alone[1]} results that one side has alone"
         if self.proved:
             return f"the same program{scope} ({self.operations[0]} and {self.operations[1]} operations)"
         if self.reordered:
@@ -72,6 +93,7 @@ def prove(
     *,
     arguments: _Pairs,
     results: _Pairs,
+    alone: Alone = NOTHING_ALONE,
     ignore_shardings: bool = False,
 ) -> Proof:
     """Compares two lowered programs operation by operation, for all inputs, without running them.
@@ -84,6 +106,8 @@ def prove(
         arguments: pairs of positions in ``@main`` (reference, candidate). ``jit`` drops unused arguments;
             ``parity.jax_internals.main_position`` gives the positions of those that are left.
         results: pairs of result positions.
+        alone: what only one side takes or returns. Such an argument equals nothing; such a result, and what
+            only it needs, is not compared.
         ignore_shardings: whether to leave sharding annotations out of the comparison.
 
     Returns:
@@ -95,18 +119,22 @@ def prove(
     started = time.perf_counter()
     with _collector_paused():
         sides = (
-            read_program(reference, ignore_shardings=ignore_shardings),
-            read_program(candidate, ignore_shardings=ignore_shardings),
+            read_program(reference, ignore_shardings=ignore_shardings, without=alone.results[0]),
+            read_program(candidate, ignore_shardings=ignore_shardings, without=alone.results[1]),
         )
         _check_hoisted(sides, arguments)
         left = [_names(side.argument_names, side.constants) for side in sides]
-        check_pairs("arguments", arguments, (left[0], left[1]))
+        check_pairs("arguments", arguments, (left[0], left[1]), alone.arguments)
         names = [_names(side.result_names) for side in sides]
-        check_pairs("results", results, (names[0], names[1]))
+        check_pairs("results", results, (names[0], names[1]), alone.results)
         entries = [*_module_differences(*sides), *_side_differences(*sides, arguments, results)]
-        strict = _Attempt(sides, arguments, results, reorder=False)
+        strict = _Attempt(sides, arguments, results, alone.arguments, reorder=False)
         visited = strict.visited
-        loose = None if strict.equal or entries else _Attempt(sides, arguments, results, reorder=True)
+        loose = (
+            None
+            if strict.equal or entries
+            else _Attempt(sides, arguments, results, alone.arguments, reorder=True)
+        )
         reordered = loose is not None and loose.equal
         # What two orders of operands explain is no first difference, unless it is all there is.
         shown = strict if loose is None or reordered else loose
@@ -119,6 +147,7 @@ def prove(
         ignored_shardings=ignore_shardings,
         frontier=tuple(entries),
         unequal_results=tuple(shown.unequal),
+        alone=(len(alone.results[0]), len(alone.results[1])),
     )
 
 
@@ -128,17 +157,27 @@ class _Attempt:
     Args:
         sides: the programs.
         arguments, results: the pairs.
+        alone: positions of arguments that only one side takes; each equals nothing else.
         reorder: see `Numbering`.
     """
 
-    def __init__(self, sides: tuple[Program, Program], arguments: _Pairs, results: _Pairs, *, reorder: bool):
+    def __init__(
+        self,
+        sides: tuple[Program, Program],
+        arguments: _Pairs,
+        results: _Pairs,
+        alone: _Positions,
+        *,
+        reorder: bool,
+    ):
         self._sides, self._results, self._table = sides, results, Table()
         inputs = [self._table.number(f"#argument {position}") for position in range(len(arguments))]
         numbered = [
             number_program(
                 program,
                 self._table,
-                {pair[side]: number for number, pair in zip(inputs, arguments, strict=True)},
+                {pair[side]: number for number, pair in zip(inputs, arguments, strict=True)}
+                | {at: self._table.number(f"#argument {at} of side {side} alone") for at in alone[side]},
                 reorder=reorder,
             )
             for side, program in enumerate(sides)
@@ -170,8 +209,13 @@ def _check_hoisted(sides: Sequence[Program], arguments: _Pairs) -> None:
             )
 
 
-def check_pairs(what: str, pairs: _Pairs, names: tuple[Mapping[int, str], Mapping[int, str]]) -> None:
-    """Checks that pairs of positions are total and one-to-one.
+def check_pairs(
+    what: str,
+    pairs: _Pairs,
+    names: tuple[Mapping[int, str], Mapping[int, str]],
+    alone: _Positions = ((), ()),
+) -> None:
+    """Checks that pairs of positions, and those of one side alone, are total and one-to-one.
 
     Args:
         what: arguments or results.
@@ -183,7 +227,7 @@ def check_pairs(what: str, pairs: _Pairs, names: tuple[Mapping[int, str], Mappin
     """
     problems = []
     for side, label in enumerate(("reference", "candidate")):
-        used = [pair[side] for pair in pairs]
+        used = [*(pair[side] for pair in pairs), *alone[side]]
         outside = sorted(set(used) - set(names[side]))
         twice = (
             sorted({position for position in used if used.count(position) > 1})

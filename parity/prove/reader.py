@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Collection
 from typing import Any
 
 from parity.jax_internals import attribute_items, dictionary_items, hoisted_constants, ir, stablehlo_module
@@ -39,15 +40,16 @@ class _Block:
         self.outputs: list[int] = []
 
 
-def read_program(program: Any, *, ignore_shardings: bool = False) -> Program:
+def read_program(program: Any, *, ignore_shardings: bool = False, without: Collection[int] = ()) -> Program:
     """Reads a lowered program, inlines its calls and marks what its results need.
 
     Args:
         program: a ``jax.stages.Lowered``, an MLIR module, or a program that was read before.
         ignore_shardings: whether to drop sharding annotations.
+        without: positions of results that do not count: what only they need is dead.
 
     Raises:
-        ValueError: if the program was read with another ``ignore_shardings``, or the module has no ``@main``,
+        ValueError: if the program was read with other options, or the module has no ``@main``,
             unstructured control flow, or is too large once inlined.
     """
     if isinstance(program, Program):
@@ -55,11 +57,13 @@ def read_program(program: Any, *, ignore_shardings: bool = False) -> Program:
             raise ValueError(
                 f"program: read with ignore_shardings={program.ignored_shardings}, expected the other"
             )
+        if program.without != frozenset(without):
+            raise ValueError(f"program: read without results {sorted(program.without)}, expected others")
         return program
     module = stablehlo_module(program)
     with module.context:
         reader = _Reader(module, ignore_shardings)
-        return reader.read(hoisted_constants(program) if program is not module else ())
+        return reader.read(hoisted_constants(program) if program is not module else (), frozenset(without))
 
 
 class _Reader:
@@ -72,7 +76,7 @@ class _Reader:
         self._values = 0
         self._operations = 0
 
-    def read(self, hoisted: tuple[Any, ...]) -> Program:
+    def read(self, hoisted: tuple[Any, ...], without: frozenset[int]) -> Program:
         if "main" not in self._words.functions:
             raise ValueError(
                 f"module: got functions {sorted(self._words.functions)}, expected one called main"
@@ -104,6 +108,7 @@ class _Reader:
             module=module,
             module_op=self._module,
             ignored_shardings=self._ignore,
+            without=without,
         )
         mark_live(result)
         return result

@@ -5,7 +5,14 @@ from parity.report.maps import map_line
 from parity.report.records import Run, as_json, case_record, summarise, write_json, write_text
 from parity.report.structure import print_sections, sections_record
 from parity.report.summary import print_summaries, summaries_markdown, summaries_record
-from parity.report.table import Progress, print_findings, print_placements, print_proofs, print_table
+from parity.report.table import (
+    Progress,
+    print_findings,
+    print_placements,
+    print_proofs,
+    print_table,
+    print_tracebacks,
+)
 
 __all__ = [
     "Progress",
@@ -20,6 +27,7 @@ __all__ = [
     "print_sections",
     "print_summaries",
     "print_table",
+    "print_tracebacks",
     "sections_record",
     "summaries_markdown",
     "summaries_record",

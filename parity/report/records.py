@@ -69,6 +69,7 @@ def case_record(result: CaseResult) -> dict[str, Any]:
                 "verdict": str(channel.verdict),
                 "detail": channel.detail,
                 "findings": [dataclasses.asdict(finding) for finding in channel.findings],
+                **({"notes": [dataclasses.asdict(note) for note in channel.notes]} if channel.notes else {}),
                 **({"measures": dict(channel.measures)} if channel.measures else {}),
             }
             for name, channel in result.channels.items()

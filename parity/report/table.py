@@ -20,11 +20,14 @@ from parity.weights.map import unheld
 __all__ = [
     "Progress",
     "findings_text",
+    "notes_text",
     "print_findings",
     "print_placements",
     "print_proofs",
     "print_table",
+    "print_tracebacks",
     "ties_text",
+    "waived_text",
 ]
 
 MOST_FINDINGS = 8
@@ -44,6 +47,7 @@ STYLES = {
     Verdict.FLOOR: "yellow",
     Verdict.ARBITRATED: "yellow",
     Verdict.TIE: "yellow",
+    Verdict.WAIVED: "yellow",
 }
 SHORT = {
     Verdict.PROVED: "qed",
@@ -53,6 +57,7 @@ SHORT = {
     Verdict.FLOOR: "flr",
     Verdict.ARBITRATED: "arb",
     Verdict.TIE: "tie",
+    Verdict.WAIVED: "wvd",
     Verdict.FAILED: "FAIL",
     Verdict.VACUOUS: "VAC",
     Verdict.ERROR: "ERR",
@@ -66,7 +71,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """Head -> channels: the first is shown, unless another one blocks or tells of a tie. The JSON report has all."""
 
-LOUD = BLOCKING | {Verdict.TIE}
+LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
 
 
 class Progress:
@@ -270,10 +275,45 @@ def ties_text(result: CaseResult) -> str:
     return "\n".join([f"{result.case.id}  routing tie: {routing.detail}", *shown])
 
 
-def print_findings(console: Console, results: Sequence[CaseResult]) -> None:
-    """Prints the findings of every case that does not pass, and the ties of those that do."""
+def waived_text(result: CaseResult) -> str:
+    """Returns what is accepted in a case, and why: a sentence per finding of the channels that only so pass."""
+    lines = []
+    for channel in result.channels.values():
+        if channel.verdict is Verdict.WAIVED:
+            lines.append(f"{result.case.id}  {channel.name} waived: {channel.detail}")
+            lines += [f"  {finding.sentence()}" for finding in channel.findings[:MOST_FINDINGS]]
+    return "\n".join(lines)
+
+
+def notes_text(result: CaseResult) -> str:
+    """Returns what is worth knowing of a case and keeps nothing from passing: a sentence per note."""
+    notes = [(name, note) for name, channel in result.channels.items() for note in channel.notes]
+    lines = [f"  {name}: {note.sentence()}" for name, note in notes[:MOST_FINDINGS]]
+    more = len(notes) - MOST_FINDINGS
+    lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
+    return "\n".join([f"{result.case.id}  notes:", *lines]) if notes else ""
+
+
+def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:
+    """Prints the traceback of every exception."""
     for result in results:
-        for text, style in ((findings_text(result), "bold red"), (ties_text(result), "yellow")):
+        for channel in result.channels.values():
+            for finding in channel.findings:
+                if finding.traceback:
+                    console.print(Text(f"{result.case.id}  {channel.name}, {finding.where}", "bold red"))
+                    console.print(finding.traceback, soft_wrap=True, markup=False, highlight=False)
+
+
+def print_findings(console: Console, results: Sequence[CaseResult]) -> None:
+    """Prints the findings of every case that does not pass, the ties of those that do, and notes."""
+    for result in results:
+        texts = (
+            (findings_text(result), "bold red"),
+            (ties_text(result), "yellow"),
+            (waived_text(result), "yellow"),
+            (notes_text(result), "dim"),
+        )
+        for text, style in texts:
             head, *rest = text.splitlines() or [""]
             if head:
                 console.print(Text(head, style), soft_wrap=True)

@@ -1,12 +1,15 @@
 """Random draws of traced programs: which keys they use, and that none is used twice."""
 
 from parity.rng.audit import Audited, audit, compare_draws, repeated_keys, unforeseen_draws
-from parity.rng.draws import Draw, Turn
+from parity.rng.demand import Demand
+from parity.rng.draws import Draw, Recorder, Turn
 from parity.rng.initial import compare_initial, named_by_leaf
 
 __all__ = [
     "Audited",
+    "Demand",
     "Draw",
+    "Recorder",
     "Turn",
     "audit",
     "compare_draws",

@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.rng.demand import Demand, opened
 from parity.rng.draws import Draw, Recorder
-from parity.verdicts import Finding
+from parity.verdicts import EXPECTED_GOT, Finding
 
 __all__ = ["Audited", "audit", "compare_draws", "repeated_keys", "unforeseen_draws"]
 
@@ -47,7 +47,7 @@ def audit(
     feedback: Mapping[int, int] | None = None,
     steps: int = 1,
 ) -> Audited:
-    """Records every draw of a program, step after step.
+    """Records every draw that a result depends on, step after step.
 
     Args:
         name: of the build.
@@ -58,6 +58,7 @@ def audit(
         steps: how many.
     """
     feedback = feedback or {}
+    living = Demand(jaxpr, range(len(opened(jaxpr).outvars)), all_draws=False).draws
     demand = Demand(jaxpr)
     needed = demand.inputs
     while steps > 1:  # what the next step needs, this step must compute
@@ -71,7 +72,7 @@ def audit(
     for step in range(1, steps + 1):
         recorder = Recorder(demand, step)
         outputs = recorder.run(jaxpr, arguments)
-        draws += recorder.draws
+        draws += [draw for draw in recorder.draws if draw.equation in living]
         unseen |= dict.fromkeys(recorder.unseen)
         for index in needed & set(feedback):
             arguments[index] = outputs[feedback[index]]
@@ -175,6 +176,7 @@ def unforeseen_draws(audited: Audited, side: str) -> list[Finding]:
             where=f"draw at {site} of the {side}",
             reference="the backward pass repeats draws of the forward pass",
             candidate=f"{count} draws of the backward pass that the forward pass did not make",
+            labels=EXPECTED_GOT,
             cause="rematerialisation with another key",
             next_step="pass the key into the checkpointed function instead of drawing it there",
         )

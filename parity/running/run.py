@@ -12,7 +12,9 @@ from parity.cases.case import Case
 from parity.channels import ALL, CHANNELS, Aspect, of_aspect
 from parity.comparison.comparison import Comparison, Workbench
 from parity.comparison.side import PHASES, SideError
-from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
+from parity.running.errors import error_finding
+from parity.running.waiving import waive
+from parity.verdicts import BLOCKING, ChannelResult, Verdict
 from parity.weights.map import MapError
 
 __all__ = [
@@ -111,6 +113,7 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
     let_go()
     seconds = bench.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
+    results = waive(case.id, results, case.waivers)
     return CaseResult(
         case=case,
         reference=names[0],
@@ -195,10 +198,7 @@ def _channel(name: str, work: Comparison) -> ChannelResult:
 
 
 def _error(name: str, where: str, error: Exception) -> ChannelResult:
-    lines = [line for line in str(error).strip().splitlines() if line] or [""]
-    first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]  # the colon promises what matters
-    message = f"{type(error).__name__}: {first}"
-    finding = Finding(where=where, reference="no exception", candidate=message)
+    finding = error_finding(where, error)
     return ChannelResult(name=name, verdict=Verdict.ERROR, detail=type(error).__name__, findings=(finding,))
 
 

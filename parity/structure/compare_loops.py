@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from parity.structure.model import Leaf, Loop, LoopTree
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -34,7 +34,14 @@ _KEYS: tuple[Callable[[Loop], object], ...] = (
 )
 
 
-def compare_loops(reference: Loops, candidate: Loops, slack_bytes: int = 0) -> ChannelResult:
+def compare_loops(
+    reference: Loops,
+    candidate: Loops,
+    slack_bytes: int = 0,
+    *,
+    carried: Collection[str] = (),
+    library: str = "",
+) -> ChannelResult:
     """Compares the loops of two programs, lowered and optimised.
 
     Loops match by structure and name stack, never by source file or by the order of carries.
@@ -43,12 +50,14 @@ def compare_loops(reference: Loops, candidate: Loops, slack_bytes: int = 0) -> C
         reference: loops of the reference build.
         candidate: loops of the candidate build.
         slack_bytes: by how many carry bytes two matched loops may differ (a counter one side carries).
+        carried: arrays such as ``u32[3]`` that one side alone may carry through its loops.
+        library: folder of code that is nobody's to change; scanned inputs that its loops hand on are notes.
 
     Returns:
         The ``loops`` channel: equal, failed with findings, or vacuous when a side has no operation at all or
-        no stage was read.
+        no stage was read. A candidate that carries the same bytes in fewer arrays is a note.
     """
-    parts, findings, stages = [], [], 0
+    parts, findings, notes, stages = [], [], [], 0
     for stage in ("lowered", "optimised"):
         ours, theirs = getattr(reference, stage), getattr(candidate, stage)
         if ours is None and theirs is None:
@@ -63,11 +72,16 @@ def compare_loops(reference: Loops, candidate: Loops, slack_bytes: int = 0) -> C
                 return ChannelResult(name="loops", verdict=Verdict.VACUOUS, detail=text)
         stages += 1
         parts.append(_detail(stage, ours, theirs))
-        findings += _Comparison(stage, slack_bytes).level(ours.loops, theirs.loops, "")
+        work = _Comparison(stage, slack_bytes, frozenset(carried), library)
+        findings += work.level(ours.loops, theirs.loops, "")
+        notes += work.notes
     if not stages and not findings:
         return ChannelResult(name="loops", verdict=Verdict.VACUOUS, detail="no loop tree was read")
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
-    return ChannelResult(name="loops", verdict=verdict, detail=", ".join(parts), findings=tuple(findings))
+    detail = ", ".join(parts)
+    return ChannelResult(
+        name="loops", verdict=verdict, detail=detail, findings=tuple(findings), notes=tuple(notes)
+    )
 
 
 def _unread(stage: str, side: str) -> Finding:
@@ -95,8 +109,9 @@ def _detail(stage: str, ours: LoopTree, theirs: LoopTree) -> str:
 
 
 class _Comparison:
-    def __init__(self, stage: str, slack_bytes: int):
-        self.stage, self.slack_bytes = stage, slack_bytes
+    def __init__(self, stage: str, slack_bytes: int, carried: frozenset[str], library: str):
+        self.stage, self.slack_bytes, self.carried, self.library = stage, slack_bytes, carried, library
+        self.notes: list[Finding] = []
 
     def level(self, ours: Sequence[Loop], theirs: Sequence[Loop], path: str) -> list[Finding]:
         """Compares the loops directly inside one place."""
@@ -124,7 +139,7 @@ class _Comparison:
                 )
             )
         findings += self._passthrough(ours, theirs, where)
-        stacked = _stacked_finding(ours, theirs, where)
+        stacked = _stacked_finding(ours, theirs, where, self.carried)
         if stacked is not None:
             findings.append(stacked)
         else:
@@ -133,6 +148,7 @@ class _Comparison:
 
     def _carries(self, ours: Loop, theirs: Loop, where: str) -> list[Finding]:
         """Compares all carries; passed-through inputs that explain the difference have their own finding."""
+        findings: list[Finding] = []
         apart = abs(ours.carry_bytes - theirs.carry_bytes)
         explained = sum(leaf.bytes for leaf in theirs.passthrough) - sum(
             leaf.bytes for leaf in ours.passthrough
@@ -142,20 +158,36 @@ class _Comparison:
             explained and theirs.carry_bytes - ours.carry_bytes == explained
         ):
             return []
-        return [
+        found = self.notes if not apart and theirs.carries < ours.carries else findings
+        found.append(
             Finding(
                 where=where,
                 reference=f"{ours.carries} carries of {ours.carry_bytes:,} bytes",
                 candidate=f"{theirs.carries} carries of {theirs.carry_bytes:,} bytes",
                 distance=f"{apart:,} bytes",
-                cause="an array carried or captured by one side only, or in another dtype or sharding",
+                cause="an array carried or captured by one side only, or in another dtype or sharding"
+                if apart
+                else "the same bytes in another number of arrays",
                 next_step=f"candidate loop is at {theirs.provenance}",
             )
-        ]
+        )
+        return findings
 
     def _passthrough(self, ours: Loop, theirs: Loop, where: str) -> list[Finding]:
-        extra = _surplus(theirs.passthrough, ours.passthrough)
-        lost = _surplus(ours.passthrough, theirs.passthrough)
+        extra = self._unlike(theirs.passthrough, ours.passthrough)
+        lost = self._unlike(ours.passthrough, theirs.passthrough)
+        if extra and all(self._is_library(leaf.provenance.file) for leaf in extra):
+            self.notes += self._stacks_inputs(extra, [], where)
+            extra = []
+        return self._stacks_inputs(extra, lost, where)
+
+    def _is_library(self, file: str) -> bool:
+        return bool(self.library) and file.startswith(self.library)
+
+    def _unlike(self, some: Sequence[Leaf], others: Sequence[Leaf]) -> list[Leaf]:
+        return [leaf for leaf in _surplus(some, others) if leaf.shape not in self.carried]
+
+    def _stacks_inputs(self, extra: Sequence[Leaf], lost: Sequence[Leaf], where: str) -> list[Finding]:
         findings = [
             Finding(
                 where=where,
@@ -221,9 +253,12 @@ def _surplus(some: Sequence[Leaf], others: Sequence[Leaf]) -> list[Leaf]:
     return found
 
 
-def _stacked_finding(ours: Loop, theirs: Loop, where: str) -> Finding | None:
+def _stacked_finding(ours: Loop, theirs: Loop, where: str, carried: Collection[str]) -> Finding | None:
     """Compares stacked outputs other than passed-through inputs, which have findings of their own."""
-    left, right = (_surplus(loop.stacked, loop.passthrough) for loop in (ours, theirs))
+    left, right = (
+        [leaf for leaf in _surplus(loop.stacked, loop.passthrough) if leaf.shape not in carried]
+        for loop in (ours, theirs)
+    )
     lost, extra = _surplus(left, right), _surplus(right, left)
     if not lost and not extra:
         return None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from parity.structure.hlo_shapes import Shape
@@ -77,12 +78,17 @@ def read_donation(compiled: Any) -> Donation:
     return Donation(aliases=tuple(found), parameters=len(parameters))
 
 
-def compare_donation(reference: Donation, candidate: Donation) -> ChannelResult:
+def compare_donation(
+    reference: Donation,
+    candidate: Donation,
+    alone: tuple[Sequence[str], Sequence[str]] = ((), ()),
+) -> ChannelResult:
     """Compares which arrays two programs reuse, by shape and number, whatever their order.
 
     Args:
         reference: donation of the reference build.
         candidate: donation of the candidate build.
+        alone: shapes of arrays that only one side has, the reference's and the candidate's.
 
     Returns:
         The ``donation`` channel: equal, failed with the arrays that only one side reuses, or vacuous when a
@@ -90,12 +96,14 @@ def compare_donation(reference: Donation, candidate: Donation) -> ChannelResult:
     """
     if not reference.parameters or not candidate.parameters:
         return ChannelResult(name="donation", verdict=Verdict.VACUOUS, detail="a program without parameters")
-    ours, theirs = ([alias.shape for alias in side.aliases] for side in (reference, candidate))
-    sizes = {alias.shape: alias.bytes for side in (reference, candidate) for alias in side.aliases}
+    ours, theirs = ([_kind(alias) for alias in side.aliases] for side in (reference, candidate))
+    sizes = {_kind(alias): alias.bytes for side in (reference, candidate) for alias in side.aliases}
+    alone = ([_counter(shape) for shape in alone[0]], [_counter(shape) for shape in alone[1]])
     findings = []
     for shape in sorted(set(ours) | set(theirs), key=lambda shape: -sizes[shape]):
         before, after = ours.count(shape), theirs.count(shape)
-        if before == after:
+        few, many = before - alone[0].count(shape), after - alone[1].count(shape)
+        if before == after or (few <= after and many <= before):
             continue
         side = "candidate" if after < before else "reference"
         findings.append(
@@ -113,6 +121,15 @@ def compare_donation(reference: Donation, candidate: Donation) -> ChannelResult:
         detail += f" -> {len(theirs)} aliased, {candidate.bytes:,} bytes"
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
     return ChannelResult(name="donation", verdict=verdict, detail=detail, findings=tuple(findings))
+
+
+def _kind(alias: Alias) -> str:
+    return _counter(alias.shape)
+
+
+def _counter(shape: str) -> str:
+    """A counter is a counter, whichever integers it is kept in."""
+    return re.sub(r"^u(\d+)\[\]$", r"s\1[]", shape)
 
 
 def _skip(text: str, place: int) -> int:

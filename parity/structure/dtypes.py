@@ -64,7 +64,7 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
         lowered: a ``jax.stages.Lowered`` or its StableHLO module.
 
     Returns:
-        The operations on floating-point values, in program order.
+        The operations on floating-point values, in program order, without scalars that depend on no argument.
 
     Raises:
         ValueError: the module has no ``main`` function.
@@ -123,6 +123,8 @@ def _typed(op: Any, name: str, loops: int) -> TypedOp | None:
     result = op.results[0].type
     if not str(result.element_type).startswith(_FLOATS):
         return None
+    if not result.shape and not any(_depends_on_arguments(operand) for operand in op.operands):
+        return None  # a number that the compiler folds, such as the square root of a head's size
     return TypedOp(
         kind=SENSITIVE[name],
         operands=tuple(str(kind.element_type) for kind in kinds),
@@ -131,6 +133,16 @@ def _typed(op: Any, name: str, loops: int) -> TypedOp | None:
         loops=loops,
         provenance=mlir.locate(op, Provenance()),
     )
+
+
+def _depends_on_arguments(value: Any) -> bool:
+    """Returns whether a value is more than a function of constants of its own block."""
+    owner = value.owner
+    if not hasattr(owner, "operands"):  # a block's: the value is its argument
+        return True
+    if len(owner.operation.regions):
+        return True
+    return any(_depends_on_arguments(operand) for operand in owner.operands)
 
 
 def _is_sum(op: Any) -> bool:

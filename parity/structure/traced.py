@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from jax.extend import core
@@ -86,28 +86,47 @@ def _origin(variable: Any, jaxpr: Any) -> Any:
     return None if isinstance(variable, core.Literal) else variable
 
 
-def compare_passed_through(reference: Any, candidate: Any) -> list[Finding]:
+def compare_passed_through(
+    reference: Any, candidate: Any, carried: Collection[str] = (), library: str = ""
+) -> tuple[list[Finding], list[Finding]]:
     """Finds scans of one side that return their inputs where the other side's do not.
 
     Args:
         reference, candidate: jaxprs of the two traced programs.
+        carried: arrays such as ``uint32[3]`` that one side alone may carry.
+        library: folder of code that is nobody's to change; empty for none.
+
+    Returns:
+        Findings, and notes on the scans of the library.
     """
-    ours, theirs = passed_through(reference), passed_through(candidate)
+    ours, theirs = (
+        [_without(scan, carried) for scan in passed_through(jaxpr) if set(scan.arrays) - set(carried)]
+        for jaxpr in (reference, candidate)
+    )
     counts = [collections.Counter(array for scan in side for array in scan.arrays) for side in (ours, theirs)]
     if counts[0] == counts[1]:
-        return []
+        return [], []
     heavier = theirs if (counts[1] - counts[0]) else ours
-    return [
-        Finding(
+    findings, notes = [], []
+    for scan in heavier:
+        theirs_to_change = not (library and scan.place.startswith(library))
+        finding = Finding(
             where=f"traced scan at {scan.place}",
             reference=_words(ours if heavier is ours else [], scan),
             candidate=_words(theirs if heavier is theirs else [], scan),
             distance=f"{scan.size:,} bytes stacked anew",
-            cause="the scan body returns its parameters",
-            next_step="return only what the body changes",
+            cause="the scan body returns its parameters"
+            if theirs_to_change
+            else "a scan of Flax's own that returns all it is given; the compiled program needs no more memory",
+            next_step="return only what the body changes" if theirs_to_change else "",
         )
-        for scan in heavier
-    ]
+        (findings if theirs_to_change else notes).append(finding)
+    return findings, notes
+
+
+def _without(scan: PassedThrough, carried: Collection[str]) -> PassedThrough:
+    arrays = tuple(array for array in scan.arrays if array not in carried)
+    return dataclasses.replace(scan, arrays=arrays)
 
 
 def _words(side: list[PassedThrough], scan: PassedThrough) -> str:

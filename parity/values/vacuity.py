@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from parity.values.noise import is_float
-from parity.verdicts import Finding
+from parity.verdicts import EXPECTED_GOT, Finding
 
 __all__ = ["constant_leaves", "dead_gradients", "not_finite", "nothing_moved", "same_buffers"]
 
@@ -75,5 +75,10 @@ def same_buffers(reference: Flat, candidate: Flat) -> list[Finding]:
 
 def _vacuous(where: str, got: str, expected: str, next_step: str = "randomise it") -> Finding:
     return Finding(
-        where=where, reference=expected, candidate=got, cause="a check that cannot fail", next_step=next_step
+        where=where,
+        reference=expected,
+        candidate=got,
+        cause="a check that cannot fail",
+        next_step=next_step,
+        labels=EXPECTED_GOT,
     )

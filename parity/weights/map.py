@@ -6,24 +6,31 @@ layouts), then by role, shape, dtype and the nearest name. The result is one-to-
 """
 
 import dataclasses
-import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from parity.programs.tree import Leaf, Role
-from parity.weights.transforms import Identity, Stack, Transform, Unstack
+from parity.weights.transforms import Identity, Transform
 
-__all__ = ["ConflictError", "Entry", "MapError", "Rule", "Uses", "WeightMap", "infer", "normalise", "unheld"]
+__all__ = [
+    "GUESSED",
+    "HOLDERS",
+    "NEAREST",
+    "ConflictError",
+    "Entry",
+    "MapError",
+    "Rule",
+    "WeightMap",
+    "normalise",
+    "unheld",
+]
 
-Leaves = Mapping[str, Leaf]
-Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
-"""Program -> of the reference and the candidate, ``{path: fingerprint of how the program uses the leaf}``."""
 GUESSED = "axis guessed:"
 NEAREST = "shape and nearest name"
 HOLDERS = frozenset({"inner", "params", "model", "optimizer", "opt_state", "routing_bias"})
+"""Names that say who holds a leaf, not which it is."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,9 +99,16 @@ class ConflictError(MapError):
 
 @dataclasses.dataclass(frozen=True)
 class WeightMap:
-    """A total one-to-one map between the leaves of two states."""
+    """A total one-to-one map between the leaves of two states.
+
+    Args:
+        entries: leaves that belong together.
+        alone: leaves of RNG state that only the reference, or only the candidate has: Linen is given its
+            keys from outside, NNX keeps streams in the model.
+    """
 
     entries: tuple[Entry, ...]
+    alone: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
     def guessed(self) -> list[Entry]:
@@ -141,251 +155,3 @@ def unheld(path: str) -> str:
     while len(parts) > 1 and parts[0] in HOLDERS:
         parts = parts[1:]
     return "/".join(parts)
-
-
-def infer(
-    reference: Leaves,
-    candidate: Leaves,
-    rules: Sequence[Rule] = (),
-    use: Callable[[], Uses] | None = None,
-) -> WeightMap:
-    """Pairs all leaves of two states.
-
-    Args:
-        reference, candidate: the leaves of both sides.
-        rules: explicit pairings, tried first.
-        use: computes a fingerprint of how each program of both sides uses each leaf; only called when names
-            and shapes leave a choice.
-
-    Raises:
-        ConflictError: two programs use a leaf as they use two leaves of the other side.
-        MapError: leaves are left over.
-    """
-    search = _Search(reference, candidate)
-    search.by_rules(rules)
-    for role in Role:
-        for matcher in (search.by_parameter, search.by_name, search.by_stack):
-            matcher(role)
-        if use and search.has_choice(role):
-            search.by_use(role, use())
-        search.by_shape(role)
-    left = [[side[path] for path in names.values()] for side, names in search.sides()]
-    if any(left):
-        raise MapError(*left)
-    return WeightMap(tuple(sorted(search.entries, key=lambda entry: entry.reference)))
-
-
-class _Search:
-    """Matches leaves step by step; what is matched leaves the two sides' names."""
-
-    def __init__(self, reference: Leaves, candidate: Leaves):
-        self.leaves = (reference, candidate)
-        self.names = tuple({normalise(path): path for path in side} for side in self.leaves)
-        for side, names in zip(self.leaves, self.names, strict=True):
-            if len(names) < len(side):
-                clashes = sorted(set(side) - set(names.values()))
-                raise ValueError(
-                    f"weight map: {clashes} have the normalised names of other leaves; rename them"
-                )
-        self.entries: list[Entry] = []
-
-    def sides(self):
-        return zip(self.leaves, self.names, strict=True)
-
-    def _of(self, side: int, role: Role) -> dict[str, Leaf]:
-        leaves, names = self.leaves[side], self.names[side]
-        return {name: leaves[path] for name, path in names.items() if leaves[path].role is role}
-
-    def _pair(
-        self,
-        reference: Iterable[str],
-        candidate: Iterable[str],
-        matched_by: str,
-        transform: Transform = Identity(),
-    ) -> None:
-        paths = [
-            tuple(names.pop(name) for name in side)
-            for names, side in zip(self.names, (reference, candidate), strict=True)
-        ]
-        role = self.leaves[0][paths[0][0]].role
-        self.entries.append(
-            Entry(
-                reference=paths[0],
-                candidate=paths[1],
-                transform=transform,
-                role=role,
-                matched_by=matched_by,
-            )
-        )
-
-    def by_rules(self, rules: Sequence[Rule]) -> None:
-        for rule in rules:
-            for name in list(self.names[0]):
-                match = re.fullmatch(rule.reference[0], name)
-                if not match:
-                    continue
-                reference = [name, *(match.expand(other) for other in rule.reference[1:])]
-                targets = [match.expand(template) for template in rule.candidate]
-                if all(n in self.names[0] for n in reference) and all(n in self.names[1] for n in targets):
-                    self._check_shapes(rule, reference, targets)
-                    self._pair(reference, targets, "rule", rule.transform)
-
-    def _check_shapes(self, rule: Rule, reference: Sequence[str], targets: Sequence[str]) -> None:
-        """Raises where a rule's transform does not turn the shapes of one side into those of the other."""
-        shapes = [
-            [side[names[name]].shape for name in chosen]
-            for (side, names), chosen in zip(self.sides(), (reference, targets), strict=True)
-        ]
-        try:
-            got = [
-                tuple(array.shape) for array in rule.transform.apply([_empty(shape) for shape in shapes[0]])
-            ]
-        except (ValueError, IndexError) as error:
-            got = [str(error)]
-        if got != shapes[1]:
-            raise ValueError(
-                f"weight rule for {reference}: {rule.transform} of {shapes[0]} gives {got}, expected "
-                f"{shapes[1]} of {targets}; correct the transform or the paths"
-            )
-
-    def by_name(self, role: Role) -> None:
-        candidate = self._of(1, role)
-        for name, leaf in self._of(0, role).items():
-            if name in candidate and leaf.shape == candidate[name].shape:
-                self._pair([name], [name], "name")
-
-    def by_stack(self, role: Role) -> None:
-        for side in (0, 1):
-            stacked, single = self._of(side, role), self._of(1 - side, role)
-            for name, members in _layer_groups(single).items():
-                axes = _stack_axes(stacked.get(name), [single[member] for member in members])
-                if not axes or any(member not in self.names[1 - side] for member in members):
-                    continue
-                axis, how = axes[0], "name of a stack"
-                if len(axes) > 1:
-                    how += f", {GUESSED} {axis} of {', '.join(map(str, axes))} that fit"
-                if side == 0:
-                    self._pair([name], members, how, Unstack(axis, len(members)))
-                else:
-                    self._pair(members, [name], how, Stack(axis, len(members)))
-
-    def by_parameter(self, role: Role) -> None:
-        """Pairs moments like the parameters they belong to: same prefix, same shapes.
-
-        The parameters are already paired; the longest name that fits owns a moment.
-        """
-        if role is not Role.OPTIMIZER:
-            return
-        owners = {normalise(entry.reference[0]): entry for entry in self.entries if entry.role is Role.PARAMS}
-        for name in list(self._of(0, role)):
-            parts = name.split("/")
-            ends = ("/".join(parts[at:]) for at in range(1, len(parts)))
-            end = next((end for end in ends if end in owners), None)
-            if end is None:
-                continue
-            prefix, entry = name.removesuffix(end), owners[end]
-            owned = [
-                {prefix + normalise(path): side[path].shape for path in paths}
-                for side, paths in zip(self.leaves, (entry.reference, entry.candidate), strict=True)
-            ]
-            if all(
-                path in names and side[names[path]].shape == shape
-                for shapes, (side, names) in zip(owned, self.sides(), strict=True)
-                for path, shape in shapes.items()
-            ):
-                self._pair(owned[0], owned[1], "parameter it belongs to", entry.transform)
-
-    def has_choice(self, role: Role) -> bool:
-        """Whether several unpaired leaves of one side share shape and dtype."""
-        kinds = [(leaf.shape, leaf.dtype) for leaf in self._of(0, role).values()]
-        return len(set(kinds)) < len(kinds)
-
-    def by_use(self, role: Role, uses: Uses) -> None:
-        """Pairs leaves that both sides use alike in every program that tells, where no other leaf is used so."""
-        partners: dict[str, dict[str, str]] = {}
-        for program, prints in uses.items():
-            for name, other in self._used_alike(role, prints):
-                partners.setdefault(name, {})[program] = other
-        for name, found in partners.items():
-            if len(set(found.values())) > 1:
-                self._conflict(name, found)
-            other = next(iter(found.values()))
-            if other in self.names[1]:
-                self._pair([name], [other], "use in the program")
-
-    def _used_alike(
-        self, role: Role, prints: tuple[Mapping[str, str], Mapping[str, str]]
-    ) -> Iterator[tuple[str, str]]:
-        holders: list[dict[tuple, list[str]]] = [{}, {}]
-        for side, found in enumerate(prints):
-            for name, leaf in self._of(side, role).items():
-                if leaf.path in found:
-                    key = (found[leaf.path], leaf.shape, leaf.dtype)
-                    holders[side].setdefault(key, []).append(name)
-        for key, names in holders[0].items():
-            others = holders[1].get(key, [])
-            if len(names) == len(others) == 1:
-                yield names[0], others[0]
-
-    def _conflict(self, name: str, found: Mapping[str, str]) -> NoReturn:
-        ours, theirs = self.names
-        others = [self.leaves[1][theirs[other]] for other in dict.fromkeys(found.values())]
-        partners = {program: theirs[other] for program, other in found.items()}
-        raise ConflictError(ours[name], partners, (self.leaves[0][ours[name]], others))
-
-    def by_shape(self, role: Role) -> None:
-        """Pairs the rest by shape and dtype, nearest names first.
-
-        A name that both sides have is not given away: its shapes differ, which only a rule can explain.
-        """
-        reference, candidate = self._of(0, role), self._of(1, role)
-        options = [
-            (difflib.SequenceMatcher(None, name, other).ratio(), name, other)
-            for name, leaf in reference.items()
-            for other, twin in candidate.items()
-            if leaf.shape == twin.shape and leaf.dtype == twin.dtype
-            if name not in candidate and other not in reference
-        ]
-        counted = [sum(name == other for _, other, _ in options) for _, name, _ in options]
-        unique = {name for (_, name, _), count in zip(options, counted, strict=True) if count == 1}
-        for _, name, other in sorted(options, reverse=True):
-            if name in self.names[0] and other in self.names[1]:
-                self._pair([name], [other], "shape" if name in unique else NEAREST)
-
-
-def _empty(shape: Sequence[int]) -> np.ndarray:
-    """Returns an array of a shape that takes no memory, nor do its slices and transposes."""
-    return np.broadcast_to(np.zeros((), np.bool_), shape)
-
-
-def _layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
-    """Returns ``{name without its layer number: members in order}`` for complete runs 0, 1, 2, ..."""
-    groups: dict[tuple[str, str], dict[int, str]] = {}
-    for name in leaves:
-        parts = name.split("/")
-        for at, part in enumerate(parts):
-            if part.isdigit():
-                around = ("/".join(parts[:at]), "/".join(parts[at + 1 :]))
-                groups.setdefault(around, {})[int(part)] = name
-    return {
-        "/".join(filter(None, around)): [members[index] for index in range(len(members))]
-        for around, members in groups.items()
-        if set(members) == set(range(len(members)))
-    }
-
-
-def _stack_axes(stacked: Leaf | None, members: Sequence[Leaf]) -> list[int]:
-    """Returns where ``members`` may lie in ``stacked``; a named axis decides where sizes alone do not."""
-    if stacked is None or len({member.shape for member in members}) != 1:
-        return []
-    shape, rank = stacked.shape, len(stacked.shape)
-    fitting = [
-        axis
-        for axis in range(rank)
-        if shape[axis] == len(members) and shape[:axis] + shape[axis + 1 :] == members[0].shape
-    ]
-    names, member_names = stacked.logical_axes, members[0].logical_axes
-    if names is not None and member_names is not None:
-        named = [axis for axis in fitting if names[:axis] + names[axis + 1 :] == member_names]
-        fitting = named or fitting
-    return fitting

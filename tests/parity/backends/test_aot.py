@@ -395,6 +395,6 @@ def test_a_compiler_that_dies_is_an_error_of_its_side_and_the_other_channels_ans
     result = run_case(case, Workbench(compiler=Compiler(1)))  # whose worker has the path above
     assert result.verdict == "error" and result.channels["values"].verdict is Verdict.PROVED
     assert (
-        "linen llama2-scan, compile: reference no exception, candidate CompileError: compile for aot:v5p:2x2x1 "
+        "linen llama2-scan, compile: CompileError: compile for aot:v5p:2x2x1 "
         "died with signal 6 (SIGABRT): F0000 register allocator: out of luck"
     ) in result.sentence()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parity.cases.case import Case, Pair
-from parity.cases.settings import BUILT_IN, Settings, SettingsError, collect, find_settings, load_pair
+from parity.cases.settings import BUILT_IN, Settings, SettingsError, collect, find_settings, load_pairs
 
 PAIR = """
 from parity.cases.case import Case, Pair
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_toml_is_refused_with_its_place(tmp_path, content):
 @pytest.mark.parametrize("name", ["mine", "mine:", ":PAIR", ""])
 def test_a_pair_is_named_by_module_and_attribute(name):
     with pytest.raises(SettingsError, match="expected module:ATTRIBUTE"):
-        load_pair(name)
+        load_pairs(name)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_pair_is_named_by_module_and_attribute(name):
 )
 def test_a_pair_that_is_not_there_or_no_pair_is_named(name, words):
     with pytest.raises(SettingsError) as raised:
-        load_pair(name)
+        load_pairs(name)
     assert f"pair {name!r}: " in str(raised.value) and words in str(raised.value)
 
 
@@ -147,12 +147,12 @@ def test_a_module_that_fails_to_import_is_named_with_its_error(tmp_path, monkeyp
     name = module(tmp_path, "failing_pair", text)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SettingsError) as raised:
-        load_pair(name)
+        load_pairs(name)
     assert f"pair {name!r}: {words}" in str(raised.value)
 
 
 def test_our_own_pairs_load():
-    pairs = [load_pair(name) for name in BUILT_IN]
+    pairs = [pair for name in BUILT_IN for pair in load_pairs(name)]
     assert all(isinstance(pair, Pair) for pair in pairs)
     assert len({pair.name for pair in pairs}) == len(BUILT_IN)
 

@@ -121,9 +121,7 @@ def test_one_segment_in_the_batch_is_vacuous_where_values_decide():
     sides = {name: packed_into_one(getattr(case, name)) for name in ("reference", "candidate")}
     result = run_case(dataclasses.replace(case, mesh=MeshSpec(), **sides), Workbench(paranoid=True))
     assert (result.verdict, result.channels["values"].verdict) == ("vacuous", "vacuous")
-    assert "batch segments: reference entries that differ, candidate all 320 entries are 1" in findings_text(
-        result
-    )
+    assert "batch segments: expected entries that differ, got all 320 entries are 1" in findings_text(result)
 
 
 def test_a_program_without_operations_of_its_own_model_code_is_not_attested():

@@ -3,7 +3,8 @@
 import pytest
 
 from parity.programs.tree import Leaf, Role
-from parity.weights.map import Rule, infer
+from parity.weights.inference import infer
+from parity.weights.map import Rule
 from parity.weights.transforms import Split
 
 

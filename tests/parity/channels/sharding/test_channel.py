@@ -21,7 +21,7 @@ from parity.comparison.side import Clock, Side
 from parity.programs.build import linen_build
 from parity.programs.meshes import MeshSpec
 from parity.programs.tree import Role
-from parity.weights.map import infer
+from parity.weights.inference import infer
 
 P = PartitionSpec
 WHOLE, SPLIT = P(None, None), P("fsdp", "tensor")
@@ -206,7 +206,7 @@ def test_what_the_compiled_program_takes_is_held_to_the_specs():
     assert side.compiled.input_shardings[0][0]["params/w"].spec == P(None, "fsdp", "tensor")
     vars(side)["specs"] = {"params/w": P(None, "tensor", "fsdp")}
     found = sentences(side, side, proved=False)
-    assert f"toy params/w: reference {P(None, 'tensor', 'fsdp')} by the rules" in found[0]
+    assert f"toy params/w: expected {P(None, 'tensor', 'fsdp')} by the rules" in found[0]
     assert f"the compiled program takes it as {P(None, 'fsdp', 'tensor')}" in found[0]
 
 

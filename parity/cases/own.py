@@ -1,0 +1,161 @@
+"""Pairs of programs of one's own: plain functions of a state and a batch."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from parity.cases.case import Case, Keys, Pair
+from parity.cases.recipe import Inputs
+from parity.cases.shared import input_specs, kept_state, specs_by_rules
+from parity.cases.waivers import Waiver
+from parity.programs.build import Build, Flavour, Group, linen_build, nnx_build
+from parity.programs.meshes import MeshSpec
+from parity.programs.tree import flatten
+from parity.verdicts import Verdict
+from parity.weights.map import Rule
+
+__all__ = ["Own", "twin_programs"]
+
+STEPS = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Own:
+    """One side of a pair of one's own programs.
+
+    Args:
+        create: key -> state: an NNX module, an ``nnx.State``, a ``TrainState``, variables, any tree of arrays.
+        programs: by name, ``(state, batch) -> outputs``. Outputs are a tree of values; or ``(state, values)``,
+            where the program trains; or ``{"values": ..., "gradients": ..., "state": ...}``.
+        flavour: ``linen`` or ``nnx``.
+    """
+
+    create: Callable[[jax.Array], Any]
+    programs: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]
+    flavour: Flavour
+
+    def build(self, name: str, inputs: Inputs, axis_rules: Sequence[tuple[str, Any]]) -> Build:
+        """Returns the build of this side."""
+        example = jax.eval_shape(self._state, jax.random.key(0))
+        batch = {path: jax.ShapeDtypeStruct(a.shape, a.dtype) for path, a in inputs(0).items()}
+        programs = {
+            program: (_grouped(function), self._options(_grouped(function), example, batch))
+            for program, function in self.programs.items()
+        }
+        rest = {
+            "inputs": inputs,
+            "specs": functools.partial(specs_by_rules, axis_rules),
+            "input_specs": input_specs,
+        }
+        is_module = isinstance(nnx.eval_shape(lambda: self.create(jax.random.key(0))), nnx.Module)
+        make = nnx_build if is_module else linen_build
+        made = make(f"{self.flavour} {name}", self.create, programs, **rest)
+        return dataclasses.replace(made, flavour=self.flavour)
+
+    def _state(self, key: jax.Array) -> dict[str, Any]:
+        state = self.create(key)
+        return flatten(nnx.state(state) if isinstance(state, nnx.Module) else state)
+
+    def _options(self, function: Any, example: Mapping[str, Any], batch: Any) -> dict[str, Any]:
+        """A program that returns all of the state is run for some steps, and donates what it is given."""
+
+        def returned(key: jax.Array, batch: Any) -> dict[str, Any]:
+            outputs = function(self.create(key), batch)
+            tree = outputs.get(Group.STATE, {})
+            return flatten(nnx.state(tree) if isinstance(tree, nnx.Module) else tree)
+
+        try:
+            after = jax.eval_shape(returned, jax.random.key(0), batch)
+        except Exception:  # the user's own code: it is told with its side and phase when the case traces it
+            return {}
+        return {"steps": STEPS, "donate": True} if set(after) == set(example) else {}
+
+
+def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any, Any], dict[str, Any]]:
+    """Returns a program with what it returns in groups."""
+
+    def run(state: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        outputs = function(state, batch)
+        if isinstance(outputs, Mapping) and outputs and set(outputs) <= set(map(str, Group)):
+            return dict(outputs)
+        if isinstance(outputs, tuple) and len(outputs) == 2:
+            return {"state": outputs[0], "values": {"outputs": outputs[1]}}
+        return {"values": {"outputs": outputs}}
+
+    return run
+
+
+def twin_programs(  # noqa: PLR0913 - a registration, all of it by keyword
+    name: str,
+    *,
+    linen: Own,
+    nnx: Own,
+    inputs: Inputs | Mapping[str, Any],
+    state: Any = None,
+    weight_rules: Sequence[Rule] = (),
+    axis_rules: Sequence[tuple[str, Any]] = (),
+    meshes: Sequence[str] = ("single",),
+    lowest: Verdict = Verdict.ARBITRATED,
+    zero_gradients: Sequence[str] = (),
+    not_applicable: Mapping[str, str] | None = None,
+    waivers: Sequence[Waiver] = (),
+    keys: Keys = Keys.INDEPENDENT,
+) -> Pair:
+    """Registers programs of one's own: those that both sides name alike are compared.
+
+    Args:
+        name: first word of the case ids.
+        linen, nnx: the two sides; of one flavour where the code before and after a refactor is compared.
+        inputs: seed -> batch of host arrays, or one batch.
+        state: of the reference, to start from instead of a random one; all leaves or some.
+        weight_rules, axis_rules, meshes, lowest, zero_gradients, not_applicable, waivers, keys: as `twins` takes them.
+
+    Returns:
+        The pair.
+
+    Raises:
+        ValueError: the sides do not name the same programs.
+    """
+    if set(linen.programs) != set(nnx.programs):
+        raise ValueError(
+            f"pair {name}: got programs {sorted(linen.programs)} and {sorted(nnx.programs)}, expected the same names"
+        )
+
+    @functools.cache
+    def batch(seed: int) -> dict[str, np.ndarray]:
+        given = inputs(seed) if callable(inputs) else inputs
+        return {path: np.asarray(array) for path, array in given.items()}
+
+    builds = [
+        functools.cache(functools.partial(side.build, name, batch, axis_rules)) for side in (linen, nnx)
+    ]
+
+    def cases(settings: Mapping[str, str]) -> list[Case]:
+        if settings:
+            raise ValueError(f"pair {name}: got settings {dict(settings)}, expected none; it has no config")
+        return [
+            Case(
+                id=f"{name}/{program}@{mesh}",
+                reference=builds[0],
+                candidate=builds[1],
+                program=program,
+                mesh=MeshSpec.parse(mesh),
+                lowest=lowest,
+                rules=tuple(weight_rules),
+                arrange=dict if state is None else functools.partial(kept_state, name, state),
+                zero_gradients=zero_gradients,
+                not_applicable=not_applicable or {},
+                waivers=tuple(waivers),
+                keys=keys,
+                smoke=True,
+            )
+            for program in linen.programs
+            for mesh in meshes
+        ]
+
+    return Pair(name=name, about="registered with parity.twin_programs", cases=cases)

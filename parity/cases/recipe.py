@@ -1,0 +1,86 @@
+"""How both flavours of a foreign pair are called, and on what."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen, nnx
+
+__all__ = ["KEY", "SCALE", "Recipe"]
+
+Inputs = Callable[[int], Mapping[str, np.ndarray]]
+Loss = Callable[[Any, Mapping[str, Any]], jax.Array]
+SCALE, KEY = "loss_scale", "stream_key"
+"""What is added to a batch: the loss scale, and a key where the models draw."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What both flavours of a foreign pair share.
+
+    Args:
+        inputs: seed -> batch.
+        loss: ``(outputs, batch) -> scalar``.
+        arguments: names of the inputs that a model takes in order.
+        keywords: names of the inputs that it takes by keyword.
+        options: further keyword arguments of the Linen and of the NNX model, constants.
+        method: names of the methods that are called, Linen's and NNX's.
+        streams: names of the random streams that both are given.
+        optimizer: for ``train_step``.
+    """
+
+    inputs: Inputs
+    loss: Loss
+    arguments: tuple[str, ...]
+    keywords: tuple[str, ...] = ()
+    options: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+    method: tuple[str, str] = ("__call__", "__call__")
+    streams: tuple[str, ...] = ()
+    optimizer: optax.GradientTransformation = dataclasses.field(default_factory=lambda: optax.adam(1e-2))
+
+    def call(self, which: int, model: Callable[..., Any], batch: Mapping[str, Any]) -> Any:
+        """Returns what a model makes of a batch; ``which`` is 0 for Linen and 1 for NNX."""
+        keywords = {name: batch[name] for name in self.keywords}
+        return model(*(batch[name] for name in self.arguments), **keywords, **self.options[which])
+
+    def keys(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a key for each stream, the same for both flavours."""
+        if not self.streams:
+            return {}
+        root = jax.random.wrap_key_data(jnp.asarray(batch[KEY]), impl="threefry2x32")
+        return {name: jax.random.fold_in(root, number) for number, name in enumerate(self.streams)}
+
+    def batch(self, seed: int) -> dict[str, np.ndarray]:
+        """Returns a batch with a loss scale that is not one, and a key if any is needed."""
+        rng = np.random.default_rng(seed)
+        added = {SCALE: np.asarray(rng.uniform(0.5, 8.0), np.float32)}
+        if self.streams:
+            added[KEY] = rng.integers(1, 2**32 - 1, 2, np.uint32)
+        return {**{name: np.asarray(array) for name, array in self.inputs(seed).items()}, **added}
+
+    def scaled(self, outputs: Any, batch: Mapping[str, Any]) -> jax.Array:
+        """Returns the loss of some outputs under the batch's scale."""
+        loss = self.loss(outputs, batch)
+        return loss * batch[SCALE].astype(loss.dtype)
+
+    def linen_method(self, module: linen.Module) -> Callable[..., Any]:
+        """Returns the method that is called, as Linen's ``apply`` takes it."""
+        return getattr(type(module), self.method[0])
+
+    def nnx_call(self, model: nnx.Module, batch: Mapping[str, Any]) -> Any:
+        """Calls an NNX model: it takes its keys as ``rngs``, or its own streams are set to them."""
+        method, keys = getattr(model, self.method[1]), self.keys(batch)
+        if keys and not _takes_rngs(method):
+            nnx.reseed(model, **keys)
+        elif keys:
+            return self.call(1, lambda *args, **rest: method(*args, rngs=nnx.Rngs(**keys), **rest), batch)
+        return self.call(1, method, batch)
+
+
+def _takes_rngs(method: Callable[..., Any]) -> bool:
+    return "rngs" in inspect.signature(method).parameters

@@ -1,0 +1,87 @@
+"""What builds of a user's code have in common: specs of state and batch, a wide copy, a state to start from."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen
+
+from parity.programs.build import Build
+from parity.programs.tree import describe, flatten, to_host
+from parity.values.noise import is_float
+
+__all__ = ["input_specs", "kept_state", "specs_by_rules", "widened"]
+
+
+def specs_by_rules(rules: Sequence[tuple[str, Any]], state: Any, mesh: jax.sharding.Mesh) -> dict[str, Any]:
+    """Returns the spec of each leaf by its logical axes; rules of axes that the mesh lacks do not count."""
+
+    def present(axes: Any) -> bool:
+        return set(axes if isinstance(axes, tuple) else (axes,)) - {None} <= set(mesh.axis_names)
+
+    usable = [(name, axes) for name, axes in rules if present(axes)]
+    return {
+        path: linen.spmd.logical_to_mesh_axes(leaf.logical_axes or (), usable) or jax.sharding.PartitionSpec()
+        for path, leaf in describe(state).items()
+    }
+
+
+def input_specs(batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:
+    """Batches lie along the first mesh axis where it divides them, scalars and keys everywhere."""
+    axis, size = mesh.axis_names[0], mesh.shape[mesh.axis_names[0]]
+
+    def splits(array: Any) -> bool:
+        return bool(np.ndim(array)) and np.shape(array)[0] % size == 0
+
+    return {
+        name: jax.sharding.PartitionSpec(axis) if splits(array) else jax.sharding.PartitionSpec()
+        for name, array in batch.items()
+    }
+
+
+def widened(build: Build) -> Build:
+    """Returns ``build`` on float64 state and inputs, for models that follow the dtype of what they get."""
+
+    def wide(leaf: Any) -> Any:
+        is_wide = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jax.ShapeDtypeStruct(leaf.shape, np.float64 if is_wide else leaf.dtype)
+
+    def inputs(seed: int) -> dict[str, np.ndarray]:
+        batch = build.inputs(seed)
+        return {name: array.astype(np.float64) if is_float(array) else array for name, array in batch.items()}
+
+    return dataclasses.replace(
+        build,
+        name=f"{build.name} float64",
+        abstract={path: wide(leaf) for path, leaf in build.abstract.items()},
+        inputs=inputs,
+        abstract_inputs={name: wide(leaf) for name, leaf in build.abstract_inputs.items()},
+    )
+
+
+def kept_state(name: str, state: Any, random: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns a random state with what is given in its place.
+
+    Args:
+        name: of the pair.
+        state: a tree of the reference's leaves, or of some of them.
+        random: all leaves.
+
+    Raises:
+        ValueError: leaves that the reference does not have, or has in another shape.
+    """
+    given = to_host(flatten(state))
+    wrong = [
+        f"{path} {array.dtype}{list(array.shape)}"
+        for path, array in given.items()
+        if path not in random or random[path].shape != array.shape
+    ]
+    if wrong:
+        raise ValueError(
+            f"pair {name}: got state leaves {', '.join(wrong)}; expected some of "
+            f"{', '.join(f'{path} {list(array.shape)}' for path, array in random.items())}"
+        )
+    return {**random, **{path: array.astype(random[path].dtype) for path, array in given.items()}}

@@ -1,0 +1,71 @@
+"""RNG state that one side has alone: shown apart, and told where it costs something and gives nothing."""
+
+import numpy as np
+
+from parity.comparison.alone import beginning
+from parity.comparison.comparison import Comparison
+from parity.comparison.side import Side
+from parity.programs.build import Group
+from parity.rng import Demand, Recorder
+from parity.verdicts import Finding
+
+__all__ = ["alone_words", "idle_streams"]
+
+
+def alone_words(work: Comparison) -> str:
+    """Returns how many leaves of RNG state have no partner, such as ``2 RNG leaves on one side``."""
+    count = sum(len(paths) for paths in work.weights.alone)
+    return f"{count} RNG lea{'ves' if count > 1 else 'f'} on one side" if count else ""
+
+
+def idle_streams(work: Comparison) -> list[Finding]:
+    """Finds streams without a partner that a program advances though it draws nothing from them."""
+    return [
+        _note(stream, which)
+        for which, side, paths in zip(
+            ("reference", "candidate"), (work.reference, work.candidate), work.weights.alone, strict=True
+        )
+        if paths
+        for stream in _idle(side, paths)
+    ]
+
+
+def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
+    """Returns the streams whose count moves while no draw depends on their key."""
+    inputs, info = {path: index for index, path in enumerate(side.state_paths)}, side.traced.out_info
+    outputs = {
+        path: position
+        for position, (group, path) in enumerate((g, p) for g in sorted(info) for p in info[g])
+        if group == Group.STATE and path in paths
+    }
+    jaxpr = side.traced.jaxpr
+    drawn = {path.rpartition("/")[0] for path in paths if inputs[path] in Demand(jaxpr).inputs}
+    wanted = {path: place for path, place in outputs.items() if path.rpartition("/")[0] not in drawn}
+    if not wanted:
+        return []
+    demand = Demand(jaxpr, wanted.values(), all_draws=False)
+    if any(index >= len(inputs) for index in demand.inputs):  # a stream that data moves is not idle
+        return []
+    starts = {path: beginning(path, side.build.abstract[path]) for path in inputs}
+    given = [starts[path] if index in demand.inputs else None for path, index in inputs.items()]
+    flat = [*given, *[None] * (len(jaxpr.jaxpr.invars) - len(given))]
+    after = Recorder(demand).run(jaxpr, flat)
+    moved = {
+        path
+        for path, place in wanted.items()
+        if side.build.leaves[path].dtype.startswith(("uint", "int"))
+        and not np.array_equal(np.asarray(after[place]), starts[path])
+    }
+    return sorted({path.rpartition("/")[0] for path in moved})
+
+
+def _note(stream: str, which: str) -> Finding:
+    texts = ["no such stream", "no such stream"]
+    texts[which == "candidate"] = "advanced in each step, though nothing draws from it"
+    return Finding(
+        where=stream,
+        reference=texts[0],
+        candidate=texts[1],
+        cause="a key that is asked for and not used, such as the carry of an RNN that starts at zero",
+        next_step="it costs a counter in the state, and in loops over layers a carry; it changes no result",
+    )

@@ -1,0 +1,81 @@
+"""One call for a notebook or a test: the same channels and findings, an exception with the sentence."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen, nnx
+
+from parity.cases.twins import twins
+from parity.report.table import findings_text
+from parity.running.run import CaseResult, run_cases
+
+__all__ = ["TwinsDifferError", "assert_twins"]
+
+
+class TwinsDifferError(AssertionError):
+    """Two modules are not twins; the message has every finding.
+
+    Args:
+        results: of all programs that were compared.
+    """
+
+    def __init__(self, results: Sequence[CaseResult]):
+        self.results = tuple(results)
+        super().__init__("\n".join(filter(None, map(findings_text, self.results))))
+
+
+def assert_twins(
+    linen_module: linen.Module,
+    nnx_module: nnx.Module,
+    batch: Any,
+    *,
+    loss: Any = None,
+    **options: Any,
+) -> list[CaseResult]:
+    """Raises unless a Linen module and an NNX module are the same program, or measure the same.
+
+    Args:
+        linen_module: as it is.
+        nnx_module: as it is; it is not changed.
+        batch: an array, which both are called with, or named inputs.
+        loss: ``(outputs, batch) -> scalar``; by default the mean of the squares of all outputs.
+        **options: of `twins`, such as ``programs=("forward",)`` or ``arguments=("tokens", "mask")``; without
+            ``arguments`` they are the inputs that the NNX module's method has parameters for.
+
+    Returns:
+        The results, all of them passed.
+
+    Raises:
+        TwinsDifferError: a channel of a program blocks.
+    """
+    named = batch if isinstance(batch, Mapping) else {"x": batch}
+    if "arguments" not in options:
+        options["arguments"] = _arguments(nnx_module, options, named)
+    pair = twins(
+        "assert_twins",
+        linen=linen_module,
+        nnx=nnx_module,
+        inputs={name: np.asarray(array) for name, array in named.items()},
+        loss=loss or _squares,
+        **options,
+    )
+    results = list(run_cases(pair.cases({})))
+    if any(result.blocking for result in results):
+        raise TwinsDifferError(results)
+    return results
+
+
+def _arguments(model: nnx.Module, options: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[str, ...]:
+    method = options.get("method", "__call__")
+    function = getattr(model, method if isinstance(method, str) else method[1])
+    known = [name for name in inspect.signature(function).parameters if name in batch]
+    return tuple(known) or tuple(name for name in batch if name not in options.get("keywords", ()))
+
+
+def _squares(outputs: Any, batch: Mapping[str, Any]) -> jax.Array:
+    floats = [leaf for leaf in jax.tree.leaves(outputs) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return sum((jnp.mean(jnp.square(leaf)) for leaf in floats), jnp.zeros(()))

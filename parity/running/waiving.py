@@ -1,0 +1,81 @@
+"""What becomes of a channel whose findings are accepted."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from parity.cases.waivers import Waiver
+from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
+
+__all__ = ["unused_in", "waive"]
+
+WAIVABLE = BLOCKING - {Verdict.ERROR}
+"""What crashed is no difference that could be accepted."""
+PREFIX = "waived: "
+
+
+def waive(
+    case: str, channels: Mapping[str, ChannelResult], waivers: Sequence[Waiver]
+) -> dict[str, ChannelResult]:
+    """Returns the channels of a case; one all of whose findings are accepted is ``waived`` and blocks no longer.
+
+    Findings that are accepted come last and say why.
+
+    Args:
+        case: its id.
+        channels: by name.
+        waivers: of the case and of the project.
+    """
+    return {name: _waived(case, result, waivers) for name, result in channels.items()}
+
+
+def _waived(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> ChannelResult:
+    if result.verdict not in WAIVABLE:
+        return result
+    findings = result.findings or (
+        Finding(where=result.name, reference="as the case demands", candidate=str(result.verdict)),
+    )
+    reasons = [_reason(case, result.name, finding, waivers) for finding in findings]
+    if not any(reasons):
+        return result
+    pairs = list(zip(findings, reasons, strict=True))
+    left = [finding for finding, reason in pairs if not reason]
+    accepted = [
+        dataclasses.replace(finding, next_step=f"{PREFIX}{reason}") for finding, reason in pairs if reason
+    ]
+    count = f"{len(accepted)} of {len(findings)} findings waived"
+    return dataclasses.replace(
+        result,
+        verdict=result.verdict if left else Verdict.WAIVED,
+        detail=f"{result.detail}; {count}" if result.detail else count,
+        findings=(*left, *accepted),
+    )
+
+
+def _reason(case: str, channel: str, finding: Finding, waivers: Sequence[Waiver]) -> str:
+    covering = (waiver for waiver in waivers if waiver.covers(case, channel, finding.where))
+    return next((waiver.reason for waiver in covering), "")
+
+
+def unused_in(results: Iterable[Any]) -> list[str]:
+    """Returns a sentence for each waiver of some results that accepted nothing in any case that it is for.
+
+    A waiver whose cases were not run is not judged.
+
+    Args:
+        results: of cases, with their waivers.
+    """
+    used: dict[Waiver, bool] = {}
+    for result in results:
+        for waiver in result.case.waivers:
+            used[waiver] = used.get(waiver, False) or any(
+                finding.next_step == f"{PREFIX}{waiver.reason}"
+                and waiver.covers(result.case.id, channel.name, finding.where)
+                for channel in result.channels.values()
+                for finding in channel.findings
+            )
+    return [
+        f"a waiver matches nothing: {waiver.sentence()} ({waiver.reason}); remove it, or correct its globs"
+        for waiver, found in used.items()
+        if not found
+    ]

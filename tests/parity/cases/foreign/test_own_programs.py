@@ -1,0 +1,158 @@
+"""Programs of one's own: a `TrainState` against `nnx.Optimizer`, pure states, averages, a cache, a refactor."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen, nnx
+from flax.training.train_state import TrainState
+
+import parity
+from parity.channels import ALL
+from parity.running.run import run_cases
+
+B, T, D, H, F = 4, 5, 12, 6, 3
+ADAM = optax.adam(1e-2)
+
+
+class LinenMlp(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        x = linen.LayerNorm()(jnp.tanh(linen.Dense(D)(x)))
+        return linen.Dense(F)(jnp.tanh(linen.Dense(D)(x)))
+
+
+class NnxMlp(nnx.Module):
+    def __init__(self, rngs):
+        self.last, self.mid, self.first = (nnx.Linear(D, size, rngs=rngs) for size in (F, D, D))
+        self.norm = nnx.LayerNorm(D, rngs=rngs)
+
+    def __call__(self, x):
+        x = self.norm(jnp.tanh(self.first(x)))
+        return self.last(jnp.tanh(self.mid(x)))
+
+
+def loss(out, batch):
+    return jnp.mean((out - batch["y"]) ** 2)
+
+
+def batch(seed):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=(B, T, size)).astype("float32") for name, size in (("x", D), ("y", F))}
+
+
+def create(key):
+    module = LinenMlp()
+    params = module.init(key, jnp.zeros((B, T, D)))["params"]
+    return TrainState.create(apply_fn=module.apply, params=params, tx=ADAM)
+
+
+def step(state, batch):
+    def objective(params):
+        return loss(state.apply_fn({"params": params}, batch["x"]), batch)
+
+    value, grads = jax.value_and_grad(objective)(state.params)
+    return state.apply_gradients(grads=grads), value
+
+
+class Trained(nnx.Module):
+    def __init__(self, key):
+        self.model = NnxMlp(nnx.Rngs(key))
+        self.optimizer = nnx.Optimizer(self.model, ADAM, wrt=nnx.Param)
+
+
+def nnx_step(state, batch, sign=1):
+    value, grads = nnx.value_and_grad(lambda model: loss(model(batch["x"]), batch))(state.model)
+    state.optimizer.update(state.model, jax.tree.map(lambda grad: sign * grad, grads))
+    return state, value
+
+
+def pure_step(state, batch):
+    graphdef = nnx.graphdef(nnx.eval_shape(lambda: Trained(jax.random.key(0))))
+    after, value = nnx_step(nnx.merge(graphdef, state), batch)
+    return nnx.state(after), value
+
+
+LINEN = parity.Own(create=create, programs={"train_step": step}, flavour=parity.Flavour.LINEN)
+
+
+def result(nnx_side, linen_side=LINEN, channels=ALL, **options):
+    pair = parity.twin_programs("own", linen=linen_side, nnx=nnx_side, inputs=batch, **options)
+    (found,) = run_cases(pair.cases({}), channels=channels)
+    return found
+
+
+def own(create, step, flavour=parity.Flavour.NNX):
+    return parity.Own(create=create, programs={"train_step": step}, flavour=flavour)
+
+
+@pytest.mark.slow
+def test_a_train_state_meets_an_nnx_optimizer():
+    """Names are automatic, moments lie under `params`, and the step counters are other integers."""
+    found = result(own(Trained, nnx_step))
+    assert str(found.verdict) == "passed", found.sentence()
+    assert [note.where for note in found.channels["tree"].notes] == ["optimizer/step"]
+    assert str(found.channels["state"].verdict) == "bitwise"
+    assert found.case.reference().programs["train_step"].steps == 3
+
+
+@pytest.mark.slow
+def test_a_pure_state_is_a_state_and_a_wrong_sign_is_found():
+    assert str(result(own(lambda key: nnx.state(Trained(key)), pure_step)).verdict) == "passed"
+    wrong = result(own(Trained, functools.partial(nnx_step, sign=-1)), channels=("program", "state"))
+    assert str(wrong.channels["state"].verdict) == "failed"
+
+
+def averaged(create, step, params):
+    """Adds a moving average of the parameters to a train step, whatever holds them."""
+
+    def begin(key):
+        state = create(key)
+        return {"train": state, "average": jax.tree.map(jnp.zeros_like, params(state))}
+
+    def update(state, batch, decay=0.9):
+        after, value = step(state["train"], batch)
+        move = functools.partial(jax.tree.map, lambda old, new: decay * old + (1 - decay) * new)
+        return {"train": after, "average": move(state["average"], params(after))}, value
+
+    return begin, update
+
+
+def test_two_versions_of_one_flavour_are_compared_and_proved():
+    begin, update = averaged(create, step, lambda state: state.params)
+    linen_side = own(begin, update, parity.Flavour.LINEN)
+    channels = ("program", "tree", "state")
+    found = result(own(begin, update, parity.Flavour.LINEN), linen_side, channels)
+    assert str(found.verdict) == "passed" and str(found.channels["program"].verdict) == "proved"
+    wrong = result(
+        own(begin, functools.partial(update, decay=0.8), parity.Flavour.LINEN), linen_side, channels
+    )
+    assert "average/" in wrong.channels["state"].findings[0].where
+
+
+def test_a_given_state_takes_the_place_of_a_random_one():
+    state = create(jax.random.key(3))
+    pair = parity.twin_programs(
+        "own", linen=LINEN, nnx=own(Trained, nnx_step), inputs=batch, state={"params": state.params}
+    )
+    (case,) = pair.cases({})
+    random = {path: np.full(leaf.shape, 7, leaf.dtype) for path, leaf in case.reference().abstract.items()}
+    arranged = case.arrange(random)
+    np.testing.assert_array_equal(arranged["params/Dense_0/kernel"], state.params["Dense_0"]["kernel"])
+    assert (arranged["opt_state/0/mu/Dense_0/kernel"] == 7).all()
+    with pytest.raises(ValueError, match=r"pair own: got state leaves params/Dense_9/kernel float32\[2\]"):
+        wrong = {"params": {"Dense_9": {"kernel": np.zeros(2, np.float32)}}}
+        parity.twin_programs("own", linen=LINEN, nnx=LINEN, inputs=batch, state=wrong).cases({})[0].arrange(
+            random
+        )
+
+
+def test_programs_must_have_the_same_names():
+    other = parity.Own(create=Trained, programs={"eval": nnx_step}, flavour=parity.Flavour.NNX)
+    with pytest.raises(
+        ValueError, match=r"got programs \['train_step'\] and \['eval'\], expected the same names"
+    ):
+        parity.twin_programs("own", linen=LINEN, nnx=other, inputs=batch)
