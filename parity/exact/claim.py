@@ -1,0 +1,174 @@
+"""The claim: two programs compute the same functions of their inputs, in exact real arithmetic."""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.exact.algebra import Algebra
+from parity.exact.definedness import Definedness
+from parity.exact.explain import explain, where
+from parity.exact.interpreter import Interpreter
+from parity.exact.program import Module, sort_of
+from parity.exact.relation import Relation, atom, carry, splits
+from parity.exact.tensors import Tensor, Tensors
+from parity.exact.terms import Refusal, Terms
+from parity.jax_internals import stablehlo_module
+
+__all__ = ["Equality", "Named", "equal"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Named:
+    """A lowered program whose arguments and results have names.
+
+    Args:
+        program: a ``jax.stages.Lowered`` or an MLIR module.
+        arguments, results: names by position in ``@main``.
+    """
+
+    program: Any
+    arguments: Sequence[str]
+    results: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Equality:
+    """Whether two programs are equal in exact real arithmetic.
+
+    Args:
+        proved: whether they are, under ``assumptions``.
+        assumptions: what has to hold of the inputs, in words.
+        difference: the first results that differ, and where they part, in words; empty if proved or refused.
+        refusal: what was not understood; empty if nothing.
+        terms, cells, steps: size of the proof.
+        seconds: what it took.
+    """
+
+    proved: bool
+    assumptions: tuple[str, ...] = ()
+    difference: str = ""
+    refusal: str = ""
+    terms: int = 0
+    cells: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class _Side:
+    """One program, walked.
+
+    Args:
+        named: the program.
+        algebra: shared with the other side.
+    """
+
+    def __init__(self, named: Named, algebra: Algebra):
+        self.named = named
+        module = stablehlo_module(named.program)
+        with module.context:
+            self.module = Module(module)
+            main = next(
+                op for op in module.body.operations if op.operation.attributes["sym_name"].value == "main"
+            )
+            types = [argument.type for argument in main.regions[0].blocks[0].arguments]
+            self.types = {
+                name: (tuple(each.shape), sort_of(str(each.element_type)))
+                for name, each in zip(named.arguments, types, strict=True)
+            }
+        self._context = module.context
+        self.interpreter = Interpreter(self.module, algebra.terms, algebra)
+
+    def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the results by name."""
+        with self._context:
+            results = self.interpreter.main([given[name] for name in self.named.arguments])
+        return dict(zip(self.named.results, results, strict=True))
+
+
+def equal(reference: Named, candidate: Named, relation: Relation) -> Equality:
+    """Decides whether two programs are equal; what is not understood is never called equal.
+
+    Args:
+        reference, candidate: the programs.
+        relation: which arguments and results are the same.
+    """
+    start = time.perf_counter()
+    terms = Terms()
+    algebra = Algebra(terms)
+    sides: list[_Side] = []
+
+    def ended(**fields: Any) -> Equality:
+        steps = sum(side.interpreter.steps for side in sides)
+        sizes = {"terms": len(terms.nodes), "cells": terms.cells, "steps": steps}
+        return Equality(**fields, **sizes, seconds=time.perf_counter() - start)
+
+    try:
+        sides += [_Side(reference, algebra), _Side(candidate, algebra)]
+        inputs = _inputs(sides, relation, Tensors(algebra))
+        results = [side.walk(given) for side, given in zip(sides, inputs, strict=True)]
+        difference = _first_difference(Tensors(algebra), results, relation)
+    except Refusal as error:
+        return ended(proved=False, refusal=where(error))
+    if difference:
+        return ended(proved=False, difference=difference)
+    return ended(proved=True, assumptions=Definedness(terms).causes(algebra.assumed))
+
+
+def _inputs(
+    sides: Sequence[_Side], relation: Relation, tensors: Tensors
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Returns the arguments of both sides, made of the same terms."""
+    given: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
+    for link in relation.arguments:
+        back = splits(link.transform)
+        names = (link.reference, link.candidate)
+        ours, theirs = names[::-1] if back else names
+        types = sides[1 if back else 0].types
+        others = sides[0 if back else 1].types
+        if not any(name in types for name in ours):
+            known = [name for name in theirs if name in others]
+            if known and type(link.transform).__name__ == "Identity":
+                types = others
+            elif known:
+                raise Refusal(f"arguments: {known} are read by one side only, expected {ours} too")
+            else:
+                continue
+        shape, sort = next(types[name] for name in ours if name in types)
+        apart = () if back else relation.apart.get(ours[0], ())
+        atoms = [atom(tensors, name, shape, sort, apart) for name in ours]
+        carried = carry(tensors, link.transform, atoms, back=back)
+        found = (dict(zip(ours, atoms, strict=True)), dict(zip(theirs, carried, strict=True)))
+        for side, each in zip(given, found[::-1] if back else found, strict=True):
+            side.update(each)
+    for side, known in zip(sides, given, strict=True):
+        missing = [name for name in side.types if name not in known]
+        wrong = [name for name, (shape, _) in side.types.items() if name in known and known[name].shape != shape]
+        if missing or wrong:
+            raise Refusal(f"arguments: no link gives {missing or wrong} with its shape")
+    return given
+
+
+def _first_difference(
+    tensors: Tensors, results: Sequence[Mapping[str, Tensor]], relation: Relation
+) -> str:
+    reference, candidate = results
+    linked = [{name for link in relation.results for name in side} for side in ([], [])]
+    del linked
+    for link in relation.results:
+        carried = carry(tensors, link.transform, [reference[name] for name in link.reference])
+        for name, ours in zip(link.candidate, carried, strict=True):
+            theirs = candidate[name]
+            if ours.shape != theirs.shape or ours.sort != theirs.sort:
+                return f"{name}: {ours.sort}{list(ours.shape)} against {theirs.sort}{list(theirs.shape)}"
+            pair = np.broadcast_arrays(*(x.cells for x in tensors.alike([ours, theirs])))
+            unlike = np.argwhere(pair[0] != pair[1])
+            if len(unlike):
+                place = tuple(unlike[0])
+                count = f"{len(unlike)} of {pair[0].size} cells differ"
+                return f"{name}{list(map(int, place))}: {count}\n" + explain(
+                    tensors.terms, pair[0][place].item(), pair[1][place].item()
+                )
+    return ""

@@ -1,0 +1,108 @@
+"""Where two terms part, in words that a person reads."""
+
+import re
+from typing import Any
+
+from parity.exact.terms import Terms
+
+__all__ = ["explain", "where", "words"]
+
+DEPTH = 3
+
+
+def explain(terms: Terms, reference: int, candidate: int) -> str:
+    """Returns the innermost pair of terms at which two cells differ, and where each was made.
+
+    Args:
+        terms: the table.
+        reference, candidate: cells.
+    """
+    ours, theirs = terms.term(reference), terms.term(candidate)
+    while True:
+        inner = _inner(terms, ours, theirs)
+        if inner is None:
+            break
+        ours, theirs = inner
+    return "\n".join(
+        f"  {side}: {words(terms, term)}\n    made at {place(terms, term)}"
+        for side, term in (("reference", ours), ("candidate", theirs))
+    )
+
+
+def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
+    """Returns arguments that differ, of two terms that are otherwise alike; None where they are not."""
+    a, b = terms.nodes[ours], terms.nodes[theirs]
+    if a.kind != b.kind or not a.args or not b.args:
+        return None
+    if a.kind in ("sum", "prod", "extreme"):
+        only = [
+            [arg for arg, _ in node.args if arg not in {other for other, _ in against.args}]
+            for node, against in ((a, b), (b, a))
+        ]
+        if len(only[0]) == len(only[1]) == 1:
+            return only[0][0], only[1][0]
+        alike = [
+            (x, y) for x in only[0] for y in only[1] if terms.nodes[x].kind == terms.nodes[y].kind
+        ]
+        return alike[0] if alike else None
+    if len(a.args) != len(b.args) or a.params != b.params:
+        return None
+    pairs = [(x, y) for (x, _), (y, _) in zip(a.args, b.args, strict=True) if x != y]
+    return pairs[0] if pairs else None
+
+
+def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
+    """Returns a term in words, shortened."""
+    node = terms.nodes[term]
+    if node.kind == "input":
+        return str(node.params)
+    if node.kind == "at":
+        (index, _) = node.params  # pyright: ignore
+        return f"{words(terms, node.args[0][0], depth)}[{index}]"
+    if node.kind in ("const", "word"):
+        return str(node.params)
+    if node.kind == "one":
+        return "1"
+    if depth == 0:
+        return "..."
+    inner = [words(terms, arg, depth - 1) for arg, _ in node.args[:4]] + ["..."] * (len(node.args) > 4)
+    if node.kind == "sum":
+        if not node.args:
+            return "0"
+        factors = [_number(factor) for factor in node.params]  # pyright: ignore
+        return " + ".join(f"{factor}{arg}" for factor, arg in zip(factors, inner, strict=False)) + (
+            f" ({len(node.args)} terms)" if len(node.args) > 4 else ""
+        )
+    if node.kind == "prod":
+        return " * ".join(f"({arg})" if " + " in arg else arg for arg in inner)
+    if node.kind == "over":
+        return f"{node.params}_over({inner[0]})"
+    name = node.params if node.kind in ("map", "extreme") else node.kind
+    name = name if isinstance(name, str) else " ".join(map(str, name))  # pyright: ignore
+    return f"{name}({', '.join(inner)})"
+
+
+def _number(factor: Any) -> str:
+    return "" if factor == 1 else f"{float(factor):.6g} "
+
+
+def place(terms: Terms, term: int) -> str:
+    """Returns the source line of a term, the turns of the loops it was made in, and the device."""
+    origin = terms.origins[term]
+    if origin is None:
+        return "the inputs"
+    turns = f", turn {', '.join(map(str, origin.turns))} of the loops around it" if origin.turns else ""
+    device = f", device {origin.device}" if origin.device is not None else ""
+    return f"{origin.step.name} {line(origin.step.source)}{turns}{device}"
+
+
+def line(operation: Any) -> str:
+    """Returns ``file:line`` of an operation, as its location says it."""
+    found = re.findall(r'"([^"]*\.py)":(\d+)', str(operation.location))
+    return f"{found[0][0]}:{found[0][1]}" if found else "(no source line)"
+
+
+def where(error: Exception) -> str:
+    """Returns a refusal with the operation that was not understood."""
+    step = getattr(error, "step", None)
+    return f"{error}; at {step.name} {line(step.source)}" if step is not None else str(error)
