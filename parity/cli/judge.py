@@ -86,8 +86,12 @@ def prove(
     pair: Pairs = None,
     setting: Settings = None,
     paranoid: Annotated[bool, typer.Option(help="Run what is proved and demand equal bits.")] = False,
+    exact: Annotated[
+        bool, typer.Option(help="Prove equal results in exact real arithmetic, of other programs too.")
+    ] = False,
 ) -> None:
     """Prove that both sides are the same program; no compile, no run."""
+    from parity.cli.exact import prove_cases
     from parity.execute import execute
     from parity.matrix import VALUE_CHANNELS
     from parity.report import print_proofs
@@ -110,6 +114,8 @@ def prove(
         paranoid=paranoid,
         json=json,
     )
+    if exact:
+        raise typer.Exit(PARITY if prove_cases(order, json) else DIFFERENCE)
     record = execute(order, console())
     print_proofs(console(), record)
     _finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED})

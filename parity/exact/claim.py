@@ -13,11 +13,11 @@ from parity.exact.explain import explain, where
 from parity.exact.interpreter import Interpreter
 from parity.exact.program import Module, sort_of
 from parity.exact.relation import Relation, atom, carry, splits
-from parity.exact.tensors import Tensor, Tensors
+from parity.exact.tensors import Tensor, Tensors, common
 from parity.exact.terms import Refusal, Terms
 from parity.jax_internals import stablehlo_module
 
-__all__ = ["Equality", "Named", "equal"]
+__all__ = ["Desk", "Equality", "Named", "equal"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,16 +88,50 @@ class _Side:
         return dict(zip(self.named.results, results, strict=True))
 
 
-def equal(reference: Named, candidate: Named, relation: Relation) -> Equality:
+class Desk:
+    """What claims in a row share: terms, and what programs were walked to.
+
+    Terms are kept while there are fewer than ``most``; assumptions of all claims since count for each.
+
+    Args:
+        most: terms.
+    """
+
+    def __init__(self, most: int = 300_000):
+        self._most = most
+        self._clear()
+
+    def _clear(self) -> None:
+        self.algebra = Algebra(Terms())
+        self._walked: dict[tuple, tuple[Named, dict[str, Tensor]]] = {}
+
+    def begin(self) -> None:
+        """Makes room for a claim."""
+        if len(self.algebra.terms.nodes) > self._most:
+            self._clear()
+
+    def walk(self, side: _Side, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the results of a program, walked once for the same inputs."""
+        inputs = tuple((name, given[name].cells.tobytes()) for name in side.named.arguments)
+        key = (id(side.named.program), inputs)
+        if key not in self._walked:
+            self._walked[key] = side.named, side.walk(given)
+        return self._walked[key][1]
+
+
+def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | None = None) -> Equality:
     """Decides whether two programs are equal; what is not understood is never called equal.
 
     Args:
         reference, candidate: the programs.
         relation: which arguments and results are the same.
+        desk: shared with other claims.
     """
     start = time.perf_counter()
-    terms = Terms()
-    algebra = Algebra(terms)
+    desk = desk or Desk()
+    desk.begin()
+    algebra = desk.algebra
+    terms = algebra.terms
     sides: list[_Side] = []
 
     def ended(**fields: Any) -> Equality:
@@ -108,7 +142,7 @@ def equal(reference: Named, candidate: Named, relation: Relation) -> Equality:
     try:
         sides += [_Side(reference, algebra), _Side(candidate, algebra)]
         inputs = _inputs(sides, relation, Tensors(algebra))
-        results = [side.walk(given) for side, given in zip(sides, inputs, strict=True)]
+        results = [desk.walk(side, given) for side, given in zip(sides, inputs, strict=True)]
         difference = _first_difference(Tensors(algebra), results, relation)
     except Refusal as error:
         return ended(proved=False, refusal=where(error))
@@ -155,15 +189,18 @@ def _first_difference(
     tensors: Tensors, results: Sequence[Mapping[str, Tensor]], relation: Relation
 ) -> str:
     reference, candidate = results
-    linked = [{name for link in relation.results for name in side} for side in ([], [])]
-    del linked
+    linked = [{name for link in relation.results for name in link.reference}]
+    linked.append({name for link in relation.results for name in link.candidate})
+    for known, names in zip(results, linked, strict=True):
+        if set(known) != names:
+            raise Refusal(f"results: no link for {sorted(set(known) ^ names)}")
     for link in relation.results:
         carried = carry(tensors, link.transform, [reference[name] for name in link.reference])
         for name, ours in zip(link.candidate, carried, strict=True):
             theirs = candidate[name]
             if ours.shape != theirs.shape or ours.sort != theirs.sort:
                 return f"{name}: {ours.sort}{list(ours.shape)} against {theirs.sort}{list(theirs.shape)}"
-            pair = np.broadcast_arrays(*(x.cells for x in tensors.alike([ours, theirs])))
+            pair = common([x.cells for x in tensors.alike([ours, theirs])])
             unlike = np.argwhere(pair[0] != pair[1])
             if len(unlike):
                 place = tuple(unlike[0])

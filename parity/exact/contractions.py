@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.exact.operations import Handler
 from parity.exact.program import Block, Step
-from parity.exact.tensors import Tensor, Tensors
+from parity.exact.tensors import Tensor, Tensors, common
 from parity.exact.terms import REAL, Refusal
 
 __all__ = ["CONTRACTIONS", "reducer"]
@@ -48,35 +48,32 @@ def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
             for target, dim in zip(targets, dims, strict=True):
                 to[dim] = target
         placed.append(tensors.moved(x, to, common))
-    return [_contract(tensors, placed, len(shape), step.sorts[0])]
-
-
-def _contract(tensors: Tensors, placed: Sequence[Tensor], kept: int, sort: str) -> Tensor:
-    """Returns the sum of products over the dimensions from ``kept`` on.
-
-    Raises:
-        Refusal: the elements are no real numbers.
-    """
-    if sort != REAL or any(x.sort != REAL for x in placed):
+    if step.sorts[0] != REAL or any(x.sort != REAL for x in operands):
         raise Refusal("dot_general: got integers, expected real numbers")
-    algebra, common = tensors.algebra, placed[0].shape
+    return [_contract(tensors, placed, len(shape), step.remember("known", dict))]
+
+
+def _contract(tensors: Tensors, placed: Sequence[Tensor], kept: int, known: dict) -> Tensor:
+    """Returns the sum of products over the dimensions from ``kept`` on; ``known`` are products made before."""
+    algebra, shape = tensors.algebra, placed[0].shape
     placed = tensors.alike(placed)
-    grids = np.broadcast_arrays(*[x.cells for x in placed])
+    grids = common([x.cells for x in placed])
     extents = grids[0].shape
-    axes = [(dim, common[dim]) for dim in range(kept, len(common)) if extents[dim] == 1 and common[dim] > 1]
+    axes = [(dim, shape[dim]) for dim in range(kept, len(shape)) if extents[dim] == 1 and shape[dim] > 1]
     pairs = [grid.reshape(math.prod(extents[:kept]), -1).tolist() for grid in grids]
-    known: dict[tuple[int, int], int] = {}
+    whole = tuple(axes)
 
     def term(pair: tuple[int, int]) -> int:
-        if pair not in known:
-            known[pair] = algebra.sum_over(algebra.product(pair), axes)
-        return known[pair]
+        key = (*pair, whole)
+        if key not in known:
+            known[key] = algebra.sum_over(algebra.product(pair), axes)
+        return known[key]
 
     rows = [
         algebra.total((1, term(pair)) for pair in zip(left, right, strict=True))
         for left, right in zip(*pairs, strict=True)
     ]
-    return Tensor(np.array(rows, np.int64).reshape(extents[:kept]), common[:kept], REAL)
+    return Tensor(np.array(rows, np.int64).reshape(extents[:kept]), shape[:kept], REAL)
 
 
 def reducer(block: Block) -> str:
@@ -220,7 +217,7 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
     shape = updates.shape
     index = tensors.moved(tensors.reshape(indices, indices.shape[:-1]), list(range(last)), shape)
     updates, index = tensors.alike([updates, index])
-    grids = np.broadcast_arrays(updates.cells, index.cells)
+    grids = common([updates.cells, index.cells])
     front = [(dim, shape[dim]) for dim in range(last) if grids[0].shape[dim] == 1 and shape[dim] > 1]
     names = {dim: ("row", dim) for dim in range(last)} | {dim: dim - last + 1 for dim in range(last, len(shape))}
 

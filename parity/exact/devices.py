@@ -1,6 +1,7 @@
 """Devices under ``shard_map``: every value is one tensor a device; shards come and go at the edges."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -11,7 +12,7 @@ import numpy as np
 
 from parity.exact.operations import cut, join
 from parity.exact.program import Step, ints
-from parity.exact.tensors import Tensor
+from parity.exact.tensors import Tensor, common
 from parity.exact.terms import REAL, Refusal
 
 __all__ = ["Devices", "collective", "manual"]
@@ -32,7 +33,8 @@ class Devices:
         """How many there are."""
         return math.prod(size for _, size in self.axes)
 
-    def place(self, device: int, names: Sequence[str]) -> tuple[int, int]:
+    @functools.cache
+    def place(self, device: int, names: tuple[str, ...]) -> tuple[int, int]:
         """Returns which shard a device has of a dimension over mesh axes, and how many shards there are."""
         sizes = dict(self.axes)
         where = dict(zip(sizes, np.unravel_index(device, list(sizes.values())), strict=True))
@@ -115,7 +117,7 @@ def _joined(interpreter: Any, devices: Devices, parts: Any, sharding: Sharding) 
         other = found.setdefault(place, part)
         if other is not part:
             same = interpreter.tensors.alike([other, part])
-            if not np.array_equal(*np.broadcast_arrays(*(x.cells for x in same))):
+            if not np.array_equal(*common([x.cells for x in same])):
                 raise Refusal("manual_computation: devices that should hold the same value hold others")
     counts = [devices.place(0, names)[1] for names in sharding]
     for dim in reversed(range(len(counts))):

@@ -6,6 +6,7 @@ from typing import Any
 
 from parity.exact.algebra import Algebra
 from parity.exact.contractions import CONTRACTIONS
+from parity.exact.devices import collective, manual
 from parity.exact.operations import OPERATIONS
 from parity.exact.program import Block, Module, Step
 from parity.exact.tensors import Tensor, Tensors
@@ -85,8 +86,6 @@ class Interpreter:
 
     def step(self, step: Step, values: list[Any]) -> Sequence[Value]:
         """Returns the results of one operation."""
-        from parity.exact.devices import collective, manual
-
         self.steps += 1
         operands = [values[slot] for slot in step.operands]
         name = step.name

@@ -59,7 +59,9 @@ def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
     """Applies an operation place by place; scalars of ``select`` and ``clamp`` count for every element."""
     shape = step.shapes[0]
     same = [x if x.shape == shape else tensors.moved(x, (), shape) for x in operands]
-    return [tensors.zip_cells(function_of(tensors, step), same, step.sorts[0])]
+    known = step.remember("known", dict)
+    function = step.remember("function", lambda: function_of(tensors, step))
+    return [tensors.zip_cells(function, same, step.sorts[0], known)]
 
 
 def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:

@@ -11,7 +11,7 @@ from parity.exact.algebra import Algebra
 from parity.exact.pieces import Pieces
 from parity.exact.terms import Axis, Refusal
 
-__all__ = ["Tensor", "Tensors"]
+__all__ = ["Tensor", "Tensors", "common"]
 
 MOST_PARTS = 4_096
 """Longest dimension that is taken apart."""
@@ -97,19 +97,42 @@ class Tensors:
     def alike(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Returns tensors of one shape with the same dimensions taken apart, or uniform there."""
         out = list(tensors)
+        if all(x.cells.shape == out[0].cells.shape for x in out):
+            return out
         for dim in range(len(out[0].shape)):
             if any(x.apart(dim) for x in out):
                 out = [self.explode(x, dim) if self.has(x, dim) else x for x in out]
         return out
 
-    def zip_cells(self, function: Callable[..., int], tensors: Sequence[Tensor], sort: str) -> Tensor:
-        """Returns what a function makes of the cells of tensors of one shape, place by place."""
-        tensors = self.alike(tensors)
-        grids = np.broadcast_arrays(*[x.cells for x in tensors])
+    def zip_cells(
+        self,
+        function: Callable[..., int],
+        tensors: Sequence[Tensor],
+        sort: str,
+        known: dict[tuple[int, ...], int] | None = None,
+    ) -> Tensor:
+        """Returns what a function makes of the cells of tensors of one shape, place by place.
+
+        Args:
+            function: of one cell from each tensor.
+            tensors: of one shape.
+            sort: of the result.
+            known: what the function has made before; filled.
+        """
+        known = {} if known is None else known
+        shape = tensors[0].shape
+        if all(x.cells.size == 1 for x in tensors):
+            row = tuple([x.cells.item() for x in tensors])
+            if row not in known:
+                known[row] = function(*row)
+            return Tensor(np.full((1,) * len(shape), known[row], np.int64), shape, sort)
+        grids = common([x.cells for x in self.alike(tensors)])
         rows = list(zip(*[grid.ravel().tolist() for grid in grids], strict=True))
-        made = {row: function(*row) for row in dict.fromkeys(rows)}
-        cells = np.array([made[row] for row in rows], np.int64).reshape(grids[0].shape)
-        return Tensor(cells, tensors[0].shape, sort)
+        for row in rows:
+            if row not in known:
+                known[row] = function(*row)
+        cells = np.array([known[row] for row in rows], np.int64).reshape(grids[0].shape)
+        return Tensor(cells, shape, sort)
 
     def moved(self, x: Tensor, to: Sequence[int], shape: Sequence[int]) -> Tensor:
         """Returns the tensor with dimension i as dimension ``to[i]`` of ``shape``; the others are uniform.
@@ -169,6 +192,12 @@ class Tensors:
     def places(self, x: Tensor) -> list[tuple[int, ...]]:
         """Returns the indices of all cells."""
         return list(itertools.product(*(range(length) for length in x.cells.shape)))
+
+
+def common(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns arrays broadcast to one shape."""
+    shape = tuple(max(lengths) for lengths in zip(*[x.shape for x in arrays], strict=True))
+    return [x if x.shape == shape else np.broadcast_to(x, shape) for x in arrays]
 
 
 def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
