@@ -24,6 +24,7 @@ __all__ = [
     "parse_module",
     "run_module",
     "stablehlo_module",
+    "with_module",
 ]
 
 # --- lowered programs (used by parity.prove) ---
@@ -87,6 +88,19 @@ def is_main(operation: Any) -> bool:
 def parse_module(text: str, like: ir.Module) -> ir.Module:
     """Parses and verifies StableHLO text in the context of another module, which has the dialects loaded."""
     return ir.Module.parse(text, context=like.context)
+
+
+def with_module(lowered: Any, module: ir.Module) -> Any:
+    """Returns a lowered program that compiles another module, with the same arguments and results.
+
+    ``Lowered._lowering``, ``MeshComputation._hlo`` and ``_executable`` are private (JAX 0.10 to 0.12).
+    """
+    import copy
+
+    other = copy.copy(lowered)
+    object.__setattr__(other, "_lowering", copy.copy(lowered._lowering))
+    other._lowering._hlo, other._lowering._executable = module, None
+    return other
 
 
 def attribute_items(operation: Any) -> list[tuple[str, Any]]:

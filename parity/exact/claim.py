@@ -65,7 +65,7 @@ class _Side:
         algebra: shared with the other side.
     """
 
-    def __init__(self, named: Named, algebra: Algebra):
+    def __init__(self, named: Named, algebra: Algebra, most_steps: int = 100_000_000):
         self.named = named
         module = stablehlo_module(named.program)
         with module.context:
@@ -79,7 +79,7 @@ class _Side:
                 for name, each in zip(named.arguments, types, strict=True)
             }
         self._context = module.context
-        self.interpreter = Interpreter(self.module, algebra.terms, algebra)
+        self.interpreter = Interpreter(self.module, algebra, most_steps)
 
     def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the results by name."""
@@ -91,32 +91,33 @@ class _Side:
 class Desk:
     """What claims in a row share: terms, and what programs were walked to.
 
-    Terms are kept while there are fewer than ``most``; assumptions of all claims since count for each.
-
     Args:
-        most: terms.
+        most: how many terms are kept for the next claim.
+        most_steps: operations that are walked before a program is given up.
     """
 
-    def __init__(self, most: int = 300_000):
-        self._most = most
+    def __init__(self, most: int = 300_000, most_steps: int = 100_000_000):
+        self._most, self.most_steps = most, most_steps
         self._clear()
 
     def _clear(self) -> None:
         self.algebra = Algebra(Terms())
-        self._walked: dict[tuple, tuple[Named, dict[str, Tensor]]] = {}
+        self._walked: dict[tuple, tuple[Named, dict[str, Tensor], dict[int, None]]] = {}
 
     def begin(self) -> None:
         """Makes room for a claim."""
         if len(self.algebra.terms.nodes) > self._most:
             self._clear()
 
-    def walk(self, side: _Side, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the results of a program, walked once for the same inputs."""
+    def walk(self, side: _Side, given: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[int, None]]:
+        """Returns the results of a program, walked once for the same inputs, and what had to be defined."""
         inputs = tuple((name, given[name].cells.tobytes()) for name in side.named.arguments)
         key = (id(side.named.program), inputs)
         if key not in self._walked:
-            self._walked[key] = side.named, side.walk(given)
-        return self._walked[key][1]
+            self.algebra.assumed = {}
+            results = side.walk(given)
+            self._walked[key] = side.named, results, self.algebra.assumed
+        return self._walked[key][1:]
 
 
 def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | None = None) -> Equality:
@@ -140,15 +141,17 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
         return Equality(**fields, **sizes, seconds=time.perf_counter() - start)
 
     try:
-        sides += [_Side(reference, algebra), _Side(candidate, algebra)]
+        sides += [_Side(each, algebra, desk.most_steps) for each in (reference, candidate)]
         inputs = _inputs(sides, relation, Tensors(algebra))
-        results = [desk.walk(side, given) for side, given in zip(sides, inputs, strict=True)]
-        difference = _first_difference(Tensors(algebra), results, relation)
+        walked = [desk.walk(side, given) for side, given in zip(sides, inputs, strict=True)]
+        algebra.assumed = {}
+        difference = _first_difference(Tensors(algebra), [results for results, _ in walked], relation)
     except Refusal as error:
         return ended(proved=False, refusal=where(error))
     if difference:
         return ended(proved=False, difference=difference)
-    return ended(proved=True, assumptions=Definedness(terms).causes(algebra.assumed))
+    assumed = algebra.assumed | walked[0][1] | walked[1][1]
+    return ended(proved=True, assumptions=Definedness(terms).causes(assumed))
 
 
 def _inputs(

@@ -1,6 +1,7 @@
 """Walks a program: calls, loops of known length turn by turn, branches, devices in lockstep."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +11,10 @@ from parity.exact.devices import collective, manual
 from parity.exact.operations import OPERATIONS
 from parity.exact.program import Block, Module, Step
 from parity.exact.tensors import Tensor, Tensors
-from parity.exact.terms import Refusal, Terms
+from parity.exact.terms import Refusal
 
 __all__ = ["Interpreter", "Origin"]
 
-MOST_TURNS = 100_000
 HANDLERS = {**OPERATIONS, **CONTRACTIONS}
 
 Value = Tensor | tuple[Tensor, ...]
@@ -43,12 +43,12 @@ class Interpreter:
 
     Args:
         module: the program.
-        terms: the table.
         algebra: its normal forms.
+        most: operations that are walked before it is given up.
     """
 
-    def __init__(self, module: Module, terms: Terms, algebra: Algebra):
-        self.module, self.terms, self.algebra = module, terms, algebra
+    def __init__(self, module: Module, algebra: Algebra, most: int = 100_000_000):
+        self.module, self.terms, self.algebra, self.most = module, algebra.terms, algebra, most
         self.tensors = Tensors(algebra)
         self.devices: Any = None
         self.calls: list[Step] = []
@@ -87,6 +87,8 @@ class Interpreter:
     def step(self, step: Step, values: list[Any]) -> Sequence[Value]:
         """Returns the results of one operation."""
         self.steps += 1
+        if self.steps > self.most:
+            raise Refusal(f"got over {self.most} operations, turn by turn")
         operands = [values[slot] for slot in step.operands]
         name = step.name
         if name == "func.call":
@@ -130,7 +132,7 @@ class Interpreter:
     def _loop(self, step: Step, carry: list[Value], values: list[Any]) -> list[Value]:
         condition, body = step.blocks
         self.calls.append(step)
-        for turn in range(MOST_TURNS):
+        for turn in itertools.count():
             self.turns.append(turn)
             goes_on = self._known(self.run(condition, carry, values)[0])
             if not isinstance(goes_on, bool):
@@ -141,7 +143,7 @@ class Interpreter:
             if not goes_on:
                 self.calls.pop()
                 return carry
-        raise Refusal(f"while: got over {MOST_TURNS} turns")
+        raise AssertionError
 
     def _known(self, value: Value) -> Any:
         """Returns a constant that is the same everywhere; None of anything else."""
@@ -168,8 +170,6 @@ class Interpreter:
         """Returns the option an index chooses; beyond the last it is the last, as below zero."""
         *others, chosen = options
         for place, option in reversed(list(enumerate(others))):
-            hit = self.algebra.literal(index.only)
-            del hit
             where = self._equals(index, place)
             chosen = self.tensors.zip_cells(
                 lambda yes, no, where=where: self.algebra.map("select", [where, yes, no], option.sort),
