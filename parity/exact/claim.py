@@ -175,16 +175,23 @@ def _inputs(
                 continue
         shape, sort = next(types[name] for name in ours if name in types)
         apart = () if back else relation.apart.get(ours[0], ())
-        atoms = [atom(tensors, name, shape, sort, apart) for name in ours]
+        whose = "candidate's " if back else ""  # names of both sides may be alike
+        atoms = [atom(tensors, whose + name, shape, sort, apart) for name in ours]
         carried = carry(tensors, link.transform, atoms, back=back)
         found = (dict(zip(ours, atoms, strict=True)), dict(zip(theirs, carried, strict=True)))
         for side, each in zip(given, found[::-1] if back else found, strict=True):
+            if again := sorted(set(side) & set(each)):
+                raise Refusal(f"arguments: got two links for {again}")
             side.update(each)
     for side, known in zip(sides, given, strict=True):
         missing = [name for name in side.types if name not in known]
-        wrong = [name for name, (shape, _) in side.types.items() if name in known and known[name].shape != shape]
+        wrong = [
+            name
+            for name, kind in side.types.items()
+            if name in known and (known[name].shape, known[name].sort) != kind
+        ]
         if missing or wrong:
-            raise Refusal(f"arguments: no link gives {missing or wrong} with its shape")
+            raise Refusal(f"arguments: no link gives {missing or wrong} with its type")
     return given
 
 

@@ -216,6 +216,9 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
     algebra, terms = tensors.algebra, tensors.terms
     shape = updates.shape
     index = tensors.moved(tensors.reshape(indices, indices.shape[:-1]), list(range(last)), shape)
+    for dim in range(1, len(table.shape)):
+        if table.apart(dim):
+            updates = tensors.explode(updates, last + dim - 1)
     updates, index = tensors.alike([updates, index])
     grids = common([updates.cells, index.cells])
     front = [(dim, shape[dim]) for dim in range(last) if grids[0].shape[dim] == 1 and shape[dim] > 1]

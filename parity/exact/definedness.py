@@ -12,6 +12,11 @@ TOTAL = frozenset(
 )
 """Functions that are defined wherever their arguments are."""
 
+ONE = 0x3F800000
+"""The bits of 1 in float32."""
+EXPONENT_BITS = 9
+"""The sign and exponent bits of float32."""
+
 
 class Definedness:
     """Asks where a term may have no value in the real numbers.
@@ -62,12 +67,24 @@ class Definedness:
         name = node.params if isinstance(node.params, str) else node.params[0]  # pyright: ignore
         if name in TOTAL:
             return True
+        if name == "bitcast_convert":
+            return self._is_mantissa(node.args[0][0])
         sign = self.sign(node.args[0][0])
         if name in ("reciprocal", "rsqrt", "log"):
             return sign == "positive"
         if name == "power":
             return sign == "positive"
         return name == "sqrt" and sign != ""
+
+    def _is_mantissa(self, term: int) -> bool:
+        """Whether bits are those of a float32 from 1 to 2, as random numbers are made: exponent 0, any mantissa."""
+        node = self.terms.nodes[term]
+        args = {self.terms.nodes[arg].params: arg for arg, _ in node.args}
+        shifted = args.get("shift_right_logical")
+        if node.kind != "map" or node.params != "or" or ONE not in args or shifted is None:
+            return False
+        by = self.terms.nodes[self.terms.nodes[shifted].args[1][0]]
+        return by.kind == "const" and by.params == EXPONENT_BITS
 
     def sign(self, term: int) -> str:
         """Returns ``positive``, ``nonnegative``, or nothing where it is not known."""

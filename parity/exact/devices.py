@@ -72,7 +72,7 @@ def manual(interpreter: Any, step: Step, operands: list[Any], values: list[Any])
         raise Refusal("manual_computation: got shardings on several meshes, or inlined ones")
     axes = interpreter.module.meshes[named.pop()]
     held = set(re.findall(r'"([^"]+)"', step.text("manual_axes")))
-    if held != {name for name, size in axes if size > 1} | (held & {name for name, _ in axes}):
+    if not {name for name, size in axes if size > 1} <= held:
         raise Refusal(f"manual_computation: got the axes {sorted(held)} of {dict(axes)}, expected all")
     devices = Devices(axes)
     interpreter.terms.origin = interpreter.origin(step)
@@ -147,7 +147,7 @@ def collective(interpreter: Any, step: Step, operands: list[Any]) -> list[Any]:
 
 
 def _need_partitions(step: Step) -> None:
-    if "type = 1" not in step.text("channel_handle") and "handle = " not in step.text("channel_handle"):
+    if not re.search(r"handle = [1-9]", step.text("channel_handle")):
         raise Refusal(f"{step.name}: got no channel, expected one across partitions")
 
 
@@ -161,6 +161,8 @@ def _permute(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) ->
 
 
 def _groups(step: Step, count: int) -> list[list[int]]:
+    if "use_global_device_ids" not in step.attributes:
+        raise Refusal(f"{step.name}: got groups of replicas, expected groups of all devices")
     attribute = step.attributes["replica_groups"]
     shape = attribute.type.shape
     flat = ints(attribute)

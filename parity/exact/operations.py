@@ -37,8 +37,20 @@ def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
         return real
     if (sort == "i1" and name in ("and", "or")) or (sort == REAL and name in EXTREMES):
         return lambda a, b: algebra.extreme(name, (a, b), sort)
-    detail = step.text("comparison_direction").split()[-1].rstrip(">") if name == "compare" else None
+    detail = _comparison(tensors, step) if name == "compare" else None
     return lambda *cells: algebra.map(name, cells, sort, detail)
+
+
+def _comparison(tensors: Tensors, step: Step) -> str:
+    """Returns the direction of a comparison.
+
+    Raises:
+        Refusal: it orders in another way than numbers are ordered.
+    """
+    kind = step.text("compare_type")
+    if "TOTALORDER" in kind:
+        raise Refusal(f"compare: got {kind}, expected the order of numbers")
+    return step.text("comparison_direction").split()[-1].rstrip(">")
 
 
 def _real(tensors: Tensors, name: str) -> Callable[..., int] | None:
@@ -107,6 +119,20 @@ def transpose(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[
 def reshape(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """The same elements in row-major order."""
     return [tensors.reshape(operands[0], step.shapes[0])]
+
+
+def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Bits of integers read otherwise, such as those of a random number; a real number has no bits here.
+
+    Raises:
+        Refusal: the bits of a real number are asked for, or the shape changes.
+    """
+    x, sort = operands[0], step.sorts[0]
+    if x.sort == REAL or x.shape != step.shapes[0]:
+        raise Refusal("bitcast_convert: got the bits of a real number, or of another width")
+    detail = step.remember("element", lambda: str(step.source.results[0].type.element_type))
+    cast = lambda cell: tensors.terms.make("map", ("bitcast_convert", detail), [cell], sort)  # noqa: E731
+    return [tensors.each(cast, x, x.shape, sort)]
 
 
 def identity(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -274,6 +300,7 @@ OPERATIONS: dict[str, Handler] = {
     "stablehlo.dynamic_slice": dynamic_slice,
     "stablehlo.dynamic_update_slice": dynamic_update_slice,
     "stablehlo.reverse": reverse,
+    "stablehlo.bitcast_convert": bitcast,
     "stablehlo.optimization_barrier": identity,
     "sdy.sharding_constraint": identity,
     **{f"{dialect}.{name}": elementwise for dialect in ("stablehlo", "chlo") for name in MAPS},

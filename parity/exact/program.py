@@ -129,6 +129,8 @@ class Module:
                 self._functions[name] = operation
             elif operation.name == "sdy.mesh":
                 text = str(operation.attributes["mesh"])
+                if "device_ids" in text:
+                    raise Refusal(f"mesh {name}: got devices in an order of their own")
                 self.meshes[name] = tuple(
                     (axis, int(size)) for axis, size in re.findall(r'"([^"]+)"\s*=\s*(\d+)', text)
                 )
