@@ -1,5 +1,6 @@
 """Where two terms part, in words that a person reads."""
 
+import itertools
 import re
 from typing import Any
 
@@ -8,25 +9,53 @@ from parity.exact.terms import Terms
 __all__ = ["explain", "where", "words"]
 
 DEPTH = 3
+MOST = 16
+"""Arguments of a sum that are compared to find the pair that belongs together."""
 
 
 def explain(terms: Terms, reference: int, candidate: int) -> str:
-    """Returns the innermost pair of terms at which two cells differ, and where each was made.
+    """Returns the innermost pair of terms at which two cells differ, what only one reads, and where each was made.
 
     Args:
         terms: the table.
         reference, candidate: cells.
     """
     ours, theirs = terms.term(reference), terms.term(candidate)
-    while True:
-        inner = _inner(terms, ours, theirs)
-        if inner is None:
-            break
+    while (inner := _inner(terms, ours, theirs)) is not None:
         ours, theirs = inner
-    return "\n".join(
-        f"  {side}: {words(terms, term)}\n    made at {place(terms, term)}"
-        for side, term in (("reference", ours), ("candidate", theirs))
-    )
+    read = [inputs(terms, term) for term in (ours, theirs)]
+    lines = []
+    for side, term, own, other in (("reference", ours, *read), ("candidate", theirs, *read[::-1])):
+        lines.append(f"  {side}: {words(terms, term)}")
+        if only := sorted(own - other):
+            more = f" and {len(only) - 4} more" if len(only) > 4 else ""
+            lines.append(f"    only it reads {', '.join(only[:4])}{more}")
+        lines.append(f"    made at {place(terms, term)}")
+    return "\n".join(lines)
+
+
+def inputs(terms: Terms, term: int) -> set[str]:
+    """Returns what a term reads of the inputs, in words."""
+    found: set[str] = set()
+    seen, stack = {term}, [term]
+    while stack:
+        top = stack.pop()
+        node = terms.nodes[top]
+        if node.kind == "input" or (node.kind == "at" and _is_part(terms, top)):
+            found.add(words(terms, top))
+            continue
+        for arg, _ in node.args:
+            if arg not in seen:
+                seen.add(arg)
+                stack.append(arg)
+    return found
+
+
+def _is_part(terms: Terms, term: int) -> bool:
+    """Whether a term is one index of an input, or of such a part."""
+    while terms.nodes[term].kind == "at":
+        term = terms.nodes[term].args[0][0]
+    return terms.nodes[term].kind == "input"
 
 
 def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
@@ -39,16 +68,25 @@ def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
             [arg for arg, _ in node.args if arg not in {other for other, _ in against.args}]
             for node, against in ((a, b), (b, a))
         ]
-        if len(only[0]) == len(only[1]) == 1:
-            return only[0][0], only[1][0]
-        alike = [
-            (x, y) for x in only[0] for y in only[1] if terms.nodes[x].kind == terms.nodes[y].kind
+        pairs = [
+            (_shared(terms, x, y), place)
+            for place, (x, y) in enumerate(itertools.product(only[0][:MOST], only[1][:MOST]))
+            if terms.nodes[x].kind == terms.nodes[y].kind
         ]
-        return alike[0] if alike else None
+        if not pairs:
+            return (only[0][0], only[1][0]) if len(only[0]) == len(only[1]) == 1 else None
+        best = max(pairs, key=lambda pair: (pair[0], -pair[1]))[1]
+        return list(itertools.product(only[0][:MOST], only[1][:MOST]))[best]
     if len(a.args) != len(b.args) or a.params != b.params:
         return None
-    pairs = [(x, y) for (x, _), (y, _) in zip(a.args, b.args, strict=True) if x != y]
-    return pairs[0] if pairs else None
+    unlike = [(x, y) for (x, _), (y, _) in zip(a.args, b.args, strict=True) if x != y]
+    return unlike[0] if unlike else None
+
+
+def _shared(terms: Terms, a: int, b: int) -> int:
+    """Returns how many arguments two terms share."""
+    ours, theirs = ({arg for arg, _ in terms.nodes[term].args} for term in (a, b))
+    return len(ours & theirs)
 
 
 def words(terms: Terms, term: int, depth: int = DEPTH) -> str:

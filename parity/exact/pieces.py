@@ -195,8 +195,12 @@ class Pieces:
         return self.cut(base, inner, (start, second[3], 1), label)
 
     def _slice(self, cell: int, label: Label) -> tuple[int, Label, int, int] | None:
-        """Returns what a cell is a slice of along its label: base, label there, start, stop."""
+        """Returns what a cell is a slice of along its label, or one index of: base, label there, start, stop."""
         node = self.terms.node(cell)
+        if node.kind == "at" and label not in self.terms.labels(cell):
+            _, (base,), names = self.terms.open(cell)
+            index, (ref,) = node.params  # pyright: ignore
+            return base, names[ref], index, index + 1
         if node.kind != "slice" or label not in dict(self.terms.fresh(cell)):
             return None
         _, (base,), names = self.terms.open(cell)
