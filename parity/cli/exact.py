@@ -58,4 +58,6 @@ def _print(name: str, found: "Equality", seconds: float) -> None:
     for assumption in found.assumptions:
         console().print(f"  assumes: {assumption}", soft_wrap=True, markup=False, highlight=False)
     if found.refusal or found.difference:
-        console().print(f"  {found.refusal or found.difference}", soft_wrap=True, markup=False, highlight=False)
+        console().print(
+            f"  {found.refusal or found.difference}", soft_wrap=True, markup=False, highlight=False
+        )

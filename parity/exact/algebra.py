@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 
 from parity.exact.integers import COMMUTE, fold, wrap
-from parity.exact.terms import REAL, Axis, Label, Node, Terms
+from parity.exact.terms import REAL, Axis, Label, Node, Referring, Terms
 
 __all__ = ["Algebra", "Number"]
 
@@ -50,7 +50,9 @@ class Algebra:
             return None
         if not node.args:
             return 0
-        return node.params[0] if len(node.args) == 1 and node.args[0][0] == self.terms.term(self.one) else None  # pyright: ignore
+        return (
+            node.params[0] if len(node.args) == 1 and node.args[0][0] == self.terms.term(self.one) else None
+        )  # pyright: ignore
 
     def total(self, entries: Iterable[tuple[Number, int]]) -> int:
         """Returns a sum: a multiset of terms with rational coefficients, flat, without zeros."""
@@ -268,7 +270,8 @@ class Algebra:
             return self._remap(node, args)
         params, refs = node.params  # pyright: ignore
         chosen = [None if number is None else names[number] for number in refs]
-        return self.terms.make(node.kind, params, args, node.sort, bound=bound, fresh=fresh, refs=chosen)
+        referring = Referring(params, tuple(chosen))
+        return self.terms.make(node.kind, referring, args, node.sort, bound=bound, fresh=fresh)
 
     def _remap(self, node: Node, args: Sequence[int]) -> int:
         if node.params == "reciprocal":

@@ -14,7 +14,7 @@ from parity.exact.interpreter import Interpreter
 from parity.exact.program import Module, sort_of
 from parity.exact.relation import Relation, atom, carry, splits
 from parity.exact.tensors import Tensor, Tensors, common
-from parity.exact.terms import Refusal, Terms
+from parity.exact.terms import RefusalError, Terms
 from parity.jax_internals import stablehlo_module
 
 __all__ = ["Desk", "Equality", "Named", "equal"]
@@ -146,7 +146,7 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
         walked = [desk.walk(side, given) for side, given in zip(sides, inputs, strict=True)]
         algebra.assumed = {}
         difference = _first_difference(Tensors(algebra), [results for results, _ in walked], relation)
-    except Refusal as error:
+    except RefusalError as error:
         return ended(proved=False, refusal=where(error))
     if difference:
         return ended(proved=False, difference=difference)
@@ -170,7 +170,7 @@ def _inputs(
             if known and type(link.transform).__name__ == "Identity":
                 types = others
             elif known:
-                raise Refusal(f"arguments: {known} are read by one side only, expected {ours} too")
+                raise RefusalError(f"arguments: {known} are read by one side only, expected {ours} too")
             else:
                 continue
         shape, sort = next(types[name] for name in ours if name in types)
@@ -181,7 +181,7 @@ def _inputs(
         found = (dict(zip(ours, atoms, strict=True)), dict(zip(theirs, carried, strict=True)))
         for side, each in zip(given, found[::-1] if back else found, strict=True):
             if again := sorted(set(side) & set(each)):
-                raise Refusal(f"arguments: got two links for {again}")
+                raise RefusalError(f"arguments: got two links for {again}")
             side.update(each)
     for side, known in zip(sides, given, strict=True):
         missing = [name for name in side.types if name not in known]
@@ -191,19 +191,17 @@ def _inputs(
             if name in known and (known[name].shape, known[name].sort) != kind
         ]
         if missing or wrong:
-            raise Refusal(f"arguments: no link gives {missing or wrong} with its type")
+            raise RefusalError(f"arguments: no link gives {missing or wrong} with its type")
     return given
 
 
-def _first_difference(
-    tensors: Tensors, results: Sequence[Mapping[str, Tensor]], relation: Relation
-) -> str:
+def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]], relation: Relation) -> str:
     reference, candidate = results
     linked = [{name for link in relation.results for name in link.reference}]
     linked.append({name for link in relation.results for name in link.candidate})
     for known, names in zip(results, linked, strict=True):
         if set(known) != names:
-            raise Refusal(f"results: no link for {sorted(set(known) ^ names)}")
+            raise RefusalError(f"results: no link for {sorted(set(known) ^ names)}")
     for link in relation.results:
         carried = carry(tensors, link.transform, [reference[name] for name in link.reference])
         for name, ours in zip(link.candidate, carried, strict=True):

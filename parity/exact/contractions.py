@@ -10,7 +10,7 @@ import numpy as np
 from parity.exact.operations import Handler
 from parity.exact.program import Block, Step
 from parity.exact.tensors import Tensor, Tensors, common
-from parity.exact.terms import REAL, Refusal
+from parity.exact.terms import REAL, Referring, RefusalError
 
 __all__ = ["CONTRACTIONS", "reducer"]
 
@@ -26,11 +26,15 @@ def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
     text = step.text("dot_dimension_numbers")
     sides = ("lhs", "rhs")
     batch, contract = (
-        [step.remember(f"{side} {kind}", lambda s=side, k=kind: numbers(text, f"{s}_{k}_dimensions")) for side in sides]
+        [
+            step.remember(f"{side} {kind}", lambda s=side, k=kind: numbers(text, f"{s}_{k}_dimensions"))
+            for side in sides
+        ]
         for kind in ("batching", "contracting")
     )
     free = [
-        [dim for dim in range(len(x.shape)) if dim not in (*batch[i], *contract[i])] for i, x in enumerate(operands)
+        [dim for dim in range(len(x.shape)) if dim not in (*batch[i], *contract[i])]
+        for i, x in enumerate(operands)
     ]
     front, lengths = len(batch[0]), [len(dims) for dims in free]
     shape = step.shapes[0]
@@ -49,7 +53,7 @@ def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
                 to[dim] = target
         placed.append(tensors.moved(x, to, common))
     if step.sorts[0] != REAL or any(x.sort != REAL for x in operands):
-        raise Refusal("dot_general: got integers, expected real numbers")
+        raise RefusalError("dot_general: got integers, expected real numbers")
     return [_contract(tensors, placed, len(shape), step.remember("known", dict))]
 
 
@@ -80,14 +84,17 @@ def reducer(block: Block) -> str:
     """Returns the one operation of a reduction's body.
 
     Raises:
-        Refusal: the body does something else.
+        RefusalError: the body does something else.
     """
     names = [step.name.split(".")[1] for step in block.steps]
     direct = len(block.steps) == 1 and (
-        sorted(block.steps[0].operands) == sorted(block.parameters) and block.outputs == block.steps[0].results
+        sorted(block.steps[0].operands) == sorted(block.parameters)
+        and block.outputs == block.steps[0].results
     )
     if not direct or names[0] not in ("add", "maximum", "minimum", "and", "or", "multiply"):
-        raise Refusal(f"reduction: got {names or 'no operation'}, expected one that commutes with itself")
+        raise RefusalError(
+            f"reduction: got {names or 'no operation'}, expected one that commutes with itself"
+        )
     return names[0]
 
 
@@ -95,10 +102,10 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
     """Sums, extremes, conjunctions over dimensions; over those taken apart cell by cell.
 
     Raises:
-        Refusal: several operands are reduced together, or by something else.
+        RefusalError: several operands are reduced together, or by something else.
     """
     if len(operands) != 2:
-        raise Refusal("reduce: got several operands at once, expected one")
+        raise RefusalError("reduce: got several operands at once, expected one")
     x, start = operands
     name, dims, sort = reducer(step.blocks[0]), step.dims("dimensions"), x.sort
     combine, along = _reduction(tensors, name, sort)
@@ -130,7 +137,7 @@ def _reduction(tensors: Tensors, name: str, sort: str) -> tuple[Callable, Callab
     def along(cell: int, axes: Sequence) -> int:
         missing = [size for label, size in axes if label not in terms.labels(cell)]
         labels = [label for label, _ in axes if label in terms.labels(cell)]
-        return terms.make("fold", (name, tuple(missing)), [cell], sort, bound=labels, refs=())
+        return terms.make("fold", Referring((name, tuple(missing))), [cell], sort, bound=labels)
 
     def combine(cells: Sequence[int]) -> int:
         first, *rest = cells
@@ -156,7 +163,7 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
     """Rows of a table, one for each index.
 
     Raises:
-        Refusal: it gathers anything else.
+        RefusalError: it gathers anything else.
     """
     text, (table, indices) = step.text("dimension_numbers"), operands
     taken = numbers(text, "collapsed_slice_dims")
@@ -171,13 +178,13 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
         and numbers(text, "offset_dims") == tuple(range(last, last + len(table.shape) - 1))
     )
     if not plain:
-        raise Refusal(f"gather: got {text}, expected rows of a table")
+        raise RefusalError(f"gather: got {text}, expected rows of a table")
     shape = step.shapes[0]
     index = tensors.reshape(indices, indices.shape[:-1])
     index = tensors.moved(index, list(range(last)), shape)
     rows = tensors.moved(table, [len(shape), *range(last, len(shape))], (*shape, table.shape[0]))
     if rows.apart(len(shape)):
-        raise Refusal("gather: got a table whose rows are taken apart")
+        raise RefusalError("gather: got a table whose rows are taken apart")
     rows = Tensor(rows.cells[..., 0], shape, table.sort)
     label, size = len(shape), table.shape[0]
 
@@ -187,7 +194,7 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
             return cell
         if isinstance(literal, int):
             return tensors.pieces.at(cell, label, min(max(literal, 0), size - 1))
-        return tensors.terms.make("take", size, [cell, at], table.sort, bound=[label], refs=[label])
+        return tensors.terms.make("take", Referring(size, (label,)), [cell, at], table.sort, bound=[label])
 
     return [tensors.zip_cells(take, [rows, index], table.sort)]
 
@@ -196,10 +203,10 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
     """Rows added to a table, one for each index: the sum of what each index adds.
 
     Raises:
-        Refusal: it scatters anything else.
+        RefusalError: it scatters anything else.
     """
     if len(operands) != 3 or reducer(step.blocks[0]) != "add" or operands[0].sort != REAL:
-        raise Refusal("scatter: got another update than a sum of reals")
+        raise RefusalError("scatter: got another update than a sum of reals")
     table, indices, updates = operands
     text = step.text("scatter_dimension_numbers")
     last = len(indices.shape) - 1
@@ -212,7 +219,7 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
         and updates.shape[last:] == table.shape[1:]
     )
     if not plain or table.apart(0):
-        raise Refusal(f"scatter: got {text}, expected rows added to a table")
+        raise RefusalError(f"scatter: got {text}, expected rows added to a table")
     algebra, terms = tensors.algebra, tensors.terms
     shape = updates.shape
     index = tensors.moved(tensors.reshape(indices, indices.shape[:-1]), list(range(last)), shape)
@@ -222,7 +229,9 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
     updates, index = tensors.alike([updates, index])
     grids = common([updates.cells, index.cells])
     front = [(dim, shape[dim]) for dim in range(last) if grids[0].shape[dim] == 1 and shape[dim] > 1]
-    names = {dim: ("row", dim) for dim in range(last)} | {dim: dim - last + 1 for dim in range(last, len(shape))}
+    names = {dim: ("row", dim) for dim in range(last)} | {
+        dim: dim - last + 1 for dim in range(last, len(shape))
+    }
 
     def put(update: int, at: int) -> int:
         factor, rest = algebra.content(update)
@@ -232,7 +241,7 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
         held = {label for cell in cells for label in terms.labels(cell)}
         times = math.prod(size for dim, size in front if ("row", dim) not in held)
         bound = [("row", dim) for dim, _ in front if ("row", dim) in held]
-        made = terms.make("put", table.shape[0], cells, REAL, bound=bound, fresh=[(0, table.shape[0])], refs=())
+        made = terms.make("put", Referring(table.shape[0]), cells, bound=bound, fresh=[(0, table.shape[0])])
         return algebra.total([(factor * times, made)])
 
     extents = grids[0].shape[last:]
@@ -240,7 +249,9 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
     cells = np.empty((1, *extents), np.int64)
     base = np.broadcast_to(table.cells, cells.shape)
     for place in itertools.product(*(range(n) for n in extents)):
-        entries = [put(u, i) for u, i in zip(*(grid[(slice(None), *place)].tolist() for grid in flat), strict=True)]
+        entries = [
+            put(u, i) for u, i in zip(*(grid[(slice(None), *place)].tolist() for grid in flat), strict=True)
+        ]
         start = base[(0, *place)].item()
         cells[(0, *place)] = algebra.total((1, cell) for cell in (start, *entries))
     return [Tensor(cells, table.shape, REAL)]

@@ -7,11 +7,31 @@ from parity.exact.terms import REAL, Terms
 __all__ = ["Definedness"]
 
 TOTAL = frozenset(
-    "exponential logistic tanh sine cosine abs convert select sign erf atan floor ceil exponential_minus_one is_finite "
-    "compare not clamp".split()
+    [
+        "exponential",
+        "logistic",
+        "tanh",
+        "sine",
+        "cosine",
+        "abs",
+        "convert",
+        "select",
+        "sign",
+        "erf",
+        "atan",
+        "floor",
+        "ceil",
+        "exponential_minus_one",
+        "is_finite",
+        "compare",
+        "not",
+        "clamp",
+    ]
 )
 """Functions that are defined wherever their arguments are."""
 
+PASSING = frozenset({"over", "concat", "reshape", "slice", "at", "take"})
+"""Kinds whose values are those of their arguments, or sums of them."""
 ONE = 0x3F800000
 """The bits of 1 in float32."""
 EXPONENT_BITS = 9
@@ -95,31 +115,32 @@ class Definedness:
 
     def _sign(self, term: int) -> str:
         node = self.terms.nodes[term]
+        args = [arg for arg, _ in node.args]
         if node.sort != REAL:
             return ""
-        args = [arg for arg, _ in node.args]
         if node.kind == "one":
             return "positive"
-        if node.kind == "sum":
-            if not args:
-                return "nonnegative"
-            if any(factor <= 0 for factor in node.params):  # pyright: ignore
-                return ""
-            return self._least(args, any)
-        if node.kind == "prod":
-            odd = [arg for arg in set(node.args) if node.args.count(arg) % 2]
-            signs = [self.sign(arg) for arg, _ in odd]
-            if "" in signs:
-                return ""
-            even = len(odd) < len(set(node.args))
-            return "nonnegative" if even or "nonnegative" in signs else "positive"
-        if node.kind in ("over", "concat", "reshape", "slice", "at", "take") and node.params != "maximum":
-            return self._least(args[:1] if node.kind == "take" else args, all)
-        if node.kind == "extreme" and node.params == "maximum":
-            return "positive" if any(self.sign(arg) == "positive" for arg in args) else ""
         if node.kind == "map":
             return self._sign_of_map(node.params, args)
+        if node.kind == "sum":
+            if any(factor <= 0 for factor in node.params):  # pyright: ignore
+                return ""
+            return self._least(args, any) if args else "nonnegative"
+        if node.kind == "prod":
+            return self._sign_of_product(node.args)
+        if node.kind == "extreme" and node.params == "maximum":
+            return "positive" if any(self.sign(arg) == "positive" for arg in args) else ""
+        if node.kind in PASSING and node.params != "maximum":
+            return self._least(args[:1] if node.kind == "take" else args, all)
         return ""
+
+    def _sign_of_product(self, factors: tuple) -> str:
+        distinct = set(factors)
+        odd = [arg for arg, where in distinct if factors.count((arg, where)) % 2]
+        signs = [self.sign(arg) for arg in odd]
+        if "" in signs:
+            return ""
+        return "nonnegative" if len(odd) < len(distinct) or "nonnegative" in signs else "positive"
 
     def _least(self, args: list[int], enough: object) -> str:
         signs = [self.sign(arg) for arg in args]

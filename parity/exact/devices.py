@@ -5,7 +5,6 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from parity.exact.operations import cut, join
 from parity.exact.program import Step, ints
 from parity.exact.tensors import Tensor, common
-from parity.exact.terms import REAL, Refusal
+from parity.exact.terms import REAL, RefusalError
 
 __all__ = ["Devices", "collective", "manual"]
 
@@ -33,15 +32,19 @@ class Devices:
         """How many there are."""
         return math.prod(size for _, size in self.axes)
 
-    @functools.cache
     def place(self, device: int, names: tuple[str, ...]) -> tuple[int, int]:
         """Returns which shard a device has of a dimension over mesh axes, and how many shards there are."""
-        sizes = dict(self.axes)
-        where = dict(zip(sizes, np.unravel_index(device, list(sizes.values())), strict=True))
-        index = 0
-        for name in names:
-            index = index * sizes[name] + int(where[name])
-        return index, math.prod(sizes[name] for name in names)
+        return _place(self.axes, device, names)
+
+
+@functools.cache
+def _place(axes: tuple[tuple[str, int], ...], device: int, names: tuple[str, ...]) -> tuple[int, int]:
+    sizes = dict(axes)
+    where = dict(zip(sizes, np.unravel_index(device, list(sizes.values())), strict=True))
+    index = 0
+    for name in names:
+        index = index * sizes[name] + int(where[name])
+    return index, math.prod(sizes[name] for name in names)
 
 
 Sharding = tuple[tuple[str, ...], ...]
@@ -53,7 +56,7 @@ def _shardings(text: str) -> list[tuple[str, Sharding]]:
     for mesh, dims in re.findall(r"<@([\w.]+), \[((?:\{[^}]*\}(?:p\d+)?(?:, )?)*)\]", text):
         each = re.findall(r"\{([^}]*)\}", dims)
         if any(":" in dim for dim in each):
-            raise Refusal(f"manual_computation: got a part of a mesh axis in {text}")
+            raise RefusalError(f"manual_computation: got a part of a mesh axis in {text}")
         found.append((mesh, tuple(tuple(re.findall(r'"([^"]+)"', dim)) for dim in each)))
     return found
 
@@ -62,18 +65,21 @@ def manual(interpreter: Any, step: Step, operands: list[Any], values: list[Any])
     """Runs a manual region on all devices.
 
     Raises:
-        Refusal: it is nested, leaves mesh axes free, or replicas differ in the end.
+        RefusalError: it is nested, leaves mesh axes free, or replicas differ in the end.
     """
-    ins, outs = (step.remember(name, lambda n=name: _shardings(step.text(n))) for name in ("in_shardings", "out_shardings"))
+    ins, outs = (
+        step.remember(name, lambda n=name: _shardings(step.text(n)))
+        for name in ("in_shardings", "out_shardings")
+    )
     if interpreter.devices is not None:
-        raise Refusal("manual_computation: got one inside another")
+        raise RefusalError("manual_computation: got one inside another")
     named = {mesh for mesh, _ in (*ins, *outs)}
     if len(named) != 1 or len(ins) != len(operands) or len(outs) != len(step.results):
-        raise Refusal("manual_computation: got shardings on several meshes, or inlined ones")
+        raise RefusalError("manual_computation: got shardings on several meshes, or inlined ones")
     axes = interpreter.module.meshes[named.pop()]
     held = set(re.findall(r'"([^"]+)"', step.text("manual_axes")))
     if not {name for name, size in axes if size > 1} <= held:
-        raise Refusal(f"manual_computation: got the axes {sorted(held)} of {dict(axes)}, expected all")
+        raise RefusalError(f"manual_computation: got the axes {sorted(held)} of {dict(axes)}, expected all")
     devices = Devices(axes)
     interpreter.terms.origin = interpreter.origin(step)
     given = [
@@ -108,7 +114,7 @@ def _joined(interpreter: Any, devices: Devices, parts: Any, sharding: Sharding) 
     """Returns the whole of shards.
 
     Raises:
-        Refusal: devices that should hold the same do not.
+        RefusalError: devices that should hold the same do not.
     """
     parts = (parts,) * devices.count if isinstance(parts, Tensor) else parts
     found: dict[tuple[int, ...], Tensor] = {}
@@ -118,7 +124,7 @@ def _joined(interpreter: Any, devices: Devices, parts: Any, sharding: Sharding) 
         if other is not part:
             same = interpreter.tensors.alike([other, part])
             if not np.array_equal(*common([x.cells for x in same])):
-                raise Refusal("manual_computation: devices that should hold the same value hold others")
+                raise RefusalError("manual_computation: devices that should hold the same value hold others")
     counts = [devices.place(0, names)[1] for names in sharding]
     for dim in reversed(range(len(counts))):
         shorter = itertools.product(*(range(count) for count in counts[:dim]))
@@ -133,7 +139,7 @@ def collective(interpreter: Any, step: Step, operands: list[Any]) -> list[Any]:
     """Runs what devices do together.
 
     Raises:
-        Refusal: it is not known.
+        RefusalError: it is not known.
     """
     devices: Devices = interpreter.devices
     interpreter.terms.origin = interpreter.origin(step)
@@ -141,14 +147,14 @@ def collective(interpreter: Any, step: Step, operands: list[Any]) -> list[Any]:
         made = [interpreter.algebra.constant(device, step.sorts[0]) for device in range(devices.count)]
         return [tuple(interpreter.tensors.uniform(cell, (), step.sorts[0]) for cell in made)]
     if step.name not in COLLECTIVES:
-        raise Refusal(f"{step.name}: not known")
+        raise RefusalError(f"{step.name}: not known")
     spread = [x if isinstance(x, tuple) else (x,) * devices.count for x in operands]
     return [COLLECTIVES[step.name](interpreter, step, x, place) for place, x in enumerate(spread)]
 
 
 def _need_partitions(step: Step) -> None:
     if not re.search(r"handle = [1-9]", step.text("channel_handle")):
-        raise Refusal(f"{step.name}: got no channel, expected one across partitions")
+        raise RefusalError(f"{step.name}: got no channel, expected one across partitions")
 
 
 def _permute(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
@@ -162,15 +168,15 @@ def _permute(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) ->
 
 def _groups(step: Step, count: int) -> list[list[int]]:
     if "use_global_device_ids" not in step.attributes:
-        raise Refusal(f"{step.name}: got groups of replicas, expected groups of all devices")
+        raise RefusalError(f"{step.name}: got groups of replicas, expected groups of all devices")
     attribute = step.attributes["replica_groups"]
     shape = attribute.type.shape
     flat = ints(attribute)
     if -1 in flat:
-        raise Refusal(f"{step.name}: got groups of several sizes")
+        raise RefusalError(f"{step.name}: got groups of several sizes")
     groups = np.array(flat).reshape(shape).tolist()
     if sorted(itertools.chain.from_iterable(groups)) != list(range(count)):
-        raise Refusal(f"{step.name}: got the groups {groups}, expected each of {count} devices once")
+        raise RefusalError(f"{step.name}: got the groups {groups}, expected each of {count} devices once")
     return groups
 
 
@@ -180,7 +186,7 @@ def _all_reduce(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int)
     _need_partitions(step)
     name, algebra, sort = reducer(step.blocks[0]), interpreter.algebra, x[0].sort
     if sort != REAL or name not in ("add", "maximum", "minimum"):
-        raise Refusal(f"all_reduce: got {name} of {sort}, expected a sum or an extreme of reals")
+        raise RefusalError(f"all_reduce: got {name} of {sort}, expected a sum or an extreme of reals")
     found: list[Any] = [None] * len(x)
     for group in _groups(step, len(x)):
         whole = interpreter.tensors.zip_cells(

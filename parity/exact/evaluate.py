@@ -135,7 +135,8 @@ class Evaluator:
         args = self._args(node)
         if node.kind == "sum":
             return functools.reduce(
-                np.add, [float(c) * x for c, x in zip(node.params, args, strict=True)]  # pyright: ignore
+                np.add,
+                [float(c) * x for c, x in zip(node.params, args, strict=True)],  # pyright: ignore
             )
         if node.kind == "prod":
             return functools.reduce(np.multiply, args)
@@ -157,7 +158,11 @@ class Evaluator:
             return np.arange(node.shape[0])
         if node.kind == "sum":
             return 0.0
-        return {"one": 1.0}.get(node.kind, node.params if node.kind == "const" else None) if node.kind != "word" else float(node.params)  # pyright: ignore
+        return (
+            {"one": 1.0}.get(node.kind, node.params if node.kind == "const" else None)
+            if node.kind != "word"
+            else float(node.params)
+        )  # pyright: ignore
 
     @staticmethod
     def _map(node: Node, args: list[Array]) -> Any:
@@ -190,7 +195,9 @@ class Evaluator:
         parts = []
         for x, size, ref in zip(args, sizes, refs, strict=True):
             last = x.shape[ref] if ref is not None else 1
-            part = np.transpose(x, [*kept, *([ref] if ref is not None else []), *[a for a in node.bound if a != ref]])
+            part = np.transpose(
+                x, [*kept, *([ref] if ref is not None else []), *[a for a in node.bound if a != ref]]
+            )
             parts.append(np.broadcast_to(part.reshape(*(x.shape[a] for a in kept), last), (*lengths, size)))
         return np.concatenate(parts, -1)
 

@@ -1,6 +1,7 @@
 """Walks a program: calls, loops of known length turn by turn, branches, devices in lockstep."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from parity.exact.devices import collective, manual
 from parity.exact.operations import OPERATIONS
 from parity.exact.program import Block, Module, Step
 from parity.exact.tensors import Tensor, Tensors
-from parity.exact.terms import Refusal
+from parity.exact.terms import RefusalError
 
 __all__ = ["Interpreter", "Origin"]
 
@@ -59,7 +60,7 @@ class Interpreter:
         """Returns the results of the entry function.
 
         Raises:
-            Refusal: something is not understood; says where.
+            RefusalError: something is not understood; says where.
         """
         results = self.call("main", list(arguments))
         return [x for x in results if isinstance(x, Tensor)]
@@ -76,7 +77,7 @@ class Interpreter:
         for step in block.steps:
             try:
                 results = self.step(step, values)
-            except Refusal as error:
+            except RefusalError as error:
                 if getattr(error, "step", None) is None:
                     error.step, error.calls = step, tuple(self.calls)  # pyright: ignore
                 raise
@@ -88,7 +89,7 @@ class Interpreter:
         """Returns the results of one operation."""
         self.steps += 1
         if self.steps > self.most:
-            raise Refusal(f"got over {self.most} operations, turn by turn")
+            raise RefusalError(f"got over {self.most} operations, turn by turn")
         operands = [values[slot] for slot in step.operands]
         name = step.name
         if name == "func.call":
@@ -105,7 +106,7 @@ class Interpreter:
         handler = HANDLERS.get(name)
         if self.devices is None:
             if handler is None:
-                raise Refusal(f"{name}: not known")
+                raise RefusalError(f"{name}: not known")
             self.terms.origin = self.origin(step)
             return handler(self.tensors, step, operands)
         if handler is None:
@@ -136,7 +137,9 @@ class Interpreter:
             self.turns.append(turn)
             goes_on = self._known(self.run(condition, carry, values)[0])
             if not isinstance(goes_on, bool):
-                raise Refusal("while: got a condition that depends on the inputs, expected a known trip count")
+                raise RefusalError(
+                    "while: got a condition that depends on the inputs, expected a known trip count"
+                )
             if goes_on:
                 carry = self.run(body, carry, values)
             self.turns.pop()
@@ -160,7 +163,9 @@ class Interpreter:
             last = len(step.blocks) - 1
             return self.run(step.blocks[known if 0 <= known <= last else last], (), values)
         if self.devices is not None:
-            raise Refusal(f"{step.name}: got an index that depends on the inputs, on devices in lockstep")
+            raise RefusalError(
+                f"{step.name}: got an index that depends on the inputs, on devices in lockstep"
+            )
         branches = [self.run(block, (), values) for block in step.blocks]
         if step.name == "stablehlo.if":
             branches.reverse()
@@ -170,13 +175,12 @@ class Interpreter:
         """Returns the option an index chooses; beyond the last it is the last, as below zero."""
         *others, chosen = options
         for place, option in reversed(list(enumerate(others))):
-            where = self._equals(index, place)
-            chosen = self.tensors.zip_cells(
-                lambda yes, no, where=where: self.algebra.map("select", [where, yes, no], option.sort),
-                [option, chosen],
-                option.sort,
-            )
+            select = functools.partial(self._select, self._equals(index, place), option.sort)
+            chosen = self.tensors.zip_cells(select, [option, chosen], option.sort)
         return chosen
+
+    def _select(self, where: int, sort: str, yes: int, no: int) -> int:
+        return self.algebra.map("select", [where, yes, no], sort)
 
     def _equals(self, index: Tensor, place: int) -> int:
         if index.sort == "i1":  # `if`: branches were reversed, so 0 is false

@@ -8,17 +8,69 @@ import numpy as np
 from parity.exact.pieces import Data
 from parity.exact.program import Step, data_of, ints, splat
 from parity.exact.tensors import Tensor, Tensors
-from parity.exact.terms import REAL, Refusal
+from parity.exact.terms import REAL, RefusalError
 
 __all__ = ["OPERATIONS", "Handler", "elementwise"]
 
 Handler = Callable[[Tensors, Step, Sequence[Tensor]], list[Tensor]]
 
 MAPS = frozenset(
-    "abs atan2 cbrt ceil clamp compare convert cosine divide exponential exponential_minus_one floor is_finite log "
-    "log_plus_one logistic negate not popcnt power remainder round_nearest_afz round_nearest_even rsqrt select "
-    "shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor add multiply maximum "
-    "minimum and or square erf erf_inv lgamma digamma acos asin sinh cosh atan asinh acosh atanh".split()
+    [
+        "abs",
+        "atan2",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "compare",
+        "convert",
+        "cosine",
+        "divide",
+        "exponential",
+        "exponential_minus_one",
+        "floor",
+        "is_finite",
+        "log",
+        "log_plus_one",
+        "logistic",
+        "negate",
+        "not",
+        "popcnt",
+        "power",
+        "remainder",
+        "round_nearest_afz",
+        "round_nearest_even",
+        "rsqrt",
+        "select",
+        "shift_left",
+        "shift_right_arithmetic",
+        "shift_right_logical",
+        "sign",
+        "sine",
+        "sqrt",
+        "subtract",
+        "tan",
+        "tanh",
+        "xor",
+        "add",
+        "multiply",
+        "maximum",
+        "minimum",
+        "and",
+        "or",
+        "square",
+        "erf",
+        "erf_inv",
+        "lgamma",
+        "digamma",
+        "acos",
+        "asin",
+        "sinh",
+        "cosh",
+        "atan",
+        "asinh",
+        "acosh",
+        "atanh",
+    ]
 )
 EXTREMES = frozenset({"maximum", "minimum"})
 
@@ -27,11 +79,11 @@ def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
     """Returns what an operation does to cells, one from each operand, element by element.
 
     Raises:
-        Refusal: it is no such operation.
+        RefusalError: it is no such operation.
     """
     name, sort = step.name.split(".", 1)[1], step.sorts[0]
     if name not in MAPS:
-        raise Refusal(f"{step.name}: not known, and its operands are taken apart")
+        raise RefusalError(f"{step.name}: not known, and its operands are taken apart")
     algebra = tensors.algebra
     if sort == REAL and (real := _real(tensors, name)):
         return real
@@ -45,11 +97,11 @@ def _comparison(tensors: Tensors, step: Step) -> str:
     """Returns the direction of a comparison.
 
     Raises:
-        Refusal: it orders in another way than numbers are ordered.
+        RefusalError: it orders in another way than numbers are ordered.
     """
     kind = step.text("compare_type")
     if "TOTALORDER" in kind:
-        raise Refusal(f"compare: got {kind}, expected the order of numbers")
+        raise RefusalError(f"compare: got {kind}, expected the order of numbers")
     return step.text("comparison_direction").split()[-1].rstrip(">")
 
 
@@ -125,11 +177,11 @@ def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
     """Bits of integers read otherwise, such as those of a random number; a real number has no bits here.
 
     Raises:
-        Refusal: the bits of a real number are asked for, or the shape changes.
+        RefusalError: the bits of a real number are asked for, or the shape changes.
     """
     x, sort = operands[0], step.sorts[0]
     if x.sort == REAL or x.shape != step.shapes[0]:
-        raise Refusal("bitcast_convert: got the bits of a real number, or of another width")
+        raise RefusalError("bitcast_convert: got the bits of a real number, or of another width")
     detail = step.remember("element", lambda: str(step.source.results[0].type.element_type))
     cast = lambda cell: tensors.terms.make("map", ("bitcast_convert", detail), [cell], sort)  # noqa: E731
     return [tensors.each(cast, x, x.shape, sort)]
@@ -149,16 +201,16 @@ def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> 
         return x
     if x.apart(dim) or length == 0 or x.shape[dim] == 1:
         index = (slice(None),) * dim + (slice(start, start + length * stride, stride),)
-        return Tensor(x.cells[index] if length else x.cells[(slice(None),) * dim + (slice(0, 0),)], shape, x.sort)
+        return Tensor(
+            x.cells[index] if length else x.cells[(slice(None),) * dim + (slice(0, 0),)], shape, x.sort
+        )
     return tensors.each(lambda cell: tensors.pieces.cut(cell, dim, bounds, dim), x, shape)
 
 
 def slice_(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Static slices, one dimension after the other."""
     x = operands[0]
-    bounds = zip(
-        step.dims("start_indices"), step.dims("limit_indices"), step.dims("strides"), strict=True
-    )
+    bounds = zip(step.dims("start_indices"), step.dims("limit_indices"), step.dims("strides"), strict=True)
     for dim, each in enumerate(bounds):
         x = cut(tensors, x, dim, each)
     return [x]
@@ -236,11 +288,11 @@ def index_of(tensors: Tensors, x: Tensor) -> int:
     """Returns an index that the schedule must have made known.
 
     Raises:
-        Refusal: it depends on the inputs.
+        RefusalError: it depends on the inputs.
     """
     value = tensors.algebra.literal(x.only)
     if not isinstance(value, int):
-        raise Refusal("got an index that depends on the inputs, expected one that the schedule fixes")
+        raise RefusalError("got an index that depends on the inputs, expected one that the schedule fixes")
     return int(value)
 
 

@@ -1,13 +1,13 @@
 """Parts of terms along an axis: one index, a slice, a join, another shape. Inverses cancel."""
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 
 from parity.exact.algebra import Algebra
-from parity.exact.terms import REAL, Axis, Label
+from parity.exact.terms import REAL, Axis, Label, Referring
 
 __all__ = ["Data", "Pieces"]
 
@@ -77,7 +77,7 @@ class Pieces:
         if node.kind == "slice":
             (start, _, stride), (ref,) = node.params  # pyright: ignore
             return self.at(args[0], names[ref], start + index * stride)
-        return self.terms.make("at", index, [cell], node.sort, bound=[label], refs=[label])
+        return self.terms.make("at", Referring(index, (label,)), [cell], node.sort, bound=[label])
 
     @staticmethod
     def _data_axis(data: Data, place: int) -> int:
@@ -117,12 +117,11 @@ class Pieces:
                 return self._cut_join(cell, bounds, to)
         return self.terms.make(
             "slice",
-            (start, start + (length - 1) * stride + 1, stride),
+            Referring((start, start + (length - 1) * stride + 1, stride), (label,)),
             [cell],
             node.sort,
             bound=[label],
             fresh=[(to, length)],
-            refs=[label],
         )
 
     def _cut_join(self, cell: int, bounds: tuple[int, int, int], to: Label) -> int:
@@ -160,7 +159,7 @@ class Pieces:
         bound = [ref for ref in refs if ref is not None]
         sort = self.terms.node(cells[0]).sort
         return self.terms.make(
-            "concat", sizes, cells, sort, bound=bound, fresh=[(to, sum(sizes))], refs=refs
+            "concat", Referring(sizes, tuple(refs)), cells, sort, bound=bound, fresh=[(to, sum(sizes))]
         )
 
     def _parts(self, cell: int, size: int, label: Label) -> list[tuple[int, int]]:
@@ -227,5 +226,5 @@ class Pieces:
                 return terms.relabel(base, {old: new for (old, _), (new, _) in pairs})
             return self.reshape(base, inner, after)
         sizes = (tuple(size for _, size in before), tuple(size for _, size in after))
-        refs = [label if label in labels else None for label, _ in before]
-        return terms.make("reshape", sizes, [cell], node.sort, bound=present, fresh=after, refs=refs)
+        refs = tuple(label if label in labels else None for label, _ in before)
+        return terms.make("reshape", Referring(sizes, refs), [cell], node.sort, bound=present, fresh=after)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.exact.pieces import Data
-from parity.exact.terms import REAL, Refusal
+from parity.exact.terms import REAL, RefusalError
 from parity.jax_internals import attribute_items, ir
 
 __all__ = ["Block", "Module", "Step", "ints", "sort_of"]
@@ -81,13 +81,13 @@ def sort_of(element: str) -> str:
     """Returns the sort of an element type.
 
     Raises:
-        Refusal: it is neither a float, an integer nor a boolean.
+        RefusalError: it is neither a float, an integer nor a boolean.
     """
     if re.fullmatch(r"b?f\d+\w*", element):
         return REAL
     if re.fullmatch(r"u?i\d+", element):
         return element
-    raise Refusal(f"got elements {element}, expected floats, integers or booleans")
+    raise RefusalError(f"got elements {element}, expected floats, integers or booleans")
 
 
 def splat(attribute: Any, sort: str) -> Any:
@@ -100,12 +100,12 @@ def data_of(attribute: Any, shape: tuple[int, ...]) -> Data:
     """Returns the elements of a constant.
 
     Raises:
-        Refusal: they cannot be read.
+        RefusalError: they cannot be read.
     """
     try:
         array = np.array(attribute)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise Refusal(f"constant: {error}") from error
+        raise RefusalError(f"constant: {error}") from error
     return Data(array.tobytes(), array.dtype.str, shape)
 
 
@@ -130,7 +130,7 @@ class Module:
             elif operation.name == "sdy.mesh":
                 text = str(operation.attributes["mesh"])
                 if "device_ids" in text:
-                    raise Refusal(f"mesh {name}: got devices in an order of their own")
+                    raise RefusalError(f"mesh {name}: got devices in an order of their own")
                 self.meshes[name] = tuple(
                     (axis, int(size)) for axis, size in re.findall(r'"([^"]+)"\s*=\s*(\d+)', text)
                 )
@@ -147,7 +147,7 @@ class Module:
     def _block(self, region: Any, numbers: dict[Any, int]) -> Block:
         blocks = list(region.blocks)
         if len(blocks) != 1:
-            raise Refusal(f"got a region of {len(blocks)} blocks, expected one")
+            raise RefusalError(f"got a region of {len(blocks)} blocks, expected one")
         for argument in blocks[0].arguments:
             numbers[argument] = len(numbers)
         parameters = tuple(numbers[argument] for argument in blocks[0].arguments)

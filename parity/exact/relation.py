@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.exact.operations import cut, join
 from parity.exact.tensors import Tensor, Tensors
-from parity.exact.terms import Refusal
+from parity.exact.terms import RefusalError
 from parity.transforms import Concat, Identity, Permute, Reshape, Split, Stack, StackGrid, Unstack
 
 __all__ = ["Link", "Relation", "atom", "carry"]
@@ -64,7 +64,7 @@ def carry(tensors: Tensors, transform: Any, arrays: Sequence[Tensor], *, back: b
     """Returns what a transform makes of tensors; ``back`` for its inverse.
 
     Raises:
-        Refusal: the transform is not known.
+        RefusalError: the transform is not known.
     """
     if isinstance(transform, Identity):
         return list(arrays)
@@ -93,7 +93,7 @@ def carry(tensors: Tensors, transform: Any, arrays: Sequence[Tensor], *, back: b
         return [tensors.moved(x, to, [x.shape[dim] for dim in order]) for x in arrays]
     if isinstance(transform, Reshape):
         return [tensors.reshape(x, transform.reference if back else transform.candidate) for x in arrays]
-    raise Refusal(f"weight map: got {transform}, expected a transform of parity.transforms")
+    raise RefusalError(f"weight map: got {transform}, expected a transform of parity.transforms")
 
 
 def _stacked(tensors: Tensors, arrays: Sequence[Tensor], axis: int) -> Tensor:

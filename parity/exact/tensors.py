@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.exact.algebra import Algebra
 from parity.exact.pieces import Pieces
-from parity.exact.terms import Axis, Refusal
+from parity.exact.terms import Axis, RefusalError
 
 __all__ = ["Tensor", "Tensors", "common"]
 
@@ -73,19 +73,21 @@ class Tensors:
 
     def has(self, x: Tensor, dim: int) -> bool:
         """Whether a dimension is an axis of any cell."""
-        return not x.apart(dim) and any(dim in self.terms.labels(cell) for cell in set(x.cells.ravel().tolist()))
+        return not x.apart(dim) and any(
+            dim in self.terms.labels(cell) for cell in set(x.cells.ravel().tolist())
+        )
 
     def explode(self, x: Tensor, dim: int) -> Tensor:
         """Returns the tensor with a dimension taken apart.
 
         Raises:
-            Refusal: it is too long.
+            RefusalError: it is too long.
         """
         size = x.shape[dim]
         if size == 1 or x.apart(dim):
             return x
         if size > MOST_PARTS:
-            raise Refusal(f"got a dimension of {size} to take apart, expected at most {MOST_PARTS}")
+            raise RefusalError(f"got a dimension of {size} to take apart, expected at most {MOST_PARTS}")
         if not self.has(x, dim):
             return dataclasses.replace(x, cells=np.repeat(x.cells, size, dim))
         parts = [

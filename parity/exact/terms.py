@@ -9,7 +9,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["REAL", "Node", "Refusal", "Terms"]
+__all__ = ["REAL", "Axis", "Label", "Node", "Referring", "RefusalError", "Terms"]
 
 REAL = "real"
 """The sort of all floating-point values: numbers, whatever their dtype. Others are called by their element type."""
@@ -18,8 +18,20 @@ Label = Hashable
 Axis = tuple[Label, int]
 
 
-class Refusal(ValueError):
+class RefusalError(ValueError):
     """Something is not understood; nothing is claimed."""
+
+
+class Referring(NamedTuple):
+    """Params that refer to axes of the arguments.
+
+    Args:
+        params: what else the kind needs to know.
+        labels: by role; None where a role is not filled.
+    """
+
+    params: Hashable
+    labels: tuple[Label | None, ...] = ()
 
 
 class Node(NamedTuple):
@@ -116,16 +128,14 @@ class Terms:
         *,
         bound: Sequence[Label] = (),
         fresh: Sequence[Axis] = (),
-        refs: Sequence[Label | None] | None = None,
     ) -> int:
         """Returns the cell of a node with arguments in the given order.
 
         Args:
-            kind, params, sort: as in `Node`.
+            kind, params, sort: as in `Node`; `Referring` labels become numbers.
             cells: the arguments; equal labels are one axis.
             bound: labels that end here.
             fresh: labels and lengths of axes that begin here.
-            refs: labels that the meaning of the node refers to, by role; None where a role is not filled.
         """
         numbers: dict[Label, int] = {}
         lengths: dict[Label, int] = {}
@@ -140,8 +150,9 @@ class Terms:
             args.append((term, tuple([numbers[label] for label in labels])))
         kept = [label for label in numbers if label not in bound]
         shape = tuple([lengths[label] for label in kept]) + tuple([size for _, size in fresh])
-        if refs is not None:
-            params = (params, tuple([None if ref is None else numbers[ref] for ref in refs]))
+        if isinstance(params, Referring):
+            places = tuple([None if label is None else numbers[label] for label in params.labels])
+            params = (params.params, places)
         node = Node(
             kind,
             params,

@@ -1,4 +1,4 @@
-"""``python -m parity.exact_campaign --mutants 80``: a line for each sample and each kept mutant; exit code 1 if one is wrong."""
+"""``python -m parity.exact_campaign``: a line for each sample and each kept mutant; exit code 1 if one is wrong."""
 
 import argparse
 import collections
@@ -7,13 +7,12 @@ import time
 
 from parity.environment import prepare
 
-prepare("cpu")
-
-from parity.exact_campaign.run import SAMPLES, Campaign, Kept
-
 
 def main() -> int:
     """Runs the campaign and prints a line for each sample and each kept mutant."""
+    prepare("cpu")
+    from parity.exact_campaign.run import SAMPLES, Campaign, Kept
+
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--mutants", type=int, default=80, help="of each sample")
     parser.add_argument("--seed", type=int, default=0)

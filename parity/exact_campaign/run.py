@@ -10,40 +10,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from models_nnx.config import Gather
-from models_nnx.presets import preset, tiny
-from parity.build import Flavour
 from parity.comparison import Comparison, Workbench
 from parity.exact import Desk, Equality, equal
 from parity.exactness import named, relation
 from parity.jax_internals import with_module
-from parity.matrix import Case
-from parity.meshes import Mode
-from parity.pairs.pipeline import pipelined, sequential_case
+from parity.pairs.exact import SAMPLES, sample
 from parity.prove.campaign.mutate import Mutant, mutants
 
-__all__ = ["SAMPLES", "Campaign", "Kept", "sample"]
-
-SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
-    "forward": ("forward", {"stages": 2, "microbatches": 4, "repeats": 2}),
-    "delay": ("forward", {"stages": 2, "microbatches": 8, "repeats": 2, "delay": 2}),
-    "grad": ("grad", {"stages": 2, "microbatches": 2}),
-    "prefetch": ("grad", {"stages": 2, "microbatches": 2, "repeats": 2, "gather": Gather.PER_REPEAT}),
-    "train_step": ("train_step", {"stages": 2, "microbatches": 2}),
-}
-"""Programs by name: which, and the pipeline."""
+__all__ = ["SAMPLES", "Campaign", "Kept"]
 
 NEAR = 1e-3
 """Largest difference over largest number of a leaf that is rounding; what a mutation does is larger."""
-
-
-def sample(name: str) -> Comparison:
-    """Returns a small pipeline against its sequence."""
-    program, options = SAMPLES[name]
-    case: Case = sequential_case(
-        "mutant", Flavour.NNX, pipelined(tiny(preset("llama2-70b")), options), Mode.AUTO, program
-    )
-    return Comparison(case, Workbench())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +49,7 @@ class Campaign:
     """
 
     def __init__(self, name: str):
-        self.comparison = sample(name)
+        self.comparison = Comparison(sample(name), Workbench())
         self._sides = named(self.comparison.reference), named(self.comparison.candidate)
         self._relation = relation(self.comparison)
         first = equal(*self._sides, self._relation)

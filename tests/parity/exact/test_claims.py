@@ -33,7 +33,9 @@ def scheduled(state, x_MBD, t_MBD, bug=""):
             done = turn - stage
             number = done % M
             repeat = jnp.clip((done + (bug == "repeat")) // M, 0, R - 1)
-            x_BD = jax.lax.dynamic_index_in_dim(x_MBD, (number + (bug == "microbatch")) % M, 0, keepdims=False)
+            x_BD = jax.lax.dynamic_index_in_dim(
+                x_MBD, (number + (bug == "microbatch")) % M, 0, keepdims=False
+            )
             x_BD = jnp.where((stage == 0) & (done < M), x_BD, act_BD)
             y_BD = jnp.tanh(x_BD @ w_RSDD[repeat, 0]) + x_BD
             done_here = (stage == S - 1) & (done >= M * (R - 1))
@@ -46,7 +48,9 @@ def scheduled(state, x_MBD, t_MBD, bug=""):
         return jax.lax.psum(jnp.where(stage == S - 1, out_MBD, 0.0), "stage")
 
     spec = PartitionSpec(None, "stage")
-    out_MBD = jax.shard_map(local, in_specs=(spec, PartitionSpec()), out_specs=PartitionSpec())(state["w"], x_MBD)
+    out_MBD = jax.shard_map(local, in_specs=(spec, PartitionSpec()), out_specs=PartitionSpec())(
+        state["w"], x_MBD
+    )
     if bug == "cotangent":
         out_MBD = doubled(out_MBD)
     rows = x_MBD.shape[0] - (bug == "loss")
@@ -114,7 +118,9 @@ def test_another_order_of_layers_is_another_function():
     reference, candidate, relation = programs()
     leaf = relation.arguments[0]
     other = dataclasses.replace(leaf, reference=leaf.reference[::-1])
-    found = equal(reference, candidate, dataclasses.replace(relation, arguments=[other, *relation.arguments[1:]]))
+    found = equal(
+        reference, candidate, dataclasses.replace(relation, arguments=[other, *relation.arguments[1:]])
+    )
     assert not found.proved
     assert "only it reads layer" in found.difference
 
@@ -130,7 +136,10 @@ def claim(ours, theirs, *shapes, dtype=jnp.float32, apart=()):
     """Returns whether two functions of the same arguments are equal."""
     names = [f"x{i}" for i in range(len(shapes))]
     given = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
-    sides = [Named(program=jax.jit(f, keep_unused=True).lower(*given), arguments=names, results=["y"]) for f in (ours, theirs)]
+    sides = [
+        Named(program=jax.jit(f, keep_unused=True).lower(*given), arguments=names, results=["y"])
+        for f in (ours, theirs)
+    ]
     links = [Link(reference=(name,), candidate=(name,)) for name in names]
     relation = Relation(
         arguments=links, results=[Link(reference=("y",), candidate=("y",))], apart=dict.fromkeys(names, apart)
@@ -141,26 +150,53 @@ def claim(ours, theirs, *shapes, dtype=jnp.float32, apart=()):
 EQUAL = {
     "sums in any order": (lambda x, y: x + y - 3 * x, lambda x, y: -x + (y - x), (4, 4), (4, 4)),
     "factors in any order": (lambda x, y: (x * 2) * (y / 4), lambda x, y: y * x / 2, (4, 4), (4, 4)),
-    "a sum of sums": (lambda x, y: (x + y).sum(), lambda x, y: x.sum(0).sum() + y.sum(1).sum(), (4, 4), (4, 4)),
-    "a constant before or after a sum": (lambda x, y: (x * 3 + y).sum(1), lambda x, y: 3 * x.sum(1) + y.sum(1), (4, 4), (4, 4)),
+    "a sum of sums": (
+        lambda x, y: (x + y).sum(),
+        lambda x, y: x.sum(0).sum() + y.sum(1).sum(),
+        (4, 4),
+        (4, 4),
+    ),
+    "a constant before or after a sum": (
+        lambda x, y: (x * 3 + y).sum(1),
+        lambda x, y: 3 * x.sum(1) + y.sum(1),
+        (4, 4),
+        (4, 4),
+    ),
     "what a sum does not run over": (
-        lambda x, y: (x * y[:, :1]).sum(1), lambda x, y: x.sum(1) * y[:, 0], (4, 4), (4, 4),
+        lambda x, y: (x * y[:, :1]).sum(1),
+        lambda x, y: x.sum(1) * y[:, 0],
+        (4, 4),
+        (4, 4),
     ),
     "a product as a sum": (lambda x, y: x @ y, lambda x, y: (x[:, :, None] * y[None]).sum(1), (4, 4), (4, 4)),
     "transposed products": (lambda x, y: (x @ y).T, lambda x, y: y.T @ x.T, (4, 4), (4, 4)),
     "reshape and back": (lambda x, y: x.reshape(16).reshape(4, 4) + y, lambda x, y: y + x, (4, 4), (4, 4)),
-    "cut and joined": (lambda x, y: jnp.concatenate([x[:, :2], x[:, 2:]], 1) * y, lambda x, y: x * y, (4, 4), (4, 4)),
+    "cut and joined": (
+        lambda x, y: jnp.concatenate([x[:, :2], x[:, 2:]], 1) * y,
+        lambda x, y: x * y,
+        (4, 4),
+        (4, 4),
+    ),
     "zero times": (lambda x, y: 0 * x + y, lambda x, y: y, (4, 4), (4, 4)),
     "maxima in any order": (
-        lambda x, y: jnp.maximum(x, jnp.maximum(y, x)).max(), lambda x, y: jnp.maximum(y.max(0), x.max(0)).max(), (4, 4), (4, 4),
+        lambda x, y: jnp.maximum(x, jnp.maximum(y, x)).max(),
+        lambda x, y: jnp.maximum(y.max(0), x.max(0)).max(),
+        (4, 4),
+        (4, 4),
     ),
     "a loop and its turns": (
-        lambda x, y: jax.lax.fori_loop(0, 3, lambda i, c: c * x + i, y), lambda x, y: ((y * x) * x + 1) * x + 2, (4, 4), (4, 4),
+        lambda x, y: jax.lax.fori_loop(0, 3, lambda i, c: c * x + i, y),
+        lambda x, y: ((y * x) * x + 1) * x + 2,
+        (4, 4),
+        (4, 4),
     ),
 }
 OTHER = {
     "another sign": (lambda x, y: x - y, lambda x, y: y - x),
-    "another constant, by one bit": (lambda x, y: x * np.float32(0.1), lambda x, y: x * np.nextafter(np.float32(0.1), np.float32(1))),
+    "another constant, by one bit": (
+        lambda x, y: x * np.float32(0.1),
+        lambda x, y: x * np.nextafter(np.float32(0.1), np.float32(1)),
+    ),
     "another axis": (lambda x, y: x.sum(0), lambda x, y: x.sum(1)),
     "another factor": (lambda x, y: x @ y, lambda x, y: y @ x),
     "another transpose": (lambda x, y: x @ y, lambda x, y: x.T @ y),
@@ -171,10 +207,14 @@ OTHER = {
     "strictly less": (lambda x, y: jnp.where(x < y, x, 0), lambda x, y: jnp.where(x <= y, x, 0)),
     "a dropped term": (lambda x, y: x + y * 1e-7, lambda x, y: x),
     "a square and a product": (lambda x, y: x * x, lambda x, y: x * y),
-    "an argument in another place": (lambda x, y: jnp.where(x > 0, x, y), lambda x, y: jnp.where(x > 0, y, x)),
+    "an argument in another place": (
+        lambda x, y: jnp.where(x > 0, x, y),
+        lambda x, y: jnp.where(x > 0, y, x),
+    ),
     "a power more": (lambda x, y: x * x * y, lambda x, y: x * y * y),
     "one turn more": (
-        lambda x, y: jax.lax.fori_loop(0, 3, lambda i, c: c * x, y), lambda x, y: jax.lax.fori_loop(0, 4, lambda i, c: c * x, y),
+        lambda x, y: jax.lax.fori_loop(0, 3, lambda i, c: c * x, y),
+        lambda x, y: jax.lax.fori_loop(0, 4, lambda i, c: c * x, y),
     ),
     "a maximum and a sum": (lambda x, y: x.max(0), lambda x, y: x.sum(0)),
     "one diagonal": (lambda x, y: jnp.einsum("ij,jk->ik", x, x), lambda x, y: jnp.einsum("ij,kj->ik", x, x)),
@@ -211,7 +251,9 @@ def test_an_assumption_is_listed_and_an_input_that_breaks_it_tells_the_sides_apa
 
 
 def test_what_is_always_defined_is_not_assumed():
-    found = claim(lambda x, y: y + 0 * jax.lax.rsqrt(1 + x * x) / jnp.exp(x).sum(), lambda x, y: y, (3,), (3,))
+    found = claim(
+        lambda x, y: y + 0 * jax.lax.rsqrt(1 + x * x) / jnp.exp(x).sum(), lambda x, y: y, (3,), (3,)
+    )
     assert found.proved and found.assumptions == ()
 
 
