@@ -52,7 +52,7 @@ class Algebra:
             return 0
         return (
             node.params[0] if len(node.args) == 1 and node.args[0][0] == self.terms.term(self.one) else None
-        )  # pyright: ignore
+        )
 
     def total(self, entries: Iterable[tuple[Number, int]]) -> int:
         """Returns a sum: a multiset of terms with rational coefficients, flat, without zeros."""
@@ -64,7 +64,7 @@ class Algebra:
                 self.assumed[terms.term(cell)] = None
             elif node.kind == "sum":
                 _, args, _ = terms.open(cell)
-                for inner, arg in zip(node.params, args, strict=True):  # pyright: ignore
+                for inner, arg in zip(node.params, args, strict=True):
                     found[arg] = found.get(arg, 0) + factor * inner
             else:
                 found[cell] = found.get(cell, 0) + factor
@@ -103,7 +103,7 @@ class Algebra:
             return 1, cell
         if not node.args:
             return 0, self.one
-        lead: Number = node.params[0]  # pyright: ignore
+        lead: Number = node.params[0]
         if len(node.args) == 1:
             return lead, self.terms.open(cell)[1][0]
         return (1, cell) if lead == 1 else (lead, self.total([(Fraction(1) / lead, cell)]))
@@ -130,7 +130,7 @@ class Algebra:
         times = math.prod(size for label, size in axes if label not in labels)
         if node.kind == "sum":
             _, args, _ = terms.open(cell)
-            found = [(times * factor, arg) for factor, arg in zip(node.params, args, strict=True)]  # pyright: ignore
+            found = [(times * factor, arg) for factor, arg in zip(node.params, args, strict=True)]
             kept = [axis for axis in axes if axis[0] in present]
             return self.total((factor, self.sum_over(arg, kept)) for factor, arg in found)
         if not present:
@@ -198,7 +198,7 @@ class Algebra:
     def literal(self, cell: int) -> bool | int | str | None:
         """Returns what `constant` was given; None of another cell."""
         node = self.terms.node(cell)
-        return node.params if node.kind in ("const", "word") else None  # pyright: ignore
+        return node.params if node.kind in ("const", "word") else None
 
     # --- functions, element by element ---
 
@@ -212,7 +212,8 @@ class Algebra:
             detail: what the operation's attributes say.
         """
         if name == "select":
-            return self._select(*cells, sort)
+            chosen, yes, no = cells
+            return self._select(chosen, yes, no, sort)
         known = [self.literal(cell) for cell in cells]
         sorts = [self.terms.node(cell).sort for cell in cells]
         if name == "convert":
@@ -256,19 +257,19 @@ class Algebra:
         """
         bound = [names[number] for number in node.bound]
         if node.kind == "sum":
-            return self.total(zip(node.params, args, strict=True))  # pyright: ignore
+            return self.total(zip(node.params, args, strict=True))
         if node.kind == "prod":
             return self.product(args)
         if node.kind == "extreme":
-            return self.extreme(node.params, args, node.sort)  # pyright: ignore
+            return self.extreme(node.params, args, node.sort)
         if node.kind == "over" and node.params == "add":
             sizes = self.terms.sizes(args[0])
             return self.sum_over(args[0], [(label, sizes[label]) for label in bound])
         if node.kind == "over":
-            return self.extreme_over(node.params, args[0], bound, node.sort)  # pyright: ignore
+            return self.extreme_over(node.params, args[0], bound, node.sort)
         if node.kind == "map":
             return self._remap(node, args)
-        params, refs = node.params  # pyright: ignore
+        params, refs = node.params
         chosen = [None if number is None else names[number] for number in refs]
         referring = Referring(params, tuple(chosen))
         return self.terms.make(node.kind, referring, args, node.sort, bound=bound, fresh=fresh)
@@ -279,4 +280,4 @@ class Algebra:
         if isinstance(node.params, tuple) and node.params[0] == "convert":
             return self._convert(args[0], node.params[1], node.params[2])
         name, detail = node.params if isinstance(node.params, tuple) else (node.params, None)
-        return self.map(name, args, node.sort, detail)  # pyright: ignore
+        return self.map(name, args, node.sort, detail)

@@ -15,7 +15,7 @@ from parity.exact.program import Module, sort_of
 from parity.exact.relation import Relation, atom, carry, splits
 from parity.exact.tensors import Tensor, Tensors, common
 from parity.exact.terms import RefusalError, Terms
-from parity.jax_internals import stablehlo_module
+from parity.jax_internals import is_main, stablehlo_module
 
 __all__ = ["Desk", "Equality", "Named", "equal"]
 
@@ -70,9 +70,7 @@ class _Side:
         module = stablehlo_module(named.program)
         with module.context:
             self.module = Module(module)
-            main = next(
-                op for op in module.body.operations if op.operation.attributes["sym_name"].value == "main"
-            )
+            main = next(op for op in module.body.operations if is_main(op))
             types = [argument.type for argument in main.regions[0].blocks[0].arguments]
             self.types = {
                 name: (tuple(each.shape), sort_of(str(each.element_type)))
@@ -136,9 +134,13 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
     sides: list[_Side] = []
 
     def ended(**fields: Any) -> Equality:
-        steps = sum(side.interpreter.steps for side in sides)
-        sizes = {"terms": len(terms.nodes), "cells": terms.cells, "steps": steps}
-        return Equality(**fields, **sizes, seconds=time.perf_counter() - start)
+        return Equality(
+            **fields,
+            terms=len(terms.nodes),
+            cells=terms.cells,
+            steps=sum(side.interpreter.steps for side in sides),
+            seconds=time.perf_counter() - start,
+        )
 
     try:
         sides += [_Side(each, algebra, desk.most_steps) for each in (reference, candidate)]

@@ -1,6 +1,7 @@
 """Which terms are defined for all inputs: ``0 * x`` is zero only if x is a number."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from parity.exact.terms import REAL, Terms
 
@@ -84,7 +85,7 @@ class Definedness:
             return False
         if node.kind != "map" or node.sort != REAL:
             return True
-        name = node.params if isinstance(node.params, str) else node.params[0]  # pyright: ignore
+        name = node.params if isinstance(node.params, str) else node.params[0]
         if name in TOTAL:
             return True
         if name == "bitcast_convert":
@@ -123,7 +124,7 @@ class Definedness:
         if node.kind == "map":
             return self._sign_of_map(node.params, args)
         if node.kind == "sum":
-            if any(factor <= 0 for factor in node.params):  # pyright: ignore
+            if any(factor <= 0 for factor in node.params):
                 return ""
             return self._least(args, any) if args else "nonnegative"
         if node.kind == "prod":
@@ -149,8 +150,8 @@ class Definedness:
         positive = [sign == "positive" for sign in signs]
         return "positive" if (any(positive) if enough is any else all(positive)) else "nonnegative"
 
-    def _sign_of_map(self, params: object, args: list[int]) -> str:
-        name = params if isinstance(params, str) else params[0]  # pyright: ignore
+    def _sign_of_map(self, params: Any, args: list[int]) -> str:
+        name = params if isinstance(params, str) else params[0]
         if name in ("exponential", "logistic"):
             return "positive"
         if name == "abs":

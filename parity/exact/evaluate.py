@@ -93,7 +93,7 @@ class Evaluator:
             cell = x.cells[place].item()
             value, labels = self.term(self.terms.term(cell)), self.terms.labels(cell)
             kept = [dim for dim, length in enumerate(x.cells.shape) if length == 1]
-            order = sorted(range(len(labels)), key=lambda i: labels[i])  # pyright: ignore
+            order = sorted(range(len(labels)), key=lambda i: labels[i])
             shape = [x.shape[dim] if dim in labels else 1 for dim in kept]
             out[index] = value.transpose(order).reshape(shape)
         return out
@@ -136,21 +136,21 @@ class Evaluator:
         if node.kind == "sum":
             return functools.reduce(
                 np.add,
-                [float(c) * x for c, x in zip(node.params, args, strict=True)],  # pyright: ignore
+                [float(c) * x for c, x in zip(node.params, args, strict=True)],
             )
         if node.kind == "prod":
             return functools.reduce(np.multiply, args)
         if node.kind == "extreme":
-            return functools.reduce(MAPS[node.params], args)  # pyright: ignore
+            return functools.reduce(MAPS[node.params], args)
         if node.kind == "over":
-            return OVER[node.params](args[0], axis=node.bound)  # pyright: ignore
+            return OVER[node.params](args[0], axis=node.bound)
         if node.kind == "map":
             return self._map(node, args)
         return getattr(self, f"_{node.kind}")(node, args)
 
     def _leaf(self, node: Node) -> Any:
         if node.kind == "input":
-            return np.asarray(self.inputs[node.params]).reshape(node.shape)  # pyright: ignore
+            return np.asarray(self.inputs[node.params]).reshape(node.shape)
         if node.kind == "data":
             data: Any = node.params
             return np.frombuffer(data.raw, data.dtype).reshape(node.shape)
@@ -162,11 +162,11 @@ class Evaluator:
             {"one": 1.0}.get(node.kind, node.params if node.kind == "const" else None)
             if node.kind != "word"
             else float(node.params)
-        )  # pyright: ignore
+        )
 
     @staticmethod
     def _map(node: Node, args: list[Array]) -> Any:
-        name, *detail = (node.params,) if isinstance(node.params, str) else node.params  # pyright: ignore
+        name, *detail = (node.params,) if isinstance(node.params, str) else node.params
         if name == "compare":
             return COMPARE[detail[0]](*args)
         if name == "convert":
@@ -181,15 +181,15 @@ class Evaluator:
         return np.moveaxis(x, bound, -1)
 
     def _at(self, node: Node, args: list[Array]) -> Any:
-        index, (ref,) = node.params  # pyright: ignore
+        index, (ref,) = node.params
         return self._moved(args[0], ref)[..., index]
 
     def _slice(self, node: Node, args: list[Array]) -> Any:
-        (start, stop, stride), (ref,) = node.params  # pyright: ignore
+        (start, stop, stride), (ref,) = node.params
         return self._moved(args[0], ref)[..., start:stop:stride]
 
     def _concat(self, node: Node, args: list[Array]) -> Any:
-        sizes, refs = node.params  # pyright: ignore
+        sizes, refs = node.params
         kept = [axis for axis in range(args[0].ndim) if axis not in node.bound]
         lengths = [max(x.shape[axis] for x in args) for axis in kept]
         parts = []
@@ -202,7 +202,7 @@ class Evaluator:
         return np.concatenate(parts, -1)
 
     def _reshape(self, node: Node, args: list[Array]) -> Any:
-        (before, after), refs = node.params  # pyright: ignore
+        (before, after), refs = node.params
         x = args[0]
         kept = [axis for axis in range(x.ndim) if axis not in node.bound]
         order = [*kept, *(ref for ref in refs if ref is not None)]
@@ -212,20 +212,20 @@ class Evaluator:
         return whole.reshape(*lengths, *after)
 
     def _take(self, node: Node, args: list[Array]) -> Any:
-        size, (ref,) = node.params  # pyright: ignore
+        size, (ref,) = node.params
         table, index = args
         rows = np.broadcast_arrays(table, np.clip(index, 0, size - 1))
         first = np.take(rows[1], [0], ref)
         return np.take_along_axis(rows[0], first.astype(int), ref).squeeze(ref)
 
     def _put(self, node: Node, args: list[Array]) -> Any:
-        size = node.params[0]  # pyright: ignore
+        size = node.params[0]
         update, index = np.broadcast_arrays(*args)
         hit = index[..., None] == np.arange(size)
         return (update[..., None] * hit).sum(axis=node.bound)
 
     def _fold(self, node: Node, args: list[Array]) -> Any:
-        (name, missing), _ = node.params  # pyright: ignore
+        (name, missing), _ = node.params
         out = OVER[name](args[0], axis=node.bound) if node.bound else args[0]
         times = int(np.prod(missing))
         return out * times if name == "add" else out**times if name == "multiply" else out

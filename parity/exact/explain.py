@@ -4,7 +4,7 @@ import itertools
 import re
 from typing import Any
 
-from parity.exact.terms import Terms
+from parity.exact.terms import RefusalError, Terms
 
 __all__ = ["explain", "where", "words"]
 
@@ -95,7 +95,7 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     if node.kind == "input":
         return str(node.params)
     if node.kind == "at":
-        (index, _) = node.params  # pyright: ignore
+        (index, _) = node.params
         return f"{words(terms, node.args[0][0], depth)}[{index}]"
     if node.kind in ("const", "word"):
         return str(node.params)
@@ -107,7 +107,7 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     if node.kind == "sum":
         if not node.args:
             return "0"
-        factors = [_number(factor) for factor in node.params]  # pyright: ignore
+        factors = [_number(factor) for factor in node.params]
         return " + ".join(f"{factor}{arg}" for factor, arg in zip(factors, inner, strict=False)) + (
             f" ({len(node.args)} terms)" if len(node.args) > 4 else ""
         )
@@ -116,7 +116,7 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     if node.kind == "over":
         return f"{node.params}_over({inner[0]})"
     name = node.params if node.kind in ("map", "extreme") else node.kind
-    name = name if isinstance(name, str) else " ".join(map(str, name))  # pyright: ignore
+    name = name if isinstance(name, str) else " ".join(map(str, name))
     return f"{name}({', '.join(inner)})"
 
 
@@ -140,7 +140,7 @@ def line(operation: Any) -> str:
     return f"{found[0][0]}:{found[0][1]}" if found else "(no source line)"
 
 
-def where(error: Exception) -> str:
+def where(error: RefusalError) -> str:
     """Returns a refusal with the operation that was not understood."""
-    step = getattr(error, "step", None)
+    step = error.step
     return f"{error}; at {step.name} {line(step.source)}" if step is not None else str(error)

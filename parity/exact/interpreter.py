@@ -78,8 +78,7 @@ class Interpreter:
             try:
                 results = self.step(step, values)
             except RefusalError as error:
-                if getattr(error, "step", None) is None:
-                    error.step, error.calls = step, tuple(self.calls)  # pyright: ignore
+                error.step = error.step or step
                 raise
             for slot, value in zip(step.results, results, strict=True):
                 values[slot] = value

@@ -65,17 +65,17 @@ class Pieces:
         if node.kind == "iota":
             return self.algebra.constant(index, node.sort)
         if node.kind == "data":
-            data: Data = node.params  # pyright: ignore
+            data: Data = node.params
             axes = [axis for axis in self.terms.fresh(cell) if axis[0] != label]
             return self.data(data.at(self._data_axis(data, place), index), axes, node.sort)
         if node.kind == "concat":
-            sizes, refs = node.params  # pyright: ignore
+            sizes, refs = node.params
             for arg, size, ref in zip(args, sizes, refs, strict=True):
                 if index < size:
                     return arg if ref is None else self.at(arg, names[ref], index)
                 index -= size
         if node.kind == "slice":
-            (start, _, stride), (ref,) = node.params  # pyright: ignore
+            (start, _, stride), (ref,) = node.params
             return self.at(args[0], names[ref], start + index * stride)
         return self.terms.make("at", Referring(index, (label,)), [cell], node.sort, bound=[label])
 
@@ -110,7 +110,7 @@ class Pieces:
         node, args, names = self.terms.open(cell)
         if label in dict(self.terms.fresh(cell)):
             if node.kind == "slice":
-                (first, _, step), (ref,) = node.params  # pyright: ignore
+                (first, _, step), (ref,) = node.params
                 inner = (first + start * step, first + (stop - 1) * step + 1, step * stride)
                 return self.cut(args[0], names[ref], inner, to)
             if node.kind == "concat" and stride == 1:
@@ -126,7 +126,7 @@ class Pieces:
 
     def _cut_join(self, cell: int, bounds: tuple[int, int, int], to: Label) -> int:
         node, args, names = self.terms.open(cell)
-        sizes, refs = node.params  # pyright: ignore
+        sizes, refs = node.params
         parts: list[tuple[int, int]] = []
         begin, (start, stop, _) = 0, bounds
         for arg, size, ref in zip(args, sizes, refs, strict=True):
@@ -167,7 +167,7 @@ class Pieces:
         if node.kind != "concat" or label not in dict(self.terms.fresh(cell)):
             return [(cell, size)]
         _, args, names = self.terms.open(cell)
-        sizes, refs = node.params  # pyright: ignore
+        sizes, refs = node.params
         return [
             (arg if ref is None else self.terms.relabel(arg, {names[ref]: label}), part)
             for arg, part, ref in zip(args, sizes, refs, strict=True)
@@ -198,12 +198,12 @@ class Pieces:
         node = self.terms.node(cell)
         if node.kind == "at" and label not in self.terms.labels(cell):
             _, (base,), names = self.terms.open(cell)
-            index, (ref,) = node.params  # pyright: ignore
+            index, (ref,) = node.params
             return base, names[ref], index, index + 1
         if node.kind != "slice" or label not in dict(self.terms.fresh(cell)):
             return None
         _, (base,), names = self.terms.open(cell)
-        (start, stop, stride), (ref,) = node.params  # pyright: ignore
+        (start, stop, stride), (ref,) = node.params
         return (base, names[ref], start, stop) if stride == 1 else None
 
     def reshape(self, cell: int, before: Sequence[Axis], after: Sequence[Axis]) -> int:
@@ -216,7 +216,7 @@ class Pieces:
         node, fresh = terms.node(cell), terms.fresh(cell)
         if node.kind == "reshape" and [axis for axis in before if axis[1] > 1] == fresh:
             _, (base,), names = terms.open(cell)
-            (sizes, _), refs = node.params  # pyright: ignore
+            (sizes, _), refs = node.params
             inner = [
                 (("absent", place) if ref is None else names[ref], size)
                 for place, (ref, size) in enumerate(zip(refs, sizes, strict=True))

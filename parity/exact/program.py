@@ -122,6 +122,7 @@ class Module:
     def __init__(self, module: ir.Module):
         self._functions: dict[str, Any] = {}
         self.meshes: dict[str, tuple[tuple[str, int], ...]] = {}
+        operation: Any
         for op in module.body.operations:
             operation = op.operation
             name = operation.attributes["sym_name"].value

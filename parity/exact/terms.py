@@ -14,12 +14,18 @@ __all__ = ["REAL", "Axis", "Label", "Node", "Referring", "RefusalError", "Terms"
 REAL = "real"
 """The sort of all floating-point values: numbers, whatever their dtype. Others are called by their element type."""
 
-Label = Hashable
+Label = Any  # hashable: a dimension of a tensor, or a name
 Axis = tuple[Label, int]
 
 
 class RefusalError(ValueError):
-    """Something is not understood; nothing is claimed."""
+    """Something is not understood; nothing is claimed.
+
+    Attributes:
+        step: the operation; None where there is none.
+    """
+
+    step: Any = None
 
 
 class Referring(NamedTuple):
@@ -31,7 +37,7 @@ class Referring(NamedTuple):
     """
 
     params: Hashable
-    labels: tuple[Label | None, ...] = ()
+    labels: tuple[Any, ...] = ()
 
 
 class Node(NamedTuple):
@@ -50,7 +56,7 @@ class Node(NamedTuple):
     """
 
     kind: str
-    params: Hashable
+    params: Any
     args: tuple[tuple[int, tuple[int, ...]], ...]
     bound: tuple[int, ...]
     shape: tuple[int, ...]
@@ -105,7 +111,7 @@ class Terms:
         term, labels = self._cells[cell]
         return dict(zip(labels, self.nodes[term].shape, strict=True))
 
-    def relabel(self, cell: int, names: Mapping[Label, Label], key: Hashable = None) -> int:
+    def relabel(self, cell: int, names: Mapping[Any, Label], key: Hashable = None) -> int:
         """Returns a cell with other labels; ``key`` identifies ``names`` where many cells share them."""
         known = self._relabelled.get((cell, key)) if key is not None else None
         if known is None:

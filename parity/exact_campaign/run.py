@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from parity.comparison import Comparison, Workbench
@@ -81,7 +82,9 @@ class Campaign:
         shapes = jax.tree.leaves(side.arguments)
         return [
             jax.device_put(
-                jax.random.wrap_key_data(x) if jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key) else x,
+                jax.random.wrap_key_data(jnp.asarray(x))
+                if jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
+                else x,
                 like.sharding,
             )
             for x, like in zip(flat, shapes, strict=True)
@@ -107,7 +110,7 @@ class Campaign:
 
 
 def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
-    if jax.dtypes.issubdtype(ours.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(ours.dtype, jax.dtypes.prng_key):
         return 0.0
     ours, theirs = (x.astype(np.float64) for x in (ours, theirs))
     difference = np.abs(ours - theirs).max(initial=0.0)

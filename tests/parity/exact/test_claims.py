@@ -1,6 +1,7 @@
 """A schedule of one's own against its sequence; what is planted in it is found; what is not understood is refused."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -82,7 +83,7 @@ def programs(bug=""):
     mesh = jax.make_mesh((S,), ("stage",), axis_types=(AxisType.Auto,))
     plain = jax.jit(gradient(sequence)).lower(layers, batch, batch)
     with jax.set_mesh(mesh):
-        staged = jax.jit(gradient(lambda *args: scheduled(*args, bug))).lower(stacked, batch, batch)
+        staged = jax.jit(gradient(functools.partial(scheduled, bug=bug))).lower(stacked, batch, batch)
     names = [f"layer{i}" for i in range(LAYERS)]
     both = [Link(reference=(each,), candidate=(each,)) for each in ("x", "t")]
     leaf = Link(reference=tuple(names), candidate=("w",), transform=StackGrid((R, S)))
@@ -103,7 +104,8 @@ def test_a_schedule_of_ones_own_is_equal_to_its_sequence():
 
 @pytest.mark.parametrize("bug", ["microbatch", "repeat", "bubble", "no ring", "early", "cotangent", "loss"])
 def test_a_planted_bug_is_found(bug):
-    found = equal(*programs(bug))
+    reference, candidate, relation = programs(bug)
+    found = equal(reference, candidate, relation)
     assert not found.proved
     assert not found.refusal
     assert "reference:" in found.difference and "candidate:" in found.difference
@@ -142,9 +144,11 @@ def claim(ours, theirs, *shapes, dtype=jnp.float32, apart=()):
     ]
     links = [Link(reference=(name,), candidate=(name,)) for name in names]
     relation = Relation(
-        arguments=links, results=[Link(reference=("y",), candidate=("y",))], apart=dict.fromkeys(names, apart)
+        arguments=links,
+        results=[Link(reference=("y",), candidate=("y",))],
+        apart={name: tuple(apart) for name in names},
     )
-    return equal(*sides, relation)
+    return equal(sides[0], sides[1], relation)
 
 
 EQUAL = {
