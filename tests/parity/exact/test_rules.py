@@ -1,5 +1,7 @@
 """Every operation and every rule: terms evaluated in float64 against JAX, and normal forms that must agree."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,24 +16,30 @@ from parity.exact.terms import Terms
 B, T, D, V = 3, 4, 5, 7
 
 
-def walked(function, arrays, apart):
-    """Returns what terms of a function evaluate to, and what JAX computes, in float64."""
+@functools.cache
+def lowered(name):
+    """Returns an operation's lowered program and what JAX computes, in float64."""
+    function, arrays = OPERATIONS[name]
     with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
-        lowered = jax.jit(function).lower(*arrays)
-        truth = [np.asarray(x) for x in jax.tree.leaves(jax.jit(function)(*arrays))]
+        program = jax.jit(function).lower(*arrays)
+        return program, [np.asarray(x) for x in jax.tree.leaves(program.compile()(*arrays))]
+
+
+def walked(name, apart):
+    """Returns what the terms of an operation evaluate to."""
+    arrays, (program, truth) = OPERATIONS[name][1], lowered(name)
     names = [f"x{i}" for i in range(len(arrays))]
     algebra = Algebra(Terms())
+    results = [f"y{i}" for i in range(len(truth))]
     with jax.enable_x64(True):
-        side = _Side(
-            Named(program=lowered, arguments=names, results=[f"y{i}" for i in range(len(truth))]), algebra
-        )
+        side = _Side(Named(program=program, arguments=names, results=results), algebra)
         given = {
             name: atom(side.interpreter.tensors, name, *side.types[name], dims)
             for name, dims in zip(names, apart, strict=True)
         }
-        results = side.walk(given)
+        made = side.walk(given)
     evaluator = Evaluator(algebra.terms, dict(zip(names, arrays, strict=True)))
-    return [evaluator.tensor(x) for x in results.values()], truth
+    return [evaluator.tensor(x) for x in made.values()]
 
 
 def real(*shape, seed=0):
@@ -167,9 +175,7 @@ OPERATIONS = {
 @pytest.mark.parametrize("rows", [True, False], ids=["apart", "whole"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_terms_evaluate_to_what_jax_computes(name, rows):
-    function, arrays = OPERATIONS[name]
-    apart = [(0,) if rows and x.shape[0] == B else () for x in arrays]
-    ours, truth = walked(function, arrays, apart)
-    for x, y in zip(ours, truth, strict=True):
+    apart = [(0,) if rows and x.shape[0] == B else () for x in OPERATIONS[name][1]]
+    for x, y in zip(walked(name, apart), lowered(name)[1], strict=True):
         assert x.shape == y.shape
         np.testing.assert_allclose(x.astype(float), y.astype(float), rtol=1e-9, atol=1e-11)
