@@ -170,18 +170,44 @@ def _permute(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) ->
     return tuple(x[sources[device]] if device in sources else empty for device in range(len(x)))
 
 
-def _groups(step: Step, count: int) -> list[list[int]]:
+def _groups(interpreter: Any, step: Step) -> list[list[int]]:
+    """Returns which devices work together, each in one group.
+
+    Raises:
+        RefusalError: they are groups of replicas, of several sizes, or over parts of mesh axes.
+    """
+    devices: Devices = interpreter.devices
     if "use_global_device_ids" not in step.attributes:
         raise RefusalError(f"{step.name}: got groups of replicas, expected groups of all devices")
-    attribute = step.attributes["replica_groups"]
-    shape = attribute.type.shape
+    attribute, text = step.attributes["replica_groups"], step.text("replica_groups")
+    if "replica_group_mesh_axes" in text:
+        return _groups_over_axes(interpreter, text)
     flat = ints(attribute)
-    if -1 in flat:
-        raise RefusalError(f"{step.name}: got groups of several sizes")
-    groups = np.array(flat).reshape(shape).tolist()
-    if sorted(itertools.chain.from_iterable(groups)) != list(range(count)):
-        raise RefusalError(f"{step.name}: got the groups {groups}, expected each of {count} devices once")
+    groups = np.array(flat).reshape(attribute.type.shape).tolist()
+    if sorted(itertools.chain.from_iterable(groups)) != list(range(devices.count)):
+        raise RefusalError(
+            f"{step.name}: got the groups {groups}, expected each of {devices.count} devices once"
+        )
     return groups
+
+
+def _groups_over_axes(interpreter: Any, text: str) -> list[list[int]]:
+    """Returns the same where axes of the mesh are named, as newer versions of JAX do."""
+    devices: Devices = interpreter.devices
+    mesh = re.search(r"mesh = @([\w.]+)", text)
+    names = re.findall(r'#stablehlo\.axis_ref<name = "([^"]+)">', text)
+    if (
+        mesh is None
+        or interpreter.module.meshes.get(mesh[1]) != devices.axes
+        or text.count("axis_ref") != len(names)
+    ):
+        raise RefusalError(f"got groups over {text}, expected whole axes of the mesh {dict(devices.axes)}")
+    others = tuple(name for name, _ in devices.axes if name not in names)
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for device in range(devices.count):
+        own = devices.place(device, tuple(names))[0]
+        groups.setdefault(devices.place(device, others)[0], []).append((own, device))
+    return [[device for _, device in sorted(group)] for group in groups.values()]
 
 
 def _all_reduce(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
@@ -192,7 +218,7 @@ def _all_reduce(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int)
     if sort != REAL or name not in ("add", "maximum", "minimum"):
         raise RefusalError(f"all_reduce: got {name} of {sort}, expected a sum or an extreme of reals")
     found: list[Any] = [None] * len(x)
-    for group in _groups(step, len(x)):
+    for group in _groups(interpreter, step):
         whole = interpreter.tensors.zip_cells(
             (lambda *cells: algebra.total((1, cell) for cell in cells))
             if name == "add"
@@ -208,7 +234,7 @@ def _all_reduce(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int)
 def _all_gather(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
     _need_partitions(step)
     found: list[Any] = [None] * len(x)
-    for group in _groups(step, len(x)):
+    for group in _groups(interpreter, step):
         whole = join(interpreter.tensors, [x[device] for device in group], step.dims("all_gather_dim")[0])
         for device in group:
             found[device] = whole
