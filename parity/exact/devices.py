@@ -157,7 +157,8 @@ def collective(interpreter: Any, step: Step, operands: list[Any]) -> list[Any]:
 
 
 def _need_partitions(step: Step) -> None:
-    if not re.search(r"handle = [1-9]", step.text("channel_handle")):
+    """Refuses what numbers its devices by replica: only a positive channel between devices numbers partitions."""
+    if not re.search(r"handle = [1-9]\d*, type = 1>", step.text("channel_handle")):
         raise RefusalError(f"{step.name}: got no channel, expected one across partitions")
 
 

@@ -10,6 +10,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from parity.exact import Link, Named, Relation, equal
+from parity.jax_internals import parse_module, stablehlo_module
 from parity.transforms import StackGrid
 
 S, R, M, B, D = 2, 3, 2, 3, 4
@@ -282,6 +283,20 @@ def test_an_unknown_operation_on_rows_is_refused_not_guessed():
 def test_integers_wrap_around_as_the_machine_does():
     found = claim(lambda x: x + (2**31 - 1) + 1, lambda x: x + (-(2**31) + 0), (3,), dtype=jnp.int32)
     assert not found.proved  # sums of integers are not reordered
+
+
+@pytest.mark.parametrize("channel", ["handle = 0, type = 1", "handle = 1, type = 2"])
+def test_a_channel_that_is_not_between_partitions_is_refused(channel):
+    reference, candidate, relation = programs()
+    module = stablehlo_module(candidate.program)
+    lines = module.operation.get_asm().splitlines()
+    text = "\n".join(
+        line.replace("handle = 1, type = 1", channel) if "collective_permute" in line else line
+        for line in lines
+    )
+    other = dataclasses.replace(candidate, program=parse_module(text, module))
+    found = equal(reference, other, relation)
+    assert not found.proved and "channel" in found.refusal
 
 
 def test_an_argument_without_a_link_is_refused():
