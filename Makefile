@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 COMPILER := $(VENV)/.compiler
 WORKERS ?= 2
 
-.PHONY: setup compiler parity prove test pipeline-grid quick lint format clean
+.PHONY: setup compiler parity prove test pipeline-grid exact-grid quick lint format clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,9 @@ prove: setup  ## every twin shown to be the same program, and the small subset r
 
 pipeline-grid: setup  ## every pipeline schedule, gather and mode against the layers in sequence
 	$(BIN)/parity run --pair parity.pairs.pipeline_grid:PAIR "pipeline-grid-*"
+
+exact-grid: setup  ## the same, proved in exact arithmetic instead of measured
+	$(BIN)/parity prove --pair parity.pairs.pipeline_grid:PAIR "pipeline-grid-*" --exact
 
 test: setup  ## the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS)

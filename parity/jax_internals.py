@@ -1,7 +1,6 @@
 """The only file that touches private JAX, jaxlib or Flax names; each has a version note."""
 
 import contextlib
-import dataclasses
 import hashlib
 from collections.abc import Iterator
 from typing import Any
@@ -13,14 +12,13 @@ import jax.numpy as jnp
 import jaxlib.mlir.ir as ir  # pyright: ignore[reportMissingImports]
 import numpy as np
 
+from parity.mlir import attribute_items, dictionary_items
+
 __all__ = [
-    "UnreadAttribute",
-    "attribute_items",
     "compile_module",
     "compile_request",
     "compiled_shardings",
     "content",
-    "dictionary_items",
     "hoisted_constants",
     "ir",
     "is_main",
@@ -29,6 +27,7 @@ __all__ = [
     "parse_module",
     "run_module",
     "stablehlo_module",
+    "with_module",
 ]
 
 # --- lowered programs (used by parity.prove) ---
@@ -148,40 +147,17 @@ def parse_module(text: str, like: ir.Module) -> ir.Module:
     return ir.Module.parse(text, context=like.context)
 
 
-@dataclasses.dataclass(frozen=True)
-class UnreadAttribute:
-    """An attribute that the bindings cannot cast, as MLIR prints it, such as a dense complex constant."""
+def with_module(lowered: Any, module: ir.Module) -> Any:
+    """Returns a lowered program that compiles another module, with the same arguments and results.
 
-    text: str
+    ``Lowered._lowering``, ``MeshComputation._hlo`` and ``_executable`` are private (JAX 0.10 to 0.12).
+    """
+    import copy
 
-    def __str__(self) -> str:
-        return self.text
-
-
-def attribute_items(operation: Any) -> list[tuple[str, Any]]:
-    """Returns the attributes of an operation by name (jaxlib 0.10 to 0.12 iterate over the names)."""
-    return dictionary_items(operation.attributes)
-
-
-def dictionary_items(attributes: Any) -> list[tuple[str, Any]]:
-    """Returns the entries of a dictionary attribute, or of an operation's attributes, by name."""
-    names = [entry if isinstance(entry, str) else entry.name for entry in attributes]
-    try:
-        return [(name, attributes[name]) for name in names]
-    except TypeError:  # an attribute without a class of its own: complex elements
-        return [(name, _attribute(attributes, place, name)) for place, name in enumerate(names)]
-
-
-def _attribute(attributes: Any, place: int, name: str) -> Any:
-    try:
-        return attributes[name]
-    except TypeError:
-        # Only the text of a NamedAttribute is safe to ask for: its ``attr`` ends the process.
-        text = repr(attributes[place])
-        start = f"NamedAttribute({name}="
-        if not text.startswith(start):
-            raise
-        return UnreadAttribute(text.removeprefix(start).removesuffix(")"))
+    other = copy.copy(lowered)
+    object.__setattr__(other, "_lowering", copy.copy(lowered._lowering))
+    other._lowering._hlo, other._lowering._executable = module, None
+    return other
 
 
 # --- compiling elsewhere (used by parity.backends.aot) ---

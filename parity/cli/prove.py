@@ -6,6 +6,8 @@ import typer
 
 from parity.cli.ending import finish
 from parity.cli.options import (
+    DIFFERENCE,
+    PARITY,
     FullSize,
     Json,
     Pairs,
@@ -29,9 +31,13 @@ def prove(
     pair: Pairs = None,
     setting: Settings = None,
     paranoid: Annotated[bool, typer.Option(help="Run what is proved and demand equal bits.")] = False,
+    exact: Annotated[
+        bool, typer.Option(help="Prove equal results in exact real arithmetic, of other programs too.")
+    ] = False,
 ) -> None:
     """Prove that both sides are the same program; no compile, no run."""
     from parity.channels import Aspect, of_aspect
+    from parity.cli.exact import prove_cases
     from parity.cli.order import execute
     from parity.report import print_proofs
 
@@ -53,6 +59,8 @@ def prove(
         paranoid=paranoid,
         json=json,
     )
+    if exact:
+        raise typer.Exit(PARITY if prove_cases(order, json) else DIFFERENCE)
     record = execute(order, console())
     print_proofs(console(), record)
     finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED, Verdict.REORDERED})

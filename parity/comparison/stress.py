@@ -9,7 +9,7 @@ import numpy as np
 from parity.comparison.comparison import SEED, Comparison
 from parity.comparison.runs import beside
 from parity.comparison.side import Side
-from parity.jax_internals import attribute_items
+from parity.mlir import attribute_items
 from parity.programs.build import Group
 from parity.prove.program import Region
 from parity.values.noise import DRAWS, nudge

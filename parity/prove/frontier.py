@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from parity.jax_internals import attribute_items
+from parity.mlir import attribute_items
 from parity.prove.numbering import Numbering, Table, captures, initial_colours
 from parity.prove.program import Kind, Op, Program, Region
 from parity.prove.provenance import Place, op_place

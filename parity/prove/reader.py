@@ -5,7 +5,8 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from parity.jax_internals import attribute_items, dictionary_items, hoisted_constants, ir, stablehlo_module
+from parity.jax_internals import hoisted_constants, ir, stablehlo_module
+from parity.mlir import attribute_items, dictionary_items
 from parity.prove.liveness import mark_live
 from parity.prove.program import Chain, Form, Kind, Op, Program, Region
 from parity.prove.tokens import symbol_of

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.jax_internals import UnreadAttribute, attribute_items, ir
+from parity.jax_internals import ir
+from parity.mlir import UnreadAttribute, attribute_items
 from parity.prove.program import Form, Kind
 from parity.prove.tokens import replace_symbols, split_list, symbol_of
 

@@ -9,7 +9,7 @@ import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from parity.jax_internals import attribute_items
+from parity.mlir import attribute_items
 from parity.prove.program import Kind, Op, Program, Region
 
 __all__ = ["Content", "Fact", "result_facts"]

@@ -4,7 +4,8 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from parity.jax_internals import attribute_items, ir
+from parity.jax_internals import ir
+from parity.mlir import attribute_items
 
 __all__ = [
     "COMMUTING",

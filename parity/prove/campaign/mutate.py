@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from parity.jax_internals import attribute_items, ir, stablehlo_module
+from parity.jax_internals import ir, stablehlo_module
+from parity.mlir import attribute_items
 from parity.prove.campaign.edits import (
     Edited,
     attribute,

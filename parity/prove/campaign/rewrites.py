@@ -4,7 +4,8 @@ import random
 import re
 from typing import Any
 
-from parity.jax_internals import UnreadAttribute, attribute_items, ir, is_main, parse_module
+from parity.jax_internals import ir, is_main, parse_module
+from parity.mlir import UnreadAttribute, attribute_items
 from parity.prove.campaign.edits import Edited, attribute, parse_attribute
 
 __all__ = ["REWRITES"]

@@ -4,7 +4,8 @@ import itertools
 import random
 from typing import Any
 
-from parity.jax_internals import attribute_items, ir
+from parity.jax_internals import ir
+from parity.mlir import attribute_items
 from parity.prove.campaign.edits import walk
 
 __all__ = ["SLOT_EDITS"]

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from parity.jax_internals import attribute_items, ir, is_main, stablehlo_module
+from parity.jax_internals import ir, is_main, stablehlo_module
+from parity.mlir import attribute_items
 from parity.prove.campaign.edits import (
     attribute,
     commutes,

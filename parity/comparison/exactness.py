@@ -1,0 +1,71 @@
+"""One case claimed equal in exact real arithmetic: names, leaves and rows of its two sides for `parity.exact`."""
+
+from parity.comparison.comparison import Comparison
+from parity.comparison.side import Side
+from parity.exact import Desk, Equality, Link, Named, Relation, equal
+from parity.jax_internals import main_position
+from parity.programs.build import Group
+
+__all__ = ["named", "prove_exactly", "relation"]
+
+
+def prove_exactly(comparison: Comparison, desk: Desk | None = None) -> Equality:
+    """Returns whether both sides of a case are equal in exact real arithmetic.
+
+    Args:
+        comparison: the case; both sides are lowered, neither is compiled.
+        desk: shared with other cases.
+    """
+    sides = named(comparison.reference), named(comparison.candidate)
+    return equal(*sides, relation(comparison), desk)
+
+
+def named(side: Side) -> Named:
+    """Returns the lowered program of a side with the names of its arguments and results."""
+    flat = [f"state {path}" for path in side.state_paths]
+    flat += [f"input {path}" for path in sorted(side.build.abstract_inputs)]
+    positions = main_position(side.lowered)
+    info = side.traced.out_info
+    return Named(
+        program=side.lowered,
+        arguments=[flat[index] for index in sorted(positions, key=positions.__getitem__)],
+        results=[f"{group} {path}" for group in sorted(info) for path in info[group]],
+    )
+
+
+def relation(comparison: Comparison) -> Relation:
+    """Returns which arguments and results of a case are the same: its weight map, its batch, its values.
+
+    The rows of the batch are taken apart; they are the same rows on both sides.
+    """
+    inputs = comparison.reference.build.abstract_inputs
+    info = comparison.reference.traced.out_info
+    arguments = [link for link, _ in _leaves(comparison, "state")]
+    arguments += [_same("input", path) for path in sorted(inputs)]
+    results = []
+    for group in sorted(info):
+        if Group(group).by_leaf:
+            results += [link for link, path in _leaves(comparison, group) if path in info[group]]
+        else:
+            results += [_same(group, path) for path in info[group]]
+    rows = {f"input {path}": (0,) for path, x in inputs.items() if len(x.shape) > 1}
+    return Relation(arguments=arguments, results=results, apart=rows)
+
+
+def _same(group: str, path: str) -> Link:
+    return Link(reference=(f"{group} {path}",), candidate=(f"{group} {path}",))
+
+
+def _leaves(comparison: Comparison, group: str) -> list[tuple[Link, str]]:
+    """Returns a link for each entry of the weight map, and the path of its first leaf."""
+    return [
+        (
+            Link(
+                reference=tuple(f"{group} {path}" for path in entry.reference),
+                candidate=tuple(f"{group} {path}" for path in entry.candidate),
+                transform=entry.transform,
+            ),
+            entry.reference[0],
+        )
+        for entry in comparison.weights.entries
+    ]

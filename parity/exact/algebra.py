@@ -1,0 +1,283 @@
+"""Normal forms of arithmetic in exact real numbers, and of integers and booleans, which fold away."""
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from fractions import Fraction
+
+from parity.exact.integers import COMMUTE, fold, wrap
+from parity.exact.terms import REAL, Axis, Label, Node, Referring, Terms
+
+__all__ = ["Algebra", "Number"]
+
+Number = int | Fraction
+BOOL = "i1"
+NEUTRAL = {"maximum": "-inf", "minimum": "inf", "and": True, "or": False}
+ABSORBING = {"maximum": "inf", "minimum": "-inf", "and": False, "or": True}
+
+
+def _exact(number: Number) -> Number:
+    return number.numerator if number.denominator == 1 else number
+
+
+class Algebra:
+    """Constructors that keep terms in normal form.
+
+    Args:
+        terms: the table.
+
+    Attributes:
+        assumed: terms that have to be defined, because a rule dropped them (``0 * x``, ``x - x``).
+    """
+
+    def __init__(self, terms: Terms):
+        self.terms = terms
+        self.assumed: dict[int, None] = {}
+        self.one = terms.leaf("one", ())
+        self.zero = terms.make("sum", (), ())
+
+    # --- real numbers ---
+
+    def number(self, value: Number) -> int:
+        """Returns a constant."""
+        return self.total([(value, self.one)])
+
+    def value(self, cell: int) -> Number | None:
+        """Returns the value of a real constant; None of another cell."""
+        node = self.terms.node(cell)
+        if node.kind == "one":
+            return 1
+        if node.kind != "sum":
+            return None
+        if not node.args:
+            return 0
+        return (
+            node.params[0] if len(node.args) == 1 and node.args[0][0] == self.terms.term(self.one) else None
+        )
+
+    def total(self, entries: Iterable[tuple[Number, int]]) -> int:
+        """Returns a sum: a multiset of terms with rational coefficients, flat, without zeros."""
+        terms = self.terms
+        found: dict[int, Number] = {}
+        for factor, cell in entries:
+            node = terms.node(cell)
+            if factor == 0:
+                self.assumed[terms.term(cell)] = None
+            elif node.kind == "sum":
+                _, args, _ = terms.open(cell)
+                for inner, arg in zip(node.params, args, strict=True):
+                    found[arg] = found.get(arg, 0) + factor * inner
+            else:
+                found[cell] = found.get(cell, 0) + factor
+        for cell in [cell for cell, factor in found.items() if factor == 0]:
+            self.assumed[terms.term(cell)] = None
+            del found[cell]
+        cells = list(found)
+        factors = [_exact(found[cell]) for cell in cells]
+        if len(cells) == 1 and factors[0] == 1:
+            return cells[0]
+        order = terms.ordered(cells, factors)
+        return terms.make("sum", tuple([factors[i] for i in order]), [cells[i] for i in order])
+
+    def product(self, cells: Iterable[int]) -> int:
+        """Returns a product: a multiset of factors, flat, its rational coefficient in front."""
+        terms = self.terms
+        factor: Number = 1
+        found: list[int] = []
+        for cell in cells:
+            number, rest = self.content(cell)
+            factor *= number
+            found += self._factors(rest)
+        if factor == 0:
+            for cell in found:
+                self.assumed[terms.term(cell)] = None
+            return self.zero
+        if len(found) > 1:
+            order = terms.ordered(found)
+            found = [terms.make("prod", (), [found[i] for i in order])]
+        return self.total([(factor, found[0] if found else self.one)])
+
+    def content(self, cell: int) -> tuple[Number, int]:
+        """Returns a rational coefficient and what it multiplies, which leads with coefficient one."""
+        node = self.terms.node(cell)
+        if node.kind != "sum":
+            return 1, cell
+        if not node.args:
+            return 0, self.one
+        lead: Number = node.params[0]
+        if len(node.args) == 1:
+            return lead, self.terms.open(cell)[1][0]
+        return (1, cell) if lead == 1 else (lead, self.total([(Fraction(1) / lead, cell)]))
+
+    def _factors(self, cell: int) -> list[int]:
+        node = self.terms.node(cell)
+        if node.kind == "one":
+            return []
+        return self.terms.open(cell)[1] if node.kind == "prod" else [cell]
+
+    def reciprocal(self, cell: int) -> int:
+        """Returns ``1 / x``, factor by factor; undefined exactly where a factor is zero."""
+        number, rest = self.content(cell)
+        if number == 0:
+            return self.terms.make("map", "reciprocal", [cell])
+        parts = [self.terms.make("map", "reciprocal", [factor]) for factor in self._factors(rest)]
+        return self.product([self.number(Fraction(1) / number), *parts])
+
+    def sum_over(self, cell: int, axes: Sequence[Axis]) -> int:
+        """Returns the sum along labels: linear, constant factors in front, sums of sums as one."""
+        terms = self.terms
+        node, labels = terms.node(cell), terms.labels(cell)
+        present = [label for label, _ in axes if label in labels]
+        times = math.prod(size for label, size in axes if label not in labels)
+        if node.kind == "sum":
+            _, args, _ = terms.open(cell)
+            found = [(times * factor, arg) for factor, arg in zip(node.params, args, strict=True)]
+            kept = [axis for axis in axes if axis[0] in present]
+            return self.total((factor, self.sum_over(arg, kept)) for factor, arg in found)
+        if not present:
+            return self.total([(times, cell)])
+        factors = self._factors(cell)
+        outside = [factor for factor in factors if not set(terms.labels(factor)) & set(present)]
+        if outside:
+            inside = self.product(factor for factor in factors if factor not in outside)
+            kept = [axis for axis in axes if axis[0] in present]
+            return self.total([(times, self.product([*outside, self.sum_over(inside, kept)]))])
+        if node.kind == "over" and node.params == "add":
+            _, (body,), names = terms.open(cell)
+            present += [names[number] for number in node.bound]
+            return self.total([(times, terms.make("over", "add", [body], bound=present))])
+        return self.total([(times, terms.make("over", "add", [cell], bound=present))])
+
+    # --- what is idempotent and commutes: maximum, minimum, and, or ---
+
+    def extreme(self, name: str, cells: Iterable[int], sort: str = REAL) -> int:
+        """Returns the maximum, minimum, conjunction or disjunction of a set."""
+        terms = self.terms
+        found: dict[int, None] = {}
+        for cell in cells:
+            node = terms.node(cell)
+            if node.kind == "extreme" and node.params == name:
+                found |= dict.fromkeys(terms.open(cell)[1])
+            elif self.literal(cell) == ABSORBING[name] and sort == BOOL:
+                return cell
+            elif self.literal(cell) != NEUTRAL[name]:
+                found[cell] = None
+        if not found:
+            return self.constant(NEUTRAL[name], sort)
+        distinct = list(found)
+        if len(distinct) == 1:
+            return distinct[0]
+        order = terms.ordered(distinct)
+        return terms.make("extreme", name, [distinct[i] for i in order], sort)
+
+    def extreme_over(self, name: str, cell: int, labels: Sequence[Label], sort: str = REAL) -> int:
+        """Returns the same along labels."""
+        terms = self.terms
+        node = terms.node(cell)
+        present = [label for label in labels if label in terms.labels(cell)]
+        if not present:
+            return cell
+        if node.kind == "extreme" and node.params == name:
+            return self.extreme(
+                name, [self.extreme_over(name, arg, present, sort) for arg in terms.open(cell)[1]], sort
+            )
+        if node.kind == "over" and node.params == name:
+            _, (cell,), names = terms.open(cell)
+            present += [names[number] for number in node.bound]
+        return terms.make("over", name, [cell], sort, bound=present)
+
+    # --- constants ---
+
+    def constant(self, value: bool | int | str, sort: str) -> int:
+        """Returns an integer, a boolean, or a real word: ``inf``, ``-inf``, ``nan``."""
+        if isinstance(value, str):
+            return self.terms.leaf("word", value)
+        if sort == REAL:
+            return self.number(value)
+        return self.terms.leaf("const", wrap(value, sort), sort=sort)
+
+    def literal(self, cell: int) -> bool | int | str | None:
+        """Returns what `constant` was given; None of another cell."""
+        node = self.terms.node(cell)
+        return node.params if node.kind in ("const", "word") else None
+
+    # --- functions, element by element ---
+
+    def map(self, name: str, cells: Sequence[int], sort: str = REAL, detail: Hashable = None) -> int:
+        """Returns a function of cells, element by element; folds integers and booleans.
+
+        Args:
+            name: of the operation, without its dialect.
+            cells: the operands.
+            sort: of the result.
+            detail: what the operation's attributes say.
+        """
+        if name == "select":
+            chosen, yes, no = cells
+            return self._select(chosen, yes, no, sort)
+        known = [self.literal(cell) for cell in cells]
+        sorts = [self.terms.node(cell).sort for cell in cells]
+        if name == "convert":
+            return self._convert(cells[0], sorts[0], sort)
+        if name == "compare" and sorts[0] == REAL:
+            known = [self.value(cell) for cell in cells]
+        if all(value is not None for value in known) and (name == "compare" or REAL not in (*sorts, sort)):
+            value = fold(name, known, sort, detail)
+            if value is not None:
+                return self.constant(value, sort)
+        cells = list(cells)
+        if name in COMMUTE:
+            cells = [cells[i] for i in self.terms.ordered(cells)]
+        return self.terms.make("map", (name, detail) if detail is not None else name, cells, sort)
+
+    def _select(self, chosen: int, yes: int, no: int, sort: str) -> int:
+        literal = self.literal(chosen)
+        if literal is not None:
+            return yes if literal else no
+        return yes if yes == no else self.terms.make("map", "select", [chosen, yes, no], sort)
+
+    def _convert(self, cell: int, source: str, target: str) -> int:
+        if source == target:
+            return cell
+        if source == REAL:
+            value = self.value(cell)
+            if value is not None:
+                return self.constant(value != 0 if target == BOOL else math.trunc(value), target)
+        elif (literal := self.literal(cell)) is not None:
+            return self.constant(literal != 0 if target == BOOL else int(literal), target)
+        return self.terms.make("map", ("convert", source, target), [cell], target)
+
+    def rebuild(self, node: Node, args: Sequence[int], names: Sequence[Label], fresh: Sequence[Axis]) -> int:
+        """Returns the normal form of a node whose arguments have become others along axes it does not refer to.
+
+        Args:
+            node: what it was.
+            args: the new arguments.
+            names: the label of every number, as `Terms.open` gives them.
+            fresh: the axes that begin at the node.
+        """
+        bound = [names[number] for number in node.bound]
+        if node.kind == "sum":
+            return self.total(zip(node.params, args, strict=True))
+        if node.kind == "prod":
+            return self.product(args)
+        if node.kind == "extreme":
+            return self.extreme(node.params, args, node.sort)
+        if node.kind == "over" and node.params == "add":
+            sizes = self.terms.sizes(args[0])
+            return self.sum_over(args[0], [(label, sizes[label]) for label in bound])
+        if node.kind == "over":
+            return self.extreme_over(node.params, args[0], bound, node.sort)
+        if node.kind == "map":
+            return self._remap(node, args)
+        params, refs = node.params
+        chosen = [None if number is None else names[number] for number in refs]
+        referring = Referring(params, tuple(chosen))
+        return self.terms.make(node.kind, referring, args, node.sort, bound=bound, fresh=fresh)
+
+    def _remap(self, node: Node, args: Sequence[int]) -> int:
+        if node.params == "reciprocal":
+            return self.reciprocal(args[0])
+        if isinstance(node.params, tuple) and node.params[0] == "convert":
+            return self._convert(args[0], node.params[1], node.params[2])
+        name, detail = node.params if isinstance(node.params, tuple) else (node.params, None)
+        return self.map(name, args, node.sort, detail)

@@ -1,0 +1,221 @@
+"""The claim: two programs compute the same functions of their inputs, in exact real arithmetic."""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.exact.algebra import Algebra
+from parity.exact.definedness import Definedness
+from parity.exact.explain import explain, where
+from parity.exact.interpreter import Interpreter
+from parity.exact.program import Module, sort_of
+from parity.exact.relation import Relation, atom, carry, splits
+from parity.exact.tensors import Tensor, Tensors, common
+from parity.exact.terms import RefusalError, Terms
+from parity.jax_internals import is_main, stablehlo_module
+
+__all__ = ["Desk", "Equality", "Named", "equal"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Named:
+    """A lowered program whose arguments and results have names.
+
+    Args:
+        program: a ``jax.stages.Lowered`` or an MLIR module.
+        arguments, results: names by position in ``@main``.
+    """
+
+    program: Any
+    arguments: Sequence[str]
+    results: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Equality:
+    """Whether two programs are equal in exact real arithmetic.
+
+    Args:
+        proved: whether they are, under ``assumptions``.
+        assumptions: what has to hold of the inputs, in words.
+        difference: the first results that differ, and where they part, in words; empty if proved or refused.
+        refusal: what was not understood; empty if nothing.
+        terms, cells, steps: size of the proof.
+        seconds: what it took.
+    """
+
+    proved: bool
+    assumptions: tuple[str, ...] = ()
+    difference: str = ""
+    refusal: str = ""
+    terms: int = 0
+    cells: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class _Side:
+    """One program, walked.
+
+    Args:
+        named: the program.
+        algebra: shared with the other side.
+    """
+
+    def __init__(self, named: Named, algebra: Algebra, most_steps: int = 100_000_000):
+        self.named = named
+        module = stablehlo_module(named.program)
+        with module.context:
+            self.module = Module(module)
+            main = next(op for op in module.body.operations if is_main(op))
+            types = [argument.type for argument in main.regions[0].blocks[0].arguments]
+            self.types = {
+                name: (tuple(each.shape), sort_of(str(each.element_type)))
+                for name, each in zip(named.arguments, types, strict=True)
+            }
+        self._context = module.context
+        self.interpreter = Interpreter(self.module, algebra, most_steps)
+
+    def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the results by name."""
+        with self._context:
+            results = self.interpreter.main([given[name] for name in self.named.arguments])
+        return dict(zip(self.named.results, results, strict=True))
+
+
+class Desk:
+    """What claims in a row share: terms, and what programs were walked to.
+
+    Args:
+        most: how many terms are kept for the next claim.
+        most_steps: operations that are walked before a program is given up.
+    """
+
+    def __init__(self, most: int = 300_000, most_steps: int = 100_000_000):
+        self._most, self.most_steps = most, most_steps
+        self._clear()
+
+    def _clear(self) -> None:
+        self.algebra = Algebra(Terms())
+        self._walked: dict[tuple, tuple[Named, dict[str, Tensor], dict[int, None]]] = {}
+
+    def begin(self) -> None:
+        """Makes room for a claim."""
+        if len(self.algebra.terms.nodes) > self._most:
+            self._clear()
+
+    def walk(self, side: _Side, given: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[int, None]]:
+        """Returns the results of a program, walked once for the same inputs, and what had to be defined."""
+        inputs = tuple((name, given[name].cells.tobytes()) for name in side.named.arguments)
+        key = (id(side.named.program), inputs)
+        if key not in self._walked:
+            self.algebra.assumed = {}
+            results = side.walk(given)
+            self._walked[key] = side.named, results, self.algebra.assumed
+        return self._walked[key][1:]
+
+
+def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | None = None) -> Equality:
+    """Decides whether two programs are equal; what is not understood is never called equal.
+
+    Args:
+        reference, candidate: the programs.
+        relation: which arguments and results are the same.
+        desk: shared with other claims.
+    """
+    start = time.perf_counter()
+    desk = desk or Desk()
+    desk.begin()
+    algebra = desk.algebra
+    terms = algebra.terms
+    sides: list[_Side] = []
+
+    def ended(**fields: Any) -> Equality:
+        return Equality(
+            **fields,
+            terms=len(terms.nodes),
+            cells=terms.cells,
+            steps=sum(side.interpreter.steps for side in sides),
+            seconds=time.perf_counter() - start,
+        )
+
+    try:
+        sides += [_Side(each, algebra, desk.most_steps) for each in (reference, candidate)]
+        inputs = _inputs(sides, relation, Tensors(algebra))
+        walked = [desk.walk(side, given) for side, given in zip(sides, inputs, strict=True)]
+        algebra.assumed = {}
+        difference = _first_difference(Tensors(algebra), [results for results, _ in walked], relation)
+    except RefusalError as error:
+        return ended(proved=False, refusal=where(error))
+    if difference:
+        return ended(proved=False, difference=difference)
+    assumed = algebra.assumed | walked[0][1] | walked[1][1]
+    return ended(proved=True, assumptions=Definedness(terms).causes(assumed))
+
+
+def _inputs(
+    sides: Sequence[_Side], relation: Relation, tensors: Tensors
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Returns the arguments of both sides, made of the same terms."""
+    given: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
+    for link in relation.arguments:
+        back = splits(link.transform)
+        names = (link.reference, link.candidate)
+        ours, theirs = names[::-1] if back else names
+        types = sides[1 if back else 0].types
+        others = sides[0 if back else 1].types
+        if not any(name in types for name in ours):
+            known = [name for name in theirs if name in others]
+            if known and type(link.transform).__name__ == "Identity":
+                types = others
+            elif known:
+                raise RefusalError(f"arguments: {known} are read by one side only, expected {ours} too")
+            else:
+                continue
+        shape, sort = next(types[name] for name in ours if name in types)
+        apart = () if back else relation.apart.get(ours[0], ())
+        whose = "candidate's " if back else ""  # names of both sides may be alike
+        atoms = [atom(tensors, whose + name, shape, sort, apart) for name in ours]
+        carried = carry(tensors, link.transform, atoms, back=back)
+        found = (dict(zip(ours, atoms, strict=True)), dict(zip(theirs, carried, strict=True)))
+        for side, each in zip(given, found[::-1] if back else found, strict=True):
+            if again := sorted(set(side) & set(each)):
+                raise RefusalError(f"arguments: got two links for {again}")
+            side.update(each)
+    for side, known in zip(sides, given, strict=True):
+        missing = [name for name in side.types if name not in known]
+        wrong = [
+            name
+            for name, kind in side.types.items()
+            if name in known and (known[name].shape, known[name].sort) != kind
+        ]
+        if missing or wrong:
+            raise RefusalError(f"arguments: no link gives {missing or wrong} with its type")
+    return given
+
+
+def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]], relation: Relation) -> str:
+    reference, candidate = results
+    linked = [{name for link in relation.results for name in link.reference}]
+    linked.append({name for link in relation.results for name in link.candidate})
+    for known, names in zip(results, linked, strict=True):
+        if set(known) != names:
+            raise RefusalError(f"results: no link for {sorted(set(known) ^ names)}")
+    for link in relation.results:
+        carried = carry(tensors, link.transform, [reference[name] for name in link.reference])
+        for name, ours in zip(link.candidate, carried, strict=True):
+            theirs = candidate[name]
+            if ours.shape != theirs.shape or ours.sort != theirs.sort:
+                return f"{name}: {ours.sort}{list(ours.shape)} against {theirs.sort}{list(theirs.shape)}"
+            pair = common([x.cells for x in tensors.alike([ours, theirs])])
+            unlike = np.argwhere(pair[0] != pair[1])
+            if len(unlike):
+                place = tuple(unlike[0])
+                count = f"{len(unlike)} of {pair[0].size} cells differ"
+                return f"{name}{list(map(int, place))}: {count}\n" + explain(
+                    tensors.terms, pair[0][place].item(), pair[1][place].item()
+                )
+    return ""

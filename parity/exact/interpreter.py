@@ -1,0 +1,188 @@
+"""Walks a program: calls, loops of known length turn by turn, branches, devices in lockstep."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from parity.exact.algebra import Algebra
+from parity.exact.contractions import CONTRACTIONS
+from parity.exact.devices import collective, manual
+from parity.exact.operations import OPERATIONS
+from parity.exact.program import Block, Module, Step
+from parity.exact.tensors import Tensor, Tensors
+from parity.exact.terms import RefusalError
+
+__all__ = ["Interpreter", "Origin"]
+
+HANDLERS = {**OPERATIONS, **CONTRACTIONS}
+
+Value = Tensor | tuple[Tensor, ...]
+"""A tensor; in a manual region one for each device."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a term was made first.
+
+    Args:
+        step: the operation.
+        calls: the operations that called it, outermost first.
+        turns: the turn of each enclosing loop.
+        device: in a manual region.
+    """
+
+    step: Step
+    calls: tuple[Step, ...]
+    turns: tuple[int, ...]
+    device: int | None
+
+
+class Interpreter:
+    """Runs a module on tensors of terms.
+
+    Args:
+        module: the program.
+        algebra: its normal forms.
+        most: operations that are walked before it is given up.
+    """
+
+    def __init__(self, module: Module, algebra: Algebra, most: int = 100_000_000):
+        self.module, self.terms, self.algebra, self.most = module, algebra.terms, algebra, most
+        self.tensors = Tensors(algebra)
+        self.devices: Any = None
+        self.calls: list[Step] = []
+        self.turns: list[int] = []
+        self.steps = 0
+
+    def main(self, arguments: Sequence[Tensor]) -> list[Tensor]:
+        """Returns the results of the entry function.
+
+        Raises:
+            RefusalError: something is not understood; says where.
+        """
+        results = self.call("main", list(arguments))
+        return [x for x in results if isinstance(x, Tensor)]
+
+    def call(self, name: str, arguments: list[Value]) -> list[Value]:
+        """Returns the results of a function."""
+        block, count = self.module.function(name)
+        return self.run(block, arguments, [None] * count)
+
+    def run(self, block: Block, arguments: Sequence[Value], values: list[Any]) -> list[Value]:
+        """Returns what a block returns; ``values`` are those of the function, by slot."""
+        for slot, value in zip(block.parameters, arguments, strict=True):
+            values[slot] = value
+        for step in block.steps:
+            try:
+                results = self.step(step, values)
+            except RefusalError as error:
+                error.step = error.step or step
+                raise
+            for slot, value in zip(step.results, results, strict=True):
+                values[slot] = value
+        return [values[slot] for slot in block.outputs]
+
+    def step(self, step: Step, values: list[Any]) -> Sequence[Value]:
+        """Returns the results of one operation."""
+        self.steps += 1
+        if self.steps > self.most:
+            raise RefusalError(f"got over {self.most} operations, turn by turn")
+        operands = [values[slot] for slot in step.operands]
+        name = step.name
+        if name == "func.call":
+            self.calls.append(step)
+            results = self.call(step.remember("callee", lambda: step.attributes["callee"].value), operands)
+            self.calls.pop()
+            return results
+        if name == "stablehlo.while":
+            return self._loop(step, operands, values)
+        if name in ("stablehlo.case", "stablehlo.if"):
+            return self._branch(step, operands[0], values)
+        if name == "sdy.manual_computation":
+            return manual(self, step, operands, values)
+        handler = HANDLERS.get(name)
+        if self.devices is None:
+            if handler is None:
+                raise RefusalError(f"{name}: not known")
+            self.terms.origin = self.origin(step)
+            return handler(self.tensors, step, operands)
+        if handler is None:
+            return collective(self, step, operands)
+        return self._lockstep(handler, step, operands)
+
+    def origin(self, step: Step, device: int | None = None) -> Origin:
+        """Returns where the walk is."""
+        return Origin(step, tuple(self.calls), tuple(self.turns), device)
+
+    def _lockstep(self, handler: Any, step: Step, operands: list[Any]) -> list[Value]:
+        """Runs an operation on every device, once where they hold the same tensors."""
+        known: dict[tuple[int, ...], list[Tensor]] = {}
+        found = []
+        for device in range(self.devices.count):
+            own = [x if isinstance(x, Tensor) else x[device] for x in operands]
+            key = tuple(id(x) for x in own)
+            if key not in known:
+                self.terms.origin = self.origin(step, device)
+                known[key] = handler(self.tensors, step, own)
+            found.append(known[key])
+        return [tuple(results) for results in zip(*found, strict=True)]
+
+    def _loop(self, step: Step, carry: list[Value], values: list[Any]) -> list[Value]:
+        condition, body = step.blocks
+        self.calls.append(step)
+        for turn in itertools.count():
+            self.turns.append(turn)
+            goes_on = self._known(self.run(condition, carry, values)[0])
+            if not isinstance(goes_on, bool):
+                raise RefusalError(
+                    "while: got a condition that depends on the inputs, expected a known trip count"
+                )
+            if goes_on:
+                carry = self.run(body, carry, values)
+            self.turns.pop()
+            if not goes_on:
+                self.calls.pop()
+                return carry
+        raise AssertionError
+
+    def _known(self, value: Value) -> Any:
+        """Returns a constant that is the same everywhere; None of anything else."""
+        each = (value,) if isinstance(value, Tensor) else value
+        found = {self.algebra.literal(x.only) for x in each}
+        return found.pop() if len(found) == 1 else None
+
+    def _branch(self, step: Step, index: Value, values: list[Any]) -> Sequence[Value]:
+        """Takes the branch that is known, or all, and selects; both are total here."""
+        known = self._known(index)
+        if known is not None:
+            if step.name == "stablehlo.if":
+                return self.run(step.blocks[0 if known else 1], (), values)
+            last = len(step.blocks) - 1
+            return self.run(step.blocks[known if 0 <= known <= last else last], (), values)
+        if self.devices is not None:
+            raise RefusalError(
+                f"{step.name}: got an index that depends on the inputs, on devices in lockstep"
+            )
+        branches = [self.run(block, (), values) for block in step.blocks]
+        if step.name == "stablehlo.if":
+            branches.reverse()
+        return [self._choose(index, options) for options in zip(*branches, strict=True)]
+
+    def _choose(self, index: Any, options: Sequence[Any]) -> Tensor:
+        """Returns the option an index chooses; beyond the last it is the last, as below zero."""
+        *others, chosen = options
+        for place, option in reversed(list(enumerate(others))):
+            select = functools.partial(self._select, self._equals(index, place), option.sort)
+            chosen = self.tensors.zip_cells(select, [option, chosen], option.sort)
+        return chosen
+
+    def _select(self, where: int, sort: str, yes: int, no: int) -> int:
+        return self.algebra.map("select", [where, yes, no], sort)
+
+    def _equals(self, index: Tensor, place: int) -> int:
+        if index.sort == "i1":  # `if`: branches were reversed, so 0 is false
+            return self.algebra.map("not", [index.only], "i1")
+        number = self.algebra.constant(place, index.sort)
+        return self.algebra.map("compare", [index.only, number], "i1", "EQ")

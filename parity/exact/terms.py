@@ -1,0 +1,240 @@
+"""Hash-consed terms: what a cell of a tensor is, as a function of the indices along its axes.
+
+A term has numbered axes; a cell is a term with a label (a dimension of a tensor, or a bound name) for each of them.
+Equal numbers mean equal keys, and equal keys mean equal functions of the inputs: no hash is trusted.
+"""
+
+import itertools
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["REAL", "Axis", "Label", "Node", "Referring", "RefusalError", "Terms"]
+
+REAL = "real"
+"""The sort of all floating-point values: numbers, whatever their dtype. Others are called by their element type."""
+
+Label = Any  # hashable: a dimension of a tensor, or a name
+Axis = tuple[Label, int]
+
+
+class RefusalError(ValueError):
+    """Something is not understood; nothing is claimed.
+
+    Attributes:
+        step: the operation; None where there is none.
+    """
+
+    step: Any = None
+
+
+class Referring(NamedTuple):
+    """Params that refer to axes of the arguments.
+
+    Args:
+        params: what else the kind needs to know.
+        labels: by role; None where a role is not filled.
+    """
+
+    params: Hashable
+    labels: tuple[Any, ...] = ()
+
+
+class Node(NamedTuple):
+    """A term.
+
+    The axes of its arguments are numbered by first appearance. Its own are those that are not bound, in order, and
+    then new ones.
+
+    Args:
+        kind: such as ``sum`` or ``map``.
+        params: what the kind needs to know besides its arguments.
+        args: for each argument its term, and the number of each of its axes.
+        bound: numbers that end here, such as those summed over.
+        shape: length of each of its own axes.
+        sort: `REAL` or an element type.
+    """
+
+    kind: str
+    params: Any
+    args: tuple[tuple[int, tuple[int, ...]], ...]
+    bound: tuple[int, ...]
+    shape: tuple[int, ...]
+    sort: str
+
+
+class Terms:
+    """The table that both sides share.
+
+    Attributes:
+        nodes: terms by number.
+        origins: what made each term first: `origin` as it was then.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.origins: list[Any] = []
+        self.origin: Any = None
+        self._numbers: dict[Node, int] = {}
+        self._cells: list[tuple[int, tuple[Label, ...]]] = []
+        self._cell_numbers: dict[tuple[int, tuple[Label, ...]], int] = {}
+        self._relabelled: dict[Any, int] = {}
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        return len(self._cells)
+
+    def cell(self, term: int, labels: tuple[Label, ...]) -> int:
+        """Returns the cell of a term whose axes lie along ``labels``."""
+        key = (term, labels)
+        number = self._cell_numbers.get(key)
+        if number is None:
+            number = self._cell_numbers[key] = len(self._cells)
+            self._cells.append(key)
+        return number
+
+    def term(self, cell: int) -> int:
+        """Returns the term of a cell."""
+        return self._cells[cell][0]
+
+    def labels(self, cell: int) -> tuple[Label, ...]:
+        """Returns where the axes of a cell lie."""
+        return self._cells[cell][1]
+
+    def node(self, cell: int) -> Node:
+        """Returns the node of a cell."""
+        return self.nodes[self._cells[cell][0]]
+
+    def sizes(self, cell: int) -> dict[Label, int]:
+        """Returns the length along each label."""
+        term, labels = self._cells[cell]
+        return dict(zip(labels, self.nodes[term].shape, strict=True))
+
+    def relabel(self, cell: int, names: Mapping[Any, Label], key: Hashable = None) -> int:
+        """Returns a cell with other labels; ``key`` identifies ``names`` where many cells share them."""
+        known = self._relabelled.get((cell, key)) if key is not None else None
+        if known is None:
+            term, labels = self._cells[cell]
+            known = self.cell(term, tuple([names.get(label, label) for label in labels]))
+            if key is not None:
+                self._relabelled[cell, key] = known
+        return known
+
+    def leaf(self, kind: str, params: Hashable, axes: Sequence[Axis] = (), sort: str = REAL) -> int:
+        """Returns the cell of a term without arguments, with axes of its own."""
+        return self.make(kind, params, (), sort, fresh=axes)
+
+    def make(
+        self,
+        kind: str,
+        params: Hashable,
+        cells: Iterable[int],
+        sort: str = REAL,
+        *,
+        bound: Sequence[Label] = (),
+        fresh: Sequence[Axis] = (),
+    ) -> int:
+        """Returns the cell of a node with arguments in the given order.
+
+        Args:
+            kind, params, sort: as in `Node`; `Referring` labels become numbers.
+            cells: the arguments; equal labels are one axis.
+            bound: labels that end here.
+            fresh: labels and lengths of axes that begin here.
+        """
+        numbers: dict[Label, int] = {}
+        lengths: dict[Label, int] = {}
+        args = []
+        for cell in cells:
+            term, labels = self._cells[cell]
+            for label, size in zip(labels, self.nodes[term].shape, strict=True):
+                if label not in numbers:
+                    numbers[label], lengths[label] = len(numbers), size
+                elif lengths[label] != size:
+                    raise AssertionError(f"{kind}: axis {label!r} has lengths {lengths[label]} and {size}")
+            args.append((term, tuple([numbers[label] for label in labels])))
+        kept = [label for label in numbers if label not in bound]
+        shape = tuple([lengths[label] for label in kept]) + tuple([size for _, size in fresh])
+        if isinstance(params, Referring):
+            places = tuple([None if label is None else numbers[label] for label in params.labels])
+            params = (params.params, places)
+        node = Node(
+            kind,
+            params,
+            tuple(args),
+            tuple(sorted([numbers[label] for label in bound if label in numbers])),
+            shape,
+            sort,
+        )
+        return self.cell(self._number(node), tuple(kept) + tuple([label for label, _ in fresh]))
+
+    def _number(self, node: Node) -> int:
+        number = self._numbers.get(node)
+        if number is None:
+            number = self._numbers[node] = len(self.nodes)
+            self.nodes.append(node)
+            self.origins.append(self.origin)
+        return number
+
+    def open(self, cell: int) -> tuple[Node, list[int], list[Label]]:
+        """Returns the node of a cell, its arguments as cells, and the label of every number in it.
+
+        Bound axes get labels that the cell does not have.
+        """
+        term, labels = self._cells[cell]
+        node = self.nodes[term]
+        count = 1 + max(itertools.chain.from_iterable(where for _, where in node.args), default=-1)
+        names: list[Label] = []
+        taken, kept = 0, 0
+        for number in range(count):
+            if number in node.bound:
+                while ("bound", taken) in labels:
+                    taken += 1
+                names.append(("bound", taken))
+                taken += 1
+            else:
+                names.append(labels[kept])
+                kept += 1
+        args = [self.cell(arg, tuple([names[i] for i in where])) for arg, where in node.args]
+        return node, args, names
+
+    def fresh(self, cell: int) -> list[Axis]:
+        """Returns labels and lengths of the axes that begin at the node of a cell."""
+        term, labels = self._cells[cell]
+        node = self.nodes[term]
+        numbers = set(itertools.chain.from_iterable(where for _, where in node.args)) - set(node.bound)
+        return list(zip(labels, node.shape, strict=True))[len(numbers) :]
+
+    def ordered(self, cells: Sequence[int], weights: Sequence[Hashable] | None = None) -> list[int]:
+        """Returns positions of ``cells`` in an order that depends on what they are, not on how they came.
+
+        Args:
+            cells: to be put into a node whose arguments commute.
+            weights: what else tells them apart, comparable.
+        """
+        keys = [
+            (self._cells[cell][0], weights[i] if weights is not None else 0) for i, cell in enumerate(cells)
+        ]
+        order = sorted(range(len(cells)), key=lambda i: keys[i])
+        groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: keys[i])]
+        alike = [group for group in groups if len(group) > 1]
+        if not alike:
+            return order
+        if math.prod(math.factorial(len(group)) for group in alike) > 120:
+            return sorted(order, key=lambda i: (keys[i], str(self._cells[cells[i]][1])))
+        choices = itertools.product(*(itertools.permutations(group) for group in groups))
+        return min(
+            (list(itertools.chain.from_iterable(choice)) for choice in choices),
+            key=lambda chosen: self._shape_of(cells, chosen),
+        )
+
+    def _shape_of(self, cells: Sequence[int], order: Sequence[int]) -> tuple:
+        """Returns how labels are shared in an order, then the labels themselves."""
+        numbers: dict[Label, int] = {}
+        pattern, words = [], []
+        for i in order:
+            labels = self._cells[cells[i]][1]
+            pattern.append(tuple([numbers.setdefault(label, len(numbers)) for label in labels]))
+            words.append(str(labels))
+        return tuple(pattern), tuple(words)
