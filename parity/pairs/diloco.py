@@ -113,7 +113,9 @@ def _in_replicas(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 def _layouts(flavour: Flavour, variant: Replicated) -> Case:
     """Layers are in the same fragments however they lie; nothing drops out, as keys differ by layout."""
     config = dataclasses.replace(variant.config, dropout=0.0)
-    variant = dataclasses.replace(variant, name="diloco-layouts", config=config, train=TrainConfig())
+    variant = dataclasses.replace(
+        variant, name="diloco-layouts", config=config, train=TrainConfig(), shape=(6, 40)
+    )
     unrolled = dataclasses.replace(config, layout=LayerLayout.UNROLLED)
     other = dataclasses.replace(variant, name=f"{variant.name} unrolled", config=unrolled)
     return same_flavour(

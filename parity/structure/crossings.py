@@ -15,7 +15,7 @@ __all__ = ["Crossing", "crossings"]
 
 _LISTS = re.compile(r"\{([\d,]*)\}")
 _IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_MESH = re.compile(r"mesh\[([^\]]*)\]\s*\{([^{}]*)\}")
+_MESH = re.compile(r"mesh\[([^\]]*)\]\s*(?:\(\[([\d,]+)\]T\(([\d,]+)\)\))?\s*\{([^{}]*)\}")
 _AXIS = re.compile(r"'([^']+)'\s*=\s*(\d+)")
 _USED = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?")
 
@@ -93,10 +93,13 @@ def _groups(one: Instruction, devices: int) -> list[list[int]]:
         shape, dims, order = (_numbers(part) for part in match.groups())
         ids = np.arange(devices).reshape(dims)
         return (ids.transpose(order) if order else ids).reshape(shape).tolist()
-    match = _MESH.fullmatch(text)
-    once = match and len(names := [name for name, *_ in _USED.findall(match.group(2))]) == len(set(names))
-    if match and once and "device_ids" not in one.attributes:
-        return _mesh_groups(match.group(1), match.group(2), devices)
+    # A mesh whose devices are reordered continues behind a comma: ``mesh[...], device_ids=([4,2]T(1,0)) {axes}``.
+    if match := _MESH.fullmatch(text + one.attributes.get("device_ids", "")):
+        mesh, dims, order, used = match.groups()
+        ids = np.arange(devices).reshape(_numbers(dims) or -1).transpose(_numbers(order) or None)
+        names = [name for name, *_ in _USED.findall(used)]
+        if len(names) == len(set(names)):
+            return _mesh_groups(mesh, used, ids)
     groups = [_numbers(group) for group in _LISTS.findall(text[1:-1])]
     if not text.startswith("{{") or not groups:
         raise ValueError(f"HLO line {one.line}: unknown groups of {one.name}: {text[:80]!r}")
@@ -107,7 +110,7 @@ def _numbers(text: str | None) -> list[int]:
     return [int(part) for part in (text or "").split(",") if part]
 
 
-def _mesh_groups(mesh: str, used: str, devices: int) -> list[list[int]]:
+def _mesh_groups(mesh: str, used: str, ids: np.ndarray) -> list[list[int]]:
     """Returns the groups along some axes of a mesh, or parts of them: ``'b':(2)3`` has stride ``size / (2 * 3)``."""
     axes = {name: int(size) for name, size in _AXIS.findall(mesh)}
     dims: list[tuple[str, int, bool]] = []
@@ -120,7 +123,7 @@ def _mesh_groups(mesh: str, used: str, devices: int) -> list[list[int]]:
             continue
         before, part = parts[0]
         dims += [(name, before, False), (name, part, True), (name, size // (before * part), False)]
-    ids = np.arange(devices).reshape([size for _, size, _ in dims])
+    ids = ids.reshape([size for _, size, _ in dims])
     inside = [index for index, (_, _, joined) in enumerate(dims) if joined]
     moved = np.moveaxis(ids, inside, range(-len(inside), 0))
     width = int(np.prod([dims[index][1] for index in inside]))
