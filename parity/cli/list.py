@@ -24,6 +24,7 @@ def list_cases(
     select: Select = None,
     pair: Pairs = None,
     setting: Settings = None,
+    channels: Annotated[bool, typer.Option(help="What each channel compares, needs and shows.")] = False,
     coverage: Annotated[
         bool, typer.Option(help="What combinations of options the pairs cover, and which case what is rare.")
     ] = False,
@@ -31,7 +32,11 @@ def list_cases(
     """List pairs, variants, programs and meshes."""
     from parity.backends.registry import known_backends
     from parity.cli.order import chosen
-    from parity.report import print_coverage
+    from parity.report import channels_markdown, print_coverage
+
+    if channels:
+        print(channels_markdown(), end="")
+        return
 
     pairs, cases = chosen(make_order(select, pair, setting))
     screen = console()

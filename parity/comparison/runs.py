@@ -42,7 +42,7 @@ class Runs:
         forced: inputs beside the batch, the same on every side.
     """
 
-    def __init__(self, work: Comparison, forced: Mapping[str, np.ndarray]):
+    def __init__(self, work: "Comparison", forced: Mapping[str, np.ndarray]):
         self._work, self._extra = work, forced
 
     def _side(self, side: Side) -> Side:

@@ -1,5 +1,6 @@
 """What people and tools read: a table, and JSON."""
 
+from parity.report.channels import channels_markdown
 from parity.report.coverage import print_coverage
 from parity.report.maps import map_line
 from parity.report.records import Run, as_json, case_record, summarise, write_json, write_text
@@ -19,6 +20,7 @@ __all__ = [
     "Run",
     "as_json",
     "case_record",
+    "channels_markdown",
     "map_line",
     "print_coverage",
     "print_findings",
