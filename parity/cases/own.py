@@ -105,6 +105,7 @@ def twin_programs(  # noqa: PLR0913 - a registration, all of it by keyword
     not_applicable: Mapping[str, str] | None = None,
     waivers: Sequence[Waiver] = (),
     keys: Keys = Keys.INDEPENDENT,
+    bridged: str = "",
 ) -> Pair:
     """Registers programs of one's own: those that both sides name alike are compared.
 
@@ -113,7 +114,8 @@ def twin_programs(  # noqa: PLR0913 - a registration, all of it by keyword
         linen, nnx: the two sides; of one flavour where the code before and after a refactor is compared.
         inputs: seed -> batch of host arrays, or one batch.
         state: of the reference, to start from instead of a random one; all leaves or some.
-        weight_rules, axis_rules, meshes, lowest, zero_gradients, not_applicable, waivers, keys: as `twins` takes them.
+        weight_rules, axis_rules, meshes, lowest, zero_gradients, not_applicable, waivers, keys, bridged: as
+            `twins` takes them.
 
     Returns:
         The pair.
@@ -152,6 +154,7 @@ def twin_programs(  # noqa: PLR0913 - a registration, all of it by keyword
                 not_applicable=not_applicable or {},
                 waivers=tuple(waivers),
                 keys=keys,
+                bridged=bridged,
                 smoke=True,
             )
             for program in linen.programs

@@ -48,6 +48,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     not_applicable: Mapping[str, str] | None = None,
     waivers: Sequence[Waiver] = (),
     keys: Keys = Keys.INDEPENDENT,
+    bridged: str = "",
 ) -> Pair:
     """Registers a Linen module and an NNX module as a pair of twins.
 
@@ -80,6 +81,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         not_applicable: channels to leave out, with the reason, such as ``memory`` where one side fuses kernels.
         waivers: differences that are accepted, with the reason.
         keys: ``shared`` where the NNX module derives its keys as Linen does, so that both start from the same bits.
+        bridged: why a side runs modules of the other framework, through ``nnx.bridge``; else that is a finding.
 
     Returns:
         The pair, to be named in ``[tool.parity] pairs`` or ``--pair module:ATTRIBUTE``.
@@ -119,6 +121,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
                 not_applicable=not_applicable or {},
                 waivers=tuple(waivers),
                 keys=keys,
+                bridged=bridged,
                 smoke=True,
             )
             for program in programs

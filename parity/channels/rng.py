@@ -60,7 +60,7 @@ def rng(work: Comparison) -> ChannelResult:
         detail = f"no draws; initial state {_both(fresh)}"
     if not shared:
         detail += "; the sides need not share keys"
-        findings += _other_distributions(work)
+        findings += _other_distributions(work) if all(side.draws for side in fresh) else []
     verdict = Verdict.FAILED if findings else how
     if verdict is Verdict.PROVED and not proved and drawn[0].draws:
         verdict = Verdict.BITWISE

@@ -11,7 +11,8 @@ from parity.environment import prepare
 def main() -> int:
     """Runs the campaign and prints a line for each sample and each kept mutant."""
     prepare("cpu")
-    from parity.exact_campaign.run import SAMPLES, Campaign, Kept
+    from parity.exact_campaign.run import Campaign, Kept
+    from parity.pairs.exact import SAMPLES
 
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--mutants", type=int, default=80, help="of each sample")

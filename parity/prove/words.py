@@ -52,6 +52,7 @@ _SHARDING_TARGETS = frozenset({'"Sharding"'})
 _CHANNEL = re.compile(r"(#stablehlo\.channel_handle<handle = )(\d+)(, type = \d+>)")
 _RESOURCE = re.compile(r'^\s*([\w.$-]+|"(?:[^"\\]|\\.)*"): "0x([0-9A-Fa-f]+)"', re.MULTILINE)
 _MAX_TEXT = 200
+_EMPTY = "{axes = []}"
 _unique = itertools.count()
 
 
@@ -94,8 +95,11 @@ class Words:
             self._others.append(operation.get_asm(enable_debug_info=False))
 
     def definitions(self) -> dict[str, str]:
-        """Returns what the module defines besides functions: the set of its meshes, and whatever is not known."""
-        meshes = sorted(set(self._meshes.values()))
+        """Returns what the module defines besides functions: the set of its meshes, and whatever is not known.
+
+        A mesh without axes that nothing names says nothing; where it is named it stands in the word.
+        """
+        meshes = sorted(mesh for mesh in set(self._meshes.values()) if _EMPTY not in mesh)
         found = {} if self._ignore or not meshes else {"meshes": str(meshes)}
         return {**found, "definitions": str(self._others)} if self._others else found
 

@@ -15,6 +15,8 @@ __all__ = ["WILD", "Wild", "apart"]
 Flat = Mapping[str, np.ndarray]
 COARSE = 100.0
 """On wild data a leaf may be this many times its noise apart: what they are made to show is larger by far."""
+NEGLIGIBLE = 1e-5
+"""A difference so small beside the largest leaf of its group is cancellation: a gradient that symmetry makes zero."""
 CHAOS = 0.01
 """Where one ulp on the inputs moves a leaf by more than this, its numbers say nothing."""
 
@@ -112,12 +114,30 @@ def apart(
         nudged: what the reference returns from nudged states and batches; asked only where bits differ.
     """
     found = []
-    for path, array in reference.items():
-        if deviation(path, array, candidate[path]) is not None:
-            again = [run[path] for run in nudged()]
-            off = (_off if is_float(array) else _off_exactly)(path, array, candidate[path], again)
-            found += [off] if off else []
+    differ = [path for path in reference if deviation(path, reference[path], candidate[path]) is not None]
+    least = NEGLIGIBLE * max((_size(reference[path]) for path in reference), default=0.0) if differ else 0.0
+    for path in differ:
+        ours, again = reference[path], [run[path] for run in nudged()]
+        if not is_float(ours):
+            off = _off_exactly(path, ours, candidate[path], again)
+        else:
+            off = _off(path, ours, candidate[path], again)
+            if off and not off[0].note and _size(_gap(ours, candidate[path])) < least:
+                off = None
+        found += [off] if off else []
     return found
+
+
+def _size(array: np.ndarray) -> float:
+    """Returns the norm of the finite entries."""
+    if not is_float(array):
+        return 0.0
+    wide = array.astype(np.float64)
+    return float(np.linalg.norm(np.where(np.isfinite(wide), wide, 0.0)))
+
+
+def _gap(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    return theirs.astype(np.float64) - ours.astype(np.float64)
 
 
 def _off_exactly(
@@ -144,4 +164,7 @@ def _off(
     off = deviation(path, kept, moved)
     noises = [gone.relative for run in runs if (gone := deviation(path, kept, run))]
     noise = max([*noises, float(jnp.finfo(ours.dtype).eps)])
-    return (off, noise) if off and noise < CHAOS and off.relative > COARSE * noise else None
+    told = off is not None and np.isfinite(
+        off.relative
+    )  # beside zeros everywhere any rounding is infinitely large
+    return (off, noise) if off and told and noise < CHAOS and off.relative > COARSE * noise else None

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from parity.values.ladder import ORDER
-from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
+from parity.verdicts import BLOCKING, RUNGS, ChannelResult, Finding, Verdict
 
 PASSING = {"proved", "reordered", "bitwise", "floor", "arbitrated", "tie", "equal"}
 
@@ -18,7 +17,7 @@ def test_what_blocks_and_what_passes():
 
 def test_rungs_are_listed_best_first():
     best_first = ["proved", "reordered", "bitwise", "floor", "arbitrated"]
-    assert [verdict for verdict in Verdict if verdict in best_first] == best_first == list(ORDER)
+    assert [verdict for verdict in Verdict if verdict in best_first] == best_first == list(RUNGS)
 
 
 FULL = Finding(

@@ -122,10 +122,17 @@ def result(name):
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in LAYERS if name != "GRU"])
+@pytest.mark.parametrize("name", [name for name in LAYERS if name not in ("GRU", "OptimizedLSTM")])
 def test_a_layer_of_both_flavours_is_the_same(name):
     found = result(name)
     assert str(found.verdict) == "passed", found.sentence()
+
+
+def test_the_recurrent_kernels_of_the_lstm_start_otherwise_and_compute_alike():
+    found = result("OptimizedLSTM")
+    assert [channel.name for channel in found.blocking] == ["rng"]
+    assert {finding.where.rpartition("/")[2] for finding in found.blocking[0].findings} == {"kernel"}
+    assert all("/h" in finding.where for finding in found.blocking[0].findings)
 
 
 def test_the_bias_that_the_gru_of_nnx_lacks_is_all_that_is_found():

@@ -158,7 +158,7 @@ PAIRS = {
     ),
     "lora": (LinenLora, NnxLora, "self.scale * (x", {}),
     "to_nnx": (LinenMlp, Bridged, "2 * x if self.bug", {}),
-    "to_linen": (lambda: bridge.to_linen(NnxMlp), NnxMlp, "jnp.sin(x)", {}),
+    "to_linen": (lambda: bridge.to_linen(NnxMlp), NnxMlp, "jnp.sin(x)", {"bridged": "on its way back"}),
 }
 
 
