@@ -31,7 +31,7 @@ FAMILIES = ("GEMMA2", "GEMMA3", "QWEN3", "MIXTRAL", "DEEPSEEK3", "GPT_OSS")
 BUILT_IN = (
     *(f"parity.pairs.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline", "diloco")),
     *(f"parity.pairs.families:{name}" for name in FAMILIES),
-    *(f"parity.pairs.{name}:PAIR" for name in ("mtp", "batch_split", "flags", "covering")),
+    *(f"parity.pairs.{name}:PAIR" for name in ("mtp", "batch_split", "flags", "covering", "trajectories")),
 )
 """What runs where no project says otherwise, as in this one."""
 

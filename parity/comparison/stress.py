@@ -12,8 +12,8 @@ from parity.comparison.side import Side
 from parity.mlir import attribute_items
 from parity.programs.build import Group
 from parity.prove.program import Region
-from parity.values.noise import DRAWS, nudge
-from parity.values.wild import WILD, Wild, apart
+from parity.values.noise import DRAWS
+from parity.values.wild import WILD, Wild, apart, shake
 from parity.verdicts import Finding
 
 __all__ = ["Stressed", "stress"]
@@ -67,11 +67,12 @@ def _on(work: Comparison, wild: Wild, constants: list[float]):
         runs = []
         for draw in range(DRAWS):
             rng = np.random.default_rng(2_000 + draw)
-            move = functools.partial(nudge, rng=rng)
+            move = functools.partial(shake, rng=rng)
             runs.append(work.reference.run(move(state), SEED, lambda batch, move=move: move(alter(batch))))
         return runs
 
-    for group in (Group.VALUES, Group.GRADIENTS, Group.STATE):
+    groups = (Group.VALUES, Group.GRADIENTS, *(() if wild.saturates else (Group.STATE,)))
+    for group in groups:
         ours, others = reference.get(group, {}), candidate.get(group, {})
         shared = {path: array for path, array in ours.items() if path in others}
         for off, noise in apart(shared, others, lambda group=group: [run[group] for run in nudged()]):

@@ -71,6 +71,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """Head -> channels: the first is shown, unless another one blocks or tells of a tie. The JSON report has all."""
 
+DIFFERS = frozenset({Verdict.UNPROVED, Verdict.FAILED})
 LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
 
 
@@ -255,13 +256,15 @@ def _phases(results: Sequence[CaseResult]) -> list[str]:
 def findings_text(result: CaseResult) -> str:
     """Returns what keeps a case from passing: a sentence per finding, worst first."""
     lines = []
-    for channel in result.blocking:
+    program = result.channels.get("program")
+    differs = program is not None and "operations" in program.measures and program.verdict in DIFFERS
+    others = [channel for channel in result.blocking if not (differs and channel is program)]
+    for channel in others or result.blocking:
         lines.append(f"{result.case.id}  {channel.name} {channel.verdict}: {channel.detail}")
         lines += [f"  {finding.sentence()}" for finding in channel.findings[:MOST_FINDINGS]]
         more = len(channel.findings) - MOST_FINDINGS
         lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
-    program = result.channels.get("program")
-    if lines and program and program.verdict is Verdict.UNPROVED and program.findings:
+    if others and program and (differs or program.verdict is Verdict.UNPROVED) and program.findings:
         lines.append(f"  first operation that differs: {program.findings[0].sentence()}")
     return "\n".join(lines)
 

@@ -10,15 +10,17 @@ from parity.programs.tree import Leaf, Role
 from parity.values.ladder import Deviation, deviation
 from parity.values.noise import is_float
 
-__all__ = ["WILD", "Wild", "apart"]
+__all__ = ["WILD", "Wild", "apart", "shake"]
 
 Flat = Mapping[str, np.ndarray]
-COARSE = 100.0
-"""On wild data a leaf may be this many times its noise apart: what they are made to show is larger by far."""
-NEGLIGIBLE = 1e-5
-"""A difference so small beside the largest leaf of its group is cancellation: a gradient that symmetry makes zero."""
-CHAOS = 0.01
-"""Where one ulp on the inputs moves a leaf by more than this, its numbers say nothing."""
+COARSE = 10.0
+"""A leaf may be this many times apart as it moves when the reference is shaken."""
+SHAKEN = 100
+"""By so many units in the last place: more than rounding in another order does, so that what is unstable shows."""
+NEGLIGIBLE = 1e-3
+"""A leaf so small beside the largest of its group is what cancellation left: a gradient behind a saturated softmax."""
+CHAOS = 0.05
+"""Where shaking moves a leaf by more than this, its numbers say nothing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,7 @@ class Wild:
         name: for people.
         parameters, inputs: draw the factors of a leaf's entries: ``(rng, shape) -> factors``.
         count: where counters of the optimizer start.
+        saturates: whether a softmax may saturate, so that gradients cancel and optimizers step on what is left.
         edges: share of entries that become zero, tie with another, or lie beside a constant of the programs.
     """
 
@@ -37,6 +40,7 @@ class Wild:
     inputs: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
     count: int
     edges: float = 0.0
+    saturates: bool = False
 
     def state(
         self, flat: Flat, leaves: Mapping[str, Leaf], constants: Sequence[float]
@@ -89,9 +93,21 @@ def _entries(low: float, high: float) -> Callable[[np.random.Generator, tuple[in
 
 WILD: tuple[Wild, ...] = (
     Wild(name="leaves over decades", parameters=_decades(-1.5, 1.0), inputs=_decades(-1.5, 1.5), count=7),
-    Wild(name="large numbers", parameters=_decades(0.5, 1.0), inputs=_decades(2.0, 3.0), count=1_000),
+    Wild(
+        name="large numbers",
+        parameters=_decades(0.5, 1.0),
+        inputs=_decades(2.0, 3.0),
+        count=1_000,
+        saturates=True,
+    ),
     Wild(name="tiny numbers", parameters=_decades(-3.0, -2.0), inputs=_decades(-4.0, -3.0), count=100_000),
-    Wild(name="entries over decades", parameters=_entries(-1, 0.5), inputs=_entries(-2, 2), count=50),
+    Wild(
+        name="entries over decades",
+        parameters=_entries(-1, 0.5),
+        inputs=_entries(-2, 2),
+        count=50,
+        saturates=True,
+    ),
     Wild(
         name="zeros, ties and the programs' constants",
         parameters=_decades(0, 0.1),
@@ -102,16 +118,28 @@ WILD: tuple[Wild, ...] = (
 )
 
 
+def shake(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Returns ``flat`` with every float moved by about `SHAKEN` units in the last place; zeros stay."""
+
+    def shaken(array: np.ndarray) -> np.ndarray:
+        size = SHAKEN * float(jnp.finfo(array.dtype).eps)
+        limit = float(jnp.finfo(array.dtype).max)
+        moved = array.astype(np.float64) * (1 + min(size, 0.05) * rng.standard_normal(array.shape))
+        return np.clip(moved, -limit, limit).astype(array.dtype)
+
+    return {path: shaken(array) if is_float(array) else array for path, array in flat.items()}
+
+
 def apart(
     reference: Flat, candidate: Flat, nudged: Callable[[], Sequence[Flat]]
 ) -> list[tuple[Deviation, float]]:
     """Finds leaves that are apart beyond what the reference's own noise explains, with that noise.
 
-    Entries that are not finite must be the same ones on both sides, unless a nudge moves them too.
+    Entries that are not finite must be the same ones on both sides, unless shaking moves them too.
 
     Args:
         reference, candidate: what both sides returned.
-        nudged: what the reference returns from nudged states and batches; asked only where bits differ.
+        nudged: what the reference returns from shaken states and batches; asked only where bits differ.
     """
     found = []
     differ = [path for path in reference if deviation(path, reference[path], candidate[path]) is not None]
@@ -121,9 +149,7 @@ def apart(
         if not is_float(ours):
             off = _off_exactly(path, ours, candidate[path], again)
         else:
-            off = _off(path, ours, candidate[path], again)
-            if off and not off[0].note and _size(_gap(ours, candidate[path])) < least:
-                off = None
+            off = None if _size(ours) < least else _off(path, ours, candidate[path], again)
         found += [off] if off else []
     return found
 
@@ -136,14 +162,10 @@ def _size(array: np.ndarray) -> float:
     return float(np.linalg.norm(np.where(np.isfinite(wide), wide, 0.0)))
 
 
-def _gap(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    return theirs.astype(np.float64) - ours.astype(np.float64)
-
-
 def _off_exactly(
     path: str, ours: np.ndarray, theirs: np.ndarray, again: Sequence[np.ndarray]
 ) -> tuple[Deviation, float] | None:
-    """Returns how far integers are apart, unless a nudge moves them too."""
+    """Returns how far integers are apart, unless shaking moves them too."""
     off = deviation(path, ours, theirs)
     return (off, 0.0) if off and all(np.array_equal(ours, run) for run in again) else None
 

@@ -16,6 +16,7 @@ def test_batched_attention_is_attention_one_by_one():
         oracle_ops.attention(query, key, value, oracle_ops.visible(segments)),
         oracle_ops.attention_one_by_one(query, key, value, segments),
         rtol=1e-12,
+        atol=1e-15,
     )
 
 

@@ -170,5 +170,5 @@ def test_builds_that_offer_nothing_are_skipped():
         candidate=lambda: build("plain candidate"),
         program="train_step",
     )
-    channel = CHANNELS["checkpoint"](Comparison(case, Workbench()))
+    channel = CHANNELS["checkpoint"].look(Comparison(case, Workbench()))
     assert (channel.verdict, channel.detail) == ("skipped", "the builds offer no save and load")

@@ -98,7 +98,7 @@ def test_a_side_that_crashes_is_a_verdict_of_its_case_alone(command, tmp_path):
 def test_the_json_report_has_the_schema(command, tmp_path):
     command("run", "--json", "report.json", "toy/forward", cwd=project(tmp_path, nnx=WRONG))
     report = json.loads((tmp_path / "report.json").read_text())
-    assert list(report) == ["schema", "environment", "cases", "summary", "seconds"]
+    assert list(report) == ["schema", "environment", "cases", "summary", "numbers_only", "seconds"]
     assert report["schema"] == 1 and list(report["summary"]) == list(VERDICTS)
     assert report["summary"]["failed"] == 1 and sum(report["summary"].values()) == 1
     assert isinstance(report["seconds"], float)

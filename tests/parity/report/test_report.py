@@ -80,9 +80,17 @@ def printed(function, *arguments, width=100):
 
 def test_the_report_has_the_schema_s_keys():
     whole = as_json(run(result(), failed()))
-    assert list(whole) == ["schema", "environment", "cases", "summary", "seconds"]
+    assert list(whole) == ["schema", "environment", "cases", "summary", "numbers_only", "seconds"]
     assert (whole["schema"], whole["environment"], whole["seconds"]) == (1, {"python": "3"}, 2.5)
-    assert whole["summary"] == {"passed": 1, "failed": 1, "vacuous": 0, "error": 0, "open": 0, "skipped": 0}
+    assert whole["summary"] == {
+        "passed": 1,
+        "failed": 1,
+        "vacuous": 0,
+        "error": 0,
+        "open": 0,
+        "unproved": 0,
+        "skipped": 0,
+    }
     assert [case["verdict"] for case in whole["cases"]] == ["passed", "failed"]
     assert whole["cases"][1]["channels"] == {
         "values": {
@@ -170,7 +178,8 @@ def full_run():
 
 @pytest.mark.parametrize("width", [100, 120, 200])
 def test_the_table_fits_and_cuts_no_word(width):
-    lines = printed(print_table, full_run(), width=width).splitlines()
+    *lines, numbers = printed(print_table, full_run(), width=width).splitlines()
+    assert numbers.startswith("2 cases equal in numbers only")
     table, legend = lines[:-2], lines[-2]
     assert legend.startswith("qed proved, ord reordered, bits bitwise, same equal")
     assert "FAIL failed, VAC vacuous, ERR error" in legend

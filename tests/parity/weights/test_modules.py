@@ -58,7 +58,7 @@ def test_a_leaf_that_is_paired_takes_the_rest_of_its_module_along():
         {"params/Dense_0/kernel": "first", "params/Dense_1/kernel": "second"},
         {"model/b/kernel": "first", "model/a/kernel": "second"},
     )
-    weights = infer(reference, candidate, use=lambda: use)
+    weights = infer(reference, candidate, use=lambda: {"forward": use})
     assert pairs(weights)["params/Dense_0/bias"] == "model/b/bias"
     assert pairs(weights)["params/Dense_1/bias"] == "model/a/bias"
 

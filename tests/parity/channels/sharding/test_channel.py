@@ -322,8 +322,8 @@ def test_a_scan_axis_under_a_hard_coded_name_with_two_stacks(seen):
     for stack in ("dense_layers", "moe_layers"):
         assert words_in(
             found["sharding"],
-            f"nnx stacks model/{stack}/up/kernel: reference logical axes ('{stack}', 'in', 'hidden') before",
-            "candidate logical axes ('layers', 'in', 'hidden') after",
+            f"nnx stacks model/{stack}/up/kernel: it has logical axes ('{stack}', 'in', 'hidden') before",
+            "logical axes ('layers', 'in', 'hidden') after",
             "logical axes changed by running the program",
         )
 
