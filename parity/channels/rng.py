@@ -187,7 +187,7 @@ def _compare_initial(work: Comparison) -> tuple[Verdict, list[Finding]]:
 
 
 def _other_distributions(work: Comparison) -> list[Finding]:
-    """Compares initial numbers as samples, of as many keys as the smallest leaf takes; not of one program with itself."""
+    """Compares initial numbers as samples, of as many keys as the smallest leaf takes, where programs differ."""
     starts = [_start_program(work, build).content for build in work.builds]
     if starts[0] == starts[1]:
         return []
