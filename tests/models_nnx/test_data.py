@@ -1,5 +1,6 @@
 """Packed batches: documents that never mix, padding, determinism."""
 
+import chex
 import numpy as np
 import pytest
 
@@ -23,7 +24,8 @@ def test_every_row_has_three_documents_in_order_then_padding(rows, length, seed)
     batch = packed_batch(rows, length, seed)
     assert tuple(batch) == NAMES
     for array in batch.values():
-        assert array.shape == (rows, length) and array.dtype == np.int32
+        chex.assert_shape(array, (rows, length))
+        chex.assert_type(array, np.int32)
     segments = batch["segments"]
     assert (segments.max(axis=1) >= 3).all() and (segments[:, -1] == 0).all()
     for row in segments:

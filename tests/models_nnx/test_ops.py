@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +27,8 @@ def draw(*shape, scale=1.0):
 
 
 def check(got, expected, dtype, slack=1.0):
-    assert got.dtype == jnp.dtype(dtype) and got.shape == expected.shape
+    chex.assert_type(got, jnp.dtype(dtype))
+    chex.assert_equal_shape([got, expected])
     tolerance = slack * TOLERANCE[dtype]
     np.testing.assert_allclose(
         np.asarray(got, np.float64), expected, rtol=tolerance, atol=tolerance * np.abs(expected).max()

@@ -10,6 +10,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,8 +48,11 @@ def host(leaf):
 def assert_same(found, expected):
     assert found.keys() == expected.keys()
     for name, leaf in expected.items():
-        assert found[name].dtype == leaf.dtype and found[name].shape == leaf.shape, name
-        np.testing.assert_array_equal(host(found[name]), host(leaf), err_msg=name)
+        assert found[name].dtype == leaf.dtype, name
+    chex.assert_trees_all_equal(
+        {name: host(leaf) for name, leaf in found.items()},
+        {name: host(leaf) for name, leaf in expected.items()},
+    )
 
 
 @pytest.fixture
