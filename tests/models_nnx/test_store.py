@@ -49,7 +49,7 @@ def assert_same(found, expected):
     assert found.keys() == expected.keys()
     for name, leaf in expected.items():
         assert found[name].dtype == leaf.dtype, name
-    chex.assert_trees_all_equal(
+    chex.assert_trees_all_equal(*({name: host(leaf) for name, leaf in side.items()} for side in (found, expected)))
         {name: host(leaf) for name, leaf in found.items()},
         {name: host(leaf) for name, leaf in expected.items()},
     )
