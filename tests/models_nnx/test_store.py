@@ -49,9 +49,8 @@ def assert_same(found, expected):
     assert found.keys() == expected.keys()
     for name, leaf in expected.items():
         assert found[name].dtype == leaf.dtype, name
-    chex.assert_trees_all_equal(*({name: host(leaf) for name, leaf in side.items()} for side in (found, expected)))
-        {name: host(leaf) for name, leaf in found.items()},
-        {name: host(leaf) for name, leaf in expected.items()},
+    chex.assert_trees_all_equal(
+        *({name: host(leaf) for name, leaf in side.items()} for side in (found, expected))
     )
 
 
