@@ -1,8 +1,11 @@
 """Pipelines: the twins in every option, against the same layers in sequence, auto against explicit, by gather."""
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from models_nnx.config import (
     Dispatch,
@@ -17,11 +20,12 @@ from models_nnx.config import (
     TrainConfig,
     override,
 )
+from models_nnx.data import packed_batch
 from models_nnx.presets import preset, tiny
 from parity.cases.case import Case, Pair
 from parity.pairs.cases import OTHER_PLACES, OTHER_PROGRAM, PLAIN, Variant, same_flavour, twins
 from parity.pairs.layers import pipeline_rules
-from parity.programs.build import Flavour
+from parity.programs.build import Build, Flavour
 from parity.programs.meshes import Mode
 
 __all__ = ["PAIR", "STORAGE", "pipelined", "sequential_case"]
@@ -119,7 +123,28 @@ def sequential_case(
     staged = _variant(f"{prefix}-s{S}-m{M}-r{R}-d{pipeline.delay}-{pipeline.gather}", config, PLAIN, shape)
     sides = (sequence, "single"), (staged, mesh)
     more = {"rules": pipeline_rules(config), "not_applicable": OTHER_PLACES}
-    return same_flavour(flavour, staged.name, program, *sides, **more)
+    case = same_flavour(flavour, staged.name, program, *sides, **more)
+    if program != "train_step":
+        return case
+    ours, theirs = (
+        functools.cache(functools.partial(_weighed, make)) for make in (case.reference, case.candidate)
+    )
+    return dataclasses.replace(case, reference=ours, candidate=theirs)
+
+
+def _weighed(make: Callable[[], Build]) -> Build:
+    """Returns a build on batches whose weights are those of tokens.
+
+    Accumulation weighs the balance of a microbatch by its loss weights, a pipeline by its tokens: what layers sow agrees
+    where these are the same.
+    """
+    build = make()
+
+    def inputs(seed: int) -> dict[str, np.ndarray]:
+        batch = build.inputs(seed)
+        return {**batch, "weights": packed_batch(*batch["tokens"].shape, seed)["weights"]}
+
+    return dataclasses.replace(build, inputs=functools.cache(inputs))
 
 
 SEQUENTIAL: tuple[tuple[dict[str, Any], Mode], ...] = (
