@@ -135,14 +135,15 @@ def sequential_case(
 def _weighed(make: Callable[[], Build]) -> Build:
     """Returns a build on batches whose weights are those of tokens.
 
-    Accumulation weighs the balance of a microbatch by its loss weights, a pipeline by its tokens: what layers sow agrees
-    where these are the same.
+    Accumulation weighs the balance of a microbatch by its loss weights, a pipeline by its tokens: what layers
+    sow agrees where these are the same.
     """
     build = make()
 
     def inputs(seed: int) -> dict[str, np.ndarray]:
         batch = build.inputs(seed)
-        return {**batch, "weights": packed_batch(*batch["tokens"].shape, seed)["weights"]}
+        rows, length = batch["tokens"].shape
+        return {**batch, "weights": packed_batch(rows, length, seed)["weights"]}
 
     return dataclasses.replace(build, inputs=functools.cache(inputs))
 

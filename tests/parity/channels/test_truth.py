@@ -23,7 +23,10 @@ REPLICATED = jax.sharding.PartitionSpec()
 
 def batch(seed, shift=0):
     rng = np.random.default_rng(seed)
-    return {"x": rng.standard_normal((B, D), np.float32), "targets": np.roll(np.arange(B), shift)}
+    return {
+        "x": rng.standard_normal((B, D), np.float32),
+        "targets": np.roll(np.arange(B, dtype=np.int32), shift),
+    }
 
 
 def apply(params, inputs):
