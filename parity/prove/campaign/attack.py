@@ -164,7 +164,7 @@ def attack(
         yield Attack(
             rules=rules,
             program=program,
-            applies=all(set(rules) <= set(each.edits) for each in made),
+            applies=set(rules) <= {edit for each in made for edit in each.edits},
             proved=all(proof.proved for proof in proofs),
             differ=tuple(text for each in made for level in runs for text in level.differ(each)),
         )

