@@ -70,7 +70,7 @@ SUMS = frozenset({"add", "subtract"})
 PRODUCTS = frozenset({"multiply", "dot_general", "convolution", "divide"})
 CARRIES_NAN = frozenset(
     {*UNARY, *SUMS, *PRODUCTS, "maximum", "minimum", "exponential", "log", "rsqrt", "logistic", "power"}
-    - {"sign", "convert", "convolution"}
+    - {"sign", "convert", "convolution", "power"}
 )
 INDEXED = {"dynamic_slice": 1, "gather": 1, "dynamic_update_slice": 2, "pad": 2}
 """How many operands hold numbers; the rest says where they are."""
