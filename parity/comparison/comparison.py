@@ -28,7 +28,8 @@ from parity.values.noise import measure_floor, randomise
 from parity.values.routing import Flip, find_flips, forced_inputs, margin_noise
 from parity.verdicts import RUNGS, Verdict
 from parity.weights.inference import Uses, infer
-from parity.weights.map import WeightMap
+from parity.weights.map import MapError, Rule, WeightMap
+from parity.weights.modules import Order
 
 __all__ = ["SEED", "Comparison", "Workbench"]
 
@@ -138,30 +139,38 @@ class Comparison:
         Raises:
             MapError: leaves are left over, or two programs demand different maps.
         """
-        leaves, rules = [build.leaves for build in self.builds], tuple(self.case.rules)
-        return self.remember(
-            ("weights", *self.builds, rules),
-            lambda: infer(
-                leaves[0],
-                leaves[1],
-                rules,
-                self._uses,
-                lambda: (state_order(self.reference), state_order(self.candidate)),
-            ),
-        )
+        rules = tuple(self.case.rules)
+        found = self.remember(("weights", *self.builds, rules), lambda: self._inferred(rules))
+        if isinstance(found, MapError):
+            raise found
+        return found
+
+    def _inferred(self, rules: tuple[Rule, ...]) -> WeightMap | MapError:
+        """Infers the weight map, or returns why there is none: every channel asks, and looking is dear."""
+        leaves = [build.leaves for build in self.builds]
+        try:
+            return infer(leaves[0], leaves[1], rules, self._uses, self._orders)
+        except MapError as error:
+            return error
+
+    def _orders(self) -> Order:
+        return state_order(self.reference), state_order(self.candidate)
 
     def _uses(self) -> Uses:
         """How every program that both builds have uses each leaf; one that cannot be traced says nothing."""
         uses = {}
         for program in sorted(set(self.builds[0].programs) & set(self.builds[1].programs)):
             case = dataclasses.replace(self.case, program=program)
-            sides = [
-                self.bench.side(build, case, mesh)
-                for build, mesh in zip(self.builds, self.case.meshes, strict=True)
-            ]
             with contextlib.suppress(SideError):  # the program's own case reports it
-                uses[program] = (state_fingerprints(sides[0]), state_fingerprints(sides[1]))
+                ours, theirs = (
+                    self._fingerprints(self.bench.side(build, case, mesh))
+                    for build, mesh in zip(self.builds, self.case.meshes, strict=True)
+                )
+                uses[program] = (ours, theirs)
         return uses
+
+    def _fingerprints(self, side: Side) -> dict[str, str]:
+        return self.remember(("fingerprints", *side.identity), lambda: state_fingerprints(side))
 
     @functools.cached_property
     def proof(self) -> Proof | None:
