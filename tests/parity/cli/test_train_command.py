@@ -112,9 +112,8 @@ def test_a_pipeline_on_an_explicit_mesh_trains_as_the_layers_in_sequence():
         (["--plot", "nowhere/curve.png"], "make nowhere first"),
     ],
 )
-@pytest.mark.slow
-def test_wrong_input_gets_one_line_and_exit_code_2(shell, tmp_path, arguments, said):
-    ended = shell("train", *arguments, cwd=tmp_path)
+def test_wrong_input_gets_one_line_and_exit_code_2(command, tmp_path, arguments, said):
+    ended = command("train", *arguments, cwd=tmp_path)
     assert ended.code == 2
     assert said in ended.err and "Traceback" not in ended.err
 
