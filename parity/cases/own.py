@@ -3,21 +3,18 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
 from flax import nnx
 
-from parity.cases.case import Case, Keys, Pair
+from parity.cases.case import Pair
 from parity.cases.recipe import Inputs
-from parity.cases.shared import input_specs, kept_state, specs_by_rules
-from parity.cases.waivers import Waiver
+from parity.cases.registered import CaseOptions, registered
+from parity.cases.shared import input_specs, specs_by_rules
 from parity.programs.build import Build, Flavour, Group, linen_build, nnx_build
-from parity.programs.meshes import MeshSpec
 from parity.programs.tree import flatten
-from parity.verdicts import Verdict
-from parity.weights.map import Rule
 
 __all__ = ["Own", "twin_programs"]
 
@@ -90,22 +87,14 @@ def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any
     return run
 
 
-def twin_programs(  # noqa: PLR0913 - a registration, all of it by keyword
+def twin_programs(
     name: str,
     *,
     linen: Own,
     nnx: Own,
     inputs: Inputs | Mapping[str, Any],
-    state: Any = None,
-    weight_rules: Sequence[Rule] = (),
     axis_rules: Sequence[tuple[str, Any]] = (),
-    meshes: Sequence[str] = ("single",),
-    lowest: Verdict = Verdict.ARBITRATED,
-    zero_gradients: Sequence[str] = (),
-    not_applicable: Mapping[str, str] | None = None,
-    waivers: Sequence[Waiver] = (),
-    keys: Keys = Keys.INDEPENDENT,
-    bridged: str = "",
+    **options: Unpack[CaseOptions],
 ) -> Pair:
     """Registers programs of one's own: those that both sides name alike are compared.
 
@@ -113,14 +102,14 @@ def twin_programs(  # noqa: PLR0913 - a registration, all of it by keyword
         name: first word of the case ids.
         linen, nnx: the two sides; of one flavour where the code before and after a refactor is compared.
         inputs: seed -> batch of host arrays, or one batch.
-        state: of the reference, to start from instead of a random one; all leaves or some.
-        weight_rules, axis_rules, meshes, lowest, zero_gradients, not_applicable, waivers, keys, bridged: as
-            `twins` takes them.
+        axis_rules: as `twins` takes them.
+        **options: as `twins` takes them; ``state`` is of the reference, all leaves or some.
 
     Returns:
         The pair.
 
     Raises:
+        TypeError: an option that there is not.
         ValueError: the sides do not name the same programs.
     """
     if set(linen.programs) != set(nnx.programs):
@@ -133,32 +122,8 @@ def twin_programs(  # noqa: PLR0913 - a registration, all of it by keyword
         given = inputs(seed) if callable(inputs) else inputs
         return {path: np.asarray(array) for path, array in given.items()}
 
-    builds = [
-        functools.cache(functools.partial(side.build, name, batch, axis_rules)) for side in (linen, nnx)
-    ]
-
-    def cases(settings: Mapping[str, str]) -> list[Case]:
-        if settings:
-            raise ValueError(f"pair {name}: got settings {dict(settings)}, expected none; it has no config")
-        return [
-            Case(
-                id=f"{name}/{program}@{mesh}",
-                reference=builds[0],
-                candidate=builds[1],
-                program=program,
-                mesh=MeshSpec.parse(mesh),
-                lowest=lowest,
-                rules=tuple(weight_rules),
-                arrange=dict if state is None else functools.partial(kept_state, name, state),
-                zero_gradients=zero_gradients,
-                not_applicable=not_applicable or {},
-                waivers=tuple(waivers),
-                keys=keys,
-                bridged=bridged,
-                smoke=True,
-            )
-            for program in linen.programs
-            for mesh in meshes
-        ]
-
-    return Pair(name=name, about="registered with parity.twin_programs", cases=cases)
+    made = {
+        place: functools.cache(functools.partial(side.build, name, batch, axis_rules))
+        for place, side in (("reference", linen), ("candidate", nnx))
+    }
+    return registered(name, "parity.twin_programs", tuple(linen.programs), lambda mesh: made, options)

@@ -3,21 +3,19 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import optax
 from flax import linen as flax_linen
 from flax import nnx as flax_nnx
 
-from parity.cases.case import Case, Keys, Pair
+from parity.cases.case import Pair
 from parity.cases.flavours import linen_twin, nnx_twin
 from parity.cases.recipe import Inputs, Loss, Recipe
-from parity.cases.shared import input_specs, kept_state, specs_by_rules, widened
-from parity.cases.waivers import Waiver
+from parity.cases.registered import CaseOptions, registered
+from parity.cases.shared import input_specs, specs_by_rules, widened
 from parity.programs.build import Build
 from parity.programs.meshes import MeshSpec
-from parity.verdicts import Verdict
-from parity.weights.map import Rule
 
 __all__ = ["twins"]
 
@@ -37,18 +35,10 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     nnx_options: Mapping[str, Any] | None = None,
     method: str | tuple[str, str] = "__call__",
     rngs: Sequence[str] = (),
-    state: Any = None,
     optimizer: optax.GradientTransformation | None = None,
     programs: Sequence[str] = PROGRAMS,
-    weight_rules: Sequence[Rule] = (),
     axis_rules: Sequence[tuple[str, Any]] = (),
-    meshes: Sequence[str] = ("single",),
-    lowest: Verdict = Verdict.ARBITRATED,
-    zero_gradients: Sequence[str] = (),
-    not_applicable: Mapping[str, str] | None = None,
-    waivers: Sequence[Waiver] = (),
-    keys: Keys = Keys.INDEPENDENT,
-    bridged: str = "",
+    **options: Unpack[CaseOptions],
 ) -> Pair:
     """Registers a Linen module and an NNX module as a pair of twins.
 
@@ -70,11 +60,12 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         method: what is called, of both or ``(Linen's, NNX's)``.
         rngs: streams that both are given, from one key in the batch. Linen gets them in ``apply``; an NNX method with a
             parameter ``rngs`` gets ``nnx.Rngs``, else the model's own streams are set to them.
-        state: variables of the Linen module to start from, such as a checkpoint, instead of random ones.
         optimizer: for ``train_step``; Adam by default.
         programs: which of the three.
-        weight_rules: explicit weight pairings, where names and shapes do not tell.
         axis_rules: logical axis name -> mesh axis, for models with logical axes.
+        **options: of all cases, any of the following.
+        state: variables of the Linen module to start from, such as a checkpoint, instead of random ones.
+        weight_rules: explicit weight pairings, where names and shapes do not tell.
         meshes: ``single``, ``data8-auto``, ...; batches lie along the first axis.
         lowest: the lowest rung of the ladder that passes.
         zero_gradients: globs of leaves that have no gradient by design.
@@ -87,6 +78,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         The pair, to be named in ``[tool.parity] pairs`` or ``--pair module:ATTRIBUTE``.
 
     Raises:
+        TypeError: an option that there is not.
         ValueError: a program that there is not.
     """
     if unknown := sorted(set(programs) - set(PROGRAMS)):
@@ -103,32 +95,11 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     )
     makers = _Makers(name, linen, nnx, recipe, axis_rules)
 
-    def cases(settings: Mapping[str, str]) -> list[Case]:
-        if settings:
-            raise ValueError(f"pair {name}: got settings {dict(settings)}, expected none; it has no config")
-        return [
-            Case(
-                id=f"{name}/{program}@{mesh}",
-                reference=functools.partial(makers.linen, mesh),
-                candidate=functools.partial(makers.nnx, mesh),
-                program=program,
-                mesh=MeshSpec.parse(mesh),
-                lowest=lowest,
-                rules=tuple(weight_rules),
-                exact=functools.partial(makers.exact, mesh),
-                arrange=dict if state is None else functools.partial(kept_state, name, state),
-                zero_gradients=zero_gradients,
-                not_applicable=not_applicable or {},
-                waivers=tuple(waivers),
-                keys=keys,
-                bridged=bridged,
-                smoke=True,
-            )
-            for program in programs
-            for mesh in meshes
-        ]
+    def builds(mesh: str) -> dict[str, Callable[[], Build]]:
+        sides = {"reference": makers.linen, "candidate": makers.nnx, "exact": makers.exact}
+        return {side: functools.partial(make, mesh) for side, make in sides.items()}
 
-    return Pair(name=name, about="registered with parity.twins", cases=cases)
+    return registered(name, "parity.twins", programs, builds, options)
 
 
 class _Makers:

@@ -362,6 +362,13 @@ def test_two_pairs_are_registered_in_one_process():
     ]
 
 
+def test_an_option_that_there_is_not_is_an_error():
+    with pytest.raises(
+        TypeError, match=r"pair one: parity.twins got lowst, expected its own arguments or bridged"
+    ):
+        parity.twins("one", linen=LinenSum, nnx=NnxSum, inputs=inputs, loss=loss, **{"lowst": "proved"})
+
+
 def test_a_pair_without_a_config_takes_no_settings():
     pair = parity.twins("one", linen=LinenSum, nnx=NnxSum, inputs=inputs, loss=loss)
     with pytest.raises(ValueError, match=r"pair one: got settings \{'embed': '48'\}, expected none"):

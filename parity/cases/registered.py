@@ -1,0 +1,84 @@
+"""What every registration of a pair may say of its cases, and the cases it comes to."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from parity.cases.case import Case, Keys, Pair
+from parity.cases.shared import kept_state
+from parity.cases.waivers import Waiver
+from parity.programs.build import Build
+from parity.programs.meshes import MeshSpec
+from parity.verdicts import Verdict
+from parity.weights.map import Rule
+
+__all__ = ["CaseOptions", "registered"]
+
+Make = Callable[[], Build]
+
+
+class CaseOptions(TypedDict, total=False):
+    """What a registration may say of all its cases; `parity.cases.twins.twins` describes each."""
+
+    state: Any
+    weight_rules: Sequence[Rule]
+    meshes: Sequence[str]
+    lowest: Verdict
+    zero_gradients: Sequence[str]
+    not_applicable: Mapping[str, str] | None
+    waivers: Sequence[Waiver]
+    keys: Keys
+    bridged: str
+
+
+def registered(
+    name: str,
+    by: str,
+    programs: Sequence[str],
+    builds: Callable[[str], Mapping[str, Make]],
+    options: CaseOptions,
+) -> Pair:
+    """Returns a pair with a case for each program on each mesh.
+
+    Args:
+        name: first word of the case ids.
+        by: the function that registers it.
+        programs: names of the programs.
+        builds: mesh -> ``reference``, ``candidate`` and perhaps ``exact``, as `Case` takes them.
+        options: of all cases.
+
+    Raises:
+        TypeError: an option that there is not.
+    """
+    if unknown := sorted(set(options) - set(CaseOptions.__annotations__)):
+        known = ", ".join(sorted(CaseOptions.__annotations__))
+        raise TypeError(f"pair {name}: {by} got {', '.join(unknown)}, expected its own arguments or {known}")
+    state = options.get("state")
+    given = {
+        "lowest": options.get("lowest", Verdict.ARBITRATED),
+        "rules": tuple(options.get("weight_rules", ())),
+        "arrange": dict if state is None else functools.partial(kept_state, name, state),
+        "zero_gradients": options.get("zero_gradients", ()),
+        "not_applicable": options.get("not_applicable") or {},
+        "waivers": tuple(options.get("waivers", ())),
+        "keys": options.get("keys", Keys.INDEPENDENT),
+        "bridged": options.get("bridged", ""),
+    }
+
+    def cases(settings: Mapping[str, str]) -> list[Case]:
+        if settings:
+            raise ValueError(f"pair {name}: got settings {dict(settings)}, expected none; it has no config")
+        return [
+            Case(
+                id=f"{name}/{program}@{mesh}",
+                program=program,
+                mesh=MeshSpec.parse(mesh),
+                smoke=True,
+                **builds(mesh),
+                **given,
+            )
+            for program in programs
+            for mesh in options.get("meshes", ("single",))
+        ]
+
+    return Pair(name=name, about=f"registered with {by}", cases=cases)
