@@ -5,7 +5,8 @@ import re
 import pytest
 
 from models_nnx.config import ConfigError
-from parity.pairs.training import losses, training
+from parity.pairs.runs import training
+from parity.pairs.training import losses
 from parity.programs.build import Flavour
 
 
