@@ -41,7 +41,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="FIELD=VALUE: dropout=0.1, train.z_loss=0, pipeline=none, pipeline.repeats=2, mtp.depth=2, diloco.period=6.",
+        help="FIELD=VALUE: dropout=0, pipeline=none, pipeline.repeats=2, train.z_loss=0, mtp.depth=2, diloco.period=6.",
     ),
 ]
 Save = Annotated[Path | None, typer.Option(help="A folder to keep checkpoints in, one a step.")]
