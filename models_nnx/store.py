@@ -4,10 +4,12 @@ Free of Flax. Orbax writes the arrays. A manifest beside them has the shape and 
 SHA-256 of each file, because Orbax and TensorStore would hand out bytes that changed on disk.
 """
 
+import contextlib
 import dataclasses
 import enum
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -38,6 +40,8 @@ ARRAYS, MANIFEST = "arrays", "manifest.json"
 FORMAT = 1
 STEP = re.compile(r"step_(\d{8,})")
 CHUNK = 1 << 20
+SHOWN = 240
+"""Characters of a foreign error that are repeated."""
 
 
 class CheckpointError(ValueError):
@@ -197,8 +201,20 @@ def _write_arrays(folder: Path, leaves: Mapping[str, Any]) -> None:
         if 0 not in leaf.shape:
             *parents, last = name.split("/")
             _node(tree, parents)[last] = jax.random.key_data(leaf) if _is_key(leaf) else leaf
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    with _no_log(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
+
+
+@contextlib.contextmanager
+def _no_log() -> Iterator[None]:
+    """Has Orbax print no traceback of an error that it raises as well."""
+    log = logging.getLogger("absl")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _read_arrays(folder: Path, stored: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
@@ -362,4 +378,7 @@ def _lives(process: int) -> bool:
 
 
 def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:200]}"
+    line = next(iter(str(error).splitlines()), "")
+    if len(line) > SHOWN:  # what the system says stands at the end, behind paths
+        line = f"{line[: SHOWN // 3]} ... {line[-SHOWN * 2 // 3 :]}"
+    return f"{type(error).__name__}: {line}"

@@ -104,7 +104,7 @@ def replica_axis(config: ModelConfig) -> str | None:
         config: of the model.
 
     Raises:
-        ShardingError: an explicit mesh without that axis, or with dropless experts.
+        ShardingError: an explicit mesh without that axis, or with dropless experts; experts in a pipeline.
     """
     mesh = jax.sharding.get_abstract_mesh()
     explicit = AxisType.Explicit in mesh.axis_types
@@ -118,6 +118,12 @@ def replica_axis(config: ModelConfig) -> str | None:
         raise ShardingError(
             "got moe.dispatch=dropless on an explicit mesh, expected dropping: JAX has no rule that runs a grouped "
             "product for several replicas there; set moe.dispatch=dropping, or give the mesh auto axes",
+            "replicas",
+        )
+    if REPLICA in mesh.shape and config.moe and config.pipeline:
+        raise ShardingError(
+            "got experts in a pipeline, expected layers in sequence: JAX matches no varying axes of experts' "
+            "shard_map under both stages and replicas; set pipeline=none, or train one model",
             "replicas",
         )
     return REPLICA if REPLICA in mesh.shape else None

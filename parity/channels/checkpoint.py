@@ -82,7 +82,8 @@ class _Kept:
         self.folder, self.exported = folder / f"{self.name}-state", folder / f"{self.name}-export"
         placed = self.side.placed(self.state)
         self.saving.save(placed, self.folder)
-        self.saving.export(placed, self.exported)
+        if self.saving.export:
+            self.saving.export(placed, self.exported)
 
     def after(self, state: Flat, seed: int, steps: int) -> Flat:
         """Returns the state after some steps."""
@@ -115,6 +116,8 @@ class _Kept:
 
     def serves(self, other: "_Kept") -> list[Finding]:
         """The parameters alone, of either side, and what else the export has of the state."""
+        if not (self.saving.load_export and other.saving.export):
+            return []
         leaves, found = self.side.build.leaves, to_host(self.saving.load_export(other.exported))
         trained = {
             path: leaf

@@ -34,13 +34,14 @@ Steps = Annotated[int, typer.Option(min=1, help="How many; after --resume, how m
 Mesh = Annotated[
     str | None, typer.Option(help="Such as stage2.fsdp2-explicit; the pipeline's stages and fsdp2 without.")
 ]
-Rows = Annotated[int, typer.Option(min=1, help="Rows of a batch.")]
+Rows = Annotated[int, typer.Option(min=1, help="Rows of a batch, of each replica's.")]
 Length = Annotated[int, typer.Option(min=16, help="Tokens of a row.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of parameters, dropout and data.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", help="FIELD=VALUE: dropout=0.1, pipeline.repeats=2, train.z_loss=0, pipeline=none."
+        "--set",
+        help="FIELD=VALUE: dropout=0, pipeline=none, pipeline.repeats=2, train.z_loss=0, mtp.depth=2, diloco.period=6.",
     ),
 ]
 Save = Annotated[Path | None, typer.Option(help="A folder to keep checkpoints in, one a step.")]
@@ -73,7 +74,8 @@ def train(
 
     Exit code 0 where all losses are finite and, with both twins, equal to the last bit; 1 where not.
     """
-    from parity.pairs.training import Trainer, earlier, free_steps, training
+    from parity.pairs.runs import training
+    from parity.pairs.training import Trainer, earlier, free_steps
     from parity.programs.build import Flavour
     from parity.report.curve import check_picture, draw
 
@@ -83,9 +85,7 @@ def train(
         check_picture(plot)
     start, before = earlier(resume, run) if resume else (None, {})
     chosen = list(Flavour) if flavour is Which.BOTH else [Flavour(flavour)]
-    size = "" if full_size else " (tiny)"
-    title = f"{preset}{size}, {run.config.layers} layers, mesh {run.mesh}, {rows} x {length} tokens"
-    print(title)
+    print(run.title)
     if start:
         print(f"from {start}")
     header = ("step", *(f"{one:>12}" for one in chosen), *(["differ by"] * (len(chosen) > 1)))
@@ -100,7 +100,7 @@ def train(
     curves = {name: dict(before) for name in trainers}
     wrong = _loop(trainers, curves, steps, save, keep)
     if plot:
-        draw(curves, title, plot)
+        draw(curves, run.title, plot)
         print(f"loss curve in {plot}")
     if wrong:
         print(f"{wrong} of {steps} steps differ or are not finite")

@@ -21,6 +21,7 @@ from parity.pairs.cases import OTHER_PLACES, same_flavour, twins
 from parity.pairs.layers import layer_rules
 from parity.pairs.pipeline import STORAGE, pipelined
 from parity.pairs.replicas import PLAIN, Replicated
+from parity.pairs.saving import saved_twins
 from parity.programs.build import Flavour
 from parity.verdicts import Verdict
 from parity.weights.map import Rule
@@ -29,6 +30,8 @@ from parity.weights.transforms import Unstack
 __all__ = ["PAIR", "STREAMING"]
 
 STREAMING = DilocoConfig(replicas=2, period=6, fragments=2, delay=1, inner_share=0.25, momentum=0.8)
+UNTAKEN = DilocoConfig(replicas=2, period=3, delay=2, inner_share=0.25, momentum=0.8)
+"""After the 2 H + 1 = 7 steps that a case makes, replicas have met in step 6 and take the result in step 8."""
 FULL = RematConfig(policy=RematPolicy.FULL)
 ZERO1 = TrainConfig(moments=MomentSharding.ZERO1)
 HOME = "replica2.fsdp2.tensor2"
@@ -56,6 +59,7 @@ def _variants(settings: Mapping[str, str]) -> dict[str, Replicated]:
             TrainConfig(vocab_tiles=4),
             dataclasses.replace(STREAMING, fragments=3),
         ),
+        "to-disk": (dataclasses.replace(base, layers=1, dropout=0.1), TrainConfig(), UNTAKEN),
         "two-stacks": (deepseek3, TrainConfig(), STREAMING),
         "two-stacks-dropping": (
             dataclasses.replace(deepseek3, moe=dropping, dropout=0.1),
@@ -149,7 +153,8 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         )
         for name, program, mesh in PLACES
     ]
-    return [*matrix, _layouts(Flavour.NNX, variants["streaming-scan"])]
+    to_disk = saved_twins(variants["to-disk"], "diloco_step", "replica2-explicit", lowest=Verdict.PROVED)
+    return [*matrix, to_disk, _layouts(Flavour.NNX, variants["streaming-scan"])]
 
 
 def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:

@@ -22,6 +22,7 @@ from parity.pairs.cases import OTHER_CODE, PLAIN, PROGRAMS, Variant, layouts, sa
 from parity.pairs.layers import layer_rules
 from parity.pairs.moe import DEEPSEEK
 from parity.pairs.pipeline import SHAPE, STORAGE, pipelined
+from parity.pairs.saving import saved_twins
 from parity.programs.build import Flavour
 
 __all__ = ["PAIR"]
@@ -78,7 +79,6 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         twins(named[name], program, mesh)
         for name, program, mesh in (
             ("scan", "train_step", "fsdp2.tensor2.context2-explicit"),
-            ("unroll", "train_step", "fsdp2.tensor2.context1-explicit"),
             ("tiled", "train_step", "data2.fsdp2.tensor2-auto"),
             ("tiled", "grad", "fsdp2.tensor2.context2-explicit"),
             ("bf16", "train_step", HOME),
@@ -89,7 +89,8 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
             ("pipeline-experts", "train_step", "stage2.fsdp2.context2-explicit"),
         )
     ]
-    sides = (named["scan"], f"{HOME[:-5]}-auto"), (named["scan"], "fsdp2.tensor2.context2-explicit")
+    matrix.append(saved_twins(named["unroll"], "train_step", "fsdp2.tensor2.context1-explicit"))
+    sides = (named["scan"], HOME), (named["scan"], "fsdp2.tensor2.context2-explicit")
     words = "mtp-auto-against-explicit"
     matrix.append(same_flavour(Flavour.LINEN, words, "grad", *sides, not_applicable=OTHER_CODE))
     return [*matrix, layouts(Flavour.NNX, "mtp-experts", "grad", experts, rules=layer_rules(experts))]

@@ -14,6 +14,7 @@ from models_nnx.config import (
     Loop,
     ModelConfig,
     MomentSharding,
+    MtpConfig,
     PipelineConfig,
     RematConfig,
     RematPolicy,
@@ -148,16 +149,17 @@ def _weighed(make: Callable[[], Build]) -> Build:
     return dataclasses.replace(build, inputs=functools.cache(inputs))
 
 
-SEQUENTIAL: tuple[tuple[dict[str, Any], Mode], ...] = (
-    ({**STORAGE, "delay": 2}, Mode.AUTO),
-    ({"stages": 2, "microbatches": 2, "gather": Gather.ONCE, "layers_outside": 1}, Mode.EXPLICIT),
-    ({"stages": 3, "microbatches": 3, "repeats": 3, "gather": Gather.PER_REPEAT}, Mode.AUTO),
-    ({"stages": 3, "microbatches": 6, "repeats": 2, "gather": Gather.PER_REPEAT}, Mode.EXPLICIT),
-    ({"stages": 3, "microbatches": 6, "delay": 2, "layers_per_stage": 2}, Mode.EXPLICIT),
-    ({"stages": 4, "microbatches": 8, "repeats": 2, "gather": Gather.ONCE, "delay": 2}, Mode.AUTO),
-    ({"stages": 4, "microbatches": 8, "repeats": 2}, Mode.AUTO),
+AHEAD = {"mtp": MtpConfig(depth=2, loss_scale=0.7)}
+SEQUENTIAL: tuple[tuple[dict[str, Any], Mode, dict[str, Any]], ...] = (
+    ({**STORAGE, "delay": 2}, Mode.AUTO, AHEAD),
+    ({"stages": 2, "microbatches": 2, "gather": Gather.ONCE, "layers_outside": 1}, Mode.EXPLICIT, {}),
+    ({"stages": 3, "microbatches": 3, "repeats": 3, "gather": Gather.PER_REPEAT}, Mode.AUTO, {}),
+    ({"stages": 3, "microbatches": 6, "repeats": 2, "gather": Gather.PER_REPEAT}, Mode.EXPLICIT, AHEAD),
+    ({"stages": 3, "microbatches": 6, "delay": 2, "layers_per_stage": 2}, Mode.EXPLICIT, {}),
+    ({"stages": 4, "microbatches": 8, "repeats": 2, "gather": Gather.ONCE, "delay": 2}, Mode.AUTO, {}),
+    ({"stages": 4, "microbatches": 8, "repeats": 2}, Mode.AUTO, {}),
 )
-"""A covering subset; `parity.pairs.pipeline_grid` has all."""
+"""A covering subset, two with predictors behind the last stage; `parity.pairs.pipeline_grid` has all schedules."""
 
 
 def _modes(name: str, flavour: Flavour, variant: Variant, program: str, mesh: str, **more: Any) -> Case:
@@ -225,9 +227,9 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
             _twins(variants["plain"], "train_step", f"data2.stage2.tensor2-{mode}"),
         ]
     matrix.append(_twins(variants["once"], "grad", "stage2.fsdp2.context2-explicit"))
-    for index, (options, mode) in enumerate(SEQUENTIAL):
-        flavour = list(Flavour)[index % 2]
-        matrix.append(sequential_case("sequential", flavour, pipelined(base, options), mode))
+    for index, (options, mode, ahead) in enumerate(SEQUENTIAL):
+        prefix, flavour = "sequential-mtp" if ahead else "sequential", list(Flavour)[index % 2]
+        matrix.append(sequential_case(prefix, flavour, pipelined(base, options, **ahead), mode))
     for flavour, name in zip(Flavour, ("prefetch", "storage"), strict=True):
         words, variant = f"pipeline-auto-against-explicit-{name}-{flavour}", variants[name]
         matrix.append(_modes(words, flavour, variant, "grad", HOME, not_applicable=OTHER_PLACES))

@@ -18,7 +18,7 @@ from parity.pairs.decoders import SMALL, SOURCES
 from parity.pairs.vary import varied
 from parity.programs.build import Build, Flavour, linen_build, nnx_build
 
-__all__ = ["PLAIN", "PROGRAMS", "Replicated", "diloco_build"]
+__all__ = ["BATCH_AXES", "PLAIN", "PROGRAMS", "Replicated", "diloco_build", "replica_batches"]
 
 PLAIN = DilocoConfig(replicas=2, period=2)
 PROGRAMS = ("inner_step", "sync_step", "apply_step", "diloco_step")
@@ -55,8 +55,14 @@ class Replicated(Variant):
         return Replicated(f"{self.name} {words}", config, train, self.shape, diloco)
 
 
-def _batch(shape: tuple[int, int], replicas: int, seed: int) -> dict[str, np.ndarray]:
-    """Packed batches, another one for each replica."""
+def replica_batches(shape: tuple[int, int], replicas: int, seed: int) -> dict[str, np.ndarray]:
+    """Returns packed batches, another one for each replica, ``[R, B, T]``; no two seeds share one.
+
+    Args:
+        shape: rows and length of one replica's batch.
+        replicas: how many.
+        seed: of all of them.
+    """
     batches = [packed_batch(*shape, seed * replicas + replica) for replica in range(replicas)]
     return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
 
@@ -145,7 +151,7 @@ def diloco_build(flavour: Flavour, variant: Replicated) -> Build:
         f"{flavour} {variant.name}",
         create,
         {name: (program, options[name]) for name, program in programs(config, train, diloco).items()},
-        inputs=functools.cache(functools.partial(_batch, variant.shape, diloco.replicas)),
+        inputs=functools.cache(functools.partial(replica_batches, variant.shape, diloco.replicas)),
         abstract_inputs={
             name: jax.ShapeDtypeStruct((diloco.replicas, *x.shape), x.dtype) for name, x in one.items()
         },

@@ -10,12 +10,15 @@ import numpy as np
 from flax import nnx
 
 import models_linen.checkpoint
+import models_linen.diloco
 import models_linen.train
 import models_nnx.checkpoint
+import models_nnx.diloco
 import models_nnx.train
 from models_nnx import store
 from parity.cases.case import Case
 from parity.pairs.cases import Variant, twins
+from parity.pairs.replicas import Replicated
 from parity.programs.build import Build, Flavour
 from parity.programs.saving import Saving
 from parity.programs.tree import Codec, flatten
@@ -28,41 +31,54 @@ ABOUT = {"note": "spoilt on purpose"}
 def _linen(variant: Variant) -> Saving:
     shape = jax.ShapeDtypeStruct(variant.shape, "int32")
     batch = {name: shape for name in ("tokens", "segments", "positions")}
-    config, train = variant.config, variant.train
-    create = lambda key: models_linen.train.create(config, train, key, batch=batch)  # noqa: E731
+    models, parts = models_linen.train, (variant.config, variant.train)
+    if isinstance(variant, Replicated):
+        models, parts = models_linen.diloco, (*parts, variant.diloco)
+    create = lambda key: models.create(*parts, key, batch=batch)  # noqa: E731
     codec = Codec(models_linen.train.unbox(jax.eval_shape(create, jax.random.key(0))))
     checkpoint = models_linen.checkpoint
 
     def export(state: Mapping[str, Any], folder: Path) -> None:
         tree = codec.restore(state)
         variables = models_linen.train.with_bias(tree.params, tree.routing_bias)
-        checkpoint.export(folder, config, variables)
+        checkpoint.export(folder, variant.config, variables)
 
-    return Saving(
+    saving = Saving(
         save=lambda state, folder: checkpoint.save(folder, codec.restore(state)),
         load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
         export=export,
-        load_export=lambda folder: flatten(checkpoint.load_params(folder, config)),
+        load_export=lambda folder: flatten(checkpoint.load_params(folder, variant.config)),
         spoil=SPOIL,
     )
+    return _unserved(saving) if isinstance(variant, Replicated) else saving
 
 
 def _nnx(variant: Variant) -> Saving:
-    config, train = variant.config, variant.train
-    create = lambda: models_nnx.train.create(config, train, jax.random.key(0))  # noqa: E731
+    models, parts = models_nnx.train, (variant.config, variant.train)
+    if isinstance(variant, Replicated):
+        models, parts = models_nnx.diloco, (*parts, variant.diloco)
+    create = lambda: models.create(*parts, jax.random.key(0))  # noqa: E731
     graphdef, example = nnx.split(nnx.eval_shape(create))
     codec = Codec(example)
     checkpoint = models_nnx.checkpoint
 
-    return Saving(
+    saving = Saving(
         save=lambda state, folder: checkpoint.save(folder, nnx.merge(graphdef, codec.restore(state))),
         load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
         export=lambda state, folder: checkpoint.export(
             folder, nnx.merge(graphdef, codec.restore(state)).model
         ),
-        load_export=lambda folder: flatten({"model": nnx.state(checkpoint.load_params(folder, config))}),
+        load_export=lambda folder: flatten(
+            {"model": nnx.state(checkpoint.load_params(folder, variant.config))}
+        ),
         spoil=SPOIL,
     )
+    return _unserved(saving) if isinstance(variant, Replicated) else saving
+
+
+def _unserved(saving: Saving) -> Saving:
+    """Replicas are trained, and none of them is the model that is served."""
+    return dataclasses.replace(saving, export=None, load_export=None)
 
 
 def saved_build(variant: Variant, flavour: Flavour) -> Build:
@@ -99,7 +115,7 @@ def _rewritten(change: Callable[[dict[str, Any], str], None]) -> Callable[[Path,
         }
         leaves: dict[str, Any] = dict(store.read(folder, like, kind=manifest.kind))
         name = max(
-            (name for name in leaves if name.startswith("params/")),
+            (name for name in leaves if "params/" in name),
             key=lambda name: (leaves[name].ndim, name),
         )
         change(leaves, name)

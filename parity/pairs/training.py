@@ -1,7 +1,6 @@
 """Short training runs of the decoder twins, step by step, on synthetic data, from the start or a checkpoint."""
 
 import copy
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,98 +12,24 @@ import numpy as np
 from flax import nnx
 
 import models_linen.checkpoint
+import models_linen.diloco
 import models_linen.train
 import models_nnx.checkpoint
+import models_nnx.diloco
 import models_nnx.train
 from models_nnx import store
-from models_nnx.config import ConfigError, ModelConfig, PipelineConfig, TrainConfig, override
 from models_nnx.data import packed_batch
-from models_nnx.presets import preset, tiny
+from models_nnx.ops import REPLICA
 from models_nnx.sharding import resolve
+from parity.pairs.replicas import replica_batches
+from parity.pairs.runs import Training
 from parity.programs.build import Flavour
-from parity.programs.meshes import MeshSpec
 from parity.programs.tree import to_host
 from parity.quiet import quiet
 
-__all__ = ["Trainer", "Training", "differing", "earlier", "free_steps", "losses", "training"]
+__all__ = ["Trainer", "differing", "earlier", "free_steps", "losses"]
 
-DEFAULT = PipelineConfig(stages=2, microbatches=4, layers_per_stage=2)
 BATCH_AXES = ("activation_batch", "activation_length")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Training:
-    """What a run trains, on what.
-
-    Args:
-        config, train: the model and its step.
-        mesh: where it runs.
-        shape: rows and length of a batch.
-        seed: of parameters, dropout and data.
-        asked: what it was made from, as JSON has it; a run that goes on is asked for the same.
-    """
-
-    config: ModelConfig
-    train: TrainConfig
-    mesh: MeshSpec
-    shape: tuple[int, int]
-    seed: int
-    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-def training(
-    name: str,
-    settings: Mapping[str, str],
-    mesh: str | None,
-    shape: tuple[int, int],
-    seed: int = 0,
-    *,
-    full_size: bool = False,
-) -> Training:
-    """Returns a run of a preset in a pipeline of 2 stages, 4 microbatches and 2 layers per stage, unless set otherwise.
-
-    Args:
-        name: the preset, shrunk unless ``full_size``.
-        settings: ``{"pipeline.repeats": "2", "train.accumulation": "2", "dropout": "0.1"}``; ``pipeline=none``
-            for layers in sequence.
-        mesh: such as ``stage2.fsdp2-explicit``; by default the stages times ``fsdp2``.
-        shape: rows and length of a batch.
-        seed: of parameters, dropout and data.
-
-    Raises:
-        ConfigError: no such preset, or a setting breaks a rule.
-        ValueError: the mesh is none.
-    """
-    groups: dict[str, dict[str, str]] = {"pipeline": {}, "train": {}, "": {}}
-    for field, text in settings.items():
-        group, _, rest = field.partition(".")
-        groups[group if rest and group in groups else ""][rest if rest and group in groups else field] = text
-    alone = groups[""].pop("pipeline", None)
-    if alone not in (None, "none"):
-        raise ConfigError("pipeline", alone, "none, or its fields, such as pipeline.stages=2")
-    config = preset(name) if full_size else tiny(preset(name))
-    pipeline = None if alone else override(DEFAULT, groups["pipeline"])
-    if pipeline:
-        cycles = pipeline.layers_inside + pipeline.layers_outside
-        layers = config.dense_layers + cycles * len(config.attention.cycle)
-        chosen = int(groups[""]["layers"]) if groups[""].get("layers", "").isdecimal() else layers
-        config = dataclasses.replace(config, layers=chosen, pipeline=pipeline)
-    places = f"stage{pipeline.stages}.fsdp2" if pipeline else "fsdp2"
-    return Training(
-        config=override(config, groups[""]),
-        train=override(TrainConfig(), groups["train"]),
-        mesh=MeshSpec.parse(mesh or places),
-        shape=shape,
-        seed=seed,
-        asked={
-            "preset": name,
-            "settings": dict(settings),
-            "rows": shape[0],
-            "length": shape[1],
-            "seed": seed,
-            "full_size": full_size,
-        },
-    )
 
 
 class Trainer:
@@ -136,21 +61,25 @@ class Trainer:
 
     def _begin(self, resume: Path | None) -> None:
         self._state = self._twin.restore(resume) if resume else self._twin.fresh()
-        self.done = int(self.named()["step"])
+        self.done = int(self.named()["outer/step" if self._run.diloco else "step"])
 
     def advance(self) -> float:
-        """Makes one step and returns its loss."""
-        batch = {
-            name: jax.device_put(
-                array,
-                _on(self._mesh, resolve(BATCH_AXES, array.shape, self._run.config.rules, self._mesh, name)),
-            )
-            for name, array in packed_batch(*self._run.shape, self._run.seed + self.done).items()
-        }
+        """Makes one step and returns its loss, the mean over replicas where there are several."""
+        batch = {name: jax.device_put(array, self._place(name, array)) for name, array in self._arrays()}
         with jax.set_mesh(self._mesh), quiet():  # the first step compiles, and the partitioner thinks aloud
             self._state, metrics = self._twin.step(self._state, batch)
         self.done += 1
-        return float(metrics["loss"])
+        return float(np.mean(np.asarray(metrics["loss"], np.float64)))
+
+    def _arrays(self) -> Iterable[tuple[str, np.ndarray]]:
+        run, seed = self._run, self._run.seed + self.done
+        if run.diloco:
+            return replica_batches(run.shape, run.diloco.replicas, seed).items()
+        return packed_batch(*run.shape, seed).items()
+
+    def _place(self, name: str, array: np.ndarray) -> jax.sharding.NamedSharding:
+        axes = (REPLICA, *BATCH_AXES)[-array.ndim :]
+        return _on(self._mesh, resolve(axes, array.shape, self._run.config.rules, self._mesh, name))
 
     def named(self) -> Mapping[str, jax.Array]:
         """Returns the state under its names on disk."""
@@ -244,15 +173,20 @@ def _on(mesh: jax.sharding.Mesh, spec: jax.sharding.PartitionSpec) -> jax.shardi
 
 
 def _linen(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
-    models, checkpoint = models_linen.train, models_linen.checkpoint
+    checkpoint, unbox = models_linen.checkpoint, models_linen.train.unbox
     batch = {name: jax.ShapeDtypeStruct(run.shape, "int32") for name in ("tokens", "segments", "positions")}
-    create = functools.partial(models.create, run.config, run.train, batch=batch)
+    parts = (run.config, run.train, *([run.diloco] if run.diloco else []))
+    if run.diloco:
+        models, make_step = models_linen.diloco, models_linen.diloco.diloco_step
+    else:
+        models, make_step = models_linen.train, models_linen.train.train_step
+    create = functools.partial(models.create, *parts, batch=batch)
     key = jax.random.key(run.seed)
     example = jax.eval_shape(create, key)
     specs = models.state_specs(run.config, run.train, example, mesh)
     places = jax.tree.map(functools.partial(_on, mesh), specs)
-    fresh = jax.jit(lambda key: models.unbox(create(key)), out_shardings=places)
-    step = functools.partial(models.train_step, run.config, run.train)
+    fresh = jax.jit(lambda key: unbox(create(key)), out_shardings=places)
+    step = functools.partial(make_step, *parts)
     return _Twin(
         fresh=lambda: fresh(key),
         restore=lambda folder: checkpoint.restore(folder, example, places),
@@ -263,8 +197,13 @@ def _linen(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
 
 
 def _nnx(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
-    models, checkpoint = models_nnx.train, models_nnx.checkpoint
-    create = functools.partial(models.create, run.config, run.train)
+    checkpoint = models_nnx.checkpoint
+    parts = (run.train, *([run.diloco] if run.diloco else []))
+    if run.diloco:
+        models, make_step = models_nnx.diloco, models_nnx.diloco.diloco_step
+    else:
+        models, make_step = models_nnx.train, models_nnx.train.train_step
+    create = functools.partial(models.create, run.config, *parts)
     key = jax.random.key(run.seed)
     graphdef, example = nnx.split(nnx.eval_shape(lambda: create(key)))
     specs = models.state_specs(run.config, run.train, example, mesh)
@@ -274,7 +213,7 @@ def _nnx(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
 
     def step(leaves, batch):
         state = nnx.merge(graphdef, leaves)
-        metrics = models.train_step(run.train, state, batch)
+        metrics = make_step(*parts, state, batch)
         return nnx.state(state), metrics
 
     return _Twin(

@@ -19,14 +19,18 @@ class Saving:
     Args:
         save: state and a new folder; writes a checkpoint.
         load: folder and ``{path: jax.ShapeDtypeStruct}``, shardings included -> state.
-        export: state and a new folder; writes the parameters alone.
-        load_export: folder -> the parameters.
+        export: state and a new folder; writes the parameters alone; None where nothing is served.
+        load_export: folder -> the parameters; None as above.
         spoil: fault, such as ``missing leaf`` -> function of a checkpoint and a new folder; writes there what the
             checkpoint would be with the fault, and returns words that its refusal must have.
     """
 
     save: Callable[[Flat, Path], Any]
     load: Callable[[Path, Flat], dict[str, Any]]
-    export: Callable[[Flat, Path], Any]
-    load_export: Callable[[Path], dict[str, Any]]
+    export: Callable[[Flat, Path], Any] | None = None
+    load_export: Callable[[Path], dict[str, Any]] | None = None
     spoil: Mapping[str, Callable[[Path, Path], str]] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if (self.export is None) != (self.load_export is None):
+            raise ValueError("Saving: got one of export and load_export, expected both or neither")

@@ -16,6 +16,7 @@ from models_nnx import ops
 from models_nnx.config import ConfigError, DilocoConfig, LayerLayout, PipelineConfig
 from models_nnx.mesh import DEFAULT_RULES
 from models_nnx.presets import preset, tiny
+from models_nnx.sharding import ShardingError
 
 TWO_STACKS = dataclasses.replace(tiny(preset("deepseek3-671b")), layers=7, dense_layers=3)
 FIRST = {"dense_layers": 0, "layers": 3}
@@ -241,3 +242,13 @@ BAD = [
 def test_a_bad_config_is_refused(changes, message):
     with pytest.raises(ConfigError, match=f"config field {message}"):
         dataclasses.replace(STREAMING, **changes)
+
+
+def test_experts_in_a_pipeline_are_refused_in_one_sentence():
+    config = tiny(preset("mixtral-8x7b"))
+    staged = dataclasses.replace(config, pipeline=PipelineConfig(stages=2, microbatches=2), layers=2)
+    mesh = jax.sharding.AbstractMesh((2, 2), (ops.REPLICA, "stage"))
+    with jax.sharding.use_abstract_mesh(mesh):
+        assert ops.replica_axis(config) == ops.REPLICA
+        with pytest.raises(ShardingError, match="got experts in a pipeline, expected layers in sequence"):
+            ops.replica_axis(staged)

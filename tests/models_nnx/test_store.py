@@ -227,6 +227,7 @@ def test_a_full_disk_is_one_error_and_nothing_is_lost(tmp_path):
     folder, ended = child(tmp_path, FULL)
     said, left = ended.stdout.splitlines()[-2:]
     assert "step_00000002: not written" in said and "what was saved before is as it was" in said, ended.stdout
+    assert "File too large" in said and len(said) < 600 and "Traceback" not in ended.stderr
     assert left == "['step_00000001']"
     like = {"x": jax.ShapeDtypeStruct((5,), jnp.float32)}
     np.testing.assert_array_equal(store.read(store.find(folder), like, kind=STATE)["x"], np.arange(5.0))

@@ -1,10 +1,11 @@
 """Every option with every other: a covering array over all options of the decoders, mostly by proof."""
 
+import dataclasses
 from collections.abc import Mapping
 
 from parity.cases.case import Case, Pair
 from parity.cases.coverage import Coverage, cover
-from parity.pairs.cases import Variant, twins
+from parity.pairs.cases import twins
 from parity.pairs.covering.configs import SPACES, recipe
 from parity.pairs.covering.rows import read_rows
 from parity.pairs.vary import varied
@@ -38,8 +39,9 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         for number, (name, row) in enumerate(chosen[space.name].items()):
             made = recipe(space.factors, row)
             config, train = varied(made.config, made.train, settings)
+            made = dataclasses.replace(made, config=config, train=train)
             runs = number % RUN_EVERY == RUN_EVERY - 1
-            variant = Variant(f"covering-{name}", config, train, SHAPE)
+            variant = made.variant(f"covering-{name}", SHAPE)
             matrix.append(
                 twins(
                     variant,

@@ -7,15 +7,19 @@ from typing import Any
 from models_nnx.config import (
     AttentionConfig,
     ConfigError,
+    DilocoConfig,
     MlpConfig,
     ModelConfig,
     MoeConfig,
+    MtpConfig,
     PipelineConfig,
     TrainConfig,
 )
 from parity.cases.coverage import Factor, Space
+from parity.pairs.cases import Variant
 from parity.pairs.covering.factors import DECODING, TRAINING
 from parity.pairs.covering.recipe import RECIPE
+from parity.pairs.replicas import Replicated
 from parity.programs.meshes import MeshSpec
 
 __all__ = ["SPACES", "WRITTEN", "Recipe", "recipe"]
@@ -30,6 +34,8 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "moe": {"top_k": 5, "hidden": 56},
     "pipeline": {},
     "train": {},
+    "mtp": {},
+    "diloco": {},
     "own": {"remainder": 0, "program": "train_step", "mesh": "", "mode": "auto"},
 }
 """Pairwise distinct, and divisible by all meshes."""
@@ -46,6 +52,14 @@ WRITTEN: Mapping[tuple[tuple[str, str], ...], str] = {
         ("mode", "explicit"),
         ("dispatch", "dropless"),
     ): "none: JAX has no rule that runs a grouped product for several stages on an explicit mesh",
+    **{
+        (
+            ("mode", "explicit"),
+            ("dispatch", "dropless"),
+            ("replicas", replicas),
+        ): "none: JAX has no rule that runs a grouped product for several replicas on an explicit mesh"
+        for replicas in ("replicas", "streaming")
+    },
 }
 """What the configs cannot refuse, because they know no mesh, with the reason; tracing refuses it."""
 OWN = ("remainder", "program", "mesh", "mode")
@@ -57,14 +71,27 @@ class Recipe:
 
     Args:
         config, train: of the decoder.
+        diloco: how its replicas meet; None for one model.
         program: which of its programs.
         mesh: where it runs.
     """
 
     config: ModelConfig
     train: TrainConfig
+    diloco: DilocoConfig | None
     program: str
     mesh: MeshSpec
+
+    def variant(self, name: str, shape: tuple[int, int]) -> Variant:
+        """Returns what is built.
+
+        Args:
+            name: of the variant.
+            shape: rows and length of a batch, or of each replica's.
+        """
+        if self.diloco:
+            return Replicated(name, self.config, self.train, shape, self.diloco)
+        return Variant(name, self.config, self.train, shape)
 
 
 def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Recipe:
@@ -84,13 +111,22 @@ def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Recipe:
             parts["own" if field in OWN else part][name if dot else field] = value
     own, pipeline = parts["own"], parts["pipeline"]
     stages = PipelineConfig(**pipeline) if pipeline else None
-    axes = ([f"stage{stages.stages}"] if stages else []) + ([own["mesh"]] if own["mesh"] else [])
+    diloco = DilocoConfig(**parts["diloco"]) if parts["diloco"] else None
     return Recipe(
         config=_model(parts, stages),
         train=TrainConfig(**parts["train"]),
-        program=own["program"],
-        mesh=MeshSpec.parse(f"{'.'.join(axes)}-{own['mode']}" if axes else "single"),
+        diloco=diloco,
+        program="diloco_step" if diloco else own["program"],
+        mesh=_mesh(own, stages, diloco),
     )
+
+
+def _mesh(own: Mapping[str, Any], stages: PipelineConfig | None, diloco: DilocoConfig | None) -> MeshSpec:
+    """Returns where a row runs."""
+    axes = ([f"stage{stages.stages}"] if stages else []) + ([own["mesh"]] if own["mesh"] else [])
+    if axes and diloco:
+        axes = [f"replica{diloco.replicas}", *axes]
+    return MeshSpec.parse(f"{'.'.join(axes)}-{own['mode']}" if axes else "single")
 
 
 def _model(parts: Mapping[str, Mapping[str, Any]], stages: PipelineConfig | None) -> ModelConfig:
@@ -102,6 +138,7 @@ def _model(parts: Mapping[str, Mapping[str, Any]], stages: PipelineConfig | None
         attention=attention,
         mlp=MlpConfig(**parts["mlp"]),
         moe=MoeConfig(**parts["moe"]) if "experts" in parts["moe"] else None,
+        mtp=MtpConfig(**parts["mtp"]) if parts["mtp"] else None,
         layers=dense + cycles * period + parts["own"]["remainder"],
         pipeline=stages,
     )

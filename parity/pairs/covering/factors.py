@@ -10,6 +10,7 @@ from models_nnx.config import (
     Gather,
     Head,
     LayerLayout,
+    LayerSchedule,
     LinearScaling,
     Loop,
     MomentSharding,
@@ -37,7 +38,18 @@ OTHER_OPTIMIZER = OptimizerConfig(
     weight_decay=0.0,
     clip_norm=0.5,
     max_bad_steps=2,
+    final_learning_rate=0.002,
+    spike_window=3,
+    spike_factor=2.5,
 )
+STREAMING = {
+    "diloco.period": 4,
+    "diloco.fragments": 2,
+    "diloco.delay": 1,
+    "diloco.inner_share": 0.25,
+    "diloco.learning_rate": 0.5,
+    "diloco.momentum": 0.8,
+}
 
 
 def _named(*names: str) -> RematConfig:
@@ -236,7 +248,33 @@ STAGES = (
         idle="one layer is no loop",
     ),
 )
-TRAINING = (*RECIPE, *ONLY_TRAINED, *REST, *LOSS, *STAGES)
+LAST = (
+    Factor(
+        name="ahead",
+        values={
+            "next_token": {},
+            "two_tokens": {"mtp.depth": 1},
+            "three_tokens": {"mtp.depth": 2, "mtp.loss_scale": 0.7},
+        },
+    ),
+    Factor(
+        name="schedule",
+        values={"batch_whole": {}, "batch_split": {"layer_schedule": LayerSchedule.BATCH_SPLIT}},
+        needs=EXPERTS,
+        idle=NO_EXPERTS,
+    ),
+    Factor(
+        name="replicas",
+        values={
+            "one_model": {},
+            "replicas": {"diloco.replicas": 2, "diloco.period": 2},
+            "streaming": {"diloco.replicas": 2, **STREAMING},
+        },
+        needs={**STEP, "pipeline": ("in_sequence",)},
+        idle="a gradient alone makes no step; replicas with stages are for the pair `diloco`",
+    ),
+)
+TRAINING = (*RECIPE, *ONLY_TRAINED, *REST, *LOSS, *STAGES, *LAST)
 DECODING = (
     *RECIPE,
     *REST,

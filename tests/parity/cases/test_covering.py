@@ -11,7 +11,7 @@ import pytest
 from models_nnx import config as configs
 from parity.cases.coverage import Coverage, cover
 from parity.comparison.comparison import Workbench
-from parity.pairs.cases import Variant, twins
+from parity.pairs.cases import twins
 from parity.pairs.covering import PAIR, SHAPE
 from parity.pairs.covering.configs import SPACES, WRITTEN, recipe
 from parity.pairs.covering.rows import read_rows
@@ -25,7 +25,6 @@ CONFIGS = [
     if dataclasses.is_dataclass(kind) and kind.__name__.endswith(("Config", "Scaling"))
 ]
 
-DILOCO = [field.name for field in dataclasses.fields(configs.DilocoConfig)]
 A_SIZE = "a size: a twin that ignored it would not fit its own state"
 NO_FACTOR = {
     **dict.fromkeys(
@@ -51,23 +50,7 @@ NO_FACTOR = {
         "a number in the table of wavelengths, which shared code makes and an oracle checks",
     ),
     "LinearScaling.factor": "a number in the table of wavelengths, which shared code makes and an oracle checks",
-    **dict.fromkeys(
-        (f"DilocoConfig.{name}" for name in DILOCO),
-        "a setting of replicas around a whole step; the pairs `diloco` and `flags` vary it",
-    ),
-    **dict.fromkeys(
-        ("ModelConfig.mtp", "MtpConfig.depth", "MtpConfig.loss_scale"),
-        "the pair `mtp` combines it with the rest",
-    ),
-    "ModelConfig.layer_schedule": "the pair `batch-split` combines it with the rest",
-    **dict.fromkeys(
-        (
-            "OptimizerConfig.spike_window",
-            "OptimizerConfig.spike_factor",
-            "OptimizerConfig.final_learning_rate",
-        ),
-        "shows over many steps only; the pairs `training` and `flags` vary it",
-    ),
+    "DilocoConfig.replicas": "a size; the pair `diloco` has 2 and 4",
     "DecodeConfig.length": "follows from the prompt and the steps",
     "DecodeConfig.temperature": "the program `sample` has one, the program `generate` has none",
 }
@@ -90,6 +73,8 @@ def made_of(space):
             made = space.make(whole)
             yield made.config
             yield made.train
+            if made.diloco:
+                yield made.diloco
 
 
 def values_of(part, found):
@@ -173,11 +158,11 @@ def _with_a_say(space, values):
 @pytest.mark.parametrize("combination", WRITTEN, ids=lambda combination: "-".join(v for _, v in combination))
 def test_what_is_written_to_be_impossible_is_refused_when_it_is_traced(combination):
     chosen = dict(combination)
-    space = SPACE["training" if "pipeline" in chosen else "decoding"]
+    space = SPACE["training" if {"pipeline", "replicas"} & set(chosen) else "decoding"]
     row = space.complete(chosen)
     assert row is not None and WRITTEN[combination] in space.refusal(row)
     made = recipe(space.factors, row)
-    case = twins(Variant("impossible", made.config, made.train, SHAPE), made.program, str(made.mesh))
+    case = twins(made.variant("impossible", SHAPE), made.program, str(made.mesh))
     result = run_case(case, Workbench(), ("program",))
     assert "ShardingError" in result.sentence()
 

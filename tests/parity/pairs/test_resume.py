@@ -20,7 +20,8 @@ from models_nnx.model import LanguageModel
 from models_nnx.presets import preset, tiny
 from models_nnx.rngs import PathRngs
 from models_nnx.store import CheckpointError
-from parity.pairs.training import Trainer, differing, training
+from parity.pairs.runs import training
+from parity.pairs.training import Trainer, differing
 from parity.programs.build import Flavour
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
@@ -28,6 +29,24 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
 N = 2
 PLAIN = {"pipeline": "none", "dropout": "0.2", "layers": "2", "train.optimizer.warmup_steps": "1"}
 UNEQUAL = {**PLAIN, "train.accumulation": "3", "train.optimizer.spike_window": "2"}
+MTP = {**PLAIN, "layers": "1", "mtp.depth": "2"}
+ZERO1 = {"train.moments": "zero1", "diloco.momentum": "0.8"}
+MID_PERIOD = {**PLAIN, **ZERO1, "diloco.period": "3"}
+MID_FRAGMENT = {
+    **PLAIN,
+    **ZERO1,
+    "diloco.period": "4",
+    "diloco.fragments": "2",
+    "diloco.delay": "1",
+    "diloco.inner_share": "0.25",
+}
+RUNS = {
+    "plain": (PLAIN, "fsdp2", N),
+    "three unequal microbatches": (UNEQUAL, "fsdp2", N),
+    "predictors": (MTP, "fsdp2", N),
+    "a step after replicas met": (MID_PERIOD, "replica2.data2-explicit", 4),
+    "a fragment met and not taken": (MID_FRAGMENT, "replica2.data2", 4),
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +64,18 @@ def trained(trainer, steps):
     return [trainer.advance() for _ in range(steps)]
 
 
-@pytest.mark.parametrize("settings", [PLAIN, UNEQUAL], ids=["plain", "three unequal microbatches"])
-def test_2n_steps_are_n_a_checkpoint_and_n_bit_for_bit(settings, tmp_path):
+@pytest.mark.parametrize("settings, mesh, steps", RUNS.values(), ids=RUNS)
+def test_2n_steps_are_n_a_checkpoint_and_n_bit_for_bit(settings, mesh, steps, tmp_path):
     """In the same flavour and in the other; dropout on."""
-    twins = {flavour: Trainer(flavour, run(settings)) for flavour in Flavour}
-    expected = {flavour: trained(whole, 2 * N) for flavour, whole in twins.items()}
+    twins = {flavour: Trainer(flavour, run(settings, mesh)) for flavour in Flavour}
+    expected = {flavour: trained(whole, 2 * steps) for flavour, whole in twins.items()}
     for saver, reader in itertools.product(Flavour, Flavour):
         first = twins[saver].again()
-        assert trained(first, N) == expected[saver][:N]
+        assert trained(first, steps) == expected[saver][:steps]
         kept = first.save(tmp_path / f"{saver}-{reader}", {})
         resumed = twins[reader].again(kept)
-        assert (resumed.done, differing(resumed.named(), first.named())) == (N, [])
-        assert trained(resumed, N) == expected[reader][N:] == expected[saver][N:]
+        assert (resumed.done, differing(resumed.named(), first.named())) == (steps, [])
+        assert trained(resumed, steps) == expected[reader][steps:] == expected[saver][steps:]
         assert differing(resumed.named(), twins[saver].named()) == []
 
 
