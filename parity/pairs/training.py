@@ -198,12 +198,13 @@ def _linen(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
 
 def _nnx(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
     checkpoint = models_nnx.checkpoint
-    parts = (run.train, *([run.diloco] if run.diloco else []))
+    parts: tuple[Any, ...] = (run.train, run.diloco) if run.diloco else (run.train,)
     if run.diloco:
         models, make_step = models_nnx.diloco, models_nnx.diloco.diloco_step
     else:
         models, make_step = models_nnx.train, models_nnx.train.train_step
-    create = functools.partial(models.create, run.config, *parts)
+    create: Callable[[jax.Array], Any] = functools.partial(models.create, run.config, *parts)
+    advance: Callable[..., Any] = functools.partial(make_step, *parts)
     key = jax.random.key(run.seed)
     graphdef, example = nnx.split(nnx.eval_shape(lambda: create(key)))
     specs = models.state_specs(run.config, run.train, example, mesh)
@@ -213,7 +214,7 @@ def _nnx(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
 
     def step(leaves, batch):
         state = nnx.merge(graphdef, leaves)
-        metrics = make_step(*parts, state, batch)
+        metrics = advance(state, batch)
         return nnx.state(state), metrics
 
     return _Twin(

@@ -1,5 +1,6 @@
 """The ahead-of-time TPU backend: what it refuses, how it fits meshes, and what it shows of the twins."""
 
+import collections
 import json
 import os
 import subprocess
@@ -166,24 +167,14 @@ def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs(monkeypatch):
     monkeypatch.setattr(Side, "run", lambda side, *_, **__: ran.append(side))
     result = run_case(case, Workbench())
     assert (result.verdict, ran) == ("passed", []) and result.seconds["compile"] > 0
-    verdicts = {name: str(channel.verdict) for name, channel in result.channels.items()}
-    assert verdicts == {
-        "program": "proved",
-        "flags": "skipped",
-        "tree": "equal",
-        "rng": "bitwise",
-        "values": "proved",
-        "gradients": "skipped",
-        "state": "skipped",
-        "retrace": "skipped",
-        "checkpoint": "skipped",
-        "inputs": "equal",
-        "routing": "skipped",
-        "dots": "proved",
-        "sharding": "equal",
-        "loops": "equal",
-        "collectives": "equal",
-        "memory": "equal",
+    found = collections.defaultdict(set)
+    for name, channel in result.channels.items():
+        found[str(channel.verdict)].add(name)
+    assert found == {
+        "proved": {"program", "values", "dots"},
+        "equal": {"tree", "inputs", "sharding", "loops", "collectives", "memory"},
+        "bitwise": {"rng"},
+        "skipped": {"flags", "gradients", "state", "retrace", "checkpoint", "routing"},
     }
     assert (str(case.mesh), case.asked) == ("fsdp2.tensor2-auto", "fsdp4.tensor2-auto")
 
