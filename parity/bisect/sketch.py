@@ -1,0 +1,73 @@
+"""Sketches of arrays: a few numbers that tell how far two arrays of one size are apart, without keeping either."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["Sketch", "distance", "sketch"]
+
+PROJECTIONS = 8
+"""Random projections of each array: the mean of their squares is the squared distance to within a third."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sketch:
+    """An array in short.
+
+    Args:
+        kind: size, kind of numbers and where they are not finite: arrays of another kind are never compared.
+        projected: the array's random projections, in float64.
+        norm: its Frobenius norm.
+        epsilon: half a unit in the last place of its dtype, relative; 0 for integers.
+        shown: its first entry, for people.
+    """
+
+    kind: tuple
+    projected: np.ndarray
+    norm: float
+    epsilon: float
+    shown: str
+
+
+@functools.lru_cache(maxsize=256)
+def _directions(size: int) -> np.ndarray:
+    signs = np.random.default_rng(size).integers(0, 2, (PROJECTIONS, size), np.int8)
+    return (2 * signs - 1).astype(np.float64)
+
+
+def sketch(value: Any) -> Sketch:
+    """Returns the sketch of an array; its entries count in row-major order, its shape does not.
+
+    Args:
+        value: an array, or typed keys.
+    """
+    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    array = np.asarray(value)
+    floating = jnp.issubdtype(array.dtype, np.inexact)
+    flat = array.ravel()
+    flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
+    finite = np.isfinite(flat)
+    holes = 0 if finite.all() else hash(np.nan_to_num(flat[~finite]).tobytes() + finite.tobytes())
+    flat = np.where(finite, flat, 0) if holes else flat
+    return Sketch(
+        kind=(array.size, "float" if floating else "integer", holes),
+        projected=_directions(flat.size) @ flat,
+        norm=float(np.linalg.norm(flat)),
+        epsilon=float(jnp.finfo(array.dtype).eps) / 2 if floating else 0.0,
+        shown=f"{array.ravel()[0]:.7g}" if array.size and floating else str(array.ravel()[:1].tolist())[1:-1],
+    )
+
+
+def distance(reference: Sketch, candidate: Sketch) -> float:
+    """Returns the relative distance of two arrays, estimated; infinite where their kinds differ."""
+    if reference.kind != candidate.kind:
+        return float("inf")
+    gap = float(np.sqrt(np.mean(np.abs(reference.projected - candidate.projected) ** 2)))
+    if gap == 0:
+        return 0.0
+    return gap / reference.norm if reference.norm > 0 else float("inf")
