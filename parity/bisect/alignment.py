@@ -89,6 +89,8 @@ class Alignment:
         for at, node in enumerate(self.traces[1].nodes):
             members = groups.get(node.sketch.kind, [])
             found = self._near(node, members, stacked.get(node.sketch.kind))
+            if node.sketch.plain and node.name not in GIVEN:
+                found = [member for member in found if self._alike_made(member, node)]
             for member in found:
                 if ours[member] < 0 or node.name == self.traces[0].nodes[member].name:
                     ours[member] = at
@@ -97,6 +99,13 @@ class Alignment:
                 if not node.literal:
                     here = theirs[at]
         return ours, theirs
+
+    def _alike_made(self, ours: int, right: Node) -> bool:
+        """Whether two values are made by the same operation of the same values."""
+        left = self.traces[0].nodes[ours]
+        if left.name != right.name or len(left.inputs) != len(right.inputs):
+            return False
+        return all(any(self.same(i, j) for i in left.inputs) for j in right.inputs)
 
     def _near(self, node: Node, members: list[int], stacked: np.ndarray | None) -> list[int]:
         if stacked is None:
@@ -120,8 +129,9 @@ class Alignment:
         fronts = [
             self._front(side, {pair[side] for pair in ends if pair[side] is not None}) for side in (0, 1)
         ]
-        pairs = self._pair(*fronts)
-        return sorted(pairs, key=lambda pair: (pair.place, pair.reference is None))
+        known = [pair for pair in ends if pair[0] in fronts[0] and pair[1] in fronts[1]]
+        pairs = self._pair(*fronts, known)
+        return sorted(pairs, key=lambda pair: (pair.place, None in (pair.reference, pair.candidate)))
 
     def _front(self, side: int, ends: set) -> list[int]:
         """Walks back from some results through values that the other side lacks, to where that begins."""
@@ -139,13 +149,19 @@ class Alignment:
 
     def _place(self, side: int, at: int) -> int:
         """How far the reference has come when a value's inputs are there."""
-        inputs = [i for i in self.traces[side].nodes[at].inputs if not self.traces[side].nodes[i].literal]
+        nodes = self.traces[side].nodes
+        if self._matches[side][at] >= 0:  # a result that is a value of the other side, but not this result of it
+            return len(self.traces[0].nodes)
+        inputs = [i for i in nodes[at].inputs if not nodes[i].literal]
         reached = inputs if side == 0 else [self._matches[1][i] for i in inputs]
         return max(reached, default=0)
 
-    def _pair(self, ours: list[int], theirs: list[int]) -> list[Divergence]:
-        rest, pairs = list(ours), []
-        for at in theirs:
+    def _pair(self, ours: list[int], theirs: list[int], known: Sequence[tuple]) -> list[Divergence]:
+        """Pairs operations that stand for each other: results that do, then the likeliest."""
+        rest, pairs = [at for at in ours if at not in {left for left, _ in known}], []
+        for left, right in known:
+            pairs.append(self._descend(left, right, min(self._place(0, left), self._place(1, right))))
+        for at in [at for at in theirs if at not in {right for _, right in known}]:
             best = max(rest, key=lambda other, at=at: self._likeness(other, at), default=None)
             if best is not None and self._likeness(best, at) > 0:
                 rest.remove(best)

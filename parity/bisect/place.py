@@ -1,10 +1,13 @@
 """Where a value comes from: the lines of the user's own files behind it, and the library's below them."""
 
+import ast
 import dataclasses
 import functools
 import linecache
 import os
 import sysconfig
+import textwrap
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from parity.bisect.trace import Node
 from parity.jax_internals import equation_frames
 from parity.prove.provenance import short_path
 
-__all__ = ["Frame", "Site", "blamed", "site"]
+__all__ = ["Frame", "Site", "blamed", "shared", "site"]
 
 HOUSE = Path(__file__).parents[1]
 ENGINE = tuple(f"{HOUSE / room}{os.sep}" for room in ("programs", "comparison", "cases", "bisect"))
@@ -33,11 +36,6 @@ class Frame:
 
     def __str__(self) -> str:
         return f"{short_path(self.file)}:{self.line} in {self.function}"
-
-    @property
-    def text(self) -> str:
-        """The line itself."""
-        return linecache.getline(self.file, self.line).strip()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,22 +99,46 @@ def _is_engine(frame: Frame) -> bool:
     return frame.file.startswith(ENGINE)
 
 
-def blamed(ours: Site | None, theirs: Site | None) -> tuple[Frame | None, Frame | None]:
-    """Returns the line of each side that is to blame: the innermost that reads otherwise than the other side's.
-
-    What both sides share, such as a function of a common file, is where they part but not why.
+def shared(sites: Iterable[Iterable[Site]]) -> frozenset[Hashable]:
+    """Returns the functions that read the same on both sides: what both share is not why they differ.
 
     Args:
-        ours, theirs: where an operation comes from on each side; None where a side has none.
+        sites: of each side, where its operations come from.
     """
-    sides = [list(each.own) if each else [] for each in (ours, theirs)]
-    while all(sides) and _reads_alike(sides[0][0], sides[1][0]):
-        sides = [each[1:] for each in sides]
-    first = [each[0] if each else whole.own[0] if whole and whole.own else None
-             for each, whole in zip(sides, (ours, theirs), strict=True)]
-    return first[0], first[1]
+    ours, theirs = (
+        {_function(frame) for each in side for frame in each.own} for side in sites
+    )
+    return frozenset(ours & theirs)
 
 
-def _reads_alike(left: Frame, right: Frame) -> bool:
-    same = left.function == right.function and left.text == right.text
-    return same and left.file.rpartition("/")[2] == right.file.rpartition("/")[2]
+def blamed(one: Site | None, common: frozenset[Hashable]) -> Frame | None:
+    """Returns the line that is to blame: the innermost in a function that the other side does not have.
+
+    Args:
+        one: where an operation comes from; None where there is none.
+        common: from `shared`.
+    """
+    own = one.own if one else ()
+    return next((frame for frame in own if _function(frame) not in common), own[0] if own else None)
+
+
+def _function(frame: Frame) -> Hashable:
+    """Returns the file's name and the text of the innermost function around a line."""
+    spans = _spans(frame.file)
+    around = [span for span in spans if span[0] <= frame.line <= span[1]]
+    first, last = max(around, default=(frame.line, frame.line))
+    text = "".join(linecache.getlines(frame.file)[first - 1 : last])
+    return frame.file.rpartition("/")[2], textwrap.dedent(text)
+
+
+@functools.lru_cache(maxsize=1_024)
+def _spans(file: str) -> tuple[tuple[int, int], ...]:
+    """Returns the first and the last line of each function of a file."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # not Python, or not there
+        return ()
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return tuple(
+        (node.lineno, node.end_lineno or node.lineno) for node in ast.walk(tree) if isinstance(node, functions)
+    )

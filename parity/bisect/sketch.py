@@ -23,6 +23,8 @@ class Sketch:
         projected: the array's random projections, in float64.
         norm: its Frobenius norm.
         epsilon: half a unit in the last place of its dtype, relative; 0 for integers.
+        plain: whether it says too little to be told from another value that is equal: a truth value, a small
+            number, the same entry everywhere.
         shown: its first entry, for people.
     """
 
@@ -30,6 +32,7 @@ class Sketch:
     projected: np.ndarray
     norm: float
     epsilon: float
+    plain: bool
     shown: str
 
 
@@ -56,11 +59,18 @@ def sketch(value: Any) -> Sketch:
     flat = np.where(finite, flat, 0) if holes else flat
     return Sketch(
         kind=(array.size, "float" if floating else "integer", holes),
-        projected=_directions(flat.size) @ flat,
-        norm=float(np.linalg.norm(flat)),
+        projected=np.sum(_directions(flat.size) * flat, axis=1),  # a product of matrices would wake all threads
+        norm=float(np.sqrt(np.sum(np.abs(flat) ** 2))),
         epsilon=float(jnp.finfo(array.dtype).eps) / 2 if floating else 0.0,
+        plain=_plain(flat, floating),
         shown=f"{array.ravel()[0]:.7g}" if array.size and floating else str(array.ravel()[:1].tolist())[1:-1],
     )
+
+
+def _plain(flat: np.ndarray, floating: bool) -> bool:
+    if flat.size == 1:
+        return not floating or flat[0] in (-1, 0, 1)
+    return bool(flat.size == 0 or (flat == flat[0]).all())
 
 
 def distance(reference: Sketch, candidate: Sketch) -> float:

@@ -40,8 +40,8 @@ class Node:
     """One value that a program made.
 
     Args:
-        name: the operation, ``argument``, ``constant``, ``turn`` (a slice that a loop hands to a turn) or
-            ``stack`` (what the turns gave, together).
+        name: the operation, ``argument``, ``constant``, ``turn`` (a slice that a loop hands to a turn),
+            ``stack`` (what the turns gave, together), ``branch`` (what the chosen branch gave).
         inputs: the values it is made of, by number.
         sketch: the value in short.
         around: where the operation stands.
@@ -143,7 +143,11 @@ class _Evaluation:
             return self._while(equation, inputs, here)
         if name == "cond":
             chosen = min(max(int(inputs[0][0]), 0), len(inner) - 1)
-            return self._body(inner[chosen], inputs[1:], dataclasses.replace(here, calls=()))
+            outputs = self._body(inner[chosen], inputs[1:], dataclasses.replace(here, calls=()))
+            return [
+                (array, self._node("branch", (number, inputs[0][1]), array, here, equation=equation))
+                for array, number in outputs
+            ]
         if name in CALLS and len(inner) == 1 and len(opened(inner[0]).invars) == len(inputs):
             calls = () if name in OWN_STACK else (*here.calls, equation)
             return self._body(inner[0], inputs, dataclasses.replace(here, calls=calls))
@@ -163,7 +167,8 @@ class _Evaluation:
             around = Around(turns=(*here.turns, (equation, index)), backward=here.backward)
             slices = []
             for array, number in scanned:
-                slices.append((array[index], self._node("turn", (number,), array[index], around)))
+                row = _rows(array)[index]
+                slices.append((row, self._node("turn", (number,), row, around)))
             outputs = self._body(body, [*fixed, *carry, *slices], around)
             carry = outputs[:carries]
             for row, value in zip(rows, outputs[carries:], strict=True):
@@ -173,7 +178,11 @@ class _Evaluation:
         return [*carry, *stacked]
 
     def _stack(self, row: list[Value], out: Any, here: Around) -> Value:
-        whole = jnp.stack([array for array, _ in row]) if row else jnp.zeros(out.aval.shape, out.aval.dtype)
+        arrays = [array for array, _ in row]
+        if any(jnp.issubdtype(array.dtype, jax.dtypes.prng_key) for array in arrays):
+            whole = jnp.stack(arrays)
+        else:
+            whole = np.stack(arrays) if arrays else np.zeros(out.aval.shape, out.aval.dtype)
         return whole, self._node("stack", [number for _, number in row], whole, here)
 
     def _while(self, equation: Any, inputs: list[Value], here: Around) -> list[Value]:
@@ -186,6 +195,11 @@ class _Evaluation:
                 return carry
             carry = self._body(equation.params["body_jaxpr"], [*fixed[1], *carry], around)
             turn += 1
+
+
+def _rows(array: Any) -> Any:
+    """Returns an array that is cheap to take rows of: the host's, unless it holds keys."""
+    return array if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.asarray(array)
 
 
 def _variables(row: Sequence[Any]) -> list[Any]:
