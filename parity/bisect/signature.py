@@ -53,6 +53,12 @@ class Signature:
         )
 
     @classmethod
+    def seen(cls, result: ChannelResult) -> "Signature":
+        """Returns the signature of a channel that fails: what its first finding names."""
+        leaf = _leaf(result.findings[0].where) if result.findings else ""
+        return cls(channel=result.name, leaf=leaf, kind=_kind(result))
+
+    @classmethod
     def read(cls, record: Mapping[str, Any]) -> "Signature":
         """Returns the signature that ``dataclasses.asdict`` wrote."""
         return cls(**{field.name: str(record[field.name]) for field in dataclasses.fields(cls)})
@@ -68,12 +74,7 @@ def signature_of(result: CaseResult, channel: str = "") -> Signature | None:
     blocking = [each for each in result.blocking if not channel or each.name == channel]
     if not blocking:
         return None
-    first = blocking[0]
-    return Signature(
-        channel=first.name,
-        leaf=_leaf(first.findings[0].where) if first.findings else "",
-        kind=_kind(first),
-    )
+    return Signature.seen(blocking[0])
 
 
 def _kind(result: ChannelResult) -> str:
