@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -62,6 +62,7 @@ class Alignment:
     ):
         self.traces, self._noise, self._words = (reference, candidate), noise, words
         self._matches = self._match()
+        self._residuals: list[set[int]] = [set(), set()]
 
     def same(self, ours: int, theirs: int) -> bool:
         """Whether a value of the reference and one of the candidate are the same up to noise."""
@@ -69,9 +70,7 @@ class Alignment:
 
     def in_floors(self, ours: int, theirs: int) -> float:
         """How far two values are apart, in units of the reference's noise."""
-        sketches = [
-            trace.nodes[at].sketch for trace, at in zip(self.traces, (ours, theirs), strict=True)
-        ]
+        sketches = [trace.nodes[at].sketch for trace, at in zip(self.traces, (ours, theirs), strict=True)]
         off = distance(*sketches)
         return 0.0 if off == 0 else off / self._noise[ours] if self._noise[ours] else float("inf")
 
@@ -116,7 +115,7 @@ class Alignment:
         )
         return [members[index] for index in np.flatnonzero(gaps <= limits)]
 
-    def divergences(self, failing: Iterable[tuple[int | None, int | None]]) -> list[Divergence]:
+    def divergences(self, failing: Iterable[tuple[int, int]]) -> list[Divergence]:
         """Returns where the programs part on the way to results that differ, the first one first.
 
         A difference counts only if it reaches such a result through values that all differ: what comes
@@ -126,31 +125,48 @@ class Alignment:
             failing: value numbers of results that differ, of both sides.
         """
         ends = list(failing)
-        fronts = [
-            self._front(side, {pair[side] for pair in ends if pair[side] is not None}) for side in (0, 1)
-        ]
-        known = [pair for pair in ends if pair[0] in fronts[0] and pair[1] in fronts[1]]
-        pairs = self._pair(*fronts, known)
+        ours, theirs = (self._front(side, {pair[side] for pair in ends}) for side in (0, 1))
+        known = [pair for pair in dict.fromkeys(ends) if pair[0] in ours and pair[1] in theirs]
+        pairs = self._pair(ours, theirs, known)
         return sorted(pairs, key=lambda pair: (pair.place, None in (pair.reference, pair.candidate)))
 
     def _front(self, side: int, ends: set) -> list[int]:
         """Walks back from some results through values that the other side lacks, to where that begins."""
         nodes, match = self.traces[side].nodes, self._matches[side]
         waiting, seen, front = list(ends), set(ends), []
+        fed: dict[int, list[int]] = collections.defaultdict(list)
         while waiting:
             at = waiting.pop()
             lacking = [i for i in nodes[at].inputs if match[i] < 0 and not nodes[i].literal]
             if not lacking:
                 front.append(at)
+            for i in lacking:
+                fed[i].append(at)
             fresh = [i for i in lacking if i not in seen]
             seen.update(fresh)
             waiting += fresh
+        self._residuals[side] = self._kept_for_later(side, seen - ends, fed)
         return sorted(front)
+
+    def _kept_for_later(self, side: int, values: set[int], fed: Mapping[int, list[int]]) -> set[int]:
+        """Returns the values of the forward pass that only the backward pass asks for.
+
+        Where a side has no such backward pass it has none of them either: that is what follows, not the cause.
+        """
+        nodes, kept = self.traces[side].nodes, set()
+        for at in sorted(values, reverse=True):
+            later = all(user in kept or nodes[user].around.backward for user in fed[at])
+            if later and not nodes[at].around.backward:
+                kept.add(at)
+        return kept
 
     def _place(self, side: int, at: int) -> int:
         """How far the reference has come when a value's inputs are there."""
         nodes = self.traces[side].nodes
-        if self._matches[side][at] >= 0:  # a result that is a value of the other side, but not this result of it
+        told = self._matches[side][at] < 0 and not nodes[at].literal and at not in self._residuals[side]
+        if (
+            not told
+        ):  # a result that the other side has elsewhere, such as zeros; or what follows from another
             return len(self.traces[0].nodes)
         inputs = [i for i in nodes[at].inputs if not nodes[i].literal]
         reached = inputs if side == 0 else [self._matches[1][i] for i in inputs]
@@ -187,20 +203,17 @@ class Alignment:
 
     def _descend(self, ours: int, theirs: int, place: int) -> Divergence:
         """Follows operands that are not the same value, though both values are on both sides, to their origin."""
-        start = Divergence(
-            reference=ours, candidate=theirs, place=place, operands=tuple(self._unlike(ours, theirs))
-        )
-        found = start
+        start = found = self._between(ours, theirs, place)
         while True:
-            left, right = (
-                self.traces[side].nodes[at] for side, at in enumerate((found.reference, found.candidate))
-            )
+            left, right = self.traces[0].nodes[ours], self.traces[1].nodes[theirs]
             if left.name != right.name or len(left.inputs) != len(right.inputs) or not found.operands:
                 return found
-            below = left.inputs[found.operands[0]], right.inputs[found.operands[0]]
-            makers = [self.traces[side].nodes[at] for side, at in enumerate(below)]
-            if any(maker.name in GIVEN for maker in makers):
-                return start if any(maker.name == "argument" for maker in makers) else found
-            found = Divergence(
-                reference=below[0], candidate=below[1], place=place, operands=tuple(self._unlike(*below))
-            )
+            ours, theirs = left.inputs[found.operands[0]], right.inputs[found.operands[0]]
+            makers = {self.traces[0].nodes[ours].name, self.traces[1].nodes[theirs].name}
+            if makers & GIVEN:
+                return start if "argument" in makers else found
+            found = self._between(ours, theirs, place)
+
+    def _between(self, ours: int, theirs: int, place: int) -> Divergence:
+        operands = tuple(self._unlike(ours, theirs))
+        return Divergence(reference=ours, candidate=theirs, place=place, operands=operands)

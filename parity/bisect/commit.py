@@ -75,10 +75,14 @@ class Found:
     @property
     def evaluated(self) -> int:
         """How many commits were told good or bad; those that could not be tested are not among them."""
-        return len({entry["commit"] for entry in self.log if entry["answer"] in (Answer.PASSES, Answer.FAILS)})
+        return len(
+            {entry["commit"] for entry in self.log if entry["answer"] in (Answer.PASSES, Answer.FAILS)}
+        )
 
 
-def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None) -> tuple[Answer, Signature | None]:
+def answer_of(
+    report: Mapping[str, Any], case: str, signature: Signature | None
+) -> tuple[Answer, Signature | None]:
     """Returns what a report in the JSON schema says of a case, and the signature of its failure.
 
     Args:
@@ -98,7 +102,9 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
             name=name,
             verdict=each["verdict"],
             detail=each["detail"],
-            findings=tuple(Difference(where=one["where"], reference="", candidate="") for one in each["findings"]),
+            findings=tuple(
+                Difference(where=one["where"], reference="", candidate="") for one in each["findings"]
+            ),
         )
         for name, each in record["channels"].items()
     ]
@@ -126,7 +132,9 @@ def search_commits(search: Search, tell: Callable[[str], None] = lambda words: N
         ValueError: no repository, no such commits, or they do not pass and fail as said.
     """
     good, bad = (_commit(search.repository, name) for name in (search.good, search.bad))
-    _ = _git(search.repository, "merge-base", "--is-ancestor", good, bad, why="--good must be an ancestor of --bad")
+    _ = _git(
+        search.repository, "merge-base", "--is-ancestor", good, bad, why="--good must be an ancestor of --bad"
+    )
     folder = _folder(search, good, bad)
     folder.mkdir(parents=True, exist_ok=True)
     with _worktree(search.repository, folder, bad) as tree:
@@ -150,7 +158,9 @@ def _git(where: Path, *words: str, why: str = "") -> str:
 
 
 def _commit(where: Path, name: str) -> str:
-    return _git(where, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}", why="expected a commit")
+    return _git(
+        where, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}", why="expected a commit"
+    )
 
 
 def _folder(search: Search, good: str, bad: str) -> Path:
@@ -217,7 +227,9 @@ def _ends(
     return Signature.read(json.loads(asked.read_text())["signature"])
 
 
-def _run(folder: Path, tree: Path, ends: tuple[str, str], tell: Callable[[str], None]) -> tuple[Outcome, tuple[str, ...]]:
+def _run(
+    folder: Path, tree: Path, ends: tuple[str, str], tell: Callable[[str], None]
+) -> tuple[Outcome, tuple[str, ...]]:
     """Lets git drive: every commit that is known already costs nothing."""
     good, bad = ends
     _git(tree, "bisect", "start", bad, good)
@@ -233,7 +245,9 @@ def _run(folder: Path, tree: Path, ends: tuple[str, str], tell: Callable[[str], 
                 tell(line.strip())
     lines = _git(tree, "bisect", "log").splitlines()
     named = {
-        kind: tuple(line.partition("[")[2].partition("]")[0] for line in lines if line.startswith(f"# {kind}"))
+        kind: tuple(
+            line.partition("[")[2].partition("]")[0] for line in lines if line.startswith(f"# {kind}")
+        )
         for kind in ("first bad commit", "possible first bad commit")
     }
     if named["first bad commit"]:
@@ -293,7 +307,11 @@ def _check(
     report = tree.parent / f"report-{tree.name}.json"
     report.unlink(missing_ok=True)
     words = [word.replace(REPORT, str(report)) for word in check]
-    variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join([str(tree), *_engine()])}
+    variables = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": os.pathsep.join([str(tree), *_engine()]),
+    }
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(words, cwd=tree, env=variables, capture_output=True, timeout=SECONDS, check=False)
     if not report.exists():

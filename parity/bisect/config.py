@@ -16,7 +16,9 @@ Kept = Sequence[Settings]
 def look(question: Question) -> Finding:
     """Takes settings away, or switches parts of the model off, until what is left is needed for the failure."""
     if question.given and question.remade:
-        return _search(question, [{name: text} for name, text in question.given.items()], _given(question), "is set")
+        return _search(
+            question, [{name: text} for name, text in question.given.items()], _given(question), "is set"
+        )
     vary, ablations = question.case.vary, question.case.ablations
     if vary is None or not ablations:
         return Finding(
@@ -50,7 +52,11 @@ def _like(whole: Case, varied: Case) -> Case:
     import dataclasses
 
     return dataclasses.replace(
-        varied, mesh=whole.mesh, candidate_mesh=whole.candidate_mesh, backend=whole.backend, exact=whole.exact and varied.exact
+        varied,
+        mesh=whole.mesh,
+        candidate_mesh=whole.candidate_mesh,
+        backend=whole.backend,
+        exact=whole.exact and varied.exact,
     )
 
 
@@ -73,22 +79,32 @@ def _search(question: Question, parts: list[Settings], make: Callable[[Kept], Ca
         return answers[key]
 
     if ask(parts) is not Answer.FAILS:
-        return Finding(axis="config", found=False, sentence="the case no longer fails alike: nothing to narrow down")
+        return Finding(
+            axis="config", found=False, sentence="the case no longer fails alike: nothing to narrow down"
+        )
     needed = ddmin(parts, lambda kept: ask(kept) is Answer.FAILS)
     rows = tuple(
         (_words(part), str(ask([other for other in needed if other is not part]))) for part in needed
     )
     ambiguous = judge.ask_twice(make(needed)) is Answer.AMBIGUOUS
     if ambiguous:
-        return Finding(axis="config", found=False, sentence="ambiguous: the smallest configuration fails and passes by turns")
+        return Finding(
+            axis="config",
+            found=False,
+            sentence="ambiguous: the smallest configuration fails and passes by turns",
+        )
     words = " and ".join(_words(part) for part in needed)
     sentence = (
-        f"fails only while {words} {verb}".removesuffix(", not") if needed
+        f"fails only while {words} {verb}".removesuffix(", not")
+        if needed
         else f"fails under the plainest configuration too: none of {len(parts)} settings is needed"
     )
     if needed and verb != "is set":
-        sentence = f"passes with {words} on both sides, one of them alone is enough" if len(needed) > 1 else (
-            f"passes with {words} on both sides and fails without: look at what acts on that setting")
+        sentence = (
+            f"passes with {words} on both sides, one of them alone is enough"
+            if len(needed) > 1
+            else (f"passes with {words} on both sides and fails without: look at what acts on that setting")
+        )
     return Finding(
         axis="config",
         sentence=f"{sentence} ({len(answers)} tried)",
@@ -102,4 +118,6 @@ def _words(part: Settings) -> str:
     return " and ".join(f"{name}={text}" for name, text in part.items())
 
 
-AXIS = Axis(name="config", about="the settings that a failure needs, none of which can be left out", look=look)
+AXIS = Axis(
+    name="config", about="the settings that a failure needs, none of which can be left out", look=look
+)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -77,17 +77,17 @@ def evaluate_case(work: Comparison, group: str = "") -> Evaluated:
 
 
 def _step(
-    work: Comparison, states: list[Mapping[str, np.ndarray]], step: int, group: str
+    work: Comparison, states: Sequence[Mapping[str, np.ndarray]], step: int, group: str
 ) -> tuple[Evaluated, list[Outputs]]:
     sides = (work.reference, work.candidate)
     with work.bench.clock.phase("both sides", "execute"):
         batch = [side.build.inputs(SEED + step - 1) for side in sides]
-        runs = [_run(side, *pair) for side, pair in zip(sides, zip(states, batch, strict=True), strict=True)]
+        runs = [_run(side, state, given) for side, state, given in zip(sides, states, batch, strict=True)]
         nudged = [_nudged(sides[0], states[0], batch[0], draw) for draw in range(DRAWS)]
     outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
     again = [_named(sides[0], run) for run in nudged]
     failing = _failing(work, outputs, again, group)
-    alignment = Alignment(*runs, floors(runs[0], nudged), _words)
+    alignment = Alignment(runs[0], runs[1], floors(runs[0], nudged), _words)
     ends = [pair for result in failing for pair in _ends(work, runs, result)]
     found = Evaluated(
         step=step,
@@ -138,9 +138,11 @@ def _failing(work: Comparison, outputs: list[Outputs], again: list[Outputs], gro
     return [result for result in found if result.group == group] or found
 
 
-def _ends(work: Comparison, runs: list[Trace], result: Result) -> list[tuple[int | None, int | None]]:
+def _ends(work: Comparison, runs: list[Trace], result: Result) -> list[tuple[int, int]]:
     """Returns the numbers of the values that a result is, on both sides."""
-    names = [{place: at for at, place in enumerate(_positions(side))} for side in (work.reference, work.candidate)]
+    names = [
+        {place: at for at, place in enumerate(_positions(side))} for side in (work.reference, work.candidate)
+    ]
     partners = [
         path for entry in work.weights.entries if result.path in entry.reference for path in entry.candidate
     ] or [result.path]

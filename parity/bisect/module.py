@@ -87,7 +87,9 @@ def describe(work: Comparison, found: Evaluated) -> Finding:
     else:
         what = "activation" if forward else "cotangent"
         number = first.forward if forward else first.backward
-        sentence = f"the first module that diverges is {first.name}: its {what} is {_text(number)} x noise apart"
+        sentence = (
+            f"the first module that diverges is {first.name}: its {what} is {_text(number)} x noise apart"
+        )
     start = max(rows.index(first) - 4, 0) if first and len(rows) > MOST else 0
     return Finding(
         axis="module",
@@ -113,9 +115,7 @@ def _rows(work: Comparison, alignment: Alignment) -> list[_Row]:
         for side, sides in ((0, lambda entry: entry.reference), (1, lambda entry: entry.candidate))
     }
     counted = {entry for entry, each in enumerate(work.weights.entries) if each.role is Role.PARAMS}
-    held = [
-        _by_entry(uses(trace), entries[side], counted) for side, trace in enumerate(alignment.traces)
-    ]
+    held = [_by_entry(uses(trace), entries[side], counted) for side, trace in enumerate(alignment.traces)]
     rows: dict[str, list[float]] = {}
     order: dict[str, int] = {}
     for key, ours in held[0].items():
@@ -132,7 +132,9 @@ def _rows(work: Comparison, alignment: Alignment) -> list[_Row]:
     return [_Row(name, *rows[name]) for name in sorted(rows, key=lambda name: order.get(name, 1 << 62))]
 
 
-def _by_entry(found: list[Use], entries: Mapping[str, int], counted: set[int]) -> dict[tuple[int, bool], list[Use]]:
+def _by_entry(
+    found: list[Use], entries: Mapping[str, int], counted: set[int]
+) -> dict[tuple[int, bool], list[Use]]:
     groups = collections.defaultdict(list)
     for use in found:
         if entries.get(use.leaf, -1) in counted:

@@ -66,11 +66,23 @@ class _Entry:
             None if at is None else trace.nodes[at] for trace, at in zip(alignment.traces, ends, strict=True)
         ]
         self._sites = [None if node is None else site(node) for node in self._nodes]
-        self.blamed = [blamed(one, common) for one in self._sites]
+        self.blamed = [blamed(one, common, caller=self._reads_another()) for one in self._sites]
 
     @property
     def _node(self) -> Node:
         return next(node for node in reversed(self._nodes) if node is not None)
+
+    def _reads_another(self) -> bool:
+        """Whether both sides do the same with another leaf of the state: whoever chose the module is to blame."""
+        left, right = self._nodes
+        if left is None or right is None or left.name != right.name or not self._divergence.operands:
+            return False
+        position = self._divergence.operands[0]
+        leaves = [
+            _leaf(trace.nodes, node.inputs[position])
+            for trace, node in zip(self._alignment.traces, (left, right), strict=True)
+        ]
+        return all(leaves)
 
     def sentence(self) -> str:
         where = ", ".join(self._where())
@@ -83,11 +95,14 @@ class _Entry:
     def missing(self, entries: "list[_Entry]") -> str:
         """Says what the side that has nothing there does first instead; empty where both have something."""
         side = next((side for side, node in enumerate(self._nodes) if node is None), None)
-        after = next((each for each in entries if side is not None and each._nodes[side] is not None), None)
-        if side is None or after is None:
+        if side is None:
             return ""
-        self.blamed[side] = after.blamed[side]
-        return f", the {('reference', 'candidate')[side]} goes on with {after._nodes[side].name} at {after._texts()[side]}"
+        for after in entries:
+            if (node := after._nodes[side]) is not None:
+                self.blamed[side] = after.blamed[side]
+                label = ("reference", "candidate")[side]
+                return f", the {label} goes on with {node.name} at {after._texts()[side]}"
+        return ""
 
     def row(self) -> tuple[str, ...]:
         names = dict.fromkeys(node.name for node in self._nodes if node)
@@ -127,6 +142,13 @@ class _Entry:
             ]
             words.append(f"operand {position}: {texts[0]} against {texts[1]}")
         return f" ({'; '.join(words)})"
+
+
+def _leaf(nodes: list[Node], at: int) -> str:
+    """Returns the path of the leaf that a value is a part of, or a cast; empty where it is more."""
+    while len(nodes[at].inputs) == 1:
+        at = nodes[at].inputs[0]
+    return nodes[at].label
 
 
 def _origin(nodes: list[Node], at: int) -> str:

@@ -52,7 +52,9 @@ class Site:
 
     def __str__(self) -> str:
         below = f" (through {self.library[0]})" if self.library else ""
-        return f"{self.own[0]}{below}" if self.own else str(self.library[0]) if self.library else "no known line"
+        return (
+            f"{self.own[0]}{below}" if self.own else str(self.library[0]) if self.library else "no known line"
+        )
 
 
 def site(node: Node) -> Site:
@@ -105,21 +107,24 @@ def shared(sites: Iterable[Iterable[Site]]) -> frozenset[Hashable]:
     Args:
         sites: of each side, where its operations come from.
     """
-    ours, theirs = (
-        {_function(frame) for each in side for frame in each.own} for side in sites
-    )
+    ours, theirs = ({_function(frame) for each in side for frame in each.own} for side in sites)
     return frozenset(ours & theirs)
 
 
-def blamed(one: Site | None, common: frozenset[Hashable]) -> Frame | None:
+def blamed(one: Site | None, common: frozenset[Hashable], *, caller: bool = False) -> Frame | None:
     """Returns the line that is to blame: the innermost in a function that the other side does not have.
 
     Args:
         one: where an operation comes from; None where there is none.
         common: from `shared`.
+        caller: whether it is not that function's class but who calls it, as where a module of the wrong name is.
     """
     own = one.own if one else ()
-    return next((frame for frame in own if _function(frame) not in common), own[0] if own else None)
+    rest = [frame for frame in own if _function(frame) not in common]
+    if caller and rest:
+        inside = rest[0].function.rpartition(".")[0]
+        rest = [frame for frame in rest if frame.function.rpartition(".")[0] != inside] or rest
+    return next(iter(rest), own[0] if own else None)
 
 
 def _function(frame: Frame) -> Hashable:
@@ -140,5 +145,7 @@ def _spans(file: str) -> tuple[tuple[int, int], ...]:
         return ()
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return tuple(
-        (node.lineno, node.end_lineno or node.lineno) for node in ast.walk(tree) if isinstance(node, functions)
+        (node.lineno, node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, functions)
     )

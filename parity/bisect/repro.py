@@ -18,7 +18,7 @@ __all__ = ["Recipe", "replay", "write_repro"]
 
 SCHEMA = 1
 CODE = "code"
-SCRIPT = '''"""Shows the failure that repro.json describes: exit code 1 if it is there, 0 if the case passes, 3 otherwise."""
+SCRIPT = '''"""Shows the failure that repro.json describes: exits with 1 if it is there, 0 if not, 3 otherwise."""
 
 import sys
 from pathlib import Path
@@ -61,7 +61,9 @@ def write_repro(folder: Path, recipe: Recipe) -> None:
         ValueError: the folder is not empty, or no pair has the case.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"--repro {folder}: got something that is there, expected a new folder or an empty one")
+        raise ValueError(
+            f"--repro {folder}: got something that is there, expected a new folder or an empty one"
+        )
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     (partial / CODE).mkdir(parents=True)
@@ -124,10 +126,12 @@ def _copy(name: str, folder: Path) -> None:
 
 
 def _about(record: Mapping[str, Any], recipe: Recipe) -> str:
-    versions = ", ".join(f"{name} {value}" for name, value in record["environment"].items() if isinstance(value, str))
+    versions = ", ".join(
+        f"{name} {value}" for name, value in record["environment"].items() if isinstance(value, str)
+    )
     return (
-        f"# {recipe.case.id}\n\n{recipe.signature}\n\n```\npython repro.py\n```\n\nNeeds this package of parity, and no "
-        f"project beside it. Exit code 1: the failure is there; 0: the case passes; 3: something else fails.\n"
+        f"# {recipe.case.id}\n\n{recipe.signature}\n\n```\npython repro.py\n```\n\nNeeds this package of parity, "
+        f"and no project beside it. Exit code 1: the failure is there; 0: the case passes; 3: something else fails.\n"
         f"Data files that the code reads are not in this folder.\n\nWritten with {versions}.\n"
     )
 
@@ -143,7 +147,9 @@ def replay(folder: Path) -> int:
     """
     record = json.loads((folder / "repro.json").read_text())
     if record["schema"] != SCHEMA:
-        raise ValueError(f"{folder}: got schema {record['schema']}, expected {SCHEMA}; use the version that wrote it")
+        raise ValueError(
+            f"{folder}: got schema {record['schema']}, expected {SCHEMA}; use the version that wrote it"
+        )
     code = folder / CODE
     sys.path.insert(0, str(code))
     cases = collect((), record["settings"], code, select=(record["case"],))[1]

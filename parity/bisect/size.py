@@ -151,13 +151,19 @@ def look(question: Question) -> Finding:
     found = _shrunk(start, fails, can_leave=bool(case.mesh.axes) and not case.held_axes)
     small = sized(case, found)
     if found == start:
-        return Finding(axis="size", found=False, sentence="nothing can be made smaller: the case no longer fails alike")
+        return Finding(
+            axis="size", found=False, sentence="nothing can be made smaller: the case no longer fails alike"
+        )
     if judge.ask_twice(small) is Answer.AMBIGUOUS:
-        return Finding(axis="size", found=False, sentence="ambiguous: the smallest case fails and passes by turns")
+        return Finding(
+            axis="size", found=False, sentence="ambiguous: the smallest case fails and passes by turns"
+        )
     work = [_work(each, question) for each in (case, small)]
     ratio = work[0] / work[1] if all(work) else 1.0
     rows = tuple(
-        (name, str(before), str(after)) for name, before, after in _compared(start, found, case) if before != after
+        (name, str(before), str(after))
+        for name, before, after in _compared(start, found, case)
+        if before != after
     )
     words = ", ".join(f"{name} {after}" for name, _, after in rows)
     return Finding(

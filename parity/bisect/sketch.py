@@ -12,6 +12,8 @@ __all__ = ["Sketch", "distance", "sketch"]
 
 PROJECTIONS = 8
 """Random projections of each array: the mean of their squares is the squared distance to within a third."""
+MASKING = 1e8
+"""What is as large as this stands for an infinity, as in masks, and would drown all else in a norm."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Sketch:
     """An array in short.
 
     Args:
-        kind: size, kind of numbers and where they are not finite: arrays of another kind are never compared.
+        kind: size, kind of numbers, where they are infinite, huge or no number: other kinds are never compared.
         projected: the array's random projections, in float64.
         norm: its Frobenius norm.
         epsilon: half a unit in the last place of its dtype, relative; 0 for integers.
@@ -54,17 +56,24 @@ def sketch(value: Any) -> Sketch:
     floating = jnp.issubdtype(array.dtype, np.inexact)
     flat = array.ravel()
     flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
-    finite = np.isfinite(flat)
-    holes = 0 if finite.all() else hash(np.nan_to_num(flat[~finite]).tobytes() + finite.tobytes())
-    flat = np.where(finite, flat, 0) if holes else flat
+    huge = min(MASKING, float(jnp.finfo(array.dtype).max) / 4) if floating else np.inf
+    plain = np.abs(flat) < huge
+    holes = 0 if plain.all() else hash(_signs(flat[~plain]).tobytes() + plain.tobytes())
+    flat = np.where(plain, flat, 0) if holes else flat
     return Sketch(
         kind=(array.size, "float" if floating else "integer", holes),
-        projected=np.sum(_directions(flat.size) * flat, axis=1),  # a product of matrices would wake all threads
+        projected=np.sum(
+            _directions(flat.size) * flat, axis=1
+        ),  # a product of matrices would wake all threads
         norm=float(np.sqrt(np.sum(np.abs(flat) ** 2))),
         epsilon=float(jnp.finfo(array.dtype).eps) / 2 if floating else 0.0,
         plain=_plain(flat, floating),
         shown=f"{array.ravel()[0]:.7g}" if array.size and floating else str(array.ravel()[:1].tolist())[1:-1],
     )
+
+
+def _signs(masked: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(masked), 0, np.sign(np.real(masked))).astype(np.int8)
 
 
 def _plain(flat: np.ndarray, floating: bool) -> bool:

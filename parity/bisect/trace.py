@@ -101,7 +101,9 @@ class _Evaluation:
         outputs = self._body(jaxpr, values, Around())
         return Trace(self._nodes, [number for _, number in outputs], [array for array, _ in outputs])
 
-    def _node(self, name: str, inputs: Sequence[int], value: Any, around: Around = Around(), **more: Any) -> int:
+    def _node(
+        self, name: str, inputs: Sequence[int], value: Any, around: Around = Around(), **more: Any
+    ) -> int:
         literal = name != "argument" and all(self._nodes[number].literal for number in inputs)
         self._nodes.append(Node(name, tuple(inputs), sketch(value), around, literal=literal, **more))
         return len(self._nodes) - 1
@@ -121,9 +123,7 @@ class _Evaluation:
         kept = set(_variables(jaxpr.outvars))
 
         def read(variable: Any) -> Value:
-            return (
-                self._constant(variable.val) if isinstance(variable, core.Literal) else values[variable]
-            )
+            return self._constant(variable.val) if isinstance(variable, core.Literal) else values[variable]
 
         for at, equation in enumerate(jaxpr.eqns):
             backward = around.backward or "transpose(" in equation_scope(equation)
@@ -173,8 +173,10 @@ class _Evaluation:
             carry = outputs[:carries]
             for row, value in zip(rows, outputs[carries:], strict=True):
                 row.append(value)
-        stacked = [self._stack(row[::-1] if reverse else row, out, here) for row, out in
-                   zip(rows, equation.outvars[carries:], strict=True)]
+        stacked = [
+            self._stack(row[::-1] if reverse else row, out, here)
+            for row, out in zip(rows, equation.outvars[carries:], strict=True)
+        ]
         return [*carry, *stacked]
 
     def _stack(self, row: list[Value], out: Any, here: Around) -> Value:

@@ -52,7 +52,9 @@ def changes(work: Comparison) -> Iterator[Change]:
             entries = list(weights.entries)
             entries[one] = dataclasses.replace(left, candidate=right.candidate)
             entries[other] = dataclasses.replace(right, candidate=left.candidate)
-            words = f"{left.reference[0]} is {right.candidate[0]} and {right.reference[0]} is {left.candidate[0]}"
+            words = (
+                f"{left.reference[0]} is {right.candidate[0]} and {right.reference[0]} is {left.candidate[0]}"
+            )
             yield Change(words=words, weights=dataclasses.replace(weights, entries=tuple(entries)))
     for number, entry in params:
         yield from _transposed(weights, number, entry, leaves[entry.candidate[0]].shape)
@@ -101,9 +103,7 @@ def look(question: Question) -> Finding:
 
 
 def _passes(work: Comparison, change: Change, question: Question) -> bool:
-    case = dataclasses.replace(
-        work.case, reference=lambda: work.builds[0], candidate=lambda: work.builds[1]
-    )
+    case = dataclasses.replace(work.case, reference=lambda: work.builds[0], candidate=lambda: work.builds[1])
     other = Comparison(case, question.bench)
     vars(other)["weights"] = change.weights
     return CHANNELS[question.signature.channel].look(other).verdict not in BLOCKING

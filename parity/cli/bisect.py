@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parity.cli.options import DIFFERENCE, PARITY, Json, Pairs, Settings, console, make_order, parse_settings
+from parity.cli.options import DIFFERENCE, PARITY, Json, Pairs, Settings, console, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,14 +20,19 @@ def bisect(
     case: Annotated[str, typer.Argument(help="The id of a case that fails, or what selects it alone.")],
     axis: Annotated[
         list[str] | None,
-        typer.Option("--axis", help="op, module, weight, config, size or commit; may be repeated; all but commit without."),
+        typer.Option(
+            "--axis",
+            help="op, module, weight, config, size or commit; may be repeated; all but commit without.",
+        ),
     ] = None,
     good: Annotated[str | None, typer.Option(help="With --axis commit: a commit that passes.")] = None,
     bad: Annotated[str, typer.Option(help="With --axis commit: a commit that fails.")] = "HEAD",
     json: Json = None,
     pair: Pairs = None,
     setting: Settings = None,
-    repro: Annotated[Path | None, typer.Option("--repro", help="Write a folder that shows the failure elsewhere.")] = None,
+    repro: Annotated[
+        Path | None, typer.Option("--repro", help="Write a folder that shows the failure elsewhere.")
+    ] = None,
 ) -> None:
     """Follow one failure to the operation, module, weight, settings, size or commit behind it."""
     from parity.bisect.registry import AXES
@@ -65,7 +70,9 @@ def bisect(
     if repro and report.signature:
         from parity.bisect.repro import Recipe, write_repro
 
-        write_repro(repro, Recipe(case=found, signature=report.signature, pairs=tuple(pair or ()), settings=given))
+        write_repro(
+            repro, Recipe(case=found, signature=report.signature, pairs=tuple(pair or ()), settings=given)
+        )
         screen.print(f"repro: {repro}; python {repro / 'repro.py'} shows it again", soft_wrap=True)
     raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
 
@@ -81,15 +88,17 @@ def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str
     Raises:
         ValueError: it selects none, or several.
     """
-    from parity.cases.settings import collect
     from parity.cases.case import select
+    from parity.cases.settings import collect
 
     cases = collect(pairs or (), settings, select=(selector,))[1]
     chosen = select(cases, (selector,))
     chosen = [each for each in chosen if each.id == selector] or chosen
     if len(chosen) != 1:
         some = ", ".join(each.id for each in chosen[:3])
-        raise ValueError(f"case {selector!r}: matches {len(chosen)} cases ({some}, ...), expected one; give a whole id")
+        raise ValueError(
+            f"case {selector!r}: matches {len(chosen)} cases ({some}, ...), expected one; give a whole id"
+        )
     return chosen[0]
 
 

@@ -16,7 +16,12 @@ WORDS = {
 
 
 def bisect_commits(
-    case: str, good: str | None, bad: str, pairs: list[str] | None, settings: list[str] | None, json: Path | None
+    case: str,
+    good: str | None,
+    bad: str,
+    pairs: list[str] | None,
+    settings: list[str] | None,
+    json: Path | None,
 ) -> int:
     """Searches commits and prints what came of it; returns the exit code.
 
@@ -34,7 +39,12 @@ def bisect_commits(
 
     if not good:
         raise ValueError("--axis commit: got no --good, expected a commit that passes, such as --good v1.2")
-    more = [word for name, texts in (("--pair", pairs), ("--set", settings)) for text in texts or () for word in (name, text)]
+    more = [
+        word
+        for name, texts in (("--pair", pairs), ("--set", settings))
+        for text in texts or ()
+        for word in (name, text)
+    ]
     check = (sys.executable, "-m", "parity", "run", case, "--json", REPORT, *more)
     search = Search(repository=Path.cwd(), good=good, bad=bad, check=check, case=case)
     screen = console()
@@ -44,7 +54,10 @@ def bisect_commits(
     screen.print(f"{case}: {found.signature}: {sentence}", soft_wrap=True, markup=False, highlight=False)
     for entry in found.log:
         screen.print(f"  {entry['commit'][:12]} {entry['answer']}", markup=False, highlight=False)
-    screen.print(f"{found.evaluated} commits told, {len(found.log) - found.evaluated} could not be tested", markup=False)
+    screen.print(
+        f"{found.evaluated} commits told, {len(found.log) - found.evaluated} could not be tested",
+        markup=False,
+    )
     if json:
         write_json(_record(case, found, sentence), json)
     return DIFFERENCE if found.outcome == "culprit" else USAGE if found.outcome == "ambiguous" else DIFFERENCE

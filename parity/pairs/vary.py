@@ -28,7 +28,15 @@ PLAINEST: tuple[Mapping[str, str], ...] = (
 )
 """Settings that switch something off, likely causes of a difference in structure first."""
 
-SIZES = ("layers", "embed", "vocab", "attention.heads", "attention.kv_heads", "attention.head_dim", "mlp.hidden")
+SIZES = (
+    "layers",
+    "embed",
+    "vocab",
+    "attention.heads",
+    "attention.kv_heads",
+    "attention.head_dim",
+    "mlp.hidden",
+)
 
 
 def sizes(config: ModelConfig) -> dict[str, int]:

@@ -21,8 +21,8 @@ def main(words):
 
     jax.config.update("jax_disable_most_optimizations", True)
     import plants
-    from conftest import Planting
 
+    from conftest import Planting  # pyright: ignore[reportAttributeAccessIssue]
     from parity.comparison.comparison import Workbench
 
     bench, results = Workbench(), []
