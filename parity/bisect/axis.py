@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parity.bisect.signature import Judge, Signature
+from parity.bisect.judge import Judge
+from parity.bisect.signature import Signature
 from parity.cases.case import Case
 from parity.comparison.comparison import Comparison, Workbench
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from parity.bisect.signature import Answer, Signature
+from parity.verdicts import BLOCKING, ChannelResult
+from parity.verdicts import Finding as Difference
 
 __all__ = ["Found", "Search", "answer_of", "search_commits", "step"]
 
@@ -26,6 +28,7 @@ REPORT = "{report}"
 """Stands for the file that the check writes its report to."""
 SECONDS = 3_600
 """Longer than any check of one case should take."""
+SEVERITY = ("failed", "error", "vacuous", "open")
 EXITS = {Answer.PASSES: 0, Answer.FAILS: 1, Answer.OTHER: 125, Answer.AMBIGUOUS: 125}
 """What ``git bisect run`` understands: good, bad, cannot be tested."""
 
@@ -90,10 +93,6 @@ def answer_of(
         case: its id.
         signature: the failure that counts; the worst one where there is none yet.
     """
-    from parity.running.run import SEVERITY
-    from parity.verdicts import BLOCKING, ChannelResult
-    from parity.verdicts import Finding as Difference
-
     record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
     if record is None:
         return Answer.OTHER, None

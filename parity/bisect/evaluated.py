@@ -82,8 +82,18 @@ def _step(
     sides = (work.reference, work.candidate)
     with work.bench.clock.phase("both sides", "execute"):
         batch = [side.build.inputs(SEED + step - 1) for side in sides]
-        runs = [_run(side, state, given) for side, state, given in zip(sides, states, batch, strict=True)]
-        nudged = [_nudged(sides[0], states[0], batch[0], draw) for draw in range(DRAWS)]
+        ours = (sides[0].identity, work.case.arrange, step)
+        reference, nudged = work.remember(
+            ("evaluated", *ours),
+            lambda: (
+                _run(sides[0], states[0], batch[0]),
+                [_nudged(sides[0], states[0], batch[0], draw) for draw in range(DRAWS)],
+            ),
+        )
+        candidate = work.remember(
+            ("evaluated", *ours, sides[1].identity), lambda: _run(sides[1], states[1], batch[1])
+        )
+        runs = [reference, candidate]
     outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
     again = [_named(sides[0], run) for run in nudged]
     failing = _failing(work, outputs, again, group)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from parity.bisect.axis import Finding, Question
+from parity.bisect.judge import Judge, signature_of
 from parity.bisect.registry import AXES
-from parity.bisect.signature import Answer, Judge, Signature, signature_of
+from parity.bisect.signature import Answer, Signature
 from parity.cases.case import Case
 from parity.comparison.comparison import Workbench
 from parity.comparison.side import SideError

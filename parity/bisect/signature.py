@@ -1,4 +1,4 @@
-"""Which failure is bisected: a channel, what differs, and how; and whether a case still fails alike."""
+"""Which failure is bisected: a channel, what differs, and how. Light: a search over commits starts it often."""
 
 import dataclasses
 import enum
@@ -6,12 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from parity.cases.case import Case
-from parity.comparison.comparison import Workbench
-from parity.running.run import CaseResult, run_case
-from parity.verdicts import BLOCKING, ChannelResult
+from parity.verdicts import ChannelResult
 
-__all__ = ["Answer", "Judge", "Signature", "signature_of"]
+__all__ = ["Answer", "Signature"]
 
 
 class Answer(enum.StrEnum):
@@ -64,58 +61,9 @@ class Signature:
         return cls(**{field.name: str(record[field.name]) for field in dataclasses.fields(cls)})
 
 
-def signature_of(result: CaseResult, channel: str = "") -> Signature | None:
-    """Returns the signature of a case's worst failure; None where nothing fails.
-
-    Args:
-        result: of the case.
-        channel: the channel that is asked about; the worst by default.
-    """
-    blocking = [each for each in result.blocking if not channel or each.name == channel]
-    if not blocking:
-        return None
-    return Signature.seen(blocking[0])
-
-
 def _kind(result: ChannelResult) -> str:
     return f"{result.verdict} {result.detail}" if result.verdict == "error" else str(result.verdict)
 
 
 def _leaf(where: str) -> str:
     return re.sub(r"\d+", "#", re.sub(r"\[[^]]*\]$", "", where))
-
-
-class Judge:
-    """Asks cases whether they fail alike.
-
-    Args:
-        signature: the failure.
-        bench: where what cases share is kept.
-    """
-
-    def __init__(self, signature: Signature, bench: Workbench | None = None):
-        self.signature, self._bench = signature, bench or Workbench()
-        self.asked = 0
-
-    def ask(self, case: Case) -> Answer:
-        """Returns whether a case fails alike.
-
-        Args:
-            case: to be run on the signature's channel.
-        """
-        return self._once(case, self._bench)
-
-    def ask_twice(self, case: Case) -> Answer:
-        """Returns the same, or ``ambiguous`` where a second run that shares nothing with the first disagrees."""
-        first = self.ask(case)
-        return first if self._once(case, Workbench()) is first else Answer.AMBIGUOUS
-
-    def _once(self, case: Case, bench: Workbench) -> Answer:
-        self.asked += 1
-        result = run_case(case, bench, (self.signature.channel,))
-        found = result.channels.get(self.signature.channel)
-        if found is None:
-            return Answer.OTHER
-        if self.signature.of(found):
-            return Answer.FAILS
-        return Answer.OTHER if found.verdict in BLOCKING else Answer.PASSES

@@ -8,12 +8,16 @@ import typer
 from parity.cli.options import DIFFERENCE, PARITY, Json, Pairs, Settings, console, parse_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from parity.bisect.report import Report
     from parity.cases.case import Case
+    from parity.running.run import CaseResult
 
-__all__ = ["bisect", "one_case", "show"]
+__all__ = ["bisect", "bisect_failures", "one_case", "show"]
+
+QUICK = ("op", "module")
+"""The axes that cost one evaluation of each side, whatever the case."""
 
 
 def bisect(
@@ -100,6 +104,19 @@ def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str
             f"case {selector!r}: matches {len(chosen)} cases ({some}, ...), expected one; give a whole id"
         )
     return chosen[0]
+
+
+def bisect_failures(results: "Sequence[CaseResult]") -> None:
+    """Follows every failure of a run along the quick axes, and prints what they say.
+
+    Args:
+        results: of the run.
+    """
+    from parity.bisect.report import bisect_case
+
+    for result in results:
+        if result.blocking and not result.case.unplaced:
+            show(bisect_case(result.case, QUICK, result=result))
 
 
 def show(report: "Report") -> None:

@@ -17,8 +17,8 @@ def repro(
     setting: Settings = None,
 ) -> None:
     """Write a folder that shows a failure where only this package is installed."""
+    from parity.bisect.judge import signature_of
     from parity.bisect.repro import Recipe, write_repro
-    from parity.bisect.signature import signature_of
     from parity.cli.bisect import one_case
     from parity.comparison.comparison import Workbench
     from parity.running.run import run_case

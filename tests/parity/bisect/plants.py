@@ -2,6 +2,8 @@
 
 import ast
 import dataclasses
+import functools
+import importlib
 import tomllib
 from pathlib import Path
 
@@ -56,11 +58,22 @@ def functions(folder, bug):
     return found
 
 
+@functools.cache
+def _real(id, pair):
+    """Returns the case as it is, so that its reference is traced and evaluated once for all plants."""
+    module, _, attribute = (pair or f"{id.split('-')[0]}:PAIR").partition(":")
+    cases = getattr(importlib.import_module(f"parity.pairs.{module}"), attribute).cases({})
+    return next(case for case in cases if case.id == id)
+
+
 def found_in(bug, folder, planting, bench):
     """Returns what ``op`` says of a plant, and whether it names the function that holds it."""
     scratch = planting.copy(folder, files(bug))
     planted = planting.case(scratch, bug["case"], bug["pair"])
-    case = dataclasses.replace(planted, program=bug.get("program", planted.program), exact=None)
+    real = _real(bug["case"], bug["pair"])
+    case = dataclasses.replace(
+        planted, reference=real.reference, program=bug.get("program", planted.program), exact=None
+    )
     finding = describe(evaluate_case(Comparison(on_one_device(case), bench)))
     named = [frame for frame in finding.facts.get("first", {}).get("blamed", []) if frame]
     right = any(
