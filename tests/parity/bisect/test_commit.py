@@ -69,7 +69,7 @@ def repository(tmp_path):
     return history(folder)
 
 
-def search(repository, seconds=0):
+def search(repository, seconds=0.0):
     script, asked = repository.parent / "check.py", repository.parent / "asked.txt"
     script.write_text(CHECK)
     check = (sys.executable, "-I", str(script), "{report}", str(asked), str(seconds))

@@ -18,7 +18,7 @@ from parity.comparison.comparison import Workbench
 from parity.running.run import run_case
 
 # B batch, T position, D in, F width
-B, T, D, F = 4, 6, 10, 8
+B, T, D, F = 8, 6, 10, 7
 
 
 def inputs(seed):
@@ -28,6 +28,11 @@ def inputs(seed):
 
 def loss(out, batch):
     return jnp.mean((out - batch["y"]) ** 2)
+
+
+def along(param):
+    """Returns a vector as it lies along the last axis of an activation."""
+    return param[...][None, None]
 
 
 class LinenNet(linen.Module):
@@ -51,12 +56,12 @@ class Net(nnx.Module):
         return self.lowered(h)
 
     def raised(self, x):
-        return jnp.einsum("fd,btd->btf", self.up.kernel[...].T, x) + self.up.bias[...]
+        return jnp.einsum("fd,btd->btf", self.up.kernel[...].T, x) + along(self.up.bias)
 
     def normed(self, h):
         centred = h - jnp.mean(h, -1, keepdims=True)
         spread = jnp.mean(centred * centred, -1, keepdims=True)
-        return centred / jnp.sqrt(spread + 1e-6) * self.norm.scale[...] + self.norm.bias[...]
+        return centred / jnp.sqrt(spread + 1e-6) * along(self.norm.scale) + along(self.norm.bias)
 
     def residual(self, h):
         return h + self.mixed(self.activated(h))
@@ -95,21 +100,20 @@ def case(model, program="grad"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "function", "backward"),
-    [
-        (OtherEpsilon, "OtherEpsilon.normed", False),
-        (NoResidual, "NoResidual.residual", False),
-        (LastRow, "LastRow.lowered", False),
-    ],
-)
-def test_the_function_that_differs_is_named_behind_harmless_differences(model, function, backward):
-    report = bisect_case(case(model), ("op", "module"))
+def test_the_function_that_differs_is_named_behind_harmless_differences():
+    report = bisect_case(case(OtherEpsilon, "forward"), ("op", "module"))
     op, module = report.findings
     first = op.facts["first"]
-    assert (first["blamed"][1][2], first["backward"]) == (function, backward), op.sentence
-    assert function in report.sentence() and "test_operation.py" in report.sentence()
-    assert module.found
+    assert first["blamed"][1][2] == "OtherEpsilon.normed" and not first["backward"], op.sentence
+    assert "OtherEpsilon.normed" in report.sentence() and "test_operation.py" in report.sentence()
+    assert module.facts["first"] == "mixed", module.rows
+
+
+@pytest.mark.slow
+def test_what_is_left_out_is_told_by_the_line_of_the_side_that_has_it():
+    (op,) = bisect_case(case(NoResidual, "forward"), ("op",)).findings
+    first = op.facts["first"]
+    assert (first["operations"][0], first["blamed"][0][2]) == ("add", "LinenNet.__call__"), op.sentence
 
 
 @pytest.mark.slow
@@ -120,16 +124,11 @@ def test_a_stopped_gradient_is_told_by_what_the_reference_does_backward():
     assert first["blamed"][0][2] == "LinenNet.__call__", op.sentence
 
 
-def test_harmless_differences_alone_fail_nothing_and_are_no_finding():
-    report = bisect_case(case(Net, "forward"), ("op",))
-    assert report.signature is None and "nothing to bisect" in report.sentence()
-
-
 @pytest.mark.slow
 def test_a_check_that_is_not_deterministic_is_ambiguous():
     """Its builds are made anew for each run, as a script that is started twice makes them."""
     fixed = case(LastRow, "forward")
-    made = iter([case(LastRow, "forward").candidate, case(Net, "forward").candidate])
+    made = iter([fixed.candidate, case(Net, "forward").candidate])
     report = bisect_case(dataclasses.replace(fixed, candidate=lambda: next(made)()))
     assert report.ambiguous and report.findings == ()
     assert "ambiguous" in report.sentence() and "names no culprit" in report.sentence()
@@ -139,7 +138,7 @@ def test_a_check_that_is_not_deterministic_is_ambiguous():
 def test_the_batch_is_made_small_and_fails_alike():
     (size,) = bisect_case(case(LastRow, "forward"), ("size",)).findings
     assert size.facts["ratio"] >= 4, size.sentence
-    assert size.facts["sizes"] == {"batch": 2, "sequence": 2} or size.facts["sizes"]["batch"] <= 2
+    assert size.facts["sizes"] == {"batch": 2, "sequence": 3}
 
 
 class Crossed(Net):
@@ -148,7 +147,7 @@ class Crossed(Net):
     def normed(self, h):
         centred = h - jnp.mean(h, -1, keepdims=True)
         spread = jnp.mean(centred * centred, -1, keepdims=True)
-        return centred / jnp.sqrt(spread + 1e-6) * self.norm.bias[...] + self.norm.scale[...]
+        return centred / jnp.sqrt(spread + 1e-6) * along(self.norm.bias) + along(self.norm.scale)
 
 
 @pytest.mark.slow
@@ -163,12 +162,13 @@ def test_the_settings_that_a_failure_needs_are_one_minimal():
     given = {"a": "1", "b": "2", "c": "3", "d": "4"}
     bench = Workbench()
     signature = signature_of(run_case(bad, bench, ("values",)))
-    assert signature == Signature(channel="values", leaf="outputs", kind="failed")
+    expected = Signature(channel="values", leaf="outputs", kind="failed")
+    assert signature == expected
 
     def remade(settings):
         return bad if {"b", "d"} <= set(settings) else good
 
-    question = Question(case=bad, signature=signature, bench=bench, given=given, remade=remade)
+    question = Question(case=bad, signature=expected, bench=bench, given=given, remade=remade)
     finding = CONFIG.look(question)
     assert finding.facts["needed"] == [{"b": "2"}, {"d": "4"}]
     assert [row[1] for row in finding.rows] == [Answer.PASSES, Answer.PASSES]
