@@ -123,7 +123,8 @@ def blamed(one: Site | None, common: frozenset[Hashable], *, caller: bool = Fals
     rest = [frame for frame in own if _function(frame) not in common]
     if caller and rest:
         inside = rest[0].function.rpartition(".")[0]
-        rest = [frame for frame in rest if frame.function.rpartition(".")[0] != inside] or rest
+        others = [frame for frame in rest if frame.function.rpartition(".")[0] != inside]
+        rest = (others or rest) if inside else rest  # a plain function belongs to no module
     return next(iter(rest), own[0] if own else None)
 
 
