@@ -172,7 +172,9 @@ def look(question: Question) -> Finding:
         head=("size", "before", "after"),
         rows=rows,
         facts={
-            "sizes": {name: after for name, _, after in rows},
+            "sizes": {
+                name: after for name, before, after in _compared(start, found, case) if before != after
+            },
             "fields": dict(found.fields),
             "work": work,
             "ratio": ratio,
