@@ -77,6 +77,7 @@ class Case:
         flags: what can be flipped in it, and must be live on both sides.
         vary: makes the case with other settings of the config; needed where there are flags.
         ablations: settings that switch something off, for ``--explain``; likely causes first.
+        sizes: ``{field: size}`` of the config, which ``vary`` can make smaller.
         bridged: why a side runs modules of the other framework only, through a bridge; empty where none does.
         keys: whether both sides draw from the same keys; asked of two flavours only.
         paranoid: whether it is compiled and run also where it is proved.
@@ -105,6 +106,7 @@ class Case:
     flags: Sequence[Flag] = ()
     vary: "Callable[[Mapping[str, str]], Case] | None" = None
     ablations: Sequence[Mapping[str, str]] = ()
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     bridged: str = ""
     keys: Keys = Keys.SHARED
     paranoid: bool = False

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import typer
 
-from parity.cli import doctor, flags, hlo, list, map, prove, run, shardings, structure, train
+from parity.cli import bisect, doctor, flags, hlo, list, map, prove, repro, run, shardings, structure, train
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE
 from parity.environment import prepare
 
@@ -44,6 +44,8 @@ for name, command in {
     "hlo": hlo.hlo,
     "structure": structure.structure,
     "train": train.train,
+    "bisect": bisect.bisect,
+    "repro": repro.repro,
     "doctor": doctor.doctor,
 }.items():
     app.command(name)(command)

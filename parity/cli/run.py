@@ -48,6 +48,9 @@ def run(
     explain: Annotated[
         bool, typer.Option(help="Name the smallest change of settings that undoes a difference in structure.")
     ] = False,
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="Follow each failure to the operation and the module behind it.")
+    ] = False,
     workers: Workers = None,
     processes: Annotated[
         int, typer.Option(min=1, help="Processes that run each case together, under jax.distributed.")
@@ -71,6 +74,7 @@ def run(
 ) -> None:
     """Run cases: live progress, a table, findings, and a JSON report on demand."""
     from parity.cases.settings import must_have_pairs
+    from parity.cli.bisect import bisect_failures
     from parity.cli.order import execute
     from parity.report import print_table, print_tracebacks
     from parity.running.explain import print_explanations
@@ -99,6 +103,8 @@ def run(
         print_tracebacks(console(), record.results)
     if explain:
         print_explanations(console(), record.results)
+    if bisect:
+        bisect_failures(record.results)
     for words in record.disagreements:
         console().print(f"memory: {words}", style="bold red", soft_wrap=True, markup=False)
     if record.disagreements:

@@ -8,7 +8,7 @@ from typing import Any
 from models_nnx.config import AttentionKernel, LayerLayout, ModelConfig, TrainConfig
 from parity.cases.case import Case
 from parity.pairs.decoders import SMALL, decoder_build
-from parity.pairs.vary import ablations, varied
+from parity.pairs.vary import ablations, sizes, varied
 from parity.programs.build import Build, Flavour
 from parity.programs.meshes import MeshSpec
 from parity.verdicts import Verdict
@@ -108,6 +108,7 @@ def twins(variant: Variant, program: str, mesh: str, **more: Any) -> Case:
         held_axes=variant.held_axes,
         vary=lambda settings: twins(variant.varied(settings), program, mesh, **more),
         ablations=ablations(variant.config, variant.train),
+        sizes=sizes(variant.config),
         **fields,
     )
 

@@ -1,10 +1,12 @@
 """The decoders with other settings: what flags flip, and what an explanation tries."""
 
+import functools
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from models_nnx.config import ConfigError, ModelConfig, TrainConfig, override
 
-__all__ = ["ablations", "varied"]
+__all__ = ["ablations", "sizes", "varied"]
 
 PLAINEST: tuple[Mapping[str, str], ...] = (
     {"remat.policy": "none", "remat.names": ""},
@@ -25,6 +27,26 @@ PLAINEST: tuple[Mapping[str, str], ...] = (
     {"layers": "1"},
 )
 """Settings that switch something off, likely causes of a difference in structure first."""
+
+SIZES = (
+    "layers",
+    "embed",
+    "vocab",
+    "attention.heads",
+    "attention.kv_heads",
+    "attention.head_dim",
+    "mlp.hidden",
+)
+
+
+def sizes(config: ModelConfig) -> dict[str, int]:
+    """Returns the sizes of a config that may be made smaller, by the name of their setting."""
+    found: dict[str, Any] = {name: _field(config, name) for name in SIZES}
+    return {name: size for name, size in found.items() if isinstance(size, int)}
+
+
+def _field(config: ModelConfig, name: str) -> Any:
+    return functools.reduce(lambda part, field: getattr(part, field, None), name.split("."), config)
 
 
 def varied(

@@ -1,0 +1,123 @@
+"""The axis ``config``: which settings a failure needs, so that without any one of them it is gone."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from parity.bisect.axis import Axis, Finding, Question
+from parity.bisect.delta import ddmin
+from parity.bisect.signature import Answer
+from parity.cases.case import Case
+
+__all__ = ["AXIS"]
+
+Settings = Mapping[str, str]
+Kept = Sequence[Settings]
+
+
+def look(question: Question) -> Finding:
+    """Takes settings away, or switches parts of the model off, until what is left is needed for the failure."""
+    if question.given and question.remade:
+        return _search(
+            question, [{name: text} for name, text in question.given.items()], _given(question), "is set"
+        )
+    vary, ablations = question.case.vary, question.case.ablations
+    if vary is None or not ablations:
+        return Finding(
+            axis="config",
+            found=False,
+            sentence="the case has no settings to change: give some with --set, or `vary` and `ablations` to the case",
+        )
+    return _search(question, list(ablations), _ablated(question), "stays as it is, not")
+
+
+def _given(question: Question) -> Callable[[Kept], Case]:
+    remade = question.remade
+    assert remade is not None
+    return lambda kept: remade(_merged(kept))
+
+
+def _ablated(question: Question) -> Callable[[Kept], Case]:
+    """Returns what makes the case with all parts switched off but those that are kept."""
+    vary = question.case.vary
+    assert vary is not None
+    whole = question.case
+
+    def make(kept: Kept) -> Case:
+        off = [each for each in whole.ablations if each not in kept]
+        return _like(whole, vary(_merged(off))) if off else whole
+
+    return make
+
+
+def _like(whole: Case, varied: Case) -> Case:
+    import dataclasses
+
+    return dataclasses.replace(
+        varied,
+        mesh=whole.mesh,
+        candidate_mesh=whole.candidate_mesh,
+        backend=whole.backend,
+        exact=whole.exact and varied.exact,
+    )
+
+
+def _merged(parts: Kept) -> dict[str, str]:
+    return {name: text for part in parts for name, text in part.items()}
+
+
+def _search(question: Question, parts: list[Settings], make: Callable[[Kept], Case], verb: str) -> Finding:
+    judge = question.judge()
+    answers: dict[tuple[int, ...], Answer] = {}
+
+    def ask(kept: Kept) -> Answer:
+        key = tuple(number for number, part in enumerate(parts) if part in kept)
+        if key not in answers:
+            question.tell(f"config: {len(key)} of {len(parts)} settings kept, run {len(answers) + 1}")
+            try:
+                answers[key] = judge.ask(make(kept))
+            except ValueError:  # settings that break a rule together tell nothing
+                answers[key] = Answer.OTHER
+        return answers[key]
+
+    if ask(parts) is not Answer.FAILS:
+        return Finding(
+            axis="config", found=False, sentence="the case no longer fails alike: nothing to narrow down"
+        )
+    needed = ddmin(parts, lambda kept: ask(kept) is Answer.FAILS)
+    rows = tuple(
+        (_words(part), str(ask([other for other in needed if other is not part]))) for part in needed
+    )
+    ambiguous = judge.ask_twice(make(needed)) is Answer.AMBIGUOUS
+    if ambiguous:
+        return Finding(
+            axis="config",
+            found=False,
+            sentence="ambiguous: the smallest configuration fails and passes by turns",
+        )
+    words = " and ".join(_words(part) for part in needed)
+    sentence = (
+        f"fails only while {words} {verb}".removesuffix(", not")
+        if needed
+        else f"fails under the plainest configuration too: none of {len(parts)} settings is needed"
+    )
+    if needed and verb != "is set":
+        sentence = (
+            f"passes with {words} on both sides, one of them alone is enough"
+            if len(needed) > 1
+            else (f"passes with {words} on both sides and fails without: look at what acts on that setting")
+        )
+    return Finding(
+        axis="config",
+        sentence=f"{sentence} ({len(answers)} tried)",
+        head=("setting", "the case without it"),
+        rows=rows,
+        facts={"needed": [dict(part) for part in needed], "tried": len(answers), "set": verb == "is set"},
+    )
+
+
+def _words(part: Settings) -> str:
+    return " and ".join(f"{name}={text}" for name, text in part.items())
+
+
+AXIS = Axis(
+    name="config", about="the settings that a failure needs, none of which can be left out", look=look
+)

@@ -1,0 +1,165 @@
+"""A case evaluated operation by operation on both sides, step after step, until results differ."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity.bisect.alignment import Alignment, Divergence, floors
+from parity.bisect.place import site
+from parity.bisect.trace import Node, Trace, evaluate
+from parity.comparison.comparison import Comparison
+from parity.comparison.runs import SEED, Outputs, beside
+from parity.comparison.side import Side
+from parity.programs.build import Group
+from parity.programs.tree import to_host
+from parity.values.ladder import FLOOR_FACTOR, deviation
+from parity.values.noise import measure_floor, nudge
+
+__all__ = ["Evaluated", "Result", "evaluate_case"]
+
+DRAWS = 2
+"""How often the reference is evaluated again from nudged weights and inputs."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """A result that is beyond the floor.
+
+    Args:
+        group, path: which.
+        in_floors: how far apart, in units of the noise; infinite where no noise explains any difference.
+    """
+
+    group: str
+    path: str
+    in_floors: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """The first step in which results differ, or the last if none do.
+
+    Args:
+        step: its number, from 1.
+        alignment: both programs, value by value.
+        failing: the results beyond the floor, worst first.
+        divergences: where the programs part on the way to these, the first one first.
+    """
+
+    step: int
+    alignment: Alignment
+    failing: tuple[Result, ...]
+    divergences: tuple[Divergence, ...]
+
+
+def evaluate_case(work: Comparison, group: str = "") -> Evaluated:
+    """Evaluates both sides operation by operation, as many steps as it takes for results to differ.
+
+    Args:
+        work: a case.
+        group: only results of this group count as differing, if any of them do.
+
+    Raises:
+        MapError: there is no weight map.
+        SideError: a side cannot be traced.
+    """
+    states = [work.state, work.candidate_state]
+    for step in range(1, work.reference.program.steps + 1):
+        found = _step(work, states, step, group)
+        if found[0].failing or step == work.reference.program.steps:
+            return found[0]
+        states = [outputs.get(Group.STATE, {}) for outputs in found[1]]
+    raise AssertionError("programs have at least one step")
+
+
+def _step(
+    work: Comparison, states: Sequence[Mapping[str, np.ndarray]], step: int, group: str
+) -> tuple[Evaluated, list[Outputs]]:
+    sides = (work.reference, work.candidate)
+    with work.bench.clock.phase("both sides", "execute"):
+        batch = [side.build.inputs(SEED + step - 1) for side in sides]
+        ours = (sides[0].identity, work.case.arrange, step)
+        reference, nudged = work.remember(
+            ("evaluated", *ours),
+            lambda: (
+                _run(sides[0], states[0], batch[0]),
+                [_nudged(sides[0], states[0], batch[0], draw) for draw in range(DRAWS)],
+            ),
+        )
+        candidate = work.remember(
+            ("evaluated", *ours, sides[1].identity), lambda: _run(sides[1], states[1], batch[1])
+        )
+        runs = [reference, candidate]
+    outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
+    again = [_named(sides[0], run) for run in nudged]
+    failing = _failing(work, outputs, again, group)
+    alignment = Alignment(runs[0], runs[1], floors(runs[0], nudged), _words)
+    ends = [pair for result in failing for pair in _ends(work, runs, result)]
+    found = Evaluated(
+        step=step,
+        alignment=alignment,
+        failing=tuple(failing),
+        divergences=tuple(alignment.divergences(ends)),
+    )
+    return found, outputs
+
+
+def _run(side: Side, state: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray]) -> Trace:
+    names = sorted(side.build.abstract_inputs)
+    with side.backend.context(side.mesh):
+        arguments = [*side.placed(state).values(), *(jnp.asarray(batch[name]) for name in names)]
+        return evaluate(side.traced.jaxpr, arguments, [*side.state_paths, *names])
+
+
+def _nudged(side: Side, state: Mapping, batch: Mapping, draw: int) -> Trace:
+    alter = functools.partial(nudge, rng=np.random.default_rng(1_000 + draw))
+    return _run(side, alter(state), alter(batch))
+
+
+def _positions(side: Side) -> list[tuple[str, str]]:
+    info = side.traced.out_info
+    return [(str(group), path) for group in sorted(info) for path in info[group]]
+
+
+def _named(side: Side, run: Trace) -> Outputs:
+    outputs: Outputs = {}
+    for (group, path), array in zip(_positions(side), run.results, strict=True):
+        outputs.setdefault(group, {}).update(to_host({path: jax.numpy.asarray(array)}))
+    return outputs
+
+
+def _failing(work: Comparison, outputs: list[Outputs], again: list[Outputs], group: str) -> list[Result]:
+    ours, theirs = beside(work, *outputs)
+    found = []
+    for name, leaves in ours.items():
+        noise = measure_floor(leaves, [{path: run[name][path] for path in leaves} for run in again])
+        for path, array in leaves.items():
+            other = theirs.get(name, {}).get(path)
+            off = deviation(path, array, other) if other is not None else None
+            floor = noise[path] if np.isfinite(noise[path]) else 0.0
+            if off is not None and off.relative > FLOOR_FACTOR * floor:
+                in_floors = off.relative / floor if floor else float("inf")
+                found.append(Result(group=name, path=path, in_floors=in_floors))
+    found.sort(key=lambda result: -result.in_floors)
+    return [result for result in found if result.group == group] or found
+
+
+def _ends(work: Comparison, runs: list[Trace], result: Result) -> list[tuple[int, int]]:
+    """Returns the numbers of the values that a result is, on both sides."""
+    names = [
+        {place: at for at, place in enumerate(_positions(side))} for side in (work.reference, work.candidate)
+    ]
+    partners = [
+        path for entry in work.weights.entries if result.path in entry.reference for path in entry.candidate
+    ] or [result.path]
+    ours = runs[0].outputs[names[0][result.group, result.path]]
+    return [(ours, runs[1].outputs[names[1][result.group, path]]) for path in partners]
+
+
+def _words(node: Node) -> tuple:
+    """What tells which code made a value: the innermost functions of the user's files."""
+    return tuple(frame.function for frame in site(node).own[:3])

@@ -1,0 +1,154 @@
+"""The axis ``module``: how far what each module makes, and its cotangent, is apart, module by module."""
+
+import collections
+import dataclasses
+from collections.abc import Mapping
+
+from parity.bisect.alignment import Alignment
+from parity.bisect.axis import Axis, Finding, Question
+from parity.bisect.evaluated import Evaluated, evaluate_case
+from parity.bisect.single import on_one_device
+from parity.bisect.trace import Trace
+from parity.comparison.comparison import Comparison
+from parity.programs.tree import Role
+from parity.values.ladder import FLOOR_FACTOR
+from parity.weights.map import unheld
+
+__all__ = ["AXIS", "Use", "uses"]
+
+MOST = 24
+"""Rows of the table."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Use:
+    """A value that is the first to be made of a weight and of something else.
+
+    Args:
+        leaf: path of the weight.
+        node: number of the value.
+        backward: whether the backward pass makes it.
+        turns: the turns of the loops around it.
+    """
+
+    leaf: str
+    node: int
+    backward: bool
+    turns: tuple[int, ...]
+
+
+def uses(trace: Trace) -> list[Use]:
+    """Returns where weights are used, in the order of execution; what follows the backward pass is left out.
+
+    Args:
+        trace: an evaluated program.
+    """
+    plain: dict[int, str] = {}
+    found = []
+    for at, node in enumerate(trace.nodes):
+        if node.name == "argument":
+            plain[at] = node.label
+            continue
+        others = [number for number in node.inputs if not trace.nodes[number].literal]
+        leaves = {plain[number] for number in others if number in plain}
+        if leaves and all(number in plain for number in others) and len(leaves) == 1:
+            plain[at] = leaves.pop()  # a slice, a cast or a transposition is the weight still
+        elif leaves:
+            turns = tuple(turn for _, turn in node.around.turns)
+            found += [Use(leaf, at, node.around.backward, turns) for leaf in sorted(leaves)]
+    last = max((use.node for use in found if use.backward), default=None)
+    first = min((use.node for use in found if use.backward), default=len(trace.nodes))
+    return [use for use in found if (use.backward and use.node <= (last or 0)) or use.node < first]
+
+
+def look(question: Question) -> Finding:
+    """Says of each module how far its activation and its cotangent are apart, in floors."""
+    work = Comparison(on_one_device(question.case), question.bench)
+    question.tell("module: what each module makes")
+    return describe(work, evaluate_case(work, question.signature.channel))
+
+
+def describe(work: Comparison, found: Evaluated) -> Finding:
+    """Returns the table of modules.
+
+    Args:
+        work: the case.
+        found: both sides evaluated.
+    """
+    rows = _rows(work, found.alignment)
+    if not rows:
+        return Finding(axis="module", found=False, sentence="no module has weights that both sides use")
+    apart = [row for row in rows if max(row.forward, row.backward) > FLOOR_FACTOR]
+    forward = next((row for row in rows if row.forward > FLOOR_FACTOR), None)
+    backward = [row for row in rows if row.backward > FLOOR_FACTOR]
+    first = forward or (backward[-1] if backward else None)  # the backward pass runs the other way
+    if first is None:
+        sentence = "all modules agree, forward and backward: the difference is outside of them"
+    else:
+        what = "activation" if forward else "cotangent"
+        number = first.forward if forward else first.backward
+        sentence = (
+            f"the first module that diverges is {first.name}: its {what} is {_text(number)} x noise apart"
+        )
+    start = max(rows.index(first) - 4, 0) if first and len(rows) > MOST else 0
+    return Finding(
+        axis="module",
+        found=first is not None,
+        sentence=f"{sentence} ({len(apart)} of {len(rows)} modules)",
+        head=("module", "activation, x noise", "cotangent, x noise"),
+        rows=tuple((row.name, _text(row.forward), _text(row.backward)) for row in rows[start : start + MOST]),
+        facts={"first": first.name if first else None, "modules": [dataclasses.astuple(row) for row in rows]},
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Row:
+    name: str
+    forward: float
+    backward: float
+
+
+def _rows(work: Comparison, alignment: Alignment) -> list[_Row]:
+    """Pairs the uses of weights on both sides, the first with the first; loops and stacks alike."""
+    entries = {
+        side: {path: number for number, entry in enumerate(work.weights.entries) for path in sides(entry)}
+        for side, sides in ((0, lambda entry: entry.reference), (1, lambda entry: entry.candidate))
+    }
+    counted = {entry for entry, each in enumerate(work.weights.entries) if each.role is Role.PARAMS}
+    held = [_by_entry(uses(trace), entries[side], counted) for side, trace in enumerate(alignment.traces)]
+    rows: dict[str, list[float]] = {}
+    order: dict[str, int] = {}
+    for key, ours in held[0].items():
+        theirs = held[1].get(key, [])
+        if len(ours) != len(theirs):
+            continue
+        for left, right in zip(ours, theirs, strict=True):
+            name = _name(left)
+            number = alignment.in_floors(left.node, right.node)
+            row = rows.setdefault(name, [0.0, 0.0])
+            row[key[1]] = max(row[key[1]], number)
+            if not key[1]:
+                order[name] = min(order.get(name, left.node), left.node)
+    return [_Row(name, *rows[name]) for name in sorted(rows, key=lambda name: order.get(name, 1 << 62))]
+
+
+def _by_entry(
+    found: list[Use], entries: Mapping[str, int], counted: set[int]
+) -> dict[tuple[int, bool], list[Use]]:
+    groups = collections.defaultdict(list)
+    for use in found:
+        if entries.get(use.leaf, -1) in counted:
+            groups[entries[use.leaf], use.backward].append(use)
+    return groups
+
+
+def _name(use: Use) -> str:
+    path = unheld(use.leaf).rpartition("/")[0] or unheld(use.leaf)
+    return f"{path}, turn {'.'.join(map(str, use.turns))}" if use.turns else path
+
+
+def _text(number: float) -> str:
+    return "same" if number == 0 else f"{number:.3g}"
+
+
+AXIS = Axis(name="module", about="how far what each module makes is apart, in execution order", look=look)

@@ -1,0 +1,192 @@
+"""The axis ``op``: the first operation from which values differ, on the way to the result that fails."""
+
+from parity.bisect.alignment import Alignment, Divergence
+from parity.bisect.axis import Axis, Finding, Question
+from parity.bisect.evaluated import Evaluated, evaluate_case
+from parity.bisect.place import Frame, Site, blamed, shared, site
+from parity.bisect.single import on_one_device
+from parity.bisect.trace import Node
+from parity.comparison.comparison import Comparison
+from parity.prove.provenance import short_path
+
+__all__ = ["AXIS", "describe"]
+
+MOST = 5
+"""Rows of the table of places where the programs part."""
+
+
+def look(question: Question) -> Finding:
+    """Evaluates both programs and names the first operation that is beyond the floor."""
+    work = Comparison(on_one_device(question.case), question.bench)
+    question.tell("op: both programs, operation by operation")
+    return describe(evaluate_case(work, question.signature.channel))
+
+
+def describe(found: Evaluated) -> Finding:
+    """Returns in words where two programs part.
+
+    Args:
+        found: both evaluated.
+    """
+    if not found.failing:
+        return Finding(
+            axis="op",
+            found=False,
+            sentence="no result is beyond the floor when both programs are evaluated on one device: the "
+            "difference is in structure, placement or random state; see the finding of the channel",
+        )
+    if not found.divergences:
+        return Finding(axis="op", found=False, sentence="results differ, but no operation is first to differ")
+    traces = found.alignment.traces
+    common = shared([site(node) for node in trace.nodes] for trace in traces)
+    entries = [_Entry(found.alignment, each, common) for each in found.divergences]
+    first, worst = entries[0], found.failing[0]
+    other = first.missing(entries)
+    step = f"step {found.step}, " if found.step > 1 else ""
+    return Finding(
+        axis="op",
+        sentence=f"{step}{first.sentence()}{other}; it reaches {worst.path}, {_floors(worst.in_floors)}",
+        head=("operation", "where", "reference", "candidate"),
+        rows=tuple(entry.row() for entry in entries[:MOST]),
+        facts={
+            "step": found.step,
+            "results": [[each.group, each.path, each.in_floors] for each in found.failing],
+            "first": first.facts(),
+        },
+    )
+
+
+class _Entry:
+    """A divergence in words."""
+
+    def __init__(self, alignment: Alignment, divergence: Divergence, common: frozenset):
+        self._alignment, self._divergence = alignment, divergence
+        ends = (divergence.reference, divergence.candidate)
+        self._nodes = [
+            None if at is None else trace.nodes[at] for trace, at in zip(alignment.traces, ends, strict=True)
+        ]
+        self._sites = [None if node is None else site(node) for node in self._nodes]
+        self.blamed = [blamed(one, common, caller=self._reads_another()) for one in self._sites]
+
+    @property
+    def _node(self) -> Node:
+        return next(node for node in reversed(self._nodes) if node is not None)
+
+    def _reads_another(self) -> bool:
+        """Whether both sides do the same with another leaf of the state: whoever chose the module is to blame."""
+        left, right = self._nodes
+        if left is None or right is None or left.name != right.name or not self._divergence.operands:
+            return False
+        position = self._divergence.operands[0]
+        leaves = [
+            _leaf(trace.nodes, node.inputs[position])
+            for trace, node in zip(self._alignment.traces, (left, right), strict=True)
+        ]
+        return all(leaves)
+
+    def sentence(self) -> str:
+        where = ", ".join(self._where())
+        names = dict.fromkeys(node.name for node in self._nodes if node)
+        sides = ", ".join(
+            f"{label} {text}" for label, text in zip(("reference", "candidate"), self._texts(), strict=True)
+        )
+        return f"{' / '.join(names)} ({where}): {sides}{self._operands()}"
+
+    def missing(self, entries: "list[_Entry]") -> str:
+        """Says what the side that has nothing there does first instead; empty where both have something."""
+        side = next((side for side, node in enumerate(self._nodes) if node is None), None)
+        if side is None:
+            return ""
+        for after in entries:
+            if (node := after._nodes[side]) is not None:
+                self.blamed[side] = after.blamed[side]
+                label = ("reference", "candidate")[side]
+                return f", the {label} goes on with {node.name} at {after._texts()[side]}"
+        return ""
+
+    def row(self) -> tuple[str, ...]:
+        names = dict.fromkeys(node.name for node in self._nodes if node)
+        return (" / ".join(names), ", ".join(self._where()), *self._texts())
+
+    def facts(self) -> dict:
+        return {
+            "operations": [node.name if node else None for node in self._nodes],
+            "backward": self._node.around.backward,
+            "turns": [turn for _, turn in self._node.around.turns],
+            "blamed": [_frame(frame) for frame in self.blamed],
+            "stack": [[_frame(frame) for frame in each.own] if each else [] for each in self._sites],
+            "operands": list(self._divergence.operands),
+        }
+
+    def _where(self) -> list[str]:
+        around = self._node.around
+        words = ["backward" if around.backward else "forward"]
+        return words + [f"turn {turn} of {_loop(loop)}" for loop, turn in around.turns]
+
+    def _texts(self) -> list[str]:
+        return [
+            _place(node, one, frame) if node is not None and one is not None else "has nothing there"
+            for node, one, frame in zip(self._nodes, self._sites, self.blamed, strict=True)
+        ]
+
+    def _operands(self) -> str:
+        """Says which operands are not the same value, and what they are."""
+        left, right = self._nodes
+        if left is None or right is None or not self._divergence.operands:
+            return ""
+        words = []
+        for position in self._divergence.operands[:3]:
+            texts = [
+                _origin(trace.nodes, node.inputs[position])
+                for trace, node in zip(self._alignment.traces, (left, right), strict=True)
+            ]
+            words.append(f"operand {position}: {texts[0]} against {texts[1]}")
+        return f" ({'; '.join(words)})"
+
+
+def _leaf(nodes: list[Node], at: int) -> str:
+    """Returns the path of the leaf that a value is a part of, or a cast; empty where it is more."""
+    while len(nodes[at].inputs) == 1:
+        at = nodes[at].inputs[0]
+    return nodes[at].label
+
+
+def _origin(nodes: list[Node], at: int) -> str:
+    """Returns what a value is: a constant, a leaf of the state or a batch, or what made it."""
+    node = nodes[at]
+    if node.literal:
+        return node.sketch.shown
+    while len(node.inputs) == 1 or (node.inputs and node.name in ("dot_general", "convert_element_type")):
+        below = [nodes[i] for i in node.inputs]
+        leaf = next((each for each in below if each.label), None)
+        if leaf is not None:
+            return f"{node.name} of {leaf.label}"
+        if len(below) > 1:
+            turned = next((nodes[i] for each in below for i in each.inputs if nodes[i].label), None)
+            return f"{node.name} of {turned.label}" if turned else node.name
+        node = below[0]
+    return node.label or node.name
+
+
+def _place(node: Node, one: Site, frame: Frame | None) -> str:
+    if node.label:
+        return f"the given {node.label}"
+    if frame is None or not one.own or frame == one.own[0]:
+        return str(one)
+    return f"{one}, called at {frame}"
+
+
+def _loop(equation) -> str:
+    own = site(Node("loop", (), None, equation=equation)).own  # pyright: ignore[reportArgumentType]
+    return f"the loop at {short_path(own[0].file)}:{own[0].line}" if own else "a loop"
+
+
+def _frame(frame: Frame | None) -> list | None:
+    return [frame.file, frame.line, frame.function] if frame else None
+
+
+def _floors(number: float) -> str:
+    return "which no rounding explains" if number == float("inf") else f"{number:.3g} x noise"
+
+
+AXIS = Axis(name="op", about="the first operation from which values differ", look=look)

@@ -1,0 +1,152 @@
+"""Where a value comes from: the lines of the user's own files behind it, and the library's below them."""
+
+import ast
+import dataclasses
+import functools
+import linecache
+import os
+import sysconfig
+import textwrap
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any
+
+from parity.bisect.trace import Node
+from parity.jax_internals import equation_frames
+from parity.prove.provenance import short_path
+
+__all__ = ["Frame", "Site", "blamed", "shared", "site"]
+
+HOUSE = Path(__file__).parents[1]
+ENGINE = tuple(f"{HOUSE / room}{os.sep}" for room in ("programs", "comparison", "cases", "bisect"))
+LIBRARIES = ("site-packages", sysconfig.get_paths()["stdlib"])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frame:
+    """A line of a function.
+
+    Args:
+        file, line, function: where.
+    """
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{short_path(self.file)}:{self.line} in {self.function}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Site:
+    """What stands on the call stack of an operation, innermost first.
+
+    Args:
+        own: lines of the user's own files.
+        library: lines of libraries below the first of them.
+    """
+
+    own: tuple[Frame, ...]
+    library: tuple[Frame, ...] = ()
+
+    def __str__(self) -> str:
+        below = f" (through {self.library[0]})" if self.library else ""
+        return (
+            f"{self.own[0]}{below}" if self.own else str(self.library[0]) if self.library else "no known line"
+        )
+
+
+def site(node: Node) -> Site:
+    """Returns where a value comes from.
+
+    JAX keeps the trace of a called library function with the call stack of whoever called it first; of such
+    an operation only the lines inside the function are its own, and those of the call are added.
+
+    Args:
+        node: a value.
+    """
+    equations = [*node.around.calls, *([node.equation] if node.equation is not None else [])]
+    if not equations and node.around.turns:
+        equations = [node.around.turns[-1][0]]
+    frames: list[Frame] = []
+    for outer, equation in zip([None, *equations], equations, strict=False):
+        own = _frames(equation)
+        name = outer.params.get("name", "") if outer is not None else None
+        inside = own if name is None else _within(own, str(name))
+        frames = [*inside, *frames]
+    cut = next((at for at, frame in enumerate(frames) if _is_engine(frame)), len(frames))
+    frames = frames[:cut]
+    first = next((at for at, frame in enumerate(frames) if not _is_library(frame)), len(frames))
+    own = tuple(frame for frame in frames if not _is_library(frame))
+    return Site(own=own, library=tuple(frames[:first]))
+
+
+@functools.lru_cache(maxsize=65_536)
+def _frames(equation: Any) -> tuple[Frame, ...]:
+    return tuple(Frame(*frame) for frame in equation_frames(equation))
+
+
+def _within(frames: tuple[Frame, ...], name: str) -> tuple[Frame, ...]:
+    """Returns the lines up to the function that is called; none where they are another caller's."""
+    ends = [at for at, frame in enumerate(frames) if frame.function.rpartition(".")[2] == name]
+    return frames[: ends[-1] + 1] if ends else ()
+
+
+def _is_library(frame: Frame) -> bool:
+    return frame.file.startswith("<") or any(part in frame.file for part in LIBRARIES)
+
+
+def _is_engine(frame: Frame) -> bool:
+    return frame.file.startswith(ENGINE)
+
+
+def shared(sites: Iterable[Iterable[Site]]) -> frozenset[Hashable]:
+    """Returns the functions that read the same on both sides: what both share is not why they differ.
+
+    Args:
+        sites: of each side, where its operations come from.
+    """
+    ours, theirs = ({_function(frame) for each in side for frame in each.own} for side in sites)
+    return frozenset(ours & theirs)
+
+
+def blamed(one: Site | None, common: frozenset[Hashable], *, caller: bool = False) -> Frame | None:
+    """Returns the line that is to blame: the innermost in a function that the other side does not have.
+
+    Args:
+        one: where an operation comes from; None where there is none.
+        common: from `shared`.
+        caller: whether it is not that function's class but who calls it, as where a module of the wrong name is.
+    """
+    own = one.own if one else ()
+    rest = [frame for frame in own if _function(frame) not in common]
+    if caller and rest:
+        inside = rest[0].function.rpartition(".")[0]
+        others = [frame for frame in rest if frame.function.rpartition(".")[0] != inside]
+        rest = (others or rest) if inside else rest  # a plain function belongs to no module
+    return next(iter(rest), own[0] if own else None)
+
+
+def _function(frame: Frame) -> Hashable:
+    """Returns the file's name and the text of the innermost function around a line."""
+    spans = _spans(frame.file)
+    around = [span for span in spans if span[0] <= frame.line <= span[1]]
+    first, last = max(around, default=(frame.line, frame.line))
+    text = "".join(linecache.getlines(frame.file)[first - 1 : last])
+    return frame.file.rpartition("/")[2], textwrap.dedent(text)
+
+
+@functools.lru_cache(maxsize=1_024)
+def _spans(file: str) -> tuple[tuple[int, int], ...]:
+    """Returns the first and the last line of each function of a file."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # not Python, or not there
+        return ()
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return tuple(
+        (node.lineno, node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, functions)
+    )

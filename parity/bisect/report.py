@@ -1,0 +1,118 @@
+"""A failure followed along its axes: what each found, and the record of it."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from parity.bisect.axis import Finding, Question
+from parity.bisect.judge import Judge, signature_of
+from parity.bisect.registry import AXES
+from parity.bisect.signature import Answer, Signature
+from parity.cases.case import Case
+from parity.comparison.comparison import Workbench
+from parity.comparison.side import SideError
+from parity.running.run import CaseResult, run_case
+from parity.weights.map import MapError
+
+__all__ = ["SCHEMA", "Report", "bisect_case", "unknown_axis"]
+
+SCHEMA = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What came of a bisect.
+
+    Args:
+        case: id of the case.
+        signature: the failure that was followed; None where nothing fails.
+        ambiguous: whether the case fails and passes by turns, so that no axis was asked.
+        findings: of the axes, in order.
+    """
+
+    case: str
+    signature: Signature | None
+    ambiguous: bool = False
+    findings: tuple[Finding, ...] = ()
+
+    def sentence(self) -> str:
+        """Returns what came of it in one sentence."""
+        if self.signature is None:
+            return f"{self.case}: nothing fails: nothing to bisect"
+        if self.ambiguous:
+            return (
+                f"{self.case}: ambiguous: {self.signature} in one run and not in the next; "
+                "the check is not deterministic, so it names no culprit"
+            )
+        first = next((each for each in self.findings if each.found), None)
+        return f"{self.case}: {self.signature}: {first.sentence if first else 'no axis names a culprit'}"
+
+    def record(self) -> dict[str, Any]:
+        """Returns the report as plain data."""
+        return {
+            "schema": SCHEMA,
+            "case": self.case,
+            "signature": dataclasses.asdict(self.signature) if self.signature else None,
+            "ambiguous": self.ambiguous,
+            "sentence": self.sentence(),
+            "axes": [_plain(dataclasses.asdict(finding)) for finding in self.findings],
+        }
+
+
+def _plain(value: Any) -> Any:
+    """Returns JSON's own: infinities as text, since JSON has none."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, float) and value in (float("inf"), float("-inf")) else value
+
+
+def unknown_axis(name: str) -> ValueError:
+    """Returns the error for an axis that there is not."""
+    return ValueError(f"--axis {name!r}: expected one of {', '.join((*AXES, 'commit'))}")
+
+
+def bisect_case(
+    case: Case,
+    axes: Sequence[str] = tuple(AXES),
+    *,
+    result: CaseResult | None = None,
+    tell: Callable[[str], None] = lambda words: None,
+    **more: Any,
+) -> Report:
+    """Follows the failure of a case along some axes.
+
+    Args:
+        case: what fails.
+        axes: their names.
+        result: of a run of the case; it is run where there is none.
+        tell: told what is being tried, in words.
+        **more: other fields of `Question`.
+
+    Raises:
+        ValueError: there is no such axis.
+    """
+    for name in axes:
+        if name not in AXES:
+            raise unknown_axis(name)
+    bench = Workbench()
+    tell("the case itself")
+    result = result or run_case(case, bench)
+    signature = signature_of(result)
+    if signature is None:
+        return Report(case=case.id, signature=None)
+    tell("the case itself, again")
+    if Judge(signature).ask(case) is not Answer.FAILS:
+        return Report(case=case.id, signature=signature, ambiguous=True)
+    question = Question(case=case, signature=signature, bench=bench, tell=tell, **more)
+    findings = tuple(_asked(name, question) for name in axes)
+    return Report(case=case.id, signature=signature, findings=findings)
+
+
+def _asked(name: str, question: Question) -> Finding:
+    """Asks one axis; a side that cannot be run answers nothing, and takes no other axis down."""
+    try:
+        return AXES[name].look(question)
+    except (MapError, SideError) as error:
+        return Finding(axis=name, found=False, sentence=f"cannot be asked: {str(error).splitlines()[0]}")

@@ -1,0 +1,162 @@
+"""A folder that shows a failure elsewhere, where only this package is installed."""
+
+import dataclasses
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from parity.bisect.judge import Judge
+from parity.bisect.signature import Answer, Signature
+from parity.cases.case import Case, select
+from parity.cases.settings import collect, find_settings, load_pairs
+from parity.environment import describe_environment
+from parity.running.content import Contents, UnknownContentError, is_project
+
+__all__ = ["Recipe", "replay", "write_repro"]
+
+SCHEMA = 1
+CODE = "code"
+SCRIPT = '''"""Shows the failure that repro.json describes: exits with 1 if it is there, 0 if not, 3 otherwise."""
+
+import sys
+from pathlib import Path
+
+from parity.environment import prepare
+
+prepare("{backend}")
+
+from parity.bisect.repro import replay  # after the backend is chosen  # noqa: E402
+
+sys.exit(replay(Path(__file__).resolve().parent))
+'''
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is to be shown.
+
+    Args:
+        case: the case.
+        signature: its failure.
+        pairs: pairs beside those of the project, ``module:ATTRIBUTE``.
+        settings: config fields that are set.
+    """
+
+    case: Case
+    signature: Signature
+    pairs: tuple[str, ...] = ()
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def write_repro(folder: Path, recipe: Recipe) -> None:
+    """Writes a folder with the project's own code that a case is made of, and a script that runs it.
+
+    Args:
+        folder: must not be there yet, or be empty.
+        recipe: what to show.
+
+    Raises:
+        ValueError: the folder is not empty, or no pair has the case.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(
+            f"--repro {folder}: got something that is there, expected a new folder or an empty one"
+        )
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / CODE).mkdir(parents=True)
+    pair = _pair_of(recipe)
+    for name in _modules(recipe.case, pair):
+        _copy(name, partial / CODE)
+    (partial / CODE / "pyproject.toml").write_text(f"[tool.parity]\npairs = [{json.dumps(pair)}]\n")
+    record = {
+        "schema": SCHEMA,
+        "case": recipe.case.id,
+        "backend": recipe.case.backend,
+        "settings": dict(recipe.settings),
+        "signature": dataclasses.asdict(recipe.signature),
+        "environment": describe_environment(),
+    }
+    (partial / "repro.json").write_text(json.dumps(record, indent=2, default=str) + "\n")
+    (partial / "repro.py").write_text(SCRIPT.format(backend=recipe.case.backend))
+    (partial / "README.md").write_text(_about(record, recipe))
+    if folder.exists():
+        folder.rmdir()
+    partial.replace(folder)
+
+
+def _pair_of(recipe: Recipe) -> str:
+    """Returns the name of the pair that has the case."""
+    names = dict.fromkeys((*recipe.pairs, *find_settings(Path.cwd()).pairs))
+    for name in names:
+        for pair in load_pairs(name):
+            if any(case.id == recipe.case.id for case in _cases(pair, recipe.settings)):
+                return name
+    raise ValueError(f"repro of {recipe.case.id}: none of the pairs {', '.join(names)} has this case")
+
+
+def _cases(pair: Any, settings: Mapping[str, str]) -> Iterable[Case]:
+    try:
+        return pair.cases(settings)
+    except ValueError:  # settings that only some of its cases can have
+        return pair.cases({})
+
+
+def _modules(case: Case, pair: str) -> list[str]:
+    """Returns the modules of the project that a case is made of; all that are loaded where that cannot be told."""
+    try:
+        reached = set(Contents().of(case)[1])
+    except UnknownContentError:
+        reached = {name for name, module in sys.modules.items() if is_project(module)}
+    reached.add(pair.partition(":")[0])
+    parents = {name.rsplit(".", count)[0] for name in reached for count in range(name.count(".") + 1)}
+    own = {name for name in reached | parents if is_project(sys.modules.get(name))}
+    return sorted(name for name in own if name.partition(".")[0] not in {"parity", "conftest", "__main__"})
+
+
+def _copy(name: str, folder: Path) -> None:
+    source = Path(str(sys.modules[name].__file__))
+    package = source.name == "__init__.py"
+    target = folder.joinpath(*name.split("."))
+    target = target / "__init__.py" if package else target.with_suffix(".py")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+
+
+def _about(record: Mapping[str, Any], recipe: Recipe) -> str:
+    versions = ", ".join(
+        f"{name} {value}" for name, value in record["environment"].items() if isinstance(value, str)
+    )
+    return (
+        f"# {recipe.case.id}\n\n{recipe.signature}\n\n```\npython repro.py\n```\n\nNeeds this package of parity, "
+        f"and no project beside it. Exit code 1: the failure is there; 0: the case passes; 3: something else fails.\n"
+        f"Data files that the code reads are not in this folder.\n\nWritten with {versions}.\n"
+    )
+
+
+def replay(folder: Path) -> int:
+    """Runs the case of a repro folder and says whether it fails as it did; returns the exit code.
+
+    Args:
+        folder: from `write_repro`.
+
+    Raises:
+        ValueError: the folder is of another version, or its case cannot be made.
+    """
+    record = json.loads((folder / "repro.json").read_text())
+    if record["schema"] != SCHEMA:
+        raise ValueError(
+            f"{folder}: got schema {record['schema']}, expected {SCHEMA}; use the version that wrote it"
+        )
+    code = folder / CODE
+    sys.path.insert(0, str(code))
+    cases = collect((), record["settings"], code, select=(record["case"],))[1]
+    case = next(each for each in select(cases, (record["case"],)) if each.id == record["case"])
+    signature = Signature.read(record["signature"])
+    answer = Judge(signature).ask(dataclasses.replace(case, backend=record["backend"]))
+    words = {Answer.FAILS: "the same failure", Answer.PASSES: "passes"}.get(answer, "fails otherwise")
+    print(f"{record['case']}: {words}: {signature}")
+    return {Answer.FAILS: 1, Answer.PASSES: 0}.get(answer, 3)

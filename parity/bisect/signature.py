@@ -1,0 +1,69 @@
+"""Which failure is bisected: a channel, what differs, and how. Light: a search over commits starts it often."""
+
+import dataclasses
+import enum
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from parity.verdicts import ChannelResult
+
+__all__ = ["Answer", "Signature"]
+
+
+class Answer(enum.StrEnum):
+    """What a case says when it is asked whether it fails alike.
+
+    ``other``: it fails, but otherwise, or cannot be built: it tells nothing. ``ambiguous``: asked twice, it says
+    two things.
+    """
+
+    FAILS = "fails"
+    PASSES = "passes"
+    OTHER = "other"
+    AMBIGUOUS = "ambiguous"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signature:
+    """What makes two failures the same.
+
+    Args:
+        channel: the channel that fails.
+        leaf: what differs, numbers such as layers and indices left out.
+        kind: the verdict, with the kind of exception where it is an error.
+    """
+
+    channel: str
+    leaf: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.channel} {self.kind} at {self.leaf}" if self.leaf else f"{self.channel} {self.kind}"
+
+    def of(self, result: ChannelResult) -> bool:
+        """Whether a channel's result is this failure: the leaf may be any of those that it names."""
+        return (
+            self.channel == result.name
+            and self.kind == _kind(result)
+            and (not self.leaf or any(self.leaf == _leaf(finding.where) for finding in result.findings))
+        )
+
+    @classmethod
+    def seen(cls, result: ChannelResult) -> "Signature":
+        """Returns the signature of a channel that fails: what its first finding names."""
+        leaf = _leaf(result.findings[0].where) if result.findings else ""
+        return cls(channel=result.name, leaf=leaf, kind=_kind(result))
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> "Signature":
+        """Returns the signature that ``dataclasses.asdict`` wrote."""
+        return cls(**{field.name: str(record[field.name]) for field in dataclasses.fields(cls)})
+
+
+def _kind(result: ChannelResult) -> str:
+    return f"{result.verdict} {result.detail}" if result.verdict == "error" else str(result.verdict)
+
+
+def _leaf(where: str) -> str:
+    return re.sub(r"\d+", "#", re.sub(r"\[[^]]*\]$", "", where))

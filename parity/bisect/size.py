@@ -1,0 +1,231 @@
+"""The axis ``size``: the smallest dimensions, depth, batch, sequence and mesh that still fail alike."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from parity.bisect.axis import Axis, Finding, Question
+from parity.bisect.signature import Answer
+from parity.cases.case import Case
+from parity.comparison.comparison import Comparison
+from parity.comparison.side import SideError
+from parity.programs.build import Build
+from parity.programs.meshes import MeshSpec
+from parity.rng.demand import bodies, opened
+
+__all__ = ["AXIS", "Sizes", "entries_made", "sized"]
+
+AXES = ("batch", "sequence")
+"""What the first two dimensions of a batch are called."""
+SMALLEST = 2
+"""Below two rows or positions nothing can be mixed up."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How large a case is.
+
+    Args:
+        fields: sizes of the config.
+        cuts: size of the first and of the second dimension of the batch, where it is cut.
+        single: whether it runs on one device though it is made for more.
+    """
+
+    fields: tuple[tuple[str, int], ...] = ()
+    cuts: tuple[tuple[int, int], ...] = ()
+    single: bool = False
+
+
+def sized(case: Case, sizes: Sizes) -> Case:
+    """Returns a case in another size.
+
+    Args:
+        case: any; one with ``vary`` where fields change.
+        sizes: of the result.
+
+    Raises:
+        ValueError: the sizes break a rule of the config.
+    """
+    made = case
+    changed = {name: str(size) for name, size in sizes.fields if case.sizes[name] != size}
+    if changed and case.vary:
+        varied = case.vary(changed)
+        made = dataclasses.replace(
+            case,
+            reference=varied.reference,
+            candidate=varied.candidate,
+            exact=case.exact and varied.exact,
+        )
+    if sizes.cuts:
+        sides = {
+            name: _cut(getattr(made, name), dict(sizes.cuts))
+            for name in ("reference", "candidate", "exact")
+            if getattr(made, name)
+        }
+        made = dataclasses.replace(made, **sides)
+    return dataclasses.replace(made, mesh=MeshSpec(), candidate_mesh=None) if sizes.single else made
+
+
+def _cut(make: Any, cuts: Mapping[int, int]) -> Any:
+    kept: list[Build] = []
+
+    def cut() -> Build:
+        if not kept:
+            build = make()
+            whole = _lengths(build)
+
+            def inputs(seed: int) -> dict[str, np.ndarray]:
+                return {name: _sliced(array, cuts, whole) for name, array in build.inputs(seed).items()}
+
+            batch = inputs(0)
+            shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}
+            words = " ".join(f"{AXES[axis]} {size}" for axis, size in cuts.items())
+            kept.append(
+                dataclasses.replace(
+                    build, name=f"{build.name} {words}", inputs=inputs, abstract_inputs=shapes
+                )
+            )
+        return kept[0]
+
+    return cut
+
+
+def _lengths(build: Build) -> dict[int, int]:
+    """Returns the size of each of the first dimensions of a batch that all its arrays share."""
+    shapes = [each.shape for each in build.abstract_inputs.values() if len(each.shape)]
+    found = {}
+    for axis in range(len(AXES)):
+        sizes = {shape[axis] for shape in shapes if len(shape) > axis}
+        if len(sizes) == 1 and all(len(shape) >= 2 for shape in shapes):
+            found[axis] = sizes.pop()
+    return found
+
+
+def _sliced(array: np.ndarray, cuts: Mapping[int, int], whole: Mapping[int, int]) -> np.ndarray:
+    index = tuple(
+        slice(0, cuts[axis]) if axis in cuts and length == whole.get(axis) else slice(None)
+        for axis, length in enumerate(array.shape)
+    )
+    return np.ascontiguousarray(array[index]) if array.ndim >= 2 else array
+
+
+def entries_made(jaxpr: Any) -> int:
+    """Returns how many numbers a program makes, products of dots counted one by one: its work, roughly.
+
+    Args:
+        jaxpr: of a traced program.
+    """
+    total = 0
+    for equation in opened(jaxpr).eqns:
+        inner = sum(entries_made(body) for body in bodies(equation))
+        if inner:
+            total += inner * equation.params.get("length", 1)
+            continue
+        made = sum(math.prod(getattr(out.aval, "shape", ())) for out in equation.outvars)
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            made *= math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+        total += made
+    return total
+
+
+def look(question: Question) -> Finding:
+    """Makes one size after another smaller, as far as the case still fails alike."""
+    case, judge = question.case, question.judge()
+    first = Comparison(case, question.bench)
+    start = Sizes(
+        fields=tuple(case.sizes.items()) if case.vary else (), cuts=tuple(_lengths(first.builds[0]).items())
+    )
+
+    def fails(sizes: Sizes) -> bool:
+        question.tell(f"size: run {judge.asked + 1}, {_words(sizes)}")
+        try:
+            return judge.ask(sized(case, sizes)) is Answer.FAILS
+        except (ValueError, TypeError):  # sizes that do not fit together
+            return False
+
+    found = _shrunk(start, fails, can_leave=bool(case.mesh.axes) and not case.held_axes)
+    small = sized(case, found)
+    if found == start:
+        return Finding(
+            axis="size", found=False, sentence="nothing can be made smaller: the case no longer fails alike"
+        )
+    if judge.ask_twice(small) is Answer.AMBIGUOUS:
+        return Finding(
+            axis="size", found=False, sentence="ambiguous: the smallest case fails and passes by turns"
+        )
+    work = [_work(each, question) for each in (case, small)]
+    ratio = work[0] / work[1] if all(work) else 1.0
+    rows = tuple(
+        (name, str(before), str(after))
+        for name, before, after in _compared(start, found, case)
+        if before != after
+    )
+    words = ", ".join(f"{name} {after}" for name, _, after in rows)
+    return Finding(
+        axis="size",
+        sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({judge.asked} runs)",
+        head=("size", "before", "after"),
+        rows=rows,
+        facts={
+            "sizes": {
+                name: after for name, before, after in _compared(start, found, case) if before != after
+            },
+            "fields": dict(found.fields),
+            "work": work,
+            "ratio": ratio,
+        },
+    )
+
+
+def _shrunk(sizes: Sizes, fails: Any, *, can_leave: bool) -> Sizes:
+    """Returns the smallest sizes, each alone: none of them can be halved, or made less by one."""
+    if can_leave and fails(alone := dataclasses.replace(sizes, single=True)):
+        sizes = alone
+    while smaller := next(filter(fails, _steps(sizes)), None):
+        sizes = smaller
+    return sizes
+
+
+def _steps(sizes: Sizes) -> Iterator[Sizes]:
+    for kind in ("cuts", "fields"):
+        for position in range(len(getattr(sizes, kind))):
+            if (smaller := _half(sizes, kind, position)) is not None:
+                yield smaller
+
+
+def _half(sizes: Sizes, kind: str, position: int) -> Sizes | None:
+    entries = list(getattr(sizes, kind))
+    name, size = entries[position]
+    least = SMALLEST if kind == "cuts" else 1
+    if size // 2 < least:
+        return None
+    entries[position] = (name, size // 2)
+    return dataclasses.replace(sizes, **{kind: tuple(entries)})
+
+
+def _compared(start: Sizes, found: Sizes, case: Case) -> Iterator[tuple[str, Any, Any]]:
+    for (name, before), (_, after) in zip(start.fields, found.fields, strict=True):
+        yield name, before, after
+    for (axis, before), (_, after) in zip(start.cuts, found.cuts, strict=True):
+        yield AXES[axis], before, after
+    yield "mesh", str(case.mesh), "single" if found.single else str(case.mesh)
+
+
+def _words(sizes: Sizes) -> str:
+    named = [*sizes.fields, *((AXES[axis], size) for axis, size in sizes.cuts)]
+    return ", ".join([*(f"{name} {size}" for name, size in named), *(["one device"] if sizes.single else [])])
+
+
+def _work(case: Case, question: Question) -> int:
+    try:
+        return entries_made(Comparison(case, question.bench).reference.traced.jaxpr)
+    except SideError:
+        return 0
+
+
+AXIS = Axis(name="size", about="the smallest case that still fails alike", look=look)

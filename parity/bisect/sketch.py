@@ -1,0 +1,92 @@
+"""Sketches of arrays: a few numbers that tell how far two arrays of one size are apart, without keeping either."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["Sketch", "distance", "sketch"]
+
+PROJECTIONS = 8
+"""Random projections of each array: the mean of their squares is the squared distance to within a third."""
+MASKING = 1e8
+"""What is as large as this stands for an infinity, as in masks, and would drown all else in a norm."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sketch:
+    """An array in short.
+
+    Args:
+        kind: size, kind of numbers, where they are infinite, huge or no number: other kinds are never compared.
+        projected: the array's random projections, in float64.
+        norm: its Frobenius norm.
+        epsilon: half a unit in the last place of its dtype, relative; 0 for integers.
+        plain: whether it says too little to be told from another value that is equal: a truth value, a small
+            number, the same entry everywhere.
+        shown: its first entry, for people.
+    """
+
+    kind: tuple
+    projected: np.ndarray
+    norm: float
+    epsilon: float
+    plain: bool
+    shown: str
+
+
+@functools.lru_cache(maxsize=256)
+def _directions(size: int) -> np.ndarray:
+    signs = np.random.default_rng(size).integers(0, 2, (PROJECTIONS, size), np.int8)
+    return (2 * signs - 1).astype(np.float64)
+
+
+def sketch(value: Any) -> Sketch:
+    """Returns the sketch of an array; its entries count in row-major order, its shape does not.
+
+    Args:
+        value: an array, or typed keys.
+    """
+    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    array = np.asarray(value)
+    floating = jnp.issubdtype(array.dtype, np.inexact)
+    flat = array.ravel()
+    flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
+    huge = min(MASKING, float(jnp.finfo(array.dtype).max) / 4) if floating else np.inf
+    plain = np.abs(flat) < huge
+    holes = 0 if plain.all() else hash(_signs(flat[~plain]).tobytes() + plain.tobytes())
+    flat = np.where(plain, flat, 0) if holes else flat
+    return Sketch(
+        kind=(array.size, "float" if floating else "integer", holes),
+        projected=np.sum(
+            _directions(flat.size) * flat, axis=1
+        ),  # a product of matrices would wake all threads
+        norm=float(np.sqrt(np.sum(np.abs(flat) ** 2))),
+        epsilon=float(jnp.finfo(array.dtype).eps) / 2 if floating else 0.0,
+        plain=_plain(flat, floating),
+        shown=f"{array.ravel()[0]:.7g}" if array.size and floating else str(array.ravel()[:1].tolist())[1:-1],
+    )
+
+
+def _signs(masked: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(masked), 0, np.sign(np.real(masked))).astype(np.int8)
+
+
+def _plain(flat: np.ndarray, floating: bool) -> bool:
+    if flat.size == 1:
+        return not floating or flat[0] in (-1, 0, 1)
+    return bool(flat.size == 0 or (flat == flat[0]).all())
+
+
+def distance(reference: Sketch, candidate: Sketch) -> float:
+    """Returns the relative distance of two arrays, estimated; infinite where their kinds differ."""
+    if reference.kind != candidate.kind:
+        return float("inf")
+    gap = float(np.sqrt(np.mean(np.abs(reference.projected - candidate.projected) ** 2)))
+    if gap == 0:
+        return 0.0
+    return gap / reference.norm if reference.norm > 0 else float("inf")

@@ -1,0 +1,134 @@
+"""``parity bisect``: from a red case to its cause."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parity.cli.options import DIFFERENCE, PARITY, Json, Pairs, Settings, console, parse_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from parity.bisect.report import Report
+    from parity.cases.case import Case
+    from parity.running.run import CaseResult
+
+__all__ = ["bisect", "bisect_failures", "one_case", "show"]
+
+QUICK = ("op", "module")
+"""The axes that cost one evaluation of each side, whatever the case."""
+
+
+def bisect(
+    case: Annotated[str, typer.Argument(help="The id of a case that fails, or what selects it alone.")],
+    axis: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--axis",
+            help="op, module, weight, config, size or commit; may be repeated; all but commit without.",
+        ),
+    ] = None,
+    good: Annotated[str | None, typer.Option(help="With --axis commit: a commit that passes.")] = None,
+    bad: Annotated[str, typer.Option(help="With --axis commit: a commit that fails.")] = "HEAD",
+    json: Json = None,
+    pair: Pairs = None,
+    setting: Settings = None,
+    repro: Annotated[
+        Path | None, typer.Option("--repro", help="Write a folder that shows the failure elsewhere.")
+    ] = None,
+) -> None:
+    """Follow one failure to the operation, module, weight, settings, size or commit behind it."""
+    from parity.bisect.registry import AXES
+    from parity.bisect.report import bisect_case
+    from parity.cli.commit import bisect_commits
+    from parity.report.records import check_writable, write_json
+
+    if json:
+        check_writable(json)
+    if "commit" in (axis or ()):
+        if axis != ["commit"] or repro:
+            raise ValueError("--axis commit: expected no other axis and no --repro beside it")
+        raise typer.Exit(bisect_commits(case, good, bad, pair, setting, json))
+    if good:
+        raise ValueError("--good: got no --axis commit, expected it; commits are searched on that axis alone")
+    given = parse_settings(setting)
+    found = one_case(case, pair, given)
+
+    def remade(settings: "Mapping[str, str]") -> "Case":
+        return one_case(found.id, pair, settings)
+
+    screen = console()
+    with screen.status("", spinner="dots") as status:
+        report = bisect_case(
+            found,
+            tuple(dict.fromkeys(axis)) if axis else tuple(AXES),
+            tell=lambda words: status.update(words),
+            given=given,
+            remade=remade,
+        )
+    show(report)
+    if json:
+        write_json(report.record(), json)
+        screen.print(f"report: {json}", soft_wrap=True)
+    if repro and report.signature:
+        from parity.bisect.repro import Recipe, write_repro
+
+        write_repro(
+            repro, Recipe(case=found, signature=report.signature, pairs=tuple(pair or ()), settings=given)
+        )
+        screen.print(f"repro: {repro}; python {repro / 'repro.py'} shows it again", soft_wrap=True)
+    raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
+
+
+def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str]") -> "Case":
+    """Returns the one case that a selector selects.
+
+    Args:
+        selector: as `parity.cases.case.select` takes it; an id selects the case of that very name.
+        pairs: further pairs.
+        settings: config fields to set.
+
+    Raises:
+        ValueError: it selects none, or several.
+    """
+    from parity.cases.case import select
+    from parity.cases.settings import collect
+
+    cases = collect(pairs or (), settings, select=(selector,))[1]
+    chosen = select(cases, (selector,))
+    chosen = [each for each in chosen if each.id == selector] or chosen
+    if len(chosen) != 1:
+        some = ", ".join(each.id for each in chosen[:3])
+        raise ValueError(
+            f"case {selector!r}: matches {len(chosen)} cases ({some}, ...), expected one; give a whole id"
+        )
+    return chosen[0]
+
+
+def bisect_failures(results: "Sequence[CaseResult]") -> None:
+    """Follows every failure of a run along the quick axes, and prints what they say.
+
+    Args:
+        results: of the run.
+    """
+    from parity.bisect.report import bisect_case
+
+    for result in results:
+        if result.blocking and not result.case.unplaced:
+            show(bisect_case(result.case, QUICK, result=result))
+
+
+def show(report: "Report") -> None:
+    """Prints the sentence and the tables of a report."""
+    from rich.table import Table
+
+    screen = console()
+    screen.print(report.sentence(), soft_wrap=True, markup=False, highlight=False)
+    for finding in report.findings:
+        screen.print(f"\n{finding.axis}: {finding.sentence}", soft_wrap=True, markup=False, highlight=False)
+        if finding.rows:
+            table = Table(*finding.head, box=None, header_style="bold", padding=(0, 2, 0, 0))
+            for row in finding.rows:
+                table.add_row(*row)
+            screen.print(table, markup=False, highlight=False)

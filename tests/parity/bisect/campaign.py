@@ -1,0 +1,49 @@
+"""``python tests/parity/bisect/campaign.py [WORD ...]``: how many planted bugs ``op`` traces to their function.
+
+A plant counts if the function that holds its edit, in its file, is one of the two that the sentence blames, the
+reference's and the candidate's. Words choose among the plants.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from parity.environment import prepare
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+
+
+def main(words):
+    """Runs the plants and prints a line for each; returns 1 if fewer than 95 % are traced."""
+    prepare("cpu")
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    import plants
+
+    from conftest import Planting  # pyright: ignore[reportAttributeAccessIssue]
+    from parity.comparison.comparison import Workbench
+
+    bench, results = Workbench(), []
+    for name, bug in plants.plants().items():
+        if words and not any(word in name for word in words):
+            continue
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                finding, right = plants.found_in(bug, Path(folder), Planting, bench)
+                verdict = "right" if right else "WRONG" if finding.found else "none"
+                text = finding.sentence.replace(f"{folder}/", "")
+            except Exception as error:  # a plant that cannot be evaluated is a plant that is not found
+                verdict, text = "ERROR", f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        seconds = time.perf_counter() - start
+        results.append((verdict, seconds))
+        print(f"{verdict:6} {seconds:5.1f} s {name}: {text}", flush=True)
+    right = sum(verdict == "right" for verdict, _ in results)
+    print(f"{right} of {len(results)} named right, at most {max(s for _, s in results):.0f} s each")
+    return int(right < 0.95 * len(results))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

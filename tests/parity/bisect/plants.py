@@ -1,0 +1,84 @@
+"""Planted bugs for the axis ``op``: which case each is in, and which function it is in."""
+
+import ast
+import dataclasses
+import functools
+import importlib
+import tomllib
+from pathlib import Path
+
+from parity.bisect.evaluated import evaluate_case
+from parity.bisect.operation import describe
+from parity.bisect.single import on_one_device
+from parity.comparison.comparison import Comparison
+
+PLANTED = Path(__file__).parents[1] / "planted"
+TABLES = ("operations", "bugs", "moe", "families", "mtp", "training", "diloco")
+PAIRS = {"training": "trajectories:PAIR", "diloco": "diloco:PAIR"}
+HOMES = {"moe": "data2.expert4-auto"}
+OF_VALUES = {"values", "gradients", "state"}
+
+
+def plants():
+    """Returns the plants that change values, by table and id; those of ``operations`` are there for it."""
+    found = {}
+    for table in TABLES:
+        for bug in tomllib.loads((PLANTED / f"{table}.toml").read_text())["bug"]:
+            if "case" in bug and OF_VALUES & set(bug.get("channels", OF_VALUES)):
+                home = HOMES.get(bug["case"].split("-")[0], "fsdp4.tensor2-auto")
+                case = bug["case"] if "@" in bug["case"] else f"{bug['case']}@{home}"
+                found[f"{table}/{bug['id']}"] = {"pair": PAIRS.get(table, ""), **bug, "case": case}
+    return found
+
+
+def files(bug):
+    """Returns ``{file: [(old, new), ...]}``."""
+    edits = {}
+    for edit in bug["edits"]:
+        edits.setdefault(edit["file"], []).append((edit["old"], edit["new"]))
+    return edits
+
+
+def functions(folder, bug):
+    """Returns ``(file, function)`` of the functions, or classes, that hold the edits."""
+    found = set()
+    for edit in bug["edits"]:
+        text = (folder / "models_nnx" / edit["file"]).read_text()
+        at = text.find(edit["new"])
+        first = text.count("\n", 0, at) + 1 + edit["new"].startswith("\n")
+        line = first + len(edit["new"]) - len(edit["new"].lstrip()) if "\n" in edit["new"][:1] else first
+        kinds = (ast.FunctionDef, ast.ClassDef)
+        around = [
+            node
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, kinds) and node.lineno <= line <= node.end_lineno
+        ]
+        if around:
+            found.add((edit["file"].rpartition("/")[2], max(around, key=lambda node: node.lineno).name))
+    return found
+
+
+@functools.cache
+def _real(id, pair):
+    """Returns the case as it is, so that its reference is traced and evaluated once for all plants."""
+    module, _, attribute = (pair or f"{id.split('-')[0]}:PAIR").partition(":")
+    cases = getattr(importlib.import_module(f"parity.pairs.{module}"), attribute).cases({})
+    return next(case for case in cases if case.id == id)
+
+
+def found_in(bug, folder, planting, bench):
+    """Returns what ``op`` says of a plant, and whether it names the function that holds it."""
+    scratch = planting.copy(folder, files(bug))
+    planted = planting.case(scratch, bug["case"], bug["pair"])
+    real = _real(bug["case"], bug["pair"])
+    case = dataclasses.replace(
+        planted, reference=real.reference, program=bug.get("program", planted.program), exact=None
+    )
+    finding = describe(evaluate_case(Comparison(on_one_device(case), bench)))
+    named = [frame for frame in finding.facts.get("first", {}).get("blamed", []) if frame]
+    right = any(
+        file.rpartition("/")[2] == name and function in qualname.split(".")
+        for file, _, qualname in named
+        for name, function in functions(scratch, bug)
+    )
+    return finding, right

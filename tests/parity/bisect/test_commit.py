@@ -1,0 +1,169 @@
+"""Commits are searched in a worktree of their own: few evaluations, nothing left behind, goes on after a kill."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from parity.bisect.commit import Search, answer_of, search_commits
+from parity.bisect.signature import Answer, Signature
+
+REPO = Path(__file__).parents[3]
+COMMITS, CULPRIT, RED, BROKEN = 64, 41, (20, 44), (32, 36, 50)
+UNTOLD = ("objects", "logs", "packed-refs")
+"""What git keeps house with."""
+CHECK = """import json, pathlib, sys, time
+asked = pathlib.Path(sys.argv[2])
+asked.open("a").write(pathlib.Path("number.txt").read_text())
+time.sleep(float(sys.argv[3]))
+state = pathlib.Path("state.txt").read_text().split()
+if "broken" in state:
+    raise SystemExit("does not compile")
+flips = "flaky" in state and asked.read_text().count(pathlib.Path("number.txt").read_text()) % 2 == 0
+leaves = ["loss"] * ("bad" in state and not flips) + ["weight"] * ("red" in state)
+finding = [{"where": f"{leaf}[0, 3]"} for leaf in leaves[:1]]
+channels = {"values": {"verdict": "failed" if leaves else "bitwise", "detail": "", "findings": finding}}
+pathlib.Path(sys.argv[1]).write_text(json.dumps({"cases": [{"id": "a/b@c", "channels": channels}]}))
+"""
+
+
+def git(where, *words):
+    return subprocess.run(["git", *words], cwd=where, check=True, capture_output=True, text=True).stdout
+
+
+def state(number, flaky, broken):
+    words = ["bad"] * (number >= CULPRIT) + ["red"] * (number in RED) + ["broken"] * (number in broken)
+    return " ".join([*words, *(["flaky"] if flaky and number >= CULPRIT else []), "."])
+
+
+def history(folder, flaky=False, broken=BROKEN):
+    """Makes a repository of so many commits, and a working tree that somebody is at work in."""
+    git(folder, "init", "-q", "-b", "main")
+    stream = []
+    for number in range(COMMITS):
+        stream.append(
+            f"commit refs/heads/main\nmark :{number + 1}\ncommitter A <a@b.c> {1_700_000_000 + number} +0000\n"
+        )
+        stream.append(f"data {len(str(number))}\n{number}\n")
+        for name, text in (("number.txt", f"{number}\n"), ("state.txt", state(number, flaky, broken))):
+            stream.append(f"M 100644 inline {name}\ndata {len(text)}\n{text}\n")
+    subprocess.run(
+        ["git", "fast-import", "--quiet"], cwd=folder, input="".join(stream), text=True, check=True
+    )
+    git(folder, "checkout", "-q", "-f", "main")
+    (folder / "number.txt").write_text("at work\n")
+    (folder / "own.txt").write_text("not tracked\n")
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path):
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    return history(folder)
+
+
+def search(repository, seconds=0.0):
+    script, asked = repository.parent / "check.py", repository.parent / "asked.txt"
+    script.write_text(CHECK)
+    check = (sys.executable, "-I", str(script), "{report}", str(asked), str(seconds))
+    return Search(
+        repository=repository, good=f"main~{COMMITS - 1}", bad="main", check=check, case="a/b@c"
+    ), asked
+
+
+def traces(repository):
+    """What a search could change of a repository and its working tree."""
+    files = {path.name: path.read_text() for path in repository.glob("*.txt")}
+    inside = sorted(path.name for path in (repository / ".git").iterdir() if path.name not in UNTOLD)
+    return files, git(repository, "status", "--porcelain"), git(repository, "for-each-ref"), inside
+
+
+def number_of(repository, commit):
+    return int(git(repository, "show", f"{commit}:number.txt"))
+
+
+@pytest.mark.slow
+def test_the_culprit_is_found_among_unrelated_reds_and_commits_that_do_not_compile(repository):
+    before = traces(repository)
+    found = search_commits(search(repository)[0])
+    assert (found.outcome, [number_of(repository, each) for each in found.commits]) == ("culprit", [CULPRIT])
+    assert found.signature == Signature(channel="values", leaf="loss", kind="failed")
+    assert found.evaluated <= 8
+    assert traces(repository) == before
+
+
+@pytest.mark.slow
+def test_where_the_commit_before_cannot_be_tested_both_are_named(tmp_path):
+    (tmp_path / "broken").mkdir()
+    repository = history(tmp_path / "broken", broken=(CULPRIT - 1,))
+    found = search_commits(search(repository)[0])
+    assert found.outcome == "several"
+    assert sorted(number_of(repository, each) for each in found.commits) == [CULPRIT - 1, CULPRIT]
+
+
+@pytest.mark.slow
+def test_a_search_that_is_killed_goes_on_where_it_was(repository):
+    before = traces(repository)
+    slow, asked = search(repository, seconds=0.2)
+    words = f"from test_commit import *; search_commits(search(Path({str(repository)!r}), 0.2)[0])"
+    places = os.pathsep.join([str(REPO), str(Path(__file__).parent)])
+    process = subprocess.Popen([sys.executable, "-c", words], env={**os.environ, "PYTHONPATH": places})
+    while not asked.exists() or asked.read_text().count("\n") < 4:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(1.0)  # the one check that was at work comes to its end
+    known = asked.read_text().split()
+    found = search_commits(slow)
+    again = asked.read_text().split()[len(known) :]
+    assert [number_of(repository, each) for each in found.commits] == [CULPRIT]
+    assert len(set(known[:-1]) & set(again)) <= 2, (known, again)  # but for the culprit and the one before it
+    assert traces(repository) == before
+
+
+@pytest.mark.slow
+def test_a_check_that_changes_its_mind_is_ambiguous_and_names_no_culprit(tmp_path):
+    (tmp_path / "flaky").mkdir()
+    found = search_commits(search(history(tmp_path / "flaky", flaky=True))[0])
+    assert found.outcome == "ambiguous"
+
+
+def test_ends_that_are_not_what_they_are_said_to_be_are_refused(repository):
+    whole = search(repository)[0]
+    for changes, words in (
+        ({"good": "main~3"}, "expected one that passes"),
+        ({"bad": f"main~{COMMITS - 3}"}, "expected one that fails"),
+        ({"good": "main", "bad": "main~5"}, "ancestor"),
+        ({"good": "nothing"}, "expected a commit"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            search_commits(dataclasses.replace(whole, **changes))
+
+
+def test_a_report_is_held_to_the_signature():
+    signature = Signature(channel="values", leaf="loss", kind="failed")
+
+    def report(**channels):
+        records = {
+            name: {"verdict": verdict, "detail": "", "findings": [{"where": where}]}
+            for name, (verdict, where) in channels.items()
+        }
+        return {"cases": [{"id": "a", "channels": records}]}
+
+    for channels, answer in (
+        ({"values": ("failed", "loss[3]")}, Answer.FAILS),
+        ({"values": ("failed", "weight")}, Answer.OTHER),
+        ({"values": ("error", "loss")}, Answer.OTHER),
+        ({"values": ("bitwise", ""), "state": ("failed", "loss")}, Answer.PASSES),
+        ({"state": ("failed", "loss")}, Answer.OTHER),
+    ):
+        assert answer_of(json.loads(json.dumps(report(**channels))), "a", signature)[0] is answer, channels
+    assert answer_of({"cases": []}, "a", signature) == (Answer.OTHER, None)

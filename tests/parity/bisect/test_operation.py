@@ -1,0 +1,175 @@
+"""Twins of stock Flax layers, whose programs differ everywhere: the operation that matters is named all the same."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import parity
+from parity.bisect.axis import Question
+from parity.bisect.config import AXIS as CONFIG
+from parity.bisect.judge import signature_of
+from parity.bisect.report import bisect_case
+from parity.bisect.signature import Answer, Signature
+from parity.comparison.comparison import Workbench
+from parity.running.run import run_case
+
+# B batch, T position, D in, F width
+B, T, D, F = 8, 6, 10, 7
+
+
+def inputs(seed):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=(B, T, size)).astype("float32") for name, size in (("x", D), ("y", 3))}
+
+
+def loss(out, batch):
+    return jnp.mean((out - batch["y"]) ** 2)
+
+
+def along(param):
+    """Returns a vector as it lies along the last axis of an activation."""
+    return param[...][None, None]
+
+
+class LinenNet(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        h = linen.Dense(F, name="up")(x)
+        h = linen.LayerNorm(name="norm")(h)
+        h = h + linen.Dense(F, name="mixed")(linen.silu(h))
+        return linen.Dense(3, name="down")(h)
+
+
+class Net(nnx.Module):
+    """The same by other formulas: its own variance, a dot of the transposed kernel, a scan over positions."""
+
+    def __init__(self, rngs):
+        self.up, self.norm = nnx.Linear(D, F, rngs=rngs), nnx.LayerNorm(F, rngs=rngs)
+        self.mixed, self.down = nnx.Linear(F, F, rngs=rngs), nnx.Linear(F, 3, rngs=rngs)
+
+    def __call__(self, x):
+        h = self.residual(self.normed(self.raised(x)))
+        return self.lowered(h)
+
+    def raised(self, x):
+        return jnp.einsum("fd,btd->btf", self.up.kernel[...].T, x) + along(self.up.bias)
+
+    def normed(self, h):
+        centred = h - jnp.mean(h, -1, keepdims=True)
+        spread = jnp.mean(centred * centred, -1, keepdims=True)
+        return centred / jnp.sqrt(spread + 1e-6) * along(self.norm.scale) + along(self.norm.bias)
+
+    def residual(self, h):
+        return h + self.mixed(self.activated(h))
+
+    def activated(self, h):
+        return h / (1 + jnp.exp(-h))
+
+    def lowered(self, h):
+        return jax.lax.map(self.down, h)
+
+
+class OtherEpsilon(Net):
+    def normed(self, h):
+        return self.norm((h - jnp.mean(h)) * 1.0) * 1.01
+
+
+class NoResidual(Net):
+    def residual(self, h):
+        return self.mixed(self.activated(h))
+
+
+class NoGradient(Net):
+    def residual(self, h):
+        return h + self.mixed(jax.lax.stop_gradient(self.activated(h)))
+
+
+class LastRow(Net):
+    def lowered(self, h):
+        turned = jnp.concatenate([h[:-1], 1.5 * h[-1:]])
+        return jax.lax.map(self.down, turned)
+
+
+def case(model, program="grad"):
+    pair = parity.twins("net", linen=LinenNet, nnx=model, inputs=inputs, loss=loss)
+    return next(each for each in pair.cases({}) if each.program == program)
+
+
+@pytest.mark.slow
+def test_the_function_that_differs_is_named_behind_harmless_differences():
+    report = bisect_case(case(OtherEpsilon, "forward"), ("op", "module"))
+    op, module = report.findings
+    first = op.facts["first"]
+    assert first["blamed"][1][2] == "OtherEpsilon.normed" and not first["backward"], op.sentence
+    assert "OtherEpsilon.normed" in report.sentence() and "test_operation.py" in report.sentence()
+    assert module.facts["first"] == "mixed", module.rows
+
+
+@pytest.mark.slow
+def test_what_is_left_out_is_told_by_the_line_of_the_side_that_has_it():
+    (op,) = bisect_case(case(NoResidual, "forward"), ("op",)).findings
+    first = op.facts["first"]
+    assert (first["operations"][0], first["blamed"][0][2]) == ("add", "LinenNet.__call__"), op.sentence
+
+
+@pytest.mark.slow
+def test_a_stopped_gradient_is_told_by_what_the_reference_does_backward():
+    (op,) = bisect_case(case(NoGradient), ("op",)).findings
+    first = op.facts["first"]
+    assert first["backward"], op.sentence
+    assert first["blamed"][0][2] == "LinenNet.__call__", op.sentence
+
+
+@pytest.mark.slow
+def test_a_check_that_is_not_deterministic_is_ambiguous():
+    """Its builds are made anew for each run, as a script that is started twice makes them."""
+    fixed = case(LastRow, "forward")
+    made = iter([fixed.candidate, case(Net, "forward").candidate])
+    report = bisect_case(dataclasses.replace(fixed, candidate=lambda: next(made)()))
+    assert report.ambiguous and report.findings == ()
+    assert "ambiguous" in report.sentence() and "names no culprit" in report.sentence()
+
+
+@pytest.mark.slow
+def test_the_batch_is_made_small_and_fails_alike():
+    (size,) = bisect_case(case(LastRow, "forward"), ("size",)).findings
+    assert size.facts["ratio"] >= 4, size.sentence
+    assert size.facts["sizes"] == {"batch": 2, "sequence": 3}
+
+
+class Crossed(Net):
+    """Reads two leaves of one shape in each other's place."""
+
+    def normed(self, h):
+        centred = h - jnp.mean(h, -1, keepdims=True)
+        spread = jnp.mean(centred * centred, -1, keepdims=True)
+        return centred / jnp.sqrt(spread + 1e-6) * along(self.norm.bias) + along(self.norm.scale)
+
+
+@pytest.mark.slow
+def test_the_weights_that_are_exchanged_are_named():
+    (weight,) = bisect_case(case(Crossed, "forward"), ("weight",)).findings
+    assert weight.found
+    assert "params/norm/bias" in weight.sentence and "params/norm/scale" in weight.sentence
+
+
+def test_the_settings_that_a_failure_needs_are_one_minimal():
+    bad, good = case(LastRow, "forward"), case(Net, "forward")
+    given = {"a": "1", "b": "2", "c": "3", "d": "4"}
+    bench = Workbench()
+    signature = signature_of(run_case(bad, bench, ("values",)))
+    expected = Signature(channel="values", leaf="outputs", kind="failed")
+    assert signature == expected
+
+    def remade(settings):
+        return bad if {"b", "d"} <= set(settings) else good
+
+    question = Question(case=bad, signature=expected, bench=bench, given=given, remade=remade)
+    finding = CONFIG.look(question)
+    assert finding.facts["needed"] == [{"b": "2"}, {"d": "4"}]
+    assert [row[1] for row in finding.rows] == [Answer.PASSES, Answer.PASSES]
+    assert "fails only while b=2 and d=4" in finding.sentence
