@@ -1,0 +1,5 @@
+"""``parity gate``."""
+
+
+def gate() -> None:
+    """Placeholder."""
