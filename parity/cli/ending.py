@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -13,7 +13,7 @@ from parity.verdicts import BLOCKING, Verdict
 if TYPE_CHECKING:
     from parity.report import Run
 
-__all__ = ["finish", "say_reports", "show"]
+__all__ = ["annotate", "finish", "say_reports", "show"]
 
 
 def finish(
@@ -32,7 +32,7 @@ def finish(
     print_findings(console(), record.results)
     say_reports({"json": files} if isinstance(files, Path) else files or {}, record.unwritten)
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        _annotate(as_json(record))
+        annotate(as_json(record))
     if record.unwritten:
         raise typer.Exit(HARNESS)
     if record.partial:
@@ -82,7 +82,8 @@ def show(path: Path, files: Mapping[str, Path], since: Sequence[Path]) -> NoRetu
     finish(record, files)
 
 
-def _annotate(report: dict) -> None:
+def annotate(report: Mapping[str, Any]) -> None:
+    """Prints a report as GitHub annotations, which its runner reads from what is printed."""
     from parity.report.formats import FORMS
 
     print(FORMS["annotations"].render(report, ()), end="")
