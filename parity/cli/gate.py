@@ -106,8 +106,8 @@ def _chosen(rules: "Rules", names: list[str]) -> list["Flip"]:
 def _run(flips: list["Flip"], workers: int | None, remember: bool) -> dict[str, Any]:
     """Runs what the flips touch, each case once, and returns the report."""
     from parity.cases.case import matches
-    from parity.cli.order import Recall, chosen, execute
     from parity.cli.options import resource_options
+    from parity.cli.order import Recall, chosen, execute
     from parity.report import as_json, print_table
 
     asked = [selector for flip in flips for selector in flip.cases]

@@ -1,5 +1,6 @@
-"""What is looser than at the merge base: a demand dropped or lowered, a budget or tolerance raised, without an entry."""
+"""What is looser than at the merge base: a demand dropped or lowered, a budget raised, without an entry."""
 
+import contextlib
 import dataclasses
 import subprocess
 import tomllib
@@ -109,10 +110,12 @@ def _demands(table: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         for mesh in flip.get("meshes", ()):
             yield f"flips.{name}.meshes.{mesh}", 1.0
         for feature, fields in flip.get("features", {}).items():
-            fields = {"cases": fields} if isinstance(fields, list) else fields
+            plain = isinstance(fields, list)
             yield f"flips.{name}.features.{feature}", 1.0
-            yield from _rungs(f"flips.{name}.features.{feature}.require", fields.get("require", {}))
-            for selector in fields.get("cases", ()):
+            yield from _rungs(
+                f"flips.{name}.features.{feature}.require", {} if plain else fields.get("require", {})
+            )
+            for selector in fields if plain else fields.get("cases", ()):
                 yield f"flips.{name}.features.{feature}.cases.{selector}", 1.0
 
 
@@ -148,12 +151,12 @@ class _GitError(Exception):
 
 
 def _merge_base(root: Path, named: str) -> str:
-    for branch in (named,) if named else BRANCHES:
-        try:
+    if named:
+        return _git(root, "merge-base", "HEAD", named).strip()
+    for branch in BRANCHES:
+        with contextlib.suppress(_GitError):
             return _git(root, "merge-base", "HEAD", branch).strip()
-        except _GitError as error:
-            problem = error
-    raise problem if named else _GitError(f"none of the branches {', '.join(BRANCHES)} is here")
+    raise _GitError(f"none of the branches {', '.join(BRANCHES)} is here")
 
 
 def _git(root: Path, *words: str) -> str:

@@ -80,7 +80,7 @@ def _print_flip(console: Console, flip: Mapping[str, Any]) -> None:
     table.add_column("feature", overflow="fold")
     table.add_column("mesh", overflow="fold", ratio=1)
     for channel in channels:
-        table.add_column(HEADS.get(channel, channel), no_wrap=True)
+        table.add_column(str(HEADS.get(channel, channel)), no_wrap=True)
     for (feature, mesh), states in rows.items():
         every = states.get("all channels")
         cells = [Text(*MARKS[states.get(channel) or every or "no question"]) for channel in channels]

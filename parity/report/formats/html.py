@@ -19,6 +19,8 @@ __all__ = ["FORM", "html"]
 
 FOLDER = Path(__file__).parent / "page"
 LOUD = frozenset({*map(str, BLOCKING), "tie", "waived"})
+MOST_ROWS = 300
+"""Rows of the matrix that are laid out at first; a browser takes seconds for thousands."""
 MOST_CASES, MOST_FINDINGS, MOST_CHANGES = 40, 8, 200
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     channel.column: tuple(name for name, other in CHANNELS.items() if other.column == channel.column)
@@ -39,6 +41,7 @@ def html(report: Record, earlier: Sequence[Record] = ()) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
+    rows = [_row(case) for case in report["cases"]]
     held = [case for case in report["cases"] if blocking(case)]
     found = changes(earlier[-1], report) if earlier else []
     return environment.get_template("page.html").render(
@@ -50,8 +53,8 @@ def html(report: Record, earlier: Sequence[Record] = ()) -> str:
         held=[_held(case) for case in held[:MOST_CASES]],
         more_held=max(0, len(held) - MOST_CASES),
         columns={name: ", ".join(channels) for name, channels in COLUMNS.items()},
-        rows=[_row(case) for case in report["cases"]],
-        meshes=sorted({case["mesh"] for case in report["cases"]}),
+        rows=rows,
+        meshes=sorted({row["mesh"] for row in rows} - {""}),
         verdicts=[name for name in VERDICTS if report["summary"].get(name)],
         rungs=_rungs(report),
         phases=_phases(report),
@@ -59,20 +62,24 @@ def html(report: Record, earlier: Sequence[Record] = ()) -> str:
         changes=[(change.sentence(), change.worse) for change in found[:MOST_CHANGES]],
         more_changes=max(0, len(found) - MOST_CHANGES),
         gate=report.get("gate"),
-        data=_script_safe(report["cases"]),
+        words=sorted({word for row in rows for word in row["words"].split()}),
+        most_rows=MOST_ROWS,
+        data=map(_script_safe, report["cases"]),
     )
 
 
 def _row(case: Record) -> dict[str, Any]:
+    name, _, mesh = case["id"].rpartition("@")
     cells = []
     for names in COLUMNS.values():
         held = [(name, case["channels"][name]["verdict"]) for name in names if name in case["channels"]]
         cells.append(next((one for one in held if one[1] in LOUD), held[0] if held else ("", "absent")))
     return {
-        "id": case["id"].rpartition("@")[0] or case["id"],
-        "mesh": case["mesh"],
+        "id": name or mesh,
+        "mesh": mesh if name else "",
         "verdict": case["verdict"],
         "cells": cells,
+        "words": " ".join(sorted({one["verdict"] for one in case["channels"].values()})),
         "seconds": sum(case["seconds"].values()),
     }
 

@@ -1,5 +1,6 @@
 "use strict";
-const cases = JSON.parse(document.getElementById("data").textContent);
+const MOST = 300;
+const data = [...document.querySelectorAll("script.data")];
 const rows = [...document.querySelectorAll("#cases tbody tr")];
 const at = (id) => document.getElementById(id);
 const BAD = new Set(["failed", "vacuous", "error", "open"]);
@@ -13,23 +14,24 @@ function el(tag, attributes, ...children) {
 }
 
 /* --- the matrix --- */
-const words = new Set();
-for (const one of cases) for (const channel of Object.values(one.channels)) words.add(channel.verdict);
-for (const word of [...words].sort()) at("by-cell").append(el("option", {}, word));
+const ids = rows.map((row) => `${row.cells[0].textContent}@${row.cells[1].textContent}`.toLowerCase());
+let most = MOST;
 
 function filter() {
   const text = at("by-id").value.trim().toLowerCase();
-  const verdict = at("by-verdict").value, mesh = at("by-mesh").value, cell = at("by-cell").value;
-  let shown = 0;
-  cases.forEach((one, place) => {
-    const fits = one.id.toLowerCase().includes(text) && (!verdict || one.verdict === verdict)
-      && (!mesh || one.mesh === mesh) && (!cell || Object.values(one.channels).some((channel) => channel.verdict === cell));
-    rows[place].hidden = !fits;
-    shown += fits;
+  const verdict = at("by-verdict").value, mesh = at("by-mesh").value, word = at("by-cell").value;
+  let found = 0;
+  rows.forEach((row, place) => {
+    const fits = ids[place].includes(text) && (!verdict || row.cells[2].textContent === verdict)
+      && (!mesh || row.cells[1].textContent === mesh) && (!word || row.dataset.words.split(" ").includes(word));
+    found += fits;
+    row.hidden = !fits || found > most;
   });
-  at("shown").textContent = `${shown} of ${cases.length} cases`;
+  at("shown").textContent = `${found} of ${rows.length} cases` + (found > most ? `, the first ${most} shown` : "");
+  at("all").hidden = found <= most;
 }
 for (const id of ["by-id", "by-verdict", "by-mesh", "by-cell"]) at(id).addEventListener("input", filter);
+at("all").addEventListener("click", () => { most = rows.length; filter(); });
 document.querySelector(".filters").addEventListener("submit", (event) => event.preventDefault());
 filter();
 
@@ -119,7 +121,7 @@ function channel(name, one) {
 }
 
 function open(place) {
-  const one = cases[place];
+  const one = JSON.parse(data[place].textContent);
   at("one-head").textContent = one.id;
   at("one-body").replaceChildren(
     el("p", {}, el("span", { class: `v ${one.verdict}` }, one.verdict), ` ${one.reference} against ${one.candidate} on ${one.backend}`),
