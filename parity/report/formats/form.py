@@ -66,7 +66,8 @@ def sentence(finding: Record) -> str:
 
 
 def places(finding: Record) -> list[tuple[str, int]]:
-    """Returns the source lines that a finding names, the candidate's first: it is the side that changes."""
+    """Returns the source lines that a finding names: the candidate's own, then what both sides share, then others."""
     texts = (finding["candidate"], finding["reference"], finding["where"])
-    found = [(file, int(line)) for text in texts for file, line in PLACE.findall(text)]
-    return list(dict.fromkeys(found))
+    ours, theirs, rest = ([(file, int(line)) for file, line in PLACE.findall(text)] for text in texts)
+    own = [place for place in ours if place not in theirs]
+    return list(dict.fromkeys((*own, *ours, *theirs, *rest)))

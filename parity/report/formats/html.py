@@ -10,7 +10,7 @@ import jinja2
 
 from parity.channels import CHANNELS
 from parity.report.changes import changes
-from parity.report.formats.form import Form, blocking, headline, passes, places, sentence
+from parity.report.formats.form import Form, blocking, headline, passes, sentence
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
 from parity.verdicts import BLOCKING
@@ -89,11 +89,8 @@ def _held(case: Record) -> dict[str, Any]:
         {
             "name": name,
             "verdict": one["verdict"],
-            "detail": one.get("detail", ""),
-            "findings": [
-                {"text": sentence(finding), "places": places(finding)}
-                for finding in one["findings"][:MOST_FINDINGS]
-            ],
+            "detail": one.get("detail", "").partition("; first difference")[0],
+            "findings": [_finding(finding) for finding in one["findings"][:MOST_FINDINGS]],
             "more": max(0, len(one["findings"]) - MOST_FINDINGS),
         }
         for name, one in blocking(case)
@@ -106,6 +103,20 @@ def _held(case: Record) -> dict[str, Any]:
         "verdict": case["verdict"],
         "channels": channels,
         "first": "" if shown or not first else first[0],
+    }
+
+
+def _finding(finding: Record) -> dict[str, Any]:
+    labels = finding.get("labels", ("reference", "candidate"))
+    rest = (
+        finding.get("distance"),
+        f"likely {finding['cause']}" if finding.get("cause") else "",
+        finding.get("next_step"),
+    )
+    return {
+        "where": finding["where"],
+        "sides": [(label, finding[key]) for label, key in zip(labels, ("reference", "candidate"), strict=True)],
+        "rest": "; ".join(filter(None, rest)),
     }
 
 
