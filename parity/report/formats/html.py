@@ -115,7 +115,9 @@ def _finding(finding: Record) -> dict[str, Any]:
     )
     return {
         "where": finding["where"],
-        "sides": [(label, finding[key]) for label, key in zip(labels, ("reference", "candidate"), strict=True)],
+        "sides": [
+            (label, finding[key]) for label, key in zip(labels, ("reference", "candidate"), strict=True)
+        ],
         "rest": "; ".join(filter(None, rest)),
     }
 

@@ -31,7 +31,10 @@ def test_what_is_proved_is_ready(report, rules):
     readiness = judge(rules.flips["pure_nnx"], report(), rules, IDS, {})
     assert len(readiness.cells) == 9 and readiness.cases == IDS[:4]
     states = {(cell.feature, cell.mesh, cell.channel): cell.state for cell in readiness.cells}
-    assert states["dense", "single", "loops"] == "no question" and states["dense", "data8-auto", "loops"] == "ready"
+    assert (
+        states["dense", "single", "loops"] == "no question"
+        and states["dense", "data8-auto", "loops"] == "ready"
+    )
 
 
 @pytest.mark.parametrize("verdict", sorted(BLOCKING))
@@ -48,7 +51,11 @@ def test_what_is_proved_is_ready(report, rules):
 def test_a_difference_blocks_exactly_the_flips_it_touches(report, rules, verdict, start, flips):
     found = held(report(values={start: verdict}), rules)
     assert set(found) == flips
-    assert all("values" in block and str(verdict) in block and start in block for blocks in found.values() for block in blocks)
+    assert all(
+        "values" in block and str(verdict) in block and start in block
+        for blocks in found.values()
+        for block in blocks
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,12 +66,17 @@ def test_a_difference_blocks_exactly_the_flips_it_touches(report, rules, verdict
         ({"values": {"mtp-a": "tie"}}, "ambiguous: values"),
         ({"loops": {"mtp-a": "skipped"}}, "skipped: loops"),
         ({"loops": {"mtp-a": None}}, "missing: loops: mtp-a/grad@data8-auto: the report has no such channel"),
-        ({"without": ["mtp-a"]}, "missing: program, values, loops: mtp-a/grad@data8-auto: the report has no such case"),
+        (
+            {"without": ["mtp-a"]},
+            "missing: program, values, loops: mtp-a/grad@data8-auto: the report has no such case",
+        ),
     ],
 )
 def test_what_is_no_answer_blocks(report, rules, changed, words):
     found = held(report(**changed), rules)
-    assert set(found) == {"mtp"} and found["mtp"][0].startswith("mtp @data8-auto") and words in found["mtp"][0]
+    assert (
+        set(found) == {"mtp"} and found["mtp"][0].startswith("mtp @data8-auto") and words in found["mtp"][0]
+    )
 
 
 def test_a_feature_may_demand_less_than_the_flip(report, rules):
@@ -81,7 +93,9 @@ def test_a_selector_or_a_mesh_without_a_case_is_missing(report, rules):
     without = [id for id in IDS if not id.startswith("mtp-a")]
     assert "selector 'mtp-a/*' selects no case" in held(report(), rules, planned=without)["mtp"][0]
     without = [id for id in IDS if not id.endswith("8-auto")]
-    assert any("no case on a mesh *-auto" in block for block in held(report(), rules, planned=without)["scan_layers"])
+    assert any(
+        "no case on a mesh *-auto" in block for block in held(report(), rules, planned=without)["scan_layers"]
+    )
 
 
 def waived(reason="known"):
@@ -114,7 +128,9 @@ def budget(table, ratio):
 def test_budgets_hold_what_is_measured(report, table):
     found = report(memory={"mtp-a": channel("equal", **MEMORY)})
     assert held(found, budget(table, 1.25)) == {}
-    assert held(found, budget(table, 1.1))["mtp"] == ["mtp-a/grad@data8-auto: memory.temp: 100 -> 120, budget 1.1 x (why)"]
+    assert held(found, budget(table, 1.1))["mtp"] == [
+        "mtp-a/grad@data8-auto: memory.temp: 100 -> 120, budget 1.1 x (why)"
+    ]
     unknown = report(memory={"mtp-a": channel("equal")}, program={"mtp-a": "reordered"})
     assert any("no numbers" in block for block in held(unknown, budget(table, 1.1))["mtp"])
     assert held(report(memory={"mtp-a": channel("proved")}), budget(table, 1.0)) == {}
@@ -130,4 +146,8 @@ def test_demands_are_ordered():
     order = ("proved", "reordered", "bitwise", "equal", "floor", "arbitrated", "passes")
     found = [strictness(demand) for demand in order]
     assert found == sorted(found, reverse=True) and strictness("proved") > strictness("passes")
-    assert meets(Verdict.EQUAL, "equal") and not meets(Verdict.EQUAL, "proved") and not meets(Verdict.FLOOR, "equal")
+    assert (
+        meets(Verdict.EQUAL, "equal")
+        and not meets(Verdict.EQUAL, "proved")
+        and not meets(Verdict.FLOOR, "equal")
+    )

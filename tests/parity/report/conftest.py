@@ -8,7 +8,14 @@ ODD = 'a <b> & "c" </script><!-- % : , \x1b[31m \x00 ]]> | `x` *y*\n::error::z'
 
 
 def finding(**fields):
-    text = {"where": "leaf", "reference": "1.5", "candidate": "2.5", "distance": "", "cause": "", "next_step": ""}
+    text = {
+        "where": "leaf",
+        "reference": "1.5",
+        "candidate": "2.5",
+        "distance": "",
+        "cause": "",
+        "next_step": "",
+    }
     return {**text, "labels": ["reference", "candidate"], "traceback": "", **fields}
 
 
@@ -35,7 +42,13 @@ def report(*cases, **fields):
     names = ("passed", "failed", "vacuous", "error", "open", "unproved", "skipped")
     return {
         "schema": 1,
-        "environment": {"python": "3.11", "packages": {"jax": "0.10"}, "flags": {}, "devices": [], "commit": "abc"},
+        "environment": {
+            "python": "3.11",
+            "packages": {"jax": "0.10"},
+            "flags": {},
+            "devices": [],
+            "commit": "abc",
+        },
         "cases": list(cases),
         "summary": {name: sum(one["verdict"] == name for one in cases) for name in names},
         "numbers_only": 0,
@@ -60,7 +73,9 @@ FAILED = {
         "failed",
         "1 of 2 leaves differ",
         [finding(where="logits[3]", distance=ODD, cause="an epsilon", next_step="look")],
-        tables={"leaves": [{"leaf": "logits", "relative": 0.01, "floors": None, "rung": "failed", "note": ODD}]},
+        tables={
+            "leaves": [{"leaf": "logits", "relative": 0.01, "floors": None, "rung": "failed", "note": ODD}]
+        },
     ),
     "loops": channel(
         tables={

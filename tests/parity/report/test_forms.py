@@ -1,4 +1,4 @@
-"""Forms of one record: JUnit that strict readers take, annotations by their grammar, Markdown and HTML that stay text."""
+"""Forms of one record: JUnit for strict readers, annotations by their grammar, Markdown and HTML that stay text."""
 
 import html.parser
 import json
@@ -96,7 +96,9 @@ def test_annotations_keep_to_the_grammar_and_name_the_candidate_s_own_line(whole
     value = next(line for line in lines if "values failed" in line)
     assert value.startswith("::error file=new/norms.py,line=25,title=parity%3A values failed::toy-b/forward")
     assert "%25 : , " in value and "%0A::error::z" in value
-    assert "\n" not in value and all(re.search("%(25|0D|0A|3A|2C)", found) for found in re.findall("%..", value))
+    assert "\n" not in value and all(
+        re.search("%(25|0D|0A|3A|2C)", found) for found in re.findall("%..", value)
+    )
 
 
 def test_annotations_join_what_lies_at_one_line_and_say_what_is_cut(make):
@@ -112,7 +114,9 @@ def test_annotations_join_what_lies_at_one_line_and_say_what_is_cut(make):
 
 
 def test_places_of_a_finding(make):
-    both = make.finding(reference="at a/b.py:3 in f", candidate="at a/b.py:3 in f, called at c.py:14", where="d.py:1")
+    both = make.finding(
+        reference="at a/b.py:3 in f", candidate="at a/b.py:3 in f, called at c.py:14", where="d.py:1"
+    )
     assert places(both) == [("c.py", 14), ("a/b.py", 3), ("d.py", 1)]
     assert places(make.finding(candidate="float32, 1.5:3")) == []
 
@@ -172,16 +176,23 @@ def test_the_page_is_whole_needs_nothing_else_and_no_text_becomes_markup(whole):
 
 
 def test_numbers_that_json_has_no_word_for_reach_the_page_as_unknown(make):
-    odd = make.case("toy/f@single", channels={"values": make.channel(measures={"ratio": float("inf"), "b": 2.0})})
+    odd = make.case(
+        "toy/f@single", channels={"values": make.channel(measures={"ratio": float("inf"), "b": 2.0})}
+    )
     page = Page(render("html", make.report(odd)))
     assert json.loads(page.scripts[0])["channels"]["values"]["measures"] == {"ratio": None, "b": 2.0}
 
 
 def test_the_page_shows_the_trend_and_what_changed(make):
     before = make.report(make.case("toy/f@single"), make.case("gone/f@single"))
-    worse = make.case("toy/f@single", "failed", {"program": make.channel("proved"), "values": make.channel("failed")})
+    worse = make.case(
+        "toy/f@single", "failed", {"program": make.channel("proved"), "values": make.channel("failed")}
+    )
     text = render("html", make.report(worse), [before])
-    assert "toy/f@single values: proved -&gt; failed, worse" in text and "gone/f@single: gone, was passed" in text
+    assert (
+        "toy/f@single values: proved -&gt; failed, worse" in text
+        and "gone/f@single: gone, was passed" in text
+    )
     assert 'id="trend"' in text and 'id="trend"' not in render("html", before)
 
 

@@ -13,9 +13,14 @@ from parity.report.writing import write_forms
 
 
 def test_a_report_restored_and_written_again_is_the_same(whole, make):
-    whole["waivers"] = [{"case": "toy-*", "channel": "*", "expires": "2999-01-31", "reason": "known", "where": "*"}]
+    whole["waivers"] = [
+        {"case": "toy-*", "channel": "*", "expires": "2999-01-31", "reason": "known", "where": "*"}
+    ]
     whole["cases"][1] |= {"candidate_mesh": "fsdp8-auto", "asked": "fsdp16-auto"}
-    whole["cases"][0]["channels"]["values"] |= {"measures": {"ratio": 1.5}, "notes": [make.finding(where="note")]}
+    whole["cases"][0]["channels"]["values"] |= {
+        "measures": {"ratio": 1.5},
+        "notes": [make.finding(where="note")],
+    }
     assert json.loads(json.dumps(as_json(restore(whole)))) == whole
 
 
@@ -35,7 +40,10 @@ def test_a_partial_report_stays_partial(make):
         (lambda report: report["cases"][0].update(verdict="fine"), "got verdict 'fine'"),
         (lambda report: report["cases"][1].update(id="toy-a/forward@single"), "a second time"),
         (lambda report: report["cases"][1]["channels"].update(values={"verdict": "good"}), "channel values"),
-        (lambda report: report["cases"][1]["channels"]["values"].update(findings=[{}]), "expected texts where"),
+        (
+            lambda report: report["cases"][1]["channels"]["values"].update(findings=[{}]),
+            "expected texts where",
+        ),
     ],
 )
 def test_what_is_no_report_is_refused_in_words(whole, spoil, words):
@@ -46,7 +54,9 @@ def test_what_is_no_report_is_refused_in_words(whole, spoil, words):
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize(("text", "words"), [("{", "no JSON"), ("[]", "no key schema"), (None, "No such file")])
+@pytest.mark.parametrize(
+    ("text", "words"), [("{", "no JSON"), ("[]", "no key schema"), (None, "No such file")]
+)
 def test_a_file_that_is_no_report(tmp_path, text, words):
     path = tmp_path / "r.json"
     if text is not None:
@@ -59,8 +69,12 @@ def test_changes_come_with_what_blocks_first(make):
     def case(id, **verdicts):
         return make.case(id, channels={name: make.channel(verdict) for name, verdict in verdicts.items()})
 
-    before = make.report(case("a", values="proved", loops="equal"), case("b", values="floor"), case("c", values="open"))
-    after = make.report(case("a", values="floor", loops="failed"), case("b", values="bitwise"), case("d", values="open"))
+    before = make.report(
+        case("a", values="proved", loops="equal"), case("b", values="floor"), case("c", values="open")
+    )
+    after = make.report(
+        case("a", values="floor", loops="failed"), case("b", values="bitwise"), case("d", values="open")
+    )
     found = [change.sentence() for change in changes(before, after)]
     assert found == [
         "a loops: equal -> failed, worse",
@@ -81,7 +95,7 @@ def test_a_full_disk_is_said_and_leaves_what_was_there(whole, tmp_path, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.replace", full)
-        with pytest.raises(ReportNotWrittenError, match="No space left on device.*untouched"):
+        with pytest.raises(ReportNotWrittenError, match=r"No space left on device.*untouched"):
             write_text("new", path)
         assert len(write_forms(whole, {"json": path, "html": page})) == 2
     assert path.read_text() == "old" and sorted(tmp_path.iterdir()) == [path]

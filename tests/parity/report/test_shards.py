@@ -57,7 +57,10 @@ def test_a_part_that_was_interrupted_makes_the_whole_partial(whole):
         (lambda found: found.pop("2.json"), "got 2 of 3 parts, missing 2"),
         (lambda found: found.update({"again.json": found["1.json"]}), "got part 1 again, after 1.json"),
         (lambda found: found["1.json"].pop("shard"), "merge 1.json: got a whole run"),
-        (lambda found: found["3.json"]["environment"].update(commit="other"), "got commit other, expected abc"),
+        (
+            lambda found: found["3.json"]["environment"].update(commit="other"),
+            "got commit other, expected abc",
+        ),
         (lambda found: found["3.json"]["environment"].update(packages={"jax": "9"}), "got packages"),
         (lambda found: found["3.json"]["shard"].update(total=99), "parts of 99 cases"),
         (lambda found: found["3.json"]["shard"]["places"].append(8), "2 cases at 3 places"),
