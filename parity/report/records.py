@@ -163,7 +163,10 @@ def write_text(text: str, path: Path) -> None:
         ReportNotWrittenError: the disk is full, the folder cannot be written, or the like.
     """
     try:
-        _replace(text, path)
+        if path.is_char_device() or path.is_fifo():  # such as /dev/stdout, which nothing can replace
+            path.write_text(text, encoding="utf-8")
+        else:
+            _replace(text, path)
     except OSError as error:
         why = error.strerror or str(error)
         raise ReportNotWrittenError(

@@ -39,8 +39,6 @@ def write_forms(report: Record, files: Mapping[str, Path], earlier: Sequence[Rec
         try:
             if name == JSON:
                 write_json(dict(report), path)
-            elif path.is_char_device() or path.is_fifo():
-                path.write_text(FORMS[name].render(report, earlier), encoding="utf-8")
             else:
                 write_text(FORMS[name].render(report, earlier), path)
         except OSError as error:

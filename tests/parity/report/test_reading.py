@@ -1,6 +1,7 @@
 """Reports come back as they were; what is none is refused in words; what changed is told."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +102,12 @@ def test_a_full_disk_is_said_and_leaves_what_was_there(whole, tmp_path, monkeypa
     assert path.read_text() == "old" and sorted(tmp_path.iterdir()) == [path]
     assert write_forms(whole, {"json": path, "html": page}) == []
     assert read_report(path) == whole and page.read_text().startswith("<!doctype html>")
+
+
+def test_a_device_is_written_to_and_not_replaced(whole):
+    (problem,) = write_forms(whole, {"annotations": Path("/dev/null"), "markdown": Path("/dev/full")})
+    assert problem.startswith("report path /dev/full: could not be written (No space left on device)")
+    assert Path("/dev/null").is_char_device() and Path("/dev/full").is_char_device()
 
 
 def test_one_form_that_cannot_be_written_does_not_take_the_others(whole, tmp_path):
