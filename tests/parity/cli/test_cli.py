@@ -119,7 +119,9 @@ def test_the_json_report_has_the_schema(command, tmp_path):
     assert list(case["channels"]) == list(ALL)
     for channel in case["channels"].values():
         assert list(channel)[:3] == ["verdict", "detail", "findings"]
-        assert set(channel) <= {"verdict", "detail", "findings", "measures"}
+        assert set(channel) <= {"verdict", "detail", "findings", "measures", "tables"}
+    (leaf,) = case["channels"]["values"]["tables"]["leaves"]
+    assert leaf["rung"] == "failed" and leaf["floors"] > 10 and leaf["leaf"].startswith("outputs")
     assert {"trace", "lower", "compile", "execute", "other"} <= set(case["seconds"])
     wheres = [finding["where"] for finding in case["channels"]["values"]["findings"]]
     assert wheres and wheres[0].startswith("outputs[")
