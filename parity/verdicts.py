@@ -2,9 +2,12 @@
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-__all__ = ["BLOCKING", "EXPECTED_GOT", "RUNGS", "ChannelResult", "Finding", "Verdict"]
+__all__ = ["BLOCKING", "EXPECTED_GOT", "RUNGS", "ChannelResult", "Finding", "Row", "Verdict"]
+
+Row = Mapping[str, str | int | float | None]
+"""One line of a table by column; None is a number that is not known, or not finite."""
 
 EXPECTED_GOT = ("expected", "got")
 """Labels of a finding on one side by itself."""
@@ -89,6 +92,7 @@ class ChannelResult:
         findings: the differences, worst first.
         notes: what is worth knowing and keeps nothing from passing.
         measures: numbers for tools, such as operations or bytes.
+        tables: rows by name, for reports that draw: leaves, loops, bytes of both sides.
     """
 
     name: str
@@ -97,3 +101,4 @@ class ChannelResult:
     findings: tuple[Finding, ...] = ()
     notes: tuple[Finding, ...] = ()
     measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    tables: Mapping[str, Sequence[Row]] = dataclasses.field(default_factory=dict)

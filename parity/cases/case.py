@@ -26,6 +26,7 @@ __all__ = [
     "matches",
     "place",
     "select",
+    "selects",
 ]
 
 
@@ -199,7 +200,10 @@ def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
 
 def matches(case: Case, selector: str) -> bool:
     """Returns whether a selector, as `select` takes it, selects a case."""
-    if selector == "smoke":
-        return case.smoke
-    prefixed = case.id.startswith(selector) and case.id[len(selector) :][:1] in {"", "/", "@", "-", "."}
-    return prefixed or fnmatch.fnmatchcase(case.id, selector)
+    return case.smoke if selector == "smoke" else selects(case.id, selector)
+
+
+def selects(id: str, selector: str) -> bool:
+    """Returns whether a selector is a glob or a prefix of a case's id."""
+    prefixed = id.startswith(selector) and id[len(selector) :][:1] in {"", "/", "@", "-", "."}
+    return prefixed or fnmatch.fnmatchcase(id, selector)

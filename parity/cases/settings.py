@@ -27,6 +27,7 @@ __all__ = [
     "resources",
 ]
 
+GATE_KEYS = ("flips", "gate", "loosened")
 FAMILIES = ("GEMMA2", "GEMMA3", "QWEN3", "MIXTRAL", "DEEPSEEK3", "GPT_OSS")
 BUILT_IN = (
     *(f"parity.pairs.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline", "diloco")),
@@ -49,6 +50,7 @@ class Settings:
         resources: what a run may take of the machine, as keyword arguments of `Resources`.
         budgets: how far structure may grow in every case, by ``channel.quantity``.
         waivers: differences that are accepted, in every case that they are for.
+        gate: what `parity.gate` reads: ``flips``, ``gate`` and ``loosened``, as they are in the file.
         root: folder of the file, put on the import path; None without a file.
     """
 
@@ -56,6 +58,7 @@ class Settings:
     resources: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
     waivers: tuple[Waiver, ...] = ()
+    gate: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     root: Path | None = None
 
 
@@ -74,6 +77,9 @@ KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "compile-seconds": (_positive(int, float), "seconds, such as 600"),
     "cache": (lambda value: isinstance(value, str), 'a folder, or "" for none'),
     "waivers": (lambda value: isinstance(value, list), "tables [[tool.parity.waivers]]"),
+    "flips": (lambda value: isinstance(value, dict), "tables [tool.parity.flips.NAME]"),
+    "gate": (lambda value: isinstance(value, dict), "a table [tool.parity.gate]"),
+    "loosened": (lambda value: isinstance(value, list), "tables [[tool.parity.loosened]]"),
     "budgets": (lambda value: isinstance(value, dict), "tables such as [tool.parity.budgets.memory]"),
 }
 """What ``[tool.parity]`` may say: name -> (is it well formed, what is expected)."""
@@ -126,6 +132,7 @@ def find_settings(start: Path) -> Settings:
             resources=resources(table, folder),
             budgets=budgets,
             waivers=waivers,
+            gate={name: table[name] for name in GATE_KEYS if name in table},
             root=folder,
         )
     return Settings()

@@ -1,13 +1,14 @@
 """Waivers: differences that a project accepts, where, and why."""
 
 import dataclasses
+import datetime
 import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Waiver", "read_waivers"]
+__all__ = ["Waiver", "check_day", "past", "read_waivers"]
 
-FIELDS = ("case", "channel", "where", "reason")
+FIELDS = ("case", "channel", "where", "reason", "expires")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,26 +20,38 @@ class Waiver:
         case: glob of case ids.
         channel: glob of channels.
         where: glob of what a finding is about: a leaf, a loop, an operation; ``*`` for all findings of the channel.
+        expires: the last day on which it accepts anything, such as ``2027-01-31``; empty for no end.
 
     Raises:
-        ValueError: no reason.
+        ValueError: no reason, or no such day.
     """
 
     reason: str
     case: str = "*"
     channel: str = "*"
     where: str = "*"
+    expires: str = ""
 
     def __post_init__(self):
         if not self.reason.strip():
             raise ValueError(
                 f'waiver of {self.sentence()}: got no reason, expected reason = "why this is accepted"'
             )
+        check_day(self.expires, f"waiver of {self.sentence()}")
+
+    @property
+    def expired(self) -> bool:
+        """Whether its last day has passed."""
+        return past(self.expires)
+
+    def fields(self) -> dict[str, str]:
+        """Returns what it says, without what is empty."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value}
 
     def covers(self, case: str, channel: str, where: str) -> bool:
         """Whether a finding of a channel of a case is accepted."""
         texts = ((case, self.case), (channel, self.channel), (where, self.where))
-        return all(fnmatch.fnmatchcase(text, glob) for text, glob in texts)
+        return not self.expired and all(fnmatch.fnmatchcase(text, glob) for text, glob in texts)
 
     def concerns(self, case: str) -> bool:
         """Whether a case is among those that it is for."""
@@ -47,6 +60,27 @@ class Waiver:
     def sentence(self) -> str:
         """Returns what is accepted, without the reason."""
         return f"case {self.case}, channel {self.channel}, where {self.where}"
+
+
+def check_day(day: str, where: str) -> None:
+    """Raises unless a day is empty or written like 2027-01-31.
+
+    Args:
+        day: the text.
+        where: what says it.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    try:
+        datetime.date.fromisoformat(day or "2000-01-01")
+    except ValueError as error:
+        raise ValueError(f"{where}: got expires = {day!r}, expected a day such as 2027-01-31") from error
+
+
+def past(day: str) -> bool:
+    """Returns whether a day, as `check_day` takes it, lies behind; an empty one never does."""
+    return bool(day) and datetime.date.fromisoformat(day) < datetime.date.today()
 
 
 def read_waivers(tables: Any) -> tuple[Waiver, ...]:
@@ -61,6 +95,7 @@ def read_waivers(tables: Any) -> tuple[Waiver, ...]:
     for number, table in enumerate(tables, 1):
         if not isinstance(table, Mapping):
             raise ValueError(f"waivers, number {number}: got {table!r}, expected a table")
+        table = {name: str(value) if type(value) is datetime.date else value for name, value in table.items()}
         for name, value in table.items():
             if name not in FIELDS or not isinstance(value, str):
                 raise ValueError(

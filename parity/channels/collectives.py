@@ -1,7 +1,10 @@
 """The channel ``collectives``: what moves between devices."""
 
+import dataclasses
+
 from parity.channels.budgeted import budgeted
 from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.drawn import collective_table
 from parity.comparison.comparison import Comparison
 from parity.structure import budgets_for, compare_collectives, read_collectives
 from parity.verdicts import ChannelResult
@@ -18,6 +21,7 @@ def collectives(work: Comparison) -> ChannelResult:
     devices = max(mesh.size for mesh in work.case.meshes)
     ours, theirs = (read_collectives(side.optimised) for side in work.compiling)
     result = compare_collectives(ours, theirs, devices)
+    result = dataclasses.replace(result, tables={"collectives": collective_table(ours, theirs)})
     moved = [sum(one.total_bytes or 0 for one in side) for side in (ours, theirs)]
     counts = [len(side) for side in (ours, theirs)]
     budgets = budgets_for("collectives", work.case.budgets)

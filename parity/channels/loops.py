@@ -7,6 +7,7 @@ import flax
 
 from parity.channels.budgeted import budgeted
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.drawn import loop_table
 from parity.comparison.comparison import Comparison
 from parity.comparison.side import Side
 from parity.structure import (
@@ -20,7 +21,7 @@ from parity.structure import (
     read_memory,
 )
 from parity.structure.traced import compare_passed_through
-from parity.verdicts import ChannelResult, Verdict
+from parity.verdicts import ChannelResult, Row, Verdict
 
 __all__ = ["CHANNEL"]
 
@@ -50,11 +51,20 @@ def loops(work: Comparison) -> ChannelResult:
     returned, notes = compare_passed_through(
         sides[0].traced.jaxpr, sides[1].traced.jaxpr, {array.traced for array in arrays}, library
     )
-    result = dataclasses.replace(result, notes=(*notes, *result.notes))
+    notes = (*notes, *result.notes)
+    result = dataclasses.replace(result, notes=notes, tables=_tables(ours, theirs, result))
     if returned:
         findings = (*returned, *result.findings)
         return dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
     return result
+
+
+def _tables(ours: Loops, theirs: Loops, result: ChannelResult) -> dict[str, list[Row]]:
+    """Returns the trees of what was compiled, or differs; those of proved programs would fill records to no end."""
+    stages = [(getattr(ours, stage), getattr(theirs, stage)) for stage in ("lowered", "optimised")]
+    if stages[1][0] is None and result.verdict is Verdict.EQUAL:
+        return {}
+    return {"loops": [row for one, other in stages if one and other for row in loop_table(one, other)]}
 
 
 def _needs_no_more(reference: Side, candidate: Side) -> bool:

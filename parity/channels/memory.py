@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.drawn import memory_table
 from parity.comparison.comparison import Comparison
 from parity.structure import (
     MEMORY_BUDGETS,
@@ -43,6 +44,7 @@ def memory(work: Comparison) -> ChannelResult:
         detail=f"{result.detail}; {donation.detail}",
         findings=(*result.findings, *donation.findings),
         measures=measures,
+        tables={"memory": memory_table(ours, theirs)},
     )
 
 

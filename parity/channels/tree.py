@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.drawn import map_table
 from parity.channels.streams import alone_words
 from parity.comparison.certificate import certify
 from parity.comparison.comparison import Comparison
@@ -61,7 +62,12 @@ def tree(work: Comparison) -> ChannelResult:
         detail += f", {alone}"
     verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(work) else Verdict.EQUAL
     return ChannelResult(
-        name="tree", verdict=verdict, detail=detail, findings=tuple(findings), notes=tuple(notes)
+        name="tree",
+        verdict=verdict,
+        detail=detail,
+        findings=tuple(findings),
+        notes=tuple(notes),
+        tables={"map": map_table(work.weights)},
     )
 
 

@@ -6,13 +6,31 @@ Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harn
 
 import itertools
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 
 import typer
 
-from parity.cli import bisect, doctor, flags, hlo, list, map, prove, repro, run, shardings, structure, train
+from parity.cli import (
+    bisect,
+    doctor,
+    flags,
+    gate,
+    hlo,
+    list,
+    map,
+    merge,
+    prove,
+    report,
+    repro,
+    run,
+    shardings,
+    structure,
+    train,
+)
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE
 from parity.environment import prepare
 
@@ -46,6 +64,9 @@ for name, command in {
     "train": train.train,
     "bisect": bisect.bisect,
     "repro": repro.repro,
+    "gate": gate.gate,
+    "report": report.report,
+    "merge": merge.merge,
     "doctor": doctor.doctor,
 }.items():
     app.command(name)(command)
@@ -54,17 +75,34 @@ for name, command in {
 def main() -> None:
     """Runs the command line; every way it can end has an exit code of its own."""
     prepare(_backend(sys.argv))
+    _end_as_if_interrupted(signal.SIGTERM)
     try:
         code = app(standalone_mode=False) or PARITY
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except Exception as error:
         code = _explain(error)
+    code = _flushed(code)
     if code == INTERRUPTED:  # a compiler thread may still be at work, and crashes when Python tears down
-        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _end_as_if_interrupted(ending: signal.Signals) -> None:
+    """A machine that is taken away says SIGTERM first: time enough for a report that says it is partial."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(ending, signal.default_int_handler)
+
+
+def _flushed(code: int) -> int:
+    """Writes out what was printed; where nobody reads on, the end is that of an interrupted run."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return INTERRUPTED
+    return code
 
 
 def _backend(words: Sequence[str]) -> str:
@@ -76,6 +114,9 @@ def _backend(words: Sequence[str]) -> str:
 
 def _explain(error: Exception) -> int:
     """Prints an error for whom it concerns: one line for users, a traceback for us."""
+    if isinstance(error, BrokenPipeError):
+        print("parity: nobody reads the output any more", file=sys.stderr)
+        return INTERRUPTED
     message = getattr(error, "format_message", None)  # typer's usage errors, whichever click they are made of
     if message:
         print(f"parity: {message()}; see parity --help", file=sys.stderr)

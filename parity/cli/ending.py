@@ -1,31 +1,89 @@
-"""How a command that judges ends: its findings, and its exit code."""
+"""How a command that judges ends: its findings, its reports, and its exit code."""
 
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, USAGE, console
+from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, console
 from parity.verdicts import BLOCKING, Verdict
 
 if TYPE_CHECKING:
     from parity.report import Run
 
-__all__ = ["finish"]
+__all__ = ["annotate", "finish", "say_reports", "show"]
 
 
-def finish(record: "Run", json: Path | None, blocks: frozenset[Verdict] = BLOCKING) -> None:
-    """Prints the findings and ends with the exit code of the run; a verdict in ``blocks`` is a difference."""
-    from parity.report import print_findings
+def finish(
+    record: "Run", files: Mapping[str, Path] | Path | None, blocks: frozenset[Verdict] = BLOCKING
+) -> NoReturn:
+    """Prints the findings and ends with the exit code of the run; a verdict in ``blocks`` is a difference.
+
+    Args:
+        record: of the run.
+        files: where its reports were to go, by name of the form; or the JSON file alone.
+        blocks: the verdicts that are a difference.
+    """
+    from parity.report import as_json, print_findings
     from parity.running.waiving import unused_in
 
     print_findings(console(), record.results)
-    if json:
-        console().print(f"report: {json}", soft_wrap=True)
+    say_reports({"json": files} if isinstance(files, Path) else files or {}, record.unwritten)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        annotate(as_json(record))
+    if record.unwritten:
+        raise typer.Exit(HARNESS)
     if record.partial:
         raise typer.Exit(INTERRUPTED)
-    unused = unused_in(record.results)
+    unused = [] if record.shard else unused_in(record.results)  # another part may use it
     for sentence in unused:
         console().print(sentence, style="bold red", soft_wrap=True, markup=False, highlight=False)
     found = {channel.verdict for result in record.results for channel in result.channels.values()}
     raise typer.Exit(DIFFERENCE if found & blocks else USAGE if unused else PARITY)
+
+
+def say_reports(files: Mapping[str, Path], unwritten: Sequence[str]) -> None:
+    """Says where reports lie, and why one does not.
+
+    Args:
+        files: by name of the form.
+        unwritten: sentences, each of which names its file.
+    """
+    for name, path in files.items():
+        if not any(f"report path {path}:" in sentence for sentence in unwritten):
+            console().print(f"{'report' if name == 'json' else name}: {path}", soft_wrap=True)
+    for sentence in unwritten:
+        console().print(sentence, style="bold red", soft_wrap=True, markup=False, highlight=False)
+
+
+def show(path: Path, files: Mapping[str, Path], since: Sequence[Path]) -> NoReturn:
+    """Prints a report as the run printed it, writes it in other forms, and ends as the run ended.
+
+    Args:
+        path: the report.
+        files: forms to write.
+        since: earlier reports, the oldest first.
+
+    Raises:
+        ValueError: a file is no report, or cannot be written.
+    """
+    from parity.report import print_table
+    from parity.report.reading import read_report
+    from parity.report.restored import restore
+    from parity.report.writing import check_forms, write_forms
+
+    check_forms(files)
+    report, earlier = read_report(path), [read_report(one) for one in since]
+    record = restore(report)
+    record.unwritten += write_forms(report, files, earlier)
+    print_table(console(), record)
+    finish(record, files)
+
+
+def annotate(report: Mapping[str, Any]) -> None:
+    """Prints a report as GitHub annotations, which its runner reads from what is printed."""
+    from parity.report.formats import FORMS
+
+    print(FORMS["annotations"].render(report, ()), end="")

@@ -1,5 +1,7 @@
 """What the commands share: their options, exit codes, and what becomes of an option."""
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,15 +20,21 @@ __all__ = [
     "INTERRUPTED",
     "PARITY",
     "USAGE",
+    "Annotations",
     "CompileGib",
     "CompileSeconds",
     "FullSize",
+    "Html",
     "Json",
+    "Junit",
+    "Markdown",
     "NoCache",
     "Pairs",
     "Select",
     "Settings",
+    "Since",
     "Workers",
+    "asked_forms",
     "console",
     "make_order",
     "parse_rung",
@@ -50,12 +58,49 @@ Settings = Annotated[
 
 FullSize = Annotated[bool, typer.Option("--full-size", help="The published sizes instead of the small ones.")]
 Json = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
+Html = Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page.")]
+Junit = Annotated[Path | None, typer.Option("--junit", help="Write the report as JUnit XML.")]
+Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write a summary as Markdown.")]
+Annotations = Annotated[
+    Path | None, typer.Option("--annotations", help="Write GitHub annotations; /dev/stdout prints them.")
+]
+Since = Annotated[
+    list[Path] | None,
+    typer.Option("--since", help="An earlier report: what changed; may be repeated, the oldest first."),
+]
+
+
+class _Screen(Console):
+    """A console whose reader may go away, as ``head`` does: the run then ends as if interrupted."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print("parity: nobody reads the output any more; the run ends here", file=sys.stderr)
+        raise KeyboardInterrupt
 
 
 def console() -> Console:
     """Returns a console that never squeezes the table below 100 columns where nobody looks on."""
-    plain = Console()
-    return plain if plain.is_terminal else Console(width=max(NARROWEST, plain.width))
+    plain = _Screen()
+    return plain if plain.is_terminal else _Screen(width=max(NARROWEST, plain.width))
+
+
+def asked_forms(**paths: Path | None) -> dict[str, Path]:
+    """Returns the forms of a report that were asked for, ``{name: file}``.
+
+    Args:
+        **paths: file by name of the form; None where it was not asked for.
+
+    Raises:
+        ValueError: two of them name one file.
+    """
+    asked = {name: path for name, path in paths.items() if path}
+    for name, path in asked.items():
+        twin = next((other for other in asked if other != name and asked[other] == path), None)
+        if twin and not path.is_char_device():
+            raise ValueError(f"--{twin} and --{name}: got {path} for both, expected two files")
+    return asked
 
 
 Workers = Annotated[

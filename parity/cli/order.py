@@ -5,7 +5,7 @@ import dataclasses
 import enum
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -19,8 +19,10 @@ from parity.comparison.comparison import Comparison, Workbench
 from parity.comparison.summary import Summary, summarise_case
 from parity.environment import PLATFORMS, describe_environment
 from parity.programs.meshes import MeshSpec
-from parity.report import Progress, Run, as_json, write_json
-from parity.report.records import check_writable
+from parity.report import Progress, Run, as_json
+from parity.report.reading import read_report
+from parity.report.shards import Shard
+from parity.report.writing import check_forms, write_forms
 from parity.running.memory import Memory, disagreement
 from parity.running.parallel import Plan, run_in_workers
 from parity.running.processes import check_processes, run_in_processes
@@ -60,6 +62,9 @@ class Order:
         processes: how many run each case together.
         resources: what the run may take.
         json: file of the report.
+        forms: files of its other forms, by name.
+        since: earlier reports that forms compare with, the oldest first.
+        shard: which part of the cases to run; None for all.
         memory: what to do with verdicts of earlier runs.
     """
 
@@ -75,7 +80,15 @@ class Order:
     processes: int = 1
     resources: Resources = dataclasses.field(default_factory=Resources)
     json: Path | None = None
+    forms: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    since: tuple[Path, ...] = ()
+    shard: Shard | None = None
     memory: Recall = Recall.NONE
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """All files of the report by name of the form."""
+        return {**({"json": self.json} if self.json else {}), **self.forms}
 
     @property
     def devices(self) -> int | None:
@@ -90,8 +103,7 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
     Raises:
         ValueError: settings, selectors, backend or meshes cannot be used, or the report cannot be written.
     """
-    if order.json:
-        check_writable(order.json)
+    check_forms(order.files)
     backend = find(order.backend)
     backend.fit(MeshSpec())  # says what is missing before anything is imported or built
     if order.full_size and not backend.topology:
@@ -126,7 +138,9 @@ def execute(order: Order, console: Console) -> Run:
     """
     if order.memory is not Recall.NONE:
         watch()
-    cases = chosen(order)[1]
+    earlier = [read_report(path) for path in order.since]
+    every = chosen(order)[1]
+    cases = order.shard.take(every) if order.shard else every
     memory, known, again = _remembered(order, cases)
     waiting = [case for case in cases if case.id not in known or case.id in again]
     together = {"processes": order.processes} if order.processes > 1 else {}
@@ -147,10 +161,13 @@ def execute(order: Order, console: Console) -> Run:
         pass
     finally:
         record.seconds = time.perf_counter() - start
-        places = {case.id: place for place, case in enumerate(cases)}
+        places = {case.id: place for place, case in enumerate(every)}
         record.results.sort(key=lambda result: places[result.case.id])
-        if order.json:
-            write_json(as_json(record), order.json)
+        if order.shard:
+            found = tuple(places[result.case.id] for result in record.results)
+            record.shard = dataclasses.replace(order.shard, places=found, total=len(every))
+        if order.files:
+            record.unwritten += write_forms(as_json(record), order.files, earlier)
     return record
 
 

@@ -5,18 +5,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parity.cli.ending import finish
+from parity.cli.ending import finish, show
 from parity.cli.options import (
     HARNESS,
+    Annotations,
     CompileGib,
     CompileSeconds,
     FullSize,
+    Html,
     Json,
+    Junit,
+    Markdown,
     NoCache,
     Pairs,
     Select,
     Settings,
+    Since,
     Workers,
+    asked_forms,
     console,
     make_order,
     parse_rung,
@@ -34,6 +40,18 @@ def run(
     select: Select = None,
     backend: Annotated[str, typer.Option(help="Where to compile and run.")] = "cpu",
     json: Json = None,
+    html: Html = None,
+    junit: Junit = None,
+    markdown: Markdown = None,
+    annotations: Annotations = None,
+    since: Since = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(help="Run one part of the cases, such as 3/8; parity merge joins the reports."),
+    ] = None,
+    earlier: Annotated[
+        Path | None, typer.Option("--from", help="Run nothing: print this report again, in any form.")
+    ] = None,
     pair: Pairs = None,
     setting: Settings = None,
     paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
@@ -72,13 +90,19 @@ def run(
     ] = False,
     traceback: Annotated[bool, typer.Option(help="Print the traceback of every error.")] = False,
 ) -> None:
-    """Run cases: live progress, a table, findings, and a JSON report on demand."""
+    """Run cases: live progress, a table, findings, and reports on demand."""
     from parity.cases.settings import must_have_pairs
     from parity.cli.bisect import bisect_failures
     from parity.cli.order import execute
     from parity.report import print_table, print_tracebacks
+    from parity.report.shards import Shard
     from parity.running.explain import print_explanations
 
+    forms = asked_forms(html=html, junit=junit, markdown=markdown, annotations=annotations)
+    if earlier:
+        if select or shard or pair or setting:
+            raise ValueError("--from: runs nothing; leave out selectors, --shard, --pair and --set")
+        show(earlier, {**({"json": json} if json else {}), **forms}, since or ())
     if not (select or pair or builtin):
         must_have_pairs(Path.cwd())
     options = resource_options(
@@ -95,6 +119,9 @@ def run(
         lowest=parse_rung(demanded),
         processes=processes,
         json=json,
+        forms=forms,
+        since=tuple(since or ()),
+        shard=Shard.parse(shard) if shard else None,
         memory=_recall(remember=remember, fresh=fresh, verify=verify_memory, processes=processes),
     )
     record = execute(order, console())
@@ -109,7 +136,7 @@ def run(
         console().print(f"memory: {words}", style="bold red", soft_wrap=True, markup=False)
     if record.disagreements:
         raise typer.Exit(HARNESS)
-    finish(record, json)
+    finish(record, {**({"json": json} if json else {}), **forms})
 
 
 def _recall(*, remember: bool, fresh: bool, verify: bool, processes: int) -> "Recall":

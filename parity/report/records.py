@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from parity.report.shards import Shard
 from parity.running.run import CaseResult, numbers_only
 
 __all__ = [
     "SCHEMA",
     "VERDICTS",
+    "ReportNotWrittenError",
     "Run",
     "as_json",
     "case_record",
@@ -37,6 +39,8 @@ class Run:
         results: of those that did.
         seconds: wall time.
         disagreements: what was remembered otherwise than it was decided again, in sentences.
+        shard: which part of the cases this run took; None for all.
+        unwritten: why a report could not be written, in sentences.
     """
 
     environment: dict[str, object]
@@ -44,11 +48,17 @@ class Run:
     results: list[CaseResult] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
     disagreements: list[str] = dataclasses.field(default_factory=list)
+    shard: Shard | None = None
+    unwritten: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def partial(self) -> bool:
         """Whether the run ended before its last case."""
         return len(self.results) < self.planned
+
+
+class ReportNotWrittenError(OSError):
+    """The disk took no report; what was there before is untouched."""
 
 
 def case_record(result: CaseResult) -> dict[str, Any]:
@@ -59,6 +69,7 @@ def case_record(result: CaseResult) -> dict[str, Any]:
         "candidate": result.candidate,
         "program": result.case.program,
         "mesh": str(result.case.mesh),
+        **({"candidate_mesh": str(result.case.candidate_mesh)} if result.case.candidate_mesh else {}),
         **({"asked": result.case.asked} if result.case.asked else {}),
         "backend": result.case.backend,
         "verdict": str(result.verdict),
@@ -71,6 +82,7 @@ def case_record(result: CaseResult) -> dict[str, Any]:
                 "findings": [dataclasses.asdict(finding) for finding in channel.findings],
                 **({"notes": [dataclasses.asdict(note) for note in channel.notes]} if channel.notes else {}),
                 **({"measures": dict(channel.measures)} if channel.measures else {}),
+                **({"tables": dict(channel.tables)} if channel.tables else {}),
             }
             for name, channel in result.channels.items()
         },
@@ -86,7 +98,15 @@ def summarise(results: Sequence[CaseResult]) -> dict[str, int]:
 def as_json(run: Run) -> dict[str, Any]:
     """Returns the report of a run."""
     records = [case_record(result) for result in run.results]
-    return report(records, run.environment, run.planned, run.seconds)
+    whole = report(records, run.environment, run.planned, run.seconds)
+    waivers = sorted(
+        {tuple(sorted(one.fields().items())) for result in run.results for one in result.case.waivers}
+    )
+    if waivers:
+        whole["waivers"] = [dict(fields) for fields in waivers]
+    if run.shard:
+        whole["shard"] = run.shard.record()
+    return whole
 
 
 def report(
@@ -137,8 +157,28 @@ def write_json(report: dict[str, Any], path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Writes to a temporary name and renames it, so that no half report is ever seen."""
-    file = tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115
+    """Writes to a temporary name and renames it, so that no half report is ever seen.
+
+    Raises:
+        ReportNotWrittenError: the disk is full, the folder cannot be written, or the like.
+    """
+    try:
+        if path.is_char_device() or path.is_fifo():  # such as /dev/stdout, which nothing can replace
+            path.write_text(text, encoding="utf-8")
+        else:
+            _replace(text, path)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ReportNotWrittenError(
+            f"report path {path}: could not be written ({why}); what was there before is untouched; "
+            "make room or choose another file, and run again"
+        ) from error
+
+
+def _replace(text: str, path: Path) -> None:
+    file = tempfile.NamedTemporaryFile(  # noqa: SIM115
+        "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
+    )
     try:
         with file:
             file.write(text)

@@ -99,7 +99,12 @@ class Memory:
         if any(file_digest(file) != was for file, was in self.sources.items()):
             return
         channels = {
-            name: {"verdict": str(one.verdict), "detail": one.detail, "measures": dict(one.measures or {})}
+            name: {
+                "verdict": str(one.verdict),
+                "detail": one.detail,
+                "measures": dict(one.measures or {}),
+                "tables": dict(one.tables),
+            }
             for name, one in result.channels.items()
         }
         entry = {
@@ -118,7 +123,11 @@ class Memory:
 
 def _channel(name: str, fields: Mapping[str, Any]) -> ChannelResult:
     return ChannelResult(
-        name=name, verdict=Verdict(fields["verdict"]), detail=fields["detail"], measures=fields["measures"]
+        name=name,
+        verdict=Verdict(fields["verdict"]),
+        detail=fields["detail"],
+        measures=fields["measures"],
+        tables=fields.get("tables", {}),
     )
 
 

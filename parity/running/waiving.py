@@ -75,7 +75,9 @@ def unused_in(results: Iterable[Any]) -> list[str]:
                 for finding in channel.findings
             )
     return [
-        f"a waiver matches nothing: {waiver.sentence()} ({waiver.reason}); remove it, or correct its globs"
+        f"a waiver expired on {waiver.expires}: {waiver.sentence()} ({waiver.reason}); mend the difference, or renew it"
+        if waiver.expired
+        else f"a waiver matches nothing: {waiver.sentence()} ({waiver.reason}); remove it, or correct its globs"
         for waiver, found in used.items()
         if not found
     ]

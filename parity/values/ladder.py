@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import jax.numpy as jnp
 import numpy as np
 
-from parity.verdicts import RUNGS, ChannelResult, Finding, Verdict
+from parity.verdicts import RUNGS, ChannelResult, Finding, Row, Verdict
 
 __all__ = ["ARBITRATION", "FLOOR_FACTOR", "Deviation", "Judge", "climb", "deviation"]
 
@@ -142,9 +142,12 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
     detail = f"{len(off)} of {len(reference)} leaves differ, worst {max(in_floors.values()):.3g} x noise"
     if lowest in RUNGS and not passed:
         detail += f"; rung {lowest} where this case demands {judge.lowest}"
-    findings = tuple(_finding(found, in_floors[found.path], rungs[found.path]) for found in off)
     return ChannelResult(
-        name=name, verdict=lowest if passed else Verdict.FAILED, detail=detail, findings=findings
+        name=name,
+        verdict=lowest if passed else Verdict.FAILED,
+        detail=detail,
+        findings=tuple(_finding(found, in_floors[found.path], rungs[found.path]) for found in off),
+        tables={"leaves": [_row(found, in_floors[found.path], rungs[found.path]) for found in off]},
     )
 
 
@@ -166,6 +169,12 @@ def _rung(
         if trusted and np.isfinite(errors).all() and errors[0] <= ARBITRATION * errors[1]:
             return Verdict.ARBITRATED
     return Verdict.FAILED
+
+
+def _row(found: Deviation, in_floors: float, rung: Verdict) -> Row:
+    numbers = {"relative": found.relative, "floors": in_floors}
+    known = {name: number if np.isfinite(number) else None for name, number in numbers.items()}
+    return {"leaf": found.path, **known, "rung": str(rung), "note": found.note}
 
 
 def _finding(found: Deviation, in_floors: float, rung: Verdict) -> Finding:

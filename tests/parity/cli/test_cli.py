@@ -119,7 +119,9 @@ def test_the_json_report_has_the_schema(command, tmp_path):
     assert list(case["channels"]) == list(ALL)
     for channel in case["channels"].values():
         assert list(channel)[:3] == ["verdict", "detail", "findings"]
-        assert set(channel) <= {"verdict", "detail", "findings", "measures"}
+        assert set(channel) <= {"verdict", "detail", "findings", "measures", "tables"}
+    (leaf,) = case["channels"]["values"]["tables"]["leaves"]
+    assert leaf["rung"] == "failed" and leaf["floors"] > 10 and leaf["leaf"].startswith("outputs")
     assert {"trace", "lower", "compile", "execute", "other"} <= set(case["seconds"])
     wheres = [finding["where"] for finding in case["channels"]["values"]["findings"]]
     assert wheres and wheres[0].startswith("outputs[")
@@ -307,13 +309,13 @@ def wait_for(path: Path, process: subprocess.Popen, seconds=60.0):
         time.sleep(0.02)
 
 
-def interrupt(shell, folder, *arguments):
+def interrupt(shell, folder, *arguments, ending=signal.SIGINT):
     """Runs until the project makes the file ``now``, then interrupts; returns code, output and report."""
     process = shell.start("run", "--json", "report.json", *arguments, cwd=folder)
     try:
         wait_for(folder / "now", process)
         time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
@@ -324,9 +326,10 @@ def interrupt(shell, folder, *arguments):
 NOW = 'pathlib.Path("now").touch()'
 
 
-def test_ctrl_c_while_tracing_leaves_a_partial_report(shell, tmp_path):
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_tracing_leaves_a_partial_report(shell, tmp_path, ending):
     slow = f"{NOW}; time.sleep(30)"
-    code, out, err, report = interrupt(shell, project(tmp_path, loss=slow))
+    code, out, err, report = interrupt(shell, project(tmp_path, loss=slow), ending=ending)
     assert (code, err) == (130, "")
     assert out.splitlines()[0] == "[1/3] toy/forward@single passed"
     assert "PARTIAL: 1 of 3 cases finished before the run was interrupted" in out

@@ -77,6 +77,24 @@ def test_a_waiver_that_matches_nothing_is_named():
     assert sentence.startswith("a waiver matches nothing: case mlp/*, channel *, where zz (long gone)")
 
 
+def test_a_waiver_accepts_until_its_last_day(tmp_path):
+    over, lasts = (Waiver(where="a", reason="known", expires=day) for day in ("2020-01-31", "2999-01-31"))
+    assert waive("x", failed("a"), [lasts])["tree"].verdict is Verdict.WAIVED
+    channels = waive("x", failed("a"), [over])
+    assert channels["tree"].verdict is Verdict.FAILED
+    case = Case(id="x", reference=lambda: None, candidate=lambda: None, program="x", waivers=[over])
+    result = CaseResult(
+        case=case, reference="", candidate="", verdict="failed", channels=channels, seconds={}
+    )
+    assert unused_in([result])[0].startswith("a waiver expired on 2020-01-31: case *")
+    with pytest.raises(ValueError, match="got expires = 'soon', expected a day such as 2027-01-31"):
+        Waiver(reason="known", expires="soon")
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.parity]\npairs = ["a:B"]\n[[tool.parity.waivers]]\nreason = "r"\nexpires = 2027-01-31\n'
+    )
+    assert find_settings(tmp_path).waivers[0].expires == "2027-01-31"
+
+
 def test_a_waiver_needs_a_reason():
     with pytest.raises(ValueError, match="waiver of case x"):
         Waiver(case="x", reason=" ")

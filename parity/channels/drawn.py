@@ -1,0 +1,85 @@
+"""What channels keep for reports that draw: rows of both sides, small enough to be in every record."""
+
+import collections
+from collections.abc import Iterable, Sequence
+
+from parity.structure import Collective, LoopTree, Memory, loop_rows
+from parity.verdicts import Row
+from parity.weights.map import WeightMap
+
+__all__ = ["collective_table", "loop_table", "map_table", "memory_table"]
+
+MOST_LOOPS = 80
+"""Loops of one program; a tree that is larger is cut, and nobody reads it in a picture."""
+
+
+def memory_table(reference: Memory, candidate: Memory) -> list[Row]:
+    """Returns a row a quantity that a side states."""
+    values = reference.values, candidate.values
+    return [
+        {"quantity": name, "reference": values[0].get(name), "candidate": values[1].get(name)}
+        for name in dict.fromkeys((*values[0], *values[1]))
+        if any(side.get(name) is not None for side in values)
+    ]
+
+
+def collective_table(reference: Sequence[Collective], candidate: Sequence[Collective]) -> list[Row]:
+    """Returns a row a kind: what each side moves with it, trips included, and how many there are.
+
+    Bytes are unknown where a collective runs who knows how often.
+    """
+    sides = [_by_kind(side) for side in (reference, candidate)]
+    return [
+        {
+            "quantity": kind,
+            "reference": _moved(sides[0].get(kind, ())),
+            "candidate": _moved(sides[1].get(kind, ())),
+            "reference_count": len(sides[0].get(kind, ())),
+            "candidate_count": len(sides[1].get(kind, ())),
+        }
+        for kind in sorted({*sides[0], *sides[1]})
+    ]
+
+
+def _by_kind(collectives: Iterable[Collective]) -> dict[str, list[Collective]]:
+    kinds: dict[str, list[Collective]] = collections.defaultdict(list)
+    for one in collectives:
+        kinds[one.kind].append(one)
+    return kinds
+
+
+def _moved(collectives: Iterable[Collective]) -> int | None:
+    sizes = [one.total_bytes for one in collectives]
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def loop_table(reference: LoopTree, candidate: LoopTree) -> list[Row]:
+    """Returns a row a loop of both sides, outer before inner; the side is the first column."""
+    return [
+        {
+            "side": side,
+            **{key: row[key] for key in ("stage", "path", "depth", "trips", "carries", "carry_bytes")},
+            "source": f"{str(row['source']).rpartition('/')[2]} {row['function'] or ''}".strip(),
+        }
+        for side, tree in (("reference", reference), ("candidate", candidate))
+        for row in loop_rows(tree)[:MOST_LOOPS]
+    ]
+
+
+def map_table(weights: WeightMap) -> list[Row]:
+    """Returns a row a way in which leaves were paired and turned into each other, with the first leaf of it."""
+    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = collections.defaultdict(list)
+    for entry in weights.entries:
+        names = " + ".join(entry.reference), " + ".join(entry.candidate)
+        groups[str(entry.role), entry.matched_by, str(entry.transform)].append(names)
+    return [
+        {
+            "role": role,
+            "matched by": how,
+            "transform": transform,
+            "leaves": len(names),
+            "reference": names[0][0],
+            "candidate": names[0][1],
+        }
+        for (role, how, transform), names in groups.items()
+    ]

@@ -1,0 +1,89 @@
+"""Accepted verdicts, one small file a case: a rung lower than the accepted one holds a flip back."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from parity.report.reading import Record
+from parity.report.records import write_text
+from parity.verdicts import Verdict
+
+__all__ = ["accept", "fallen"]
+
+ORDER = tuple(map(str, Verdict))
+PASSED = "passed"
+
+
+def _file(folder: Path, case: str) -> Path:
+    return folder / f"{re.sub(r'[^A-Za-z0-9.@_-]', '~', case)}.json"
+
+
+def accept(folder: Path, report: Record) -> list[str]:
+    """Writes the verdicts of the cases that pass, and returns their ids; those of others stay as they were.
+
+    Args:
+        folder: where the files go; made if it is not there.
+        report: as read.
+
+    Raises:
+        ValueError: the folder cannot be made.
+        ReportNotWrittenError: a file cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"baselines {folder}: {error.strerror}, expected a folder; correct [tool.parity.gate] baselines"
+        ) from error
+    passed = [case for case in report["cases"] if case["verdict"] == PASSED]
+    for case in passed:
+        verdicts = {
+            name: one["verdict"] for name, one in case["channels"].items() if one["verdict"] != "skipped"
+        }
+        write_text(
+            json.dumps({"id": case["id"], "channels": verdicts}, indent=1) + "\n", _file(folder, case["id"])
+        )
+    return [case["id"] for case in passed]
+
+
+def fallen(folder: Path, cases: Sequence[Record]) -> dict[str, list[str]]:
+    """Returns, by case, what says less than what was accepted; a case without a baseline says nothing.
+
+    Args:
+        folder: of the baselines.
+        cases: of a report.
+
+    Raises:
+        ValueError: a baseline cannot be read.
+    """
+    found: dict[str, list[str]] = {}
+    for case in cases:
+        path = _file(folder, case["id"])
+        if not path.is_file():
+            continue
+        accepted = _read(path)
+        words = [
+            f"{name} fell from {was} to {now}; mend it, or accept it with `parity gate --accept`"
+            for name, was in accepted.items()
+            if (now := case["channels"].get(name, {}).get("verdict", "missing")) != was and _lower(now, was)
+        ]
+        if words:
+            found[case["id"]] = words
+    return found
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        channels = json.loads(path.read_text(encoding="utf-8"))["channels"]
+        if not all(verdict in ORDER for verdict in channels.values()):
+            raise ValueError("an unknown verdict")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"baseline {path}: {error}, expected what `parity gate --accept` writes; accept the case again"
+        ) from error
+    return channels
+
+
+def _lower(now: str, was: str) -> bool:
+    return now not in ORDER or ORDER.index(now) > ORDER.index(was)

@@ -1,0 +1,125 @@
+"""The words of the gate: flip, feature, what is demanded, which cells have no question."""
+
+import dataclasses
+import fnmatch
+from collections.abc import Mapping
+from pathlib import Path
+
+from parity.structure import Budget
+from parity.verdicts import RUNGS, Verdict
+
+__all__ = ["DEMANDS", "Feature", "Flip", "NoQuestion", "Rules", "meets", "strictness"]
+
+PASSES = "passes"
+DEMANDS = (*map(str, RUNGS), str(Verdict.EQUAL), PASSES)
+"""What may be demanded of a channel: a rung and all above it; ``equal``: nothing differs, whatever says so;
+``passes``: any verdict that answers the question."""
+
+SAME = frozenset({Verdict.PROVED, Verdict.REORDERED, Verdict.BITWISE, Verdict.EQUAL})
+ANSWERS = SAME | frozenset(RUNGS)
+
+
+def meets(verdict: Verdict, demand: str) -> bool:
+    """Returns whether a channel's verdict is what is demanded of it.
+
+    Args:
+        verdict: what the channel says.
+        demand: one of `DEMANDS`.
+    """
+    if demand == PASSES:
+        return verdict in ANSWERS
+    if demand == Verdict.EQUAL:
+        return verdict in SAME
+    return verdict in RUNGS and RUNGS.index(verdict) <= RUNGS.index(Verdict(demand))
+
+
+def strictness(demand: str) -> int:
+    """Returns how much a demand asks: of two, the one that lets fewer verdicts pass is the larger."""
+    return -sum(meets(verdict, demand) for verdict in Verdict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feature:
+    """A part of the code base that a flip touches.
+
+    Args:
+        name: for people.
+        cases: selectors of its cases; each must select at least one.
+        require: channel -> demand, over the flip's.
+    """
+
+    name: str
+    cases: tuple[str, ...]
+    require: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flip:
+    """A named change of defaults.
+
+    Args:
+        name: as the command line takes it.
+        about: what changes, in one line.
+        before, after: its settings.
+        features: what it touches.
+        require: channel -> demand, over those of all flips.
+        meshes: globs; each feature must have a case on a mesh that each of them matches.
+        budgets: how far structure may grow, by ``channel.quantity``.
+    """
+
+    name: str
+    about: str
+    features: tuple[Feature, ...]
+    require: Mapping[str, str]
+    before: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    after: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    meshes: tuple[str, ...] = ()
+    budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """The selectors of all its features, each once."""
+        return tuple(dict.fromkeys(one for feature in self.features for one in feature.cases))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoQuestion:
+    """Cells that are skipped with good reason: nothing could be asked there.
+
+    Args:
+        reason: why.
+        feature, mesh, channel: globs.
+    """
+
+    reason: str
+    feature: str = "*"
+    mesh: str = "*"
+    channel: str = "*"
+
+    def covers(self, feature: str, mesh: str, channel: str) -> bool:
+        """Whether a cell is one of them."""
+        texts = ((feature, self.feature), (mesh, self.mesh), (channel, self.channel))
+        return all(fnmatch.fnmatchcase(text, glob) for text, glob in texts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rules:
+    """All that ``[tool.parity]`` says about the gate.
+
+    Args:
+        flips: by name.
+        no_question: cells that may be skipped.
+        base: what loosening is compared with; empty for the branch that is found.
+        baselines: folder of the accepted verdicts; None for none.
+        entries: what may be looser than at the merge base -> why.
+        root: folder of the file.
+        table: the settings as they are in the file.
+    """
+
+    flips: Mapping[str, Flip]
+    no_question: tuple[NoQuestion, ...] = ()
+    base: str = ""
+    baselines: Path | None = None
+    entries: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    root: Path | None = None
+    table: Mapping[str, object] = dataclasses.field(default_factory=dict)

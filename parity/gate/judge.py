@@ -1,0 +1,264 @@
+"""Judges a report: the readiness of each flip, cell by cell of feature x mesh x channel."""
+
+import collections
+import dataclasses
+import fnmatch
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from parity.cases.case import selects
+from parity.gate.flips import Feature, Flip, Rules, meets
+from parity.report.formats.form import sentence
+from parity.report.reading import Record
+from parity.running.waiving import PREFIX
+from parity.verdicts import BLOCKING, Verdict
+
+__all__ = ["BLOCKED", "Cell", "Readiness", "gate_record", "judge"]
+
+READY, WAIVED, NO_QUESTION = "ready", "waived", "no question"
+BLOCKED = ("missing", "failed", "below", "ambiguous", "skipped")
+"""States of a cell that block, the worst first; then what does not."""
+STATES = (*BLOCKED, WAIVED, READY, NO_QUESTION)
+AMBIGUOUS = frozenset({Verdict.TIE, Verdict.UNPROVED})
+LONGEST = 400
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One question of a flip.
+
+    Args:
+        feature, mesh, channel: which.
+        state: ``ready``, ``waived``, ``no question``, or one of `BLOCKED`.
+        verdict: of the channel in the case that decides; empty where it is missing.
+        why: in words, where it is not ready.
+    """
+
+    feature: str
+    mesh: str
+    channel: str
+    state: str
+    verdict: str = ""
+    why: str = ""
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it holds the flip back."""
+        return self.state in BLOCKED
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Readiness:
+    """What the gate says of a flip.
+
+    Args:
+        flip: the flip.
+        cells: all its questions.
+        cases: ids of the cases that it touches.
+        others: what blocks and is no cell's: a baseline, a budget.
+    """
+
+    flip: Flip
+    cells: tuple[Cell, ...]
+    cases: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+    @property
+    def blocks(self) -> list[str]:
+        """What holds it back, the worst first."""
+        alike: dict[tuple[str, ...], list[Cell]] = collections.defaultdict(list)
+        for cell in self.cells:
+            if cell.blocks:
+                alike[cell.feature, cell.mesh, cell.state, cell.why].append(cell)
+        held = sorted(alike.values(), key=lambda cells: STATES.index(cells[0].state))
+        return [*map(_sentence, held), *self.others]
+
+    @property
+    def ready(self) -> bool:
+        """Whether the flip may be made."""
+        return not self.blocks
+
+    def record(self) -> dict[str, Any]:
+        """Returns it in the form of the schema."""
+        return {
+            "name": self.flip.name,
+            "about": self.flip.about,
+            "before": dict(self.flip.before),
+            "after": dict(self.flip.after),
+            "verdict": "ready" if self.ready else "blocked",
+            "cases": len(self.cases),
+            "waived": sum(cell.state == WAIVED for cell in self.cells),
+            "cells": [dataclasses.asdict(cell) for cell in self.cells],
+            "blocks": self.blocks,
+        }
+
+
+def _sentence(cells: Sequence[Cell]) -> str:
+    """Returns in words what blocks cells of one place, all for one reason."""
+    first = cells[0]
+    mesh = f" @{first.mesh}" if first.mesh else ""
+    channels = ", ".join(cell.channel for cell in cells)
+    text = f"{first.feature}{mesh} {first.state}: {channels}: {first.why}"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+
+
+def gate_record(
+    readiness: Sequence[Readiness], loosened: Sequence[str], notes: Sequence[str]
+) -> dict[str, Any]:
+    """Returns what a gate says, for a report.
+
+    Args:
+        readiness: of each flip.
+        loosened: what is looser than at the merge base, in sentences.
+        notes: what else there is to know.
+    """
+    return {
+        "flips": [one.record() for one in readiness],
+        "loosened": list(loosened),
+        "notes": list(notes),
+    }
+
+
+def judge(
+    flip: Flip, report: Record, rules: Rules, planned: Collection[str], fallen: Mapping[str, Sequence[str]]
+) -> Readiness:
+    """Returns the readiness of a flip.
+
+    Args:
+        flip: what to judge.
+        report: as read; of more cases than the flip's, perhaps.
+        rules: which cells have no question.
+        planned: ids of all cases there are, so that one without a result is missing.
+        fallen: what a baseline says otherwise, by case.
+    """
+    results = {case["id"]: case for case in report["cases"]}
+    cells: list[Cell] = []
+    touched: dict[str, None] = {}
+    others: list[str] = []
+    for feature in flip.features:
+        ids = [one for one in planned if any(selects(one, selector) for selector in feature.cases)]
+        touched.update(dict.fromkeys(ids))
+        cells += _absent(flip, feature, ids)
+        meshes = collections.defaultdict(list)
+        for one in ids:
+            meshes[one.rpartition("@")[2] if "@" in one else ""].append(one)
+        for mesh, members in meshes.items():
+            for channel, demand in {**flip.require, **feature.require}.items():
+                where = (feature.name, mesh, channel)
+                cells.append(
+                    _cell(where, demand, [(one, results.get(one)) for one in members], report, rules)
+                )
+    for one in touched:
+        others += [f"{one}: {text}" for text in fallen.get(one, ())]
+        others += [f"{one}: {text}" for text in _over_budget(flip, results.get(one))]
+    return Readiness(flip=flip, cells=tuple(cells), cases=tuple(touched), others=tuple(others))
+
+
+def _absent(flip: Flip, feature: Feature, ids: Sequence[str]) -> Iterator[Cell]:
+    """Yields a missing cell for each selector that selects nothing, and each mesh that has no case."""
+    for selector in feature.cases:
+        if not any(selects(one, selector) for one in ids):
+            why = f"selector {selector!r} selects no case; `parity list` shows all"
+            yield Cell(feature=feature.name, mesh="", channel="all channels", state="missing", why=why)
+    meshes = {one.rpartition("@")[2] for one in ids}
+    for glob in flip.meshes:
+        if not fnmatch.filter(meshes, glob):
+            why = f"no case on a mesh {glob}; add one, or take the mesh from the flip"
+            yield Cell(feature=feature.name, mesh=glob, channel="all channels", state="missing", why=why)
+
+
+def _cell(
+    where: tuple[str, str, str],
+    demand: str,
+    members: Sequence[tuple[str, Record | None]],
+    report: Record,
+    rules: Rules,
+) -> Cell:
+    """Returns the cell of some cases: its worst answer; a channel that some of them skip is answered by the others."""
+    channel = where[2]
+    found = [_answer(one, case, channel, demand, report) for one, case in members]
+    asked = [one for one in found if one[0] != "skipped"]
+    state, verdict, why = min(asked or found, key=lambda one: STATES.index(one[0]))
+    if state == "skipped":
+        reasons = [one.reason for one in rules.no_question if one.covers(*where)]
+        state, why = (NO_QUESTION, reasons[0]) if reasons else (state, why)
+    return Cell(feature=where[0], mesh=where[1], channel=channel, state=state, verdict=verdict, why=why)
+
+
+def _answer(
+    name: str, case: Record | None, channel: str, demand: str, report: Record
+) -> tuple[str, str, str]:
+    """Returns state, verdict and reason of one channel of one case."""
+    result = case["channels"].get(channel) if case else None
+    if case is None or result is None:
+        what = "channel" if case else "case"
+        return "missing", "", f"{name}: the report has no such {what}; run it"
+    verdict, detail = Verdict(result["verdict"]), result.get("detail", "")
+    first = next((sentence(finding) for finding in result.get("findings", ())), detail)
+    if verdict in BLOCKING:
+        return "failed", str(verdict), f"{name}: {verdict}, {first}"
+    if verdict is Verdict.SKIPPED:
+        return (
+            "skipped",
+            str(verdict),
+            f"{name}: {detail}; declare it in no_question, or add a case that answers",
+        )
+    if verdict is Verdict.WAIVED:
+        return _waived(name, result, report)
+    if meets(verdict, demand):
+        return READY, str(verdict), ""
+    if verdict in AMBIGUOUS:
+        return "ambiguous", str(verdict), f"{name}: {verdict}, demanded {demand}; {first}"
+    return "below", str(verdict), f"{name}: {verdict}, demanded {demand}; {detail}"
+
+
+def _waived(name: str, result: Record, report: Record) -> tuple[str, str, str]:
+    """Returns that a cell is waived; one waiver without an end would keep it open for ever, and blocks."""
+    reasons = {
+        finding["next_step"].removeprefix(PREFIX)
+        for finding in result.get("findings", ())
+        if finding.get("next_step", "").startswith(PREFIX)
+    }
+    ends = {waiver["reason"]: waiver.get("expires", "") for waiver in report.get("waivers", ())}
+    endless = sorted(reason for reason in reasons if not ends.get(reason))
+    if endless:
+        why = f"{name}: the waiver {endless[0]!r} has no end; give it expires = 2027-01-31"
+        return "failed", str(Verdict.WAIVED), why
+    words = "; ".join(f"{reason} (until {ends[reason]})" for reason in sorted(reasons))
+    return WAIVED, str(Verdict.WAIVED), words
+
+
+def _over_budget(flip: Flip, case: Record | None) -> Iterator[str]:
+    """Yields what grew beyond the flip's budgets; what is proved to be one program has not grown."""
+    for name, budget in flip.budgets.items():
+        channel, _, quantity = name.partition(".")
+        result = case["channels"].get(channel) if case else None
+        if case is None or result is None or result["verdict"] in (Verdict.PROVED, Verdict.SKIPPED):
+            continue
+        numbers = _numbers(result, channel, quantity)
+        if numbers is None:
+            if case["channels"].get("program", {}).get("verdict") != Verdict.PROVED:
+                yield f"{name}: no numbers of both sides, budget {budget.sentence()}; run the case again"
+        elif not budget.allows(*numbers):
+            yield f"{name}: {numbers[0]:,} -> {numbers[1]:,}, budget {budget.sentence()}"
+
+
+def _numbers(result: Record, channel: str, quantity: str) -> tuple[float, float] | None:
+    """Returns a quantity of both sides from the tables of a channel; None where they do not say."""
+    rows = result.get("tables", {}).get(channel, ())
+    if channel == "memory":
+        rows = [row for row in rows if row["quantity"] == quantity]
+        pairs = [(row["reference"], row["candidate"]) for row in rows]
+    elif channel == "collectives":
+        names = ("reference_count", "candidate_count") if quantity == "count" else ("reference", "candidate")
+        pairs = [(row[names[0]], row[names[1]]) for row in rows] or [(0, 0)]
+    else:
+        stage = [row for row in rows if row["stage"] == "optimised"]
+        sides = [[row for row in stage if row["side"] == side] for side in ("reference", "candidate")]
+        totals = [
+            len(side) if quantity == "count" else sum(row["carry_bytes"] for row in side) for side in sides
+        ]
+        pairs = [(totals[0], totals[1])] if stage else []
+    if not pairs or any(None in pair for pair in pairs):
+        return None
+    return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)

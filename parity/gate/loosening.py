@@ -1,0 +1,172 @@
+"""What is looser than at the merge base: a demand dropped or lowered, a budget raised, without an entry."""
+
+import contextlib
+import dataclasses
+import subprocess
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from parity.gate.flips import Rules, strictness
+from parity.gate.reading import read_rules
+
+__all__ = ["Loosened", "demands", "loosened"]
+
+BRANCHES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
+"""Where changes go, where the settings do not say."""
+SECONDS = 30
+ABSENT = float("-inf")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loosened:
+    """What the comparison found.
+
+    Args:
+        blocks: what is looser without an entry, in sentences.
+        notes: what is looser with one, or why nothing could be compared.
+    """
+
+    blocks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def loosened(rules: Rules, base: str = "") -> Loosened:
+    """Compares the settings with those at the merge base.
+
+    Args:
+        rules: as they are now.
+        base: a branch or commit, over the settings'; without either, the first of the usual branches.
+    """
+    assert rules.root is not None
+    named = base or rules.base
+    try:
+        fork = _merge_base(rules.root, named)
+        text = _git(rules.root, "show", f"{fork}:./pyproject.toml")
+    except _GitError as error:
+        words = f"looser settings cannot be told: {error}"
+        return (
+            Loosened(blocks=(f"{words}; fetch the branch, with its history (fetch-depth: 0)",))
+            if named
+            else (Loosened(notes=(f"{words}; name a branch in [tool.parity.gate] base",)))
+        )
+    try:
+        before = tomllib.loads(text).get("tool", {}).get("parity", {})
+        read_rules(before)
+    except ValueError as error:
+        return Loosened(notes=(f"settings at {fork[:10]} are no rules ({error}); nothing to compare with",))
+    return compare(before, _table(rules.root), rules.entries, fork[:10])
+
+
+def compare(
+    before: Mapping[str, Any], after: Mapping[str, Any], entries: Mapping[str, str], name: str
+) -> Loosened:
+    """Returns what the later of two ``[tool.parity]`` asks less.
+
+    Args:
+        before, after: the tables.
+        entries: what may be looser -> why.
+        name: what to call the earlier.
+    """
+    old, new = demands(before), demands(after)
+    if not before.get("flips"):  # where no gate judged, nothing it asks is looser
+        new = {key: value for key, value in new.items() if not key.startswith("gate.")}
+    weaker = [key for key, value in old.items() if new.get(key, _default(key)) < value]
+    allowed = [key for key, value in new.items() if key not in old and _default(key) > value]
+    found = dict.fromkeys((*weaker, *allowed))
+    blocks = [
+        f'{key} is looser than at {name}; undo it, or add [[tool.parity.loosened]] what = "{key}" with reason '
+        "and expires"
+        for key in found
+        if key not in entries
+    ]
+    notes = [f"{key} is looser than at {name}: {entries[key]}" for key in found if key in entries]
+    return Loosened(blocks=tuple(blocks), notes=tuple(notes))
+
+
+def demands(table: Mapping[str, Any]) -> dict[str, float]:
+    """Returns everything that ``[tool.parity]`` asks, by key: the larger, the stricter.
+
+    Args:
+        table: as TOML gives it, already checked.
+    """
+    return dict(_demands(table))
+
+
+def _demands(table: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    gate = table.get("gate", {})
+    yield from _rungs("gate.require", gate.get("require", {}))
+    for name, value in gate.get("tolerances", {}).items():
+        yield f"gate.tolerances.{name}", -float(value)
+    for one in gate.get("no_question", ()):
+        where = "/".join(one.get(key, "*") for key in ("feature", "mesh", "channel"))
+        yield f"gate.no_question.{where}", -1.0
+    yield from _budgets("budgets", table.get("budgets", {}))
+    for name, flip in table.get("flips", {}).items():
+        yield f"flips.{name}", 1.0
+        yield from _rungs(f"flips.{name}.require", flip.get("require", {}))
+        yield from _budgets(f"flips.{name}.budgets", flip.get("budgets", {}), default=ABSENT)
+        for mesh in flip.get("meshes", ()):
+            yield f"flips.{name}.meshes.{mesh}", 1.0
+        for feature, fields in flip.get("features", {}).items():
+            plain = isinstance(fields, list)
+            yield f"flips.{name}.features.{feature}", 1.0
+            yield from _rungs(
+                f"flips.{name}.features.{feature}.require", {} if plain else fields.get("require", {})
+            )
+            for selector in fields if plain else fields.get("cases", ()):
+                yield f"flips.{name}.features.{feature}.cases.{selector}", 1.0
+
+
+def _rungs(where: str, require: Mapping[str, str]) -> Iterator[tuple[str, float]]:
+    for channel, demand in require.items():
+        yield f"{where}.{channel}", float(strictness(demand))
+
+
+def _budgets(where: str, table: Mapping[str, Any], default: float = 0.0) -> Iterator[tuple[str, float]]:
+    for channel, quantities in table.items():
+        for quantity, fields in quantities.items():
+            key = f"{where}.{channel}.{quantity}"
+            yield f"{key}.ratio", -float(fields.get("ratio", 1.0))
+            yield f"{key}.slack", -float(fields.get("slack", 0))
+            yield f"{key}.floor", float(fields.get("floor", 0.0))
+
+
+def _default(key: str) -> float:
+    """Returns how strict it is where nothing is said: a project's budget loosens what is equal by default."""
+    if key.startswith("gate.no_question."):
+        return 0.0
+    if key.startswith("budgets."):
+        return -1.0 if key.endswith(".ratio") else 0.0
+    return ABSENT
+
+
+def _table(root: Path) -> Mapping[str, Any]:
+    return tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["parity"]
+
+
+class _GitError(Exception):
+    """Git does not say, and why."""
+
+
+def _merge_base(root: Path, named: str) -> str:
+    if named:
+        return _git(root, "merge-base", "HEAD", named).strip()
+    for branch in BRANCHES:
+        with contextlib.suppress(_GitError):
+            return _git(root, "merge-base", "HEAD", branch).strip()
+    raise _GitError(f"none of the branches {', '.join(BRANCHES)} is here")
+
+
+def _git(root: Path, *words: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise _GitError(f"git does not run ({error})") from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"git {words[0]} says nothing of {words[-1]}"]
+        raise _GitError(lines[0])
+    return done.stdout

@@ -1,0 +1,98 @@
+"""The gate in the terminal: a line a flip, the readiness table of those that are held back or were named."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["print_gate"]
+
+MOST_BLOCKS = 12
+MARKS = {
+    "ready": ("ok", "green"),
+    "waived": ("wvd", "yellow"),
+    "no question": ("-", "dim"),
+    "missing": ("MISS", "bold red"),
+    "failed": ("FAIL", "bold red"),
+    "below": ("LOW", "bold red"),
+    "ambiguous": ("AMB", "bold red"),
+    "skipped": ("SKIP", "bold red"),
+}
+"""State of a cell -> mark and style."""
+HEADS = {
+    "program": "prog",
+    "inputs": "in",
+    "values": "vals",
+    "gradients": "grad",
+    "sharding": "spec",
+    "loops": "loop",
+    "collectives": "coll",
+    "memory": "mem",
+    "retrace": "retr",
+    "checkpoint": "ckpt",
+}
+"""Channel -> head of its column, where its name is too long."""
+
+
+def print_gate(console: Console, gate: Mapping[str, Any], named: Sequence[str] = ()) -> None:
+    """Prints what a gate says.
+
+    Args:
+        console: where to.
+        gate: as `gate_record` makes it.
+        named: flips whose readiness table is shown, whether they are held back or not.
+    """
+    for flip in gate["flips"]:
+        if flip["name"] in named or flip["blocks"]:
+            _print_flip(console, flip)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("flip")
+    table.add_column("verdict")
+    for head in ("cases", "cells", "waived", "blocks"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for flip in gate["flips"]:
+        style = "bold red" if flip["blocks"] else "bold green"
+        counts = (flip["cases"], len(flip["cells"]), flip["waived"], len(flip["blocks"]))
+        table.add_row(flip["name"], Text(flip["verdict"], style), *map(str, counts))
+    console.print(table)
+    for text in gate["loosened"]:
+        console.print(Text(text, "bold red"), soft_wrap=True)
+    for text in gate["notes"]:
+        console.print(Text(text, "dim"), soft_wrap=True)
+
+
+def _print_flip(console: Console, flip: Mapping[str, Any]) -> None:
+    settings = [
+        ", ".join(f"{name}={value}" for name, value in flip[side].items()) for side in ("before", "after")
+    ]
+    change = " -> ".join(settings) if any(settings) else ""
+    head = (
+        Text(flip["name"], "bold cyan").append(f"  {flip['about']}", "default").append(f"  {change}", "dim")
+    )
+    console.print(head, soft_wrap=True)
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for cell in flip["cells"]:
+        rows.setdefault((cell["feature"], cell["mesh"]), {})[cell["channel"]] = cell["state"]
+    channels = dict.fromkeys(cell["channel"] for cell in flip["cells"] if cell["channel"] != "all channels")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("feature", overflow="fold")
+    table.add_column("mesh", overflow="fold", ratio=1)
+    for channel in channels:
+        table.add_column(str(HEADS.get(channel, channel)), no_wrap=True)
+    for (feature, mesh), states in rows.items():
+        every = states.get("all channels")
+        cells = [Text(*MARKS[states.get(channel) or every or "no question"]) for channel in channels]
+        table.add_row(feature, mesh or "any", *cells)
+    console.print(table)
+    shown = {cell["state"] for cell in flip["cells"]}
+    legend = ", ".join(f"{mark} {state}" for state, (mark, _) in MARKS.items() if state in shown)
+    console.print(Text(legend, "dim"), soft_wrap=True)
+    for block in flip["blocks"][:MOST_BLOCKS]:
+        console.print(Text(f"  {block}", "red"), soft_wrap=True)
+    if (more := len(flip["blocks"]) - MOST_BLOCKS) > 0:
+        console.print(Text(f"  ... and {more} more; the JSON report lists all", "red"), soft_wrap=True)
+    for text in dict.fromkeys(cell["why"] for cell in flip["cells"] if cell["state"] == "waived"):
+        console.print(Text(f"  waived: {text}", "yellow"), soft_wrap=True)
+    console.print()

@@ -1,0 +1,73 @@
+"""What changed from one report to another, case by case and channel by channel."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from parity.report.reading import Record
+from parity.verdicts import BLOCKING, Verdict
+
+__all__ = ["Change", "changes"]
+
+ORDER = {str(verdict): place for place, verdict in enumerate(Verdict)}
+BLOCKS = frozenset(map(str, BLOCKING))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Change:
+    """One thing that two reports say otherwise.
+
+    Args:
+        case: its id.
+        channel: which; empty for the case as a whole.
+        before, after: verdicts; empty where a report has no such case or channel.
+    """
+
+    case: str
+    channel: str = ""
+    before: str = ""
+    after: str = ""
+
+    @property
+    def worse(self) -> bool:
+        """Whether the later report says less in favour of parity; what is gone says less, what is new does not."""
+        if not self.before or not self.after:
+            return bool(self.before)
+        return ORDER[self.after] > ORDER[self.before]
+
+    def sentence(self) -> str:
+        """Returns the change in words."""
+        where = f"{self.case} {self.channel}".rstrip()
+        if not self.before:
+            return f"{where}: new, {self.after}"
+        if not self.after:
+            return f"{where}: gone, was {self.before}"
+        return f"{where}: {self.before} -> {self.after}, {'worse' if self.worse else 'better'}"
+
+
+def changes(earlier: Record, later: Record) -> list[Change]:
+    """Returns what changed, what blocks now first, then what is worse.
+
+    Args:
+        earlier, later: reports, as `read_report` returns them.
+    """
+    before, after = ({case["id"]: case for case in report["cases"]} for report in (earlier, later))
+    found = []
+    for case in dict.fromkeys((*before, *after)):
+        if case not in before or case not in after:
+            old, new = (side[case]["verdict"] if case in side else "" for side in (before, after))
+            found.append(Change(case=case, before=old, after=new))
+            continue
+        found += _channels(case, before[case]["channels"], after[case]["channels"])
+    return sorted(found, key=lambda one: (one.after not in BLOCKS, not one.worse))
+
+
+def _channels(case: str, before: Mapping[str, Record], after: Mapping[str, Record]) -> list[Change]:
+    pairs = {
+        name: tuple(side[name]["verdict"] if name in side else "" for side in (before, after))
+        for name in dict.fromkeys((*before, *after))
+    }
+    return [
+        Change(case=case, channel=name, before=old, after=new)
+        for name, (old, new) in pairs.items()
+        if old != new
+    ]

@@ -1,0 +1,75 @@
+"""GitHub annotations: workflow commands, a line each, that appear at the source lines of a pull request."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from parity.report.formats.form import Form, blocking, gate_blocks, places, sentence
+from parity.report.reading import Record
+
+__all__ = ["FORM", "annotations"]
+
+MOST = 10
+"""Errors that GitHub shows of one step; more are cut off there, so the last one here says how many are left."""
+
+
+def annotations(report: Record, earlier: Sequence[Record] = ()) -> str:
+    """Returns workflow commands, the worst first: an error each, and a warning for what is accepted.
+
+    Findings of many cases at one source line are one annotation.
+
+    Args:
+        report: as read.
+        earlier: not looked at.
+    """
+    groups: dict[tuple[str, int, str], list[str]] = {}
+    for case in report["cases"]:
+        for place, title, text in _errors(case):
+            groups.setdefault((*place, title), []).append(f"{case['id']}: {text}")
+    lines = []
+    for (file, line, title), texts in groups.items():
+        more = f" (and {len(texts) - 1} more cases)" if len(texts) > 1 else ""
+        lines.append(_command("error", texts[0] + more, _properties(file, line, title)))
+    lines += [_command("error", block, {"title": "flip held back"}) for block in gate_blocks(report)]
+    if partial := report.get("partial"):
+        text = f"{partial['finished']} of {partial['planned']} cases finished before the run was interrupted"
+        lines.append(_command("error", text, {"title": "partial report"}))
+    if len(lines) > MOST:
+        text = f"{len(lines) - MOST + 1} further differences; the report has all"
+        lines = [*lines[: MOST - 1], _command("error", text, {"title": "more differences"})]
+    waived = sum(one["verdict"] == "waived" for case in report["cases"] for one in case["channels"].values())
+    if waived:
+        lines.append(_command("warning", f"{waived} channels pass by waivers; the report has reasons", {}))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _errors(case: Record) -> Iterator[tuple[tuple[str, int], str, str]]:
+    """Yields place, title and text of what blocks a case: one a channel, at the line the proof names if it has none."""
+    first = [
+        place for one in case["channels"].get("program", {}).get("findings", ())[:1] for place in places(one)
+    ]
+    for name, one in blocking(case):
+        finding = (one.get("findings") or (None,))[0]
+        found = (places(finding) if finding else []) + first
+        file, line = next(((file, line) for file, line in found if not Path(file).is_absolute()), ("", 0))
+        text = sentence(finding) if finding else one.get("detail", "")
+        yield (file, line), f"parity: {name} {one['verdict']}", text
+
+
+def _properties(file: str, line: int, title: str) -> dict[str, str]:
+    return ({"file": file, "line": str(line)} if file else {}) | {"title": title}
+
+
+def _command(kind: str, message: str, properties: dict[str, str]) -> str:
+    pairs = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{kind}{' ' if pairs else ''}{pairs}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+FORM = Form(name="annotations", about="GitHub workflow commands, an annotation each", render=annotations)

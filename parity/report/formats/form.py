@@ -1,0 +1,73 @@
+"""What a form of a report is, and the words that several forms share."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from parity.report.reading import Record
+from parity.report.records import VERDICTS
+from parity.verdicts import BLOCKING, Finding
+
+__all__ = ["Form", "blocking", "gate_blocks", "headline", "passes", "places", "sentence"]
+
+PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
+SEVERITY = ("failed", "error", "vacuous", "open")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Form:
+    """A form of a report.
+
+    Args:
+        name: also the option that asks for it.
+        about: one line for the help.
+        render: report, earlier reports -> text.
+    """
+
+    name: str
+    about: str
+    render: Callable[[Record, Sequence[Record]], str]
+
+
+def passes(report: Record) -> bool:
+    """Returns whether a report lets its change through: it is whole, nothing blocks, and no flip is held back."""
+    return "partial" not in report and not any(map(blocking, report["cases"])) and not gate_blocks(report)
+
+
+def blocking(case: Record) -> list[tuple[str, Record]]:
+    """Returns the channels that keep a case from passing, worst first, by name."""
+    held = [(name, one) for name, one in case["channels"].items() if one["verdict"] in BLOCKING]
+    return sorted(held, key=lambda one: SEVERITY.index(one[1]["verdict"]))
+
+
+def gate_blocks(report: Record) -> list[str]:
+    """Returns a sentence for everything that holds a flip back; none where no gate judged the report."""
+    return [
+        f"{flip['name']}: {block}"
+        for flip in report.get("gate", {}).get("flips", ())
+        for block in flip["blocks"]
+    ] + list(report.get("gate", {}).get("loosened", ()))
+
+
+def headline(report: Record) -> str:
+    """Returns ``5 passed, 1 failed``, and that a partial report is one."""
+    counts = [f"{report['summary'].get(name)} {name}" for name in VERDICTS if report["summary"].get(name)]
+    words = ", ".join(counts) or "nothing ran"
+    if partial := report.get("partial"):
+        words += f"; partial: {partial['finished']} of {partial['planned']} cases finished"
+    return words
+
+
+def sentence(finding: Record) -> str:
+    """Returns a finding of a record as one sentence."""
+    fields: dict[str, Any] = {**finding, "labels": tuple(finding.get("labels", ("reference", "candidate")))}
+    return Finding(**fields).sentence()
+
+
+def places(finding: Record) -> list[tuple[str, int]]:
+    """Returns the source lines that a finding names: the candidate's own, then what both sides share, then others."""
+    texts = (finding["candidate"], finding["reference"], finding["where"])
+    ours, theirs, rest = ([(file, int(line)) for file, line in PLACE.findall(text)] for text in texts)
+    own = [place for place in ours if place not in theirs]
+    return list(dict.fromkeys((*own, *ours, *theirs, *rest)))

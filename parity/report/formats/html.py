@@ -1,0 +1,174 @@
+"""One self-contained HTML page: nothing is fetched, all of the record is inside, pictures are drawn where it opens."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from parity.channels import CHANNELS
+from parity.report.changes import changes
+from parity.report.formats.form import Form, blocking, headline, passes, sentence
+from parity.report.reading import Record
+from parity.report.records import VERDICTS
+from parity.verdicts import BLOCKING
+
+__all__ = ["FORM", "html"]
+
+FOLDER = Path(__file__).parent / "page"
+LOUD = frozenset({*map(str, BLOCKING), "tie", "waived"})
+MOST_ROWS = 300
+"""Rows of the matrix that are laid out at first; a browser takes seconds for thousands."""
+MOST_CASES, MOST_FINDINGS, MOST_CHANGES = 40, 8, 200
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    channel.column: tuple(name for name, other in CHANNELS.items() if other.column == channel.column)
+    for channel in CHANNELS.values()
+}
+
+
+def html(report: Record, earlier: Sequence[Record] = ()) -> str:
+    """Returns the report as a page.
+
+    Args:
+        report: as read.
+        earlier: reports before it, the oldest first: the trend, and what changed since the last.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    rows = [_row(case) for case in report["cases"]]
+    held = [case for case in report["cases"] if blocking(case)]
+    found = changes(earlier[-1], report) if earlier else []
+    return environment.get_template("page.html").render(
+        title=f"Parity: {headline(report)}",
+        passes=passes(report),
+        headline=headline(report),
+        report=report,
+        commit=report["environment"].get("commit") or "unknown",
+        held=[_held(case) for case in held[:MOST_CASES]],
+        more_held=max(0, len(held) - MOST_CASES),
+        columns={name: ", ".join(channels) for name, channels in COLUMNS.items()},
+        rows=rows,
+        meshes=sorted({row["mesh"] for row in rows} - {""}),
+        verdicts=[name for name in VERDICTS if report["summary"].get(name)],
+        rungs=_rungs(report),
+        phases=_phases(report),
+        trend=[_point(one) for one in (*earlier, report)] if earlier else [],
+        changes=[(change.sentence(), change.worse) for change in found[:MOST_CHANGES]],
+        more_changes=max(0, len(found) - MOST_CHANGES),
+        gate=report.get("gate"),
+        words=sorted({word for row in rows for word in row["words"].split()}),
+        most_rows=MOST_ROWS,
+        data=map(_script_safe, report["cases"]),
+    )
+
+
+def _row(case: Record) -> dict[str, Any]:
+    name, _, mesh = case["id"].rpartition("@")
+    cells = []
+    for names in COLUMNS.values():
+        held = [(name, case["channels"][name]["verdict"]) for name in names if name in case["channels"]]
+        cells.append(next((one for one in held if one[1] in LOUD), held[0] if held else ("", "absent")))
+    return {
+        "id": name or mesh,
+        "mesh": mesh if name else "",
+        "verdict": case["verdict"],
+        "cells": cells,
+        "words": " ".join(sorted({one["verdict"] for one in case["channels"].values()})),
+        "seconds": sum(case["seconds"].values()),
+    }
+
+
+def _held(case: Record) -> dict[str, Any]:
+    channels = [
+        {
+            "name": name,
+            "verdict": one["verdict"],
+            "detail": one.get("detail", "").partition("; first difference")[0],
+            "findings": [_finding(finding) for finding in one["findings"][:MOST_FINDINGS]],
+            "more": max(0, len(one["findings"]) - MOST_FINDINGS),
+        }
+        for name, one in blocking(case)
+    ]
+    program = case["channels"].get("program", {})
+    first = [sentence(finding) for finding in program.get("findings", ())[:1]]
+    shown = any(channel["name"] == "program" for channel in channels)
+    return {
+        "id": case["id"],
+        "verdict": case["verdict"],
+        "channels": channels,
+        "first": "" if shown or not first else first[0],
+    }
+
+
+def _finding(finding: Record) -> dict[str, Any]:
+    labels = finding.get("labels", ("reference", "candidate"))
+    rest = (
+        finding.get("distance"),
+        f"likely {finding['cause']}" if finding.get("cause") else "",
+        finding.get("next_step"),
+    )
+    return {
+        "where": finding["where"],
+        "sides": [
+            (label, finding[key]) for label, key in zip(labels, ("reference", "candidate"), strict=True)
+        ],
+        "rest": "; ".join(filter(None, rest)),
+    }
+
+
+def _rungs(report: Record) -> list[tuple[str, int, str]]:
+    """Returns what answers for values: how many cases rest on which rung, and an example."""
+    rungs: dict[str, list[str]] = {}
+    for case in report["cases"]:
+        program = case["channels"].get("program", {}).get("verdict", "none")
+        values = case["channels"].get("values", {}).get("verdict", "skipped")
+        words = (
+            f"program {program}"
+            if program in ("proved", "reordered")
+            else f"program {program}, values {values}"
+        )
+        rungs.setdefault(words, []).append(case["id"])
+    return [(words, len(ids), ids[0]) for words, ids in sorted(rungs.items(), key=lambda one: -len(one[1]))]
+
+
+def _phases(report: Record) -> list[tuple[str, float, float]]:
+    """Returns seconds by phase, and their share of the longest."""
+    totals: dict[str, float] = {}
+    for case in report["cases"]:
+        for name, seconds in case["seconds"].items():
+            totals[name] = totals.get(name, 0.0) + seconds
+    most = max(totals.values(), default=0.0) or 1.0
+    return [(name, seconds, max(0.0, 100 * seconds / most)) for name, seconds in totals.items()]
+
+
+def _point(report: Record) -> dict[str, Any]:
+    count = len(report["cases"]) or 1
+    return {
+        "commit": str(report["environment"].get("commit") or "unknown")[:10],
+        "words": headline(report),
+        "shares": [(name, 100 * report["summary"].get(name, 0) / count) for name in VERDICTS],
+        "seconds": report["seconds"],
+    }
+
+
+def _script_safe(data: Any) -> str:
+    """Returns JSON that cannot end the script element it stands in, and that browsers can read."""
+    text = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, float) and not math.isfinite(data):
+        return None
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    return [_finite(value) for value in data] if isinstance(data, list | tuple) else data
+
+
+FORM = Form(name="html", about="one HTML page that needs nothing else", render=html)

@@ -1,0 +1,98 @@
+"""JUnit XML: a case is a test case, so that any CI shows cases as it shows tests."""
+
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from parity.report.formats.form import Form, blocking, gate_blocks, sentence
+from parity.report.reading import Record
+
+__all__ = ["FORM", "junit"]
+
+FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold, such as the escapes of a terminal in a traceback."""
+ERRORS = frozenset({"error"})
+FAILURES = frozenset({"failed", "vacuous", "open"})
+WHY_SKIPPED = {"unproved": "neither a proof nor a run says that values agree"}
+
+
+def junit(report: Record, earlier: Sequence[Record] = ()) -> str:
+    """Returns the report as JUnit XML.
+
+    A flip that is held back, and an interrupted run, are failures of their own, so that no CI shows green.
+
+    Args:
+        report: as read.
+        earlier: not looked at.
+    """
+    suites = ElementTree.Element("testsuites")
+    _suite(suites, "parity", [_case(case) for case in report["cases"]], report["seconds"])
+    extra = [_failure("gate", block.partition(":")[0], "blocked", block) for block in gate_blocks(report)]
+    if partial := report.get("partial"):
+        text = f"{partial['finished']} of {partial['planned']} cases finished before the run was interrupted"
+        extra.append(_failure("run", "interrupted", "partial", text))
+    if extra:
+        _suite(suites, "parity.gate", extra, 0.0)
+    for name in ("tests", "failures", "errors", "skipped"):
+        suites.set(name, str(sum(int(suite.get(name, "0")) for suite in suites)))
+    suites.set("time", f"{report['seconds']:.3f}")
+    ElementTree.indent(suites)
+    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=False).join(
+        ('<?xml version="1.0" encoding="UTF-8"?>\n', "\n")
+    )
+
+
+def _suite(parent: ElementTree.Element, name: str, cases: list[ElementTree.Element], seconds: float) -> None:
+    counts = {
+        "tests": len(cases),
+        "failures": sum(case.find("failure") is not None for case in cases),
+        "errors": sum(case.find("error") is not None for case in cases),
+        "skipped": sum(case.find("skipped") is not None for case in cases),
+    }
+    fields = {"name": name, **{key: str(count) for key, count in counts.items()}, "time": f"{seconds:.3f}"}
+    ElementTree.SubElement(parent, "testsuite", fields).extend(cases)
+
+
+def _test(group: str, name: str, seconds: float) -> ElementTree.Element:
+    fields = {"classname": _clean(group), "name": _clean(name), "time": f"{seconds:.3f}"}
+    return ElementTree.Element("testcase", fields)
+
+
+def _failure(group: str, name: str, kind: str, text: str) -> ElementTree.Element:
+    test = _test(group, name, 0.0)
+    ElementTree.SubElement(test, "failure", {"message": _clean(text), "type": kind}).text = _clean(text)
+    return test
+
+
+def _case(case: Record) -> ElementTree.Element:
+    variant, _, rest = case["id"].partition("/")
+    test = _test(f"parity.{variant}", rest or variant, sum(case["seconds"].values()))
+    verdict = case["verdict"]
+    if verdict in FAILURES | ERRORS:
+        held = blocking(case)
+        lines = [f"{name} {one['verdict']}: {one.get('detail', '')}" for name, one in held]
+        body = [
+            line
+            for (_, one), head in zip(held, lines, strict=True)
+            for line in (head, *(f"  {sentence(finding)}" for finding in one.get("findings", ())))
+        ]
+        tag = "error" if verdict in ERRORS else "failure"
+        fields = {"message": _clean((lines or [verdict])[0]), "type": verdict}
+        ElementTree.SubElement(test, tag, fields).text = _clean("\n".join(body))
+        traces = [
+            finding["traceback"] for _, one in held for finding in one["findings"] if finding.get("traceback")
+        ]
+        if traces:
+            ElementTree.SubElement(test, "system-err").text = _clean("\n".join(traces))
+    elif verdict != "passed":
+        details = [one.get("detail", "") for one in case["channels"].values()]
+        why = WHY_SKIPPED.get(verdict) or next(filter(None, details), verdict)
+        ElementTree.SubElement(test, "skipped", {"message": _clean(why)})
+    return test
+
+
+def _clean(text: str) -> str:
+    return FORBIDDEN.sub("\ufffd", text)
+
+
+FORM = Form(name="junit", about="JUnit XML, as CI servers show tests", render=junit)

@@ -1,0 +1,114 @@
+"""Markdown for a CI step summary: the verdict, counts, what blocks, what changed."""
+
+from collections.abc import Iterator, Sequence
+
+from parity.report.changes import changes
+from parity.report.formats.form import Form, blocking, headline, passes, sentence
+from parity.report.reading import Record
+from parity.report.records import VERDICTS
+
+__all__ = ["FORM", "markdown"]
+
+MOST_CASES, MOST_FINDINGS, MOST_CHANGES = 30, 5, 30
+LONGEST = 1_000
+"""Characters of a finding; a step summary holds a mebibyte in all."""
+
+
+def markdown(report: Record, earlier: Sequence[Record] = ()) -> str:
+    """Returns the report as GitHub's Markdown.
+
+    Args:
+        report: as read.
+        earlier: the last one is compared with.
+    """
+    lines = [
+        f"## Parity: {'passes' if passes(report) else 'does not pass'}",
+        "",
+        f"{headline(report)}, {report['seconds']:.0f} s.",
+        "",
+        *_gate(report),
+        *_counts(report),
+        *_findings(report),
+        *(_changes(earlier[-1], report) if earlier else ()),
+        f"Commit {report['environment'].get('commit') or 'unknown'}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _gate(report: Record) -> Iterator[str]:
+    gate = report.get("gate")
+    if not gate:
+        return
+    yield from _table(
+        ("flip", "verdict", "cases", "cells", "waived"),
+        [
+            (one["name"], one["verdict"], one["cases"], len(one["cells"]), one["waived"])
+            for one in gate["flips"]
+        ],
+    )
+    for flip in gate["flips"]:
+        if flip["blocks"]:
+            yield from _folded(f"{flip['name']}: {len(flip['blocks'])} blocks", flip["blocks"])
+    if gate["loosened"]:
+        yield from _folded(f"{len(gate['loosened'])} loosened without an entry", gate["loosened"])
+
+
+def _counts(report: Record) -> Iterator[str]:
+    pairs: dict[str, dict[str, int]] = {}
+    for case in report["cases"]:
+        row = pairs.setdefault(case["id"].split("/")[0].split("-")[0], dict.fromkeys(VERDICTS, 0))
+        row[case["verdict"]] += 1
+    shown = [name for name in VERDICTS if any(row[name] for row in pairs.values())]
+    if shown:
+        rows = [(pair, *(row[name] or "" for name in shown)) for pair, row in pairs.items()]
+        yield from _table(("pair", *shown), rows)
+
+
+def _findings(report: Record) -> Iterator[str]:
+    held = [case for case in report["cases"] if blocking(case)]
+    for case in held[:MOST_CASES]:
+        lines = []
+        for name, one in blocking(case):
+            lines.append(f"**{name} {one['verdict']}**: {_safe(one.get('detail', ''))}")
+            lines += [f"- {_safe(sentence(finding))}" for finding in one.get("findings", ())[:MOST_FINDINGS]]
+            more = len(one.get("findings", ())) - MOST_FINDINGS
+            lines += [f"- and {more} more"] if more > 0 else []
+        yield from _folded(f"{case['id']}: {case['verdict']}", lines, listed=False)
+    if len(held) > MOST_CASES:
+        yield from (f"And {len(held) - MOST_CASES} more cases that do not pass; the report has all.", "")
+
+
+def _changes(earlier: Record, report: Record) -> Iterator[str]:
+    found = [change.sentence() for change in changes(earlier, report)]
+    if not found:
+        yield from ("Nothing changed against the earlier report.", "")
+        return
+    more = [f"and {len(found) - MOST_CHANGES} more"] if len(found) > MOST_CHANGES else []
+    yield from _folded(f"{len(found)} changes against the earlier report", found[:MOST_CHANGES] + more)
+
+
+def _folded(head: str, lines: Sequence[str], *, listed: bool = True) -> Iterator[str]:
+    yield from (f"<details><summary>{_escaped(head)}</summary>", "")
+    for line in lines:
+        yield from (f"- {_safe(line)}",) if listed else (line, "")
+    yield from ("", "</details>", "")
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    for row in (heads, ["---"] * len(heads), *rows):
+        yield f"| {' | '.join(_safe(str(cell)) if cell != '---' else '---' for cell in row)} |"
+    yield ""
+
+
+def _safe(text: str) -> str:
+    """Returns a text that Markdown and HTML leave as it is, on one line."""
+    short = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    marked = "".join(f"\\{sign}" if sign in "\\`*_[]|#~@" else sign for sign in short)
+    return _escaped(" ".join(marked.split()))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+FORM = Form(name="markdown", about="Markdown, for a CI step summary", render=markdown)

@@ -1,0 +1,72 @@
+"""Results as they were, from their record: what prints a run prints a report as well."""
+
+from parity.cases.case import Case
+from parity.cases.waivers import Waiver
+from parity.programs.build import Build
+from parity.programs.meshes import MeshSpec
+from parity.report.reading import Record
+from parity.report.records import Run
+from parity.running.run import CaseResult
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+__all__ = ["restore"]
+
+
+def restore(report: Record) -> Run:
+    """Returns the run that a report tells of; its cases cannot be run again.
+
+    Args:
+        report: as `read_report` returns it.
+    """
+    waivers = tuple(Waiver(**fields) for fields in report.get("waivers", ()))
+    planned = report.get("partial", {}).get("planned", len(report["cases"]))
+    return Run(
+        environment=dict(report["environment"]),
+        planned=planned,
+        results=[_result(case, waivers) for case in report["cases"]],
+        seconds=report["seconds"],
+    )
+
+
+def _result(record: Record, waivers: tuple[Waiver, ...]) -> CaseResult:
+    other = record.get("candidate_mesh")
+    case = Case(
+        id=record["id"],
+        reference=_not_built,
+        candidate=_not_built,
+        program=record["program"],
+        mesh=MeshSpec.parse(record["mesh"]),
+        candidate_mesh=MeshSpec.parse(other) if other else None,
+        backend=record["backend"],
+        asked=record.get("asked", ""),
+        waivers=tuple(waiver for waiver in waivers if waiver.concerns(record["id"])),
+    )
+    return CaseResult(
+        case=case,
+        reference=record.get("reference", ""),
+        candidate=record.get("candidate", ""),
+        verdict=record["verdict"],
+        channels={name: _channel(name, one) for name, one in record["channels"].items()},
+        seconds=dict(record["seconds"]),
+        remembered=record.get("remembered", False),
+    )
+
+
+def _channel(name: str, record: Record) -> ChannelResult:
+    return ChannelResult(
+        name=name,
+        verdict=Verdict(record["verdict"]),
+        detail=record.get("detail", ""),
+        findings=tuple(_finding(one) for one in record.get("findings", ())),
+        notes=tuple(_finding(one) for one in record.get("notes", ())),
+        measures=record.get("measures", {}),
+        tables=record.get("tables", {}),
+    )
+
+
+def _finding(record: Record) -> Finding:
+    return Finding(**{**record, "labels": tuple(record.get("labels", ("reference", "candidate")))})
+
+
+def _not_built() -> Build:
+    raise AssertionError("a case from a report is shown, never run")

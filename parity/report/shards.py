@@ -1,0 +1,156 @@
+"""Parts of a run: which cases each machine takes, and the record of all from the records of each."""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+__all__ = ["MergeError", "Shard", "merge"]
+
+SAME = ("python", "packages", "flags", "devices", "commit")
+"""What of the environment all parts must share: else their verdicts are not of one run."""
+
+Item = TypeVar("Item")
+
+
+class MergeError(ValueError):
+    """Records are not the parts of one run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One part of a run: every ``of``-th case, from the ``number``-th on.
+
+    Args:
+        number: from 1.
+        of: how many parts there are.
+        places: where its finished cases stand among all.
+        total: how many cases all parts have.
+    """
+
+    number: int
+    of: int
+    places: tuple[int, ...] = ()
+    total: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """Returns the part that a text such as ``3/8`` names.
+
+        Raises:
+            ValueError: it is another text.
+        """
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        number, of = map(int, found.groups()) if found else (0, 0)
+        if not 1 <= number <= of:
+            raise ValueError(f"--shard {text!r}: expected a part of all, such as 1/8 up to 8/8")
+        return cls(number, of)
+
+    def take(self, items: Sequence[Item]) -> list[Item]:
+        """Returns the part's share of all items; slow neighbours fall to different parts."""
+        return list(items[self.number - 1 :: self.of])
+
+    def record(self) -> dict[str, Any]:
+        """Returns it in the form of the schema."""
+        return {"number": self.number, "of": self.of, "places": list(self.places), "total": self.total}
+
+
+def merge(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the report of a whole run from those of its parts, whatever their order.
+
+    Times are added up: they are of all machines together.
+
+    Args:
+        reports: by name, such as the file each came from.
+
+    Raises:
+        MergeError: a report is no part, one is missing or there twice, or they are of different runs.
+    """
+    parts = _parts(reports)
+    names = [name for _, name in sorted((shard.number, name) for name, shard in parts.items())]
+    first, *rest = names
+    for name in rest:
+        _same_run(first, reports[first], name, reports[name])
+    cases = sorted(
+        (
+            (place, case)
+            for name in names
+            for place, case in zip(parts[name].places, reports[name]["cases"], strict=True)
+        ),
+        key=lambda one: one[0],
+    )
+    ids = [case["id"] for _, case in cases]
+    if len(set(ids)) < len(ids) or len({place for place, _ in cases}) < len(cases):
+        twice = sorted({one for one in ids if ids.count(one) > 1}) or "two cases at one place"
+        raise MergeError(f"merge: got {twice} in several parts, expected each case once; run the parts again")
+    whole = {
+        key: value
+        for key, value in reports[first].items()
+        if key not in ("shard", "partial", "waivers", "gate")
+    }
+    whole["cases"] = [case for _, case in cases]
+    whole["summary"] = {
+        verdict: sum(reports[name]["summary"][verdict] for name in names) for verdict in whole["summary"]
+    }
+    whole["numbers_only"] = sum(reports[name].get("numbers_only", 0) for name in names)
+    whole["seconds"] = round(sum(reports[name]["seconds"] for name in names), 3)
+    total = parts[first].total
+    if len(cases) < total:
+        whole["partial"] = {"planned": total, "finished": len(cases)}
+    if waivers := _waivers([reports[name] for name in names]):
+        whole["waivers"] = waivers
+    return whole
+
+
+def _parts(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Shard]:
+    """Returns which part each report is; together they must be all parts of one run."""
+    parts: dict[str, Shard] = {}
+    for name, report in reports.items():
+        found = report.get("shard")
+        if not isinstance(found, Mapping):
+            raise MergeError(
+                f"merge {name}: got a whole run, expected a part; make parts with --shard 1/2, ..."
+            )
+        shard = Shard(found["number"], found["of"], tuple(found["places"]), found["total"])
+        if len(shard.places) != len(report["cases"]):
+            raise MergeError(
+                f"merge {name}: got {len(report['cases'])} cases at {len(shard.places)} places, "
+                "expected a report as --shard writes it; run the part again"
+            )
+        twin = next((other for other, known in parts.items() if known.number == shard.number), None)
+        if twin:
+            raise MergeError(
+                f"merge {name}: got part {shard.number} again, after {twin}; name each part once"
+            )
+        parts[name] = shard
+    if not parts:
+        raise MergeError("merge: got no report, expected those of all parts")
+    sizes = sorted({(shard.of, shard.total) for shard in parts.values()})
+    if len(sizes) > 1:
+        words = " and ".join(f"{of} parts of {total} cases" for of, total in sizes)
+        raise MergeError(f"merge: got reports of {words}, expected those of one run; run all parts again")
+    missing = sorted(set(range(1, sizes[0][0] + 1)) - {shard.number for shard in parts.values()})
+    if missing:
+        raise MergeError(
+            f"merge: got {len(parts)} of {sizes[0][0]} parts, missing {', '.join(map(str, missing))}; "
+            "name their reports too"
+        )
+    return parts
+
+
+def _same_run(name: str, one: Mapping[str, Any], other_name: str, other: Mapping[str, Any]) -> None:
+    pairs = [(key, one["environment"].get(key), other["environment"].get(key)) for key in SAME]
+    pairs += [
+        ("backends", *(sorted({case["backend"] for case in report["cases"]}) for report in (one, other)))
+    ]
+    for key, ours, theirs in pairs:
+        if ours != theirs and not (key == "backends" and [] in (ours, theirs)):
+            raise MergeError(
+                f"merge {other_name}: got {key} {theirs}, expected {ours} as in {name}; run all parts alike"
+            )
+
+
+def _waivers(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Returns the waivers of all parts, each once, in an order that does not depend on the parts'."""
+    known = {tuple(sorted(fields.items())) for report in reports for fields in report.get("waivers", ())}
+    return [dict(fields) for fields in sorted(known)]

@@ -1,0 +1,207 @@
+"""``report``, ``merge``, ``run --from``, ``run --shard`` and ``gate``: one run, looked at in many ways."""
+
+import json
+import re
+
+import pytest
+
+TWINS = """
+import jax.numpy as jnp, numpy as np
+from flax import linen, nnx
+import parity
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return jnp.tanh(linen.Dense(5, name="dense")(x))
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(6, 5, rngs=rngs)
+
+    def __call__(self, x):
+        return jnp.tanh(self.dense(x))
+
+class Planted(Nnx):
+    def __call__(self, x):
+        return jnp.sin(self.dense(x))
+
+def inputs(seed):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=(4, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}
+
+def loss(out, batch):
+    return jnp.mean((out - batch["y"]) ** 2)
+
+def pair(name, module, *programs):
+    return parity.twins(name, linen=Linen, nnx=module, inputs=inputs, loss=loss, programs=programs)
+
+PAIRS = [pair("left", Nnx, "forward", "grad"), pair("right", RIGHT, "forward")]
+"""
+SETTINGS = """
+[tool.parity]
+pairs = ["both_twins:PAIRS"]
+[tool.parity.gate]
+baselines = "accepted"
+no_question = [{ channel = "collectives", reason = "one device" }]
+[tool.parity.gate.require]
+program = "proved"
+values = "bitwise"
+collectives = "equal"
+[tool.parity.flips]
+only_left = { features = { left = ["left"] } }
+only_right = { features = { right = ["right/*"] } }
+both = { about = "all of it", after = { pure = true }, features = { left = ["left"], right = ["right"] } }
+"""
+
+
+def project(folder, right="Nnx"):
+    (folder / "both_twins.py").write_text(TWINS.replace("RIGHT", right))
+    (folder / "pyproject.toml").write_text(SETTINGS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ran(shell, tmp_path_factory):
+    """A folder with a project whose right pair has a planted bug, and its report."""
+    folder = project(tmp_path_factory.mktemp("ran"), right="Planted")
+    ended = shell("run", "--json", "r.json", "--html", "r.html", "--junit", "r.xml", cwd=folder)
+    assert ended.code == 1, ended
+    assert "html: r.html" in ended.out and (folder / "r.xml").read_text().startswith("<?xml")
+    return folder, ended
+
+
+def flips(text):
+    """Returns ``{flip: verdict}`` of the closing table of a gate."""
+    return dict(re.findall(r"^(\w+) +(ready|blocked) +\d", text, re.MULTILINE))
+
+
+def test_a_report_is_printed_again_as_the_run_printed_it(ran, command):
+    folder, first = ran
+    again = command("run", "--from", "r.json", cwd=folder)
+    assert again.code == 1
+    table = first.out[first.out.index("case ") :].split("report: ")[0]
+    assert again.out == table
+    assert command("report", "r.json", cwd=folder).out == again.out
+
+
+def test_a_planted_bug_holds_back_exactly_the_flips_it_touches(ran, command):
+    folder, _ = ran
+    ended = command("gate", "--from", "r.json", "--json", "gate.json", "--markdown", "gate.md", cwd=folder)
+    assert ended.code == 1
+    assert flips(ended.out) == {"only_left": "ready", "only_right": "blocked", "both": "blocked"}
+    assert "right @single failed: values: right/forward@single: failed" in ended.out
+    assert "right @single ambiguous: program" in ended.out
+    gate = json.loads((folder / "gate.json").read_text())["gate"]
+    assert [flip["verdict"] for flip in gate["flips"]] == ["ready", "blocked", "blocked"]
+    assert "| only\\_left | ready |" in (folder / "gate.md").read_text()
+    named = command("gate", "only_left", "--from", "r.json", cwd=folder)
+    assert named.code == 0 and flips(named.out) == {"only_left": "ready"} and "ok ready" in named.out
+
+
+def test_the_gate_runs_what_a_flip_touches_and_keeps_baselines(command, tmp_path):
+    folder = project(tmp_path)
+    ended = command("gate", "only_left", "--accept", "--json", "g.json", cwd=folder)
+    assert ended.code == 0, ended
+    assert "baselines: 2 cases accepted" in ended.out and len(list((folder / "accepted").iterdir())) == 2
+    report = json.loads((folder / "g.json").read_text())
+    assert [case["id"] for case in report["cases"]] == ["left/forward@single", "left/grad@single"]
+    report["cases"][1]["channels"]["values"]["verdict"] = "bitwise"
+    (folder / "lower.json").write_text(json.dumps(report))
+    lower = command("gate", "only_left", "--from", "lower.json", "--since", "g.json", cwd=folder)
+    assert lower.code == 1 and "values fell from proved to bitwise" in lower.out
+    assert "left/grad@single values: proved -> bitwise, worse" in lower.out
+
+
+def test_parts_of_a_run_merge_to_the_run(ran, command):
+    folder, _ = ran
+    command("run", "left", "--json", "run.json", cwd=folder)
+    for number in (1, 2):
+        command("run", "left", "--shard", f"{number}/2", "--json", f"{number}.json", cwd=folder)
+    merged = command("merge", "2.json", "1.json", "--json", "all.json", cwd=folder)
+    assert merged.code == 0
+    whole, run = (json.loads((folder / name).read_text()) for name in ("all.json", "run.json"))
+
+    def timeless(report):
+        def channel(one):
+            return {**one, "measures": {name: 0 for name in one.get("measures", {})}}
+
+        cases = [
+            {**case, "seconds": 0, "channels": {name: channel(one) for name, one in case["channels"].items()}}
+            for case in report["cases"]
+        ]
+        return {**report, "seconds": 0, "cases": cases}
+
+    assert timeless(whole) == timeless(run)
+    missing = command("merge", "2.json", "--json", "some.json", cwd=folder)
+    assert missing.code == 2 and "missing 1" in missing.err and not (folder / "some.json").exists()
+
+
+def test_under_github_actions_findings_are_annotations(ran, command, monkeypatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    ended = command("run", "--from", "r.json", cwd=ran[0])
+    lines = [line for line in ended.out.splitlines() if line.startswith("::")]
+    assert len(lines) == 1 and lines[0].startswith("::error file=both_twins.py,line=20,")
+
+
+def test_forms_and_what_changed_of_a_report(ran, command):
+    folder, _ = ran
+    ended = command("report", "r.json", "--html", "x.html", "--since", "r.json", cwd=folder)
+    assert (
+        ended.code == 1 and "html: x.html" in ended.out and "2 passed, 1 failed: does not pass" in ended.out
+    )
+    assert "Nothing changed since the report before" in (folder / "x.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("report none.json", "report none.json: No such file"),
+        ("report pyproject.toml --html x.html", "report pyproject.toml: no JSON"),
+        ("report r.json --html missing/x.html", "choose another with --html"),
+        ("report r.json --html x --junit x", "--junit and --html: got x for both"),
+        ("run --from r.json left", "--from: runs nothing"),
+        ("run --shard 4/3", "expected a part of all"),
+        ("merge r.json --json x.json", "merge r.json: got a whole run"),
+        ("merge r.json r.json --json x.json", "got a file twice"),
+        ("gate both_", "flip 'both_': expected one of only_left, only_right, both; did you mean both?"),
+        ("gate --from none.json", "report none.json"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(ran, command, arguments, words):
+    ended = command(*arguments.split(), cwd=ran[0])
+    assert (ended.code, ended.out) == (2, ""), ended
+    assert words in ended.err and ended.err.count("\n") == 1
+    assert not {"x", "x.html", "x.json"} & {path.name for path in ran[0].iterdir()} - {"x.html"}
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_ends_the_run_with_a_partial_report(shell, tmp_path):
+    folder = project(tmp_path)
+    process = shell.start("run", "--json", "r.json", cwd=folder)
+    try:
+        assert "[1/3]" in process.stdout.readline()
+        process.stdout.close()
+        process.stdout = None
+        err = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    assert process.returncode == 130 and "nobody reads the output any more" in err and "Traceback" not in err
+    report = json.loads((folder / "r.json").read_text())
+    assert report["partial"]["planned"] == 3 and 1 <= report["partial"]["finished"] < 3
+
+
+@pytest.mark.slow
+def test_two_runs_into_one_report_leave_one_whole(shell, tmp_path):
+    folder = project(tmp_path)
+    both = [
+        shell.start("run", "left/forward", "--json", "r.json", "--html", "r.html", cwd=folder) for _ in "ab"
+    ]
+    ends = [process.communicate(timeout=120) and process.returncode for process in both]
+    assert ends == [0, 0]
+    assert json.loads((folder / "r.json").read_text())["summary"]["passed"] == 1
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(("r.", ".r"))) == [
+        "r.html",
+        "r.json",
+    ]
+    assert (folder / "r.html").read_text().endswith("</html>")

@@ -1,0 +1,150 @@
+"""Cells of a flip: what is ready, and that everything which is not blocks exactly the flips it touches."""
+
+import pytest
+
+from parity.gate import judge, read_rules
+from parity.gate.flips import DEMANDS, meets, strictness
+from parity.verdicts import BLOCKING, Verdict
+
+IDS = (
+    "dense-scan/forward@data8-auto",
+    "dense-scan/grad@data8-auto",
+    "dense-unroll/grad@single",
+    "moe-a/grad@expert8-auto",
+    "mtp-a/grad@data8-auto",
+    "other/grad@single",
+)
+
+
+def channel(verdict, **fields):
+    return {"verdict": verdict, "detail": f"is {verdict}", "findings": [], **fields}
+
+
+def held(report, rules, fallen=None, planned=IDS):
+    """Returns ``{flip: blocks}`` of the flips that are held back."""
+    found = {flip.name: judge(flip, report, rules, planned, fallen or {}) for flip in rules.flips.values()}
+    return {name: one.blocks for name, one in found.items() if not one.ready}
+
+
+def test_what_is_proved_is_ready(report, rules):
+    assert held(report(), rules) == {}
+    readiness = judge(rules.flips["pure_nnx"], report(), rules, IDS, {})
+    assert len(readiness.cells) == 9 and readiness.cases == IDS[:4]
+    states = {(cell.feature, cell.mesh, cell.channel): cell.state for cell in readiness.cells}
+    assert (
+        states["dense", "single", "loops"] == "no question"
+        and states["dense", "data8-auto", "loops"] == "ready"
+    )
+
+
+@pytest.mark.parametrize("verdict", sorted(BLOCKING))
+@pytest.mark.parametrize(
+    ("start", "flips"),
+    [
+        ("dense-scan/grad", {"pure_nnx", "scan_layers"}),
+        ("dense-unroll", {"pure_nnx"}),
+        ("moe-a", {"pure_nnx"}),
+        ("mtp-a", {"mtp"}),
+        ("other", set()),
+    ],
+)
+def test_a_difference_blocks_exactly_the_flips_it_touches(report, rules, verdict, start, flips):
+    found = held(report(values={start: verdict}), rules)
+    assert set(found) == flips
+    for block in (block for blocks in found.values() for block in blocks):
+        assert " failed: values: " in block and f": {verdict}, " in block and start in block
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"values": {"mtp-a": "floor"}}, "below: values: mtp-a/grad@data8-auto: floor, demanded bitwise"),
+        ({"program": {"mtp-a": "unproved"}}, "ambiguous: program"),
+        ({"values": {"mtp-a": "tie"}}, "ambiguous: values"),
+        ({"loops": {"mtp-a": "skipped"}}, "skipped: loops"),
+        ({"loops": {"mtp-a": None}}, "missing: loops: mtp-a/grad@data8-auto: the report has no such channel"),
+        (
+            {"without": ["mtp-a"]},
+            "missing: program, values, loops: mtp-a/grad@data8-auto: the report has no such case",
+        ),
+    ],
+)
+def test_what_is_no_answer_blocks(report, rules, changed, words):
+    found = held(report(**changed), rules)
+    assert (
+        set(found) == {"mtp"} and found["mtp"][0].startswith("mtp @data8-auto") and words in found["mtp"][0]
+    )
+
+
+def test_a_feature_may_demand_less_than_the_flip(report, rules):
+    assert held(report(values={"moe-a": "floor"}), rules) == {}
+    assert set(held(report(values={"dense-unroll": "floor"}), rules)) == {"pure_nnx"}
+
+
+def test_what_one_case_skips_another_of_the_cell_may_answer(report, rules):
+    assert held(report(loops={"dense-scan/forward": "skipped"}), rules) == {}
+    assert set(held(report(loops={"dense-scan": "skipped"}), rules)) == {"pure_nnx", "scan_layers"}
+
+
+def test_a_selector_or_a_mesh_without_a_case_is_missing(report, rules):
+    without = [id for id in IDS if not id.startswith("mtp-a")]
+    assert "selector 'mtp-a/*' selects no case" in held(report(), rules, planned=without)["mtp"][0]
+    without = [id for id in IDS if not id.endswith("8-auto")]
+    assert any(
+        "no case on a mesh *-auto" in block for block in held(report(), rules, planned=without)["scan_layers"]
+    )
+
+
+def waived(reason="known"):
+    found = {"where": "x", "reference": "1", "candidate": "2", "next_step": f"waived: {reason}"}
+    return channel("waived", findings=[found])
+
+
+def test_a_waiver_passes_until_its_day_and_is_counted(report, rules):
+    found = report(values={"mtp-a": waived()})
+    assert "has no end" in held(found, rules)["mtp"][0]
+    found["waivers"] = [{"reason": "known", "expires": "2999-01-31"}]
+    assert held(found, rules) == {}
+    record = judge(rules.flips["mtp"], found, rules, IDS, {}).record()
+    assert (record["verdict"], record["waived"]) == ("ready", 1)
+
+
+def test_a_fallen_baseline_blocks(report, rules):
+    assert set(held(report(), rules, fallen={"moe-a/grad@expert8-auto": ["values fell"]})) == {"pure_nnx"}
+
+
+MEMORY = {"tables": {"memory": [{"quantity": "temp", "reference": 100, "candidate": 120}]}}
+
+
+def budget(table, ratio):
+    fields = {"temp": {"ratio": ratio, "reason": "why"}}
+    table["flips"]["mtp"]["budgets"] = {"memory": fields}
+    return read_rules(table)
+
+
+def test_budgets_hold_what_is_measured(report, table):
+    found = report(memory={"mtp-a": channel("equal", **MEMORY)})
+    assert held(found, budget(table, 1.25)) == {}
+    assert held(found, budget(table, 1.1))["mtp"] == [
+        "mtp-a/grad@data8-auto: memory.temp: 100 -> 120, budget 1.1 x (why)"
+    ]
+    unknown = report(memory={"mtp-a": channel("equal")}, program={"mtp-a": "reordered"})
+    assert any("no numbers" in block for block in held(unknown, budget(table, 1.1))["mtp"])
+    assert held(report(memory={"mtp-a": channel("proved")}), budget(table, 1.0)) == {}
+
+
+@pytest.mark.parametrize("demand", DEMANDS)
+def test_no_demand_is_met_by_what_blocks_or_says_nothing(demand):
+    quiet = BLOCKING | {Verdict.SKIPPED, Verdict.UNPROVED, Verdict.TIE, Verdict.WAIVED}
+    assert not any(meets(verdict, demand) for verdict in quiet) and meets(Verdict.PROVED, demand)
+
+
+def test_demands_are_ordered():
+    order = ("proved", "reordered", "bitwise", "equal", "floor", "arbitrated", "passes")
+    found = [strictness(demand) for demand in order]
+    assert found == sorted(found, reverse=True) and strictness("proved") > strictness("passes")
+    assert (
+        meets(Verdict.EQUAL, "equal")
+        and not meets(Verdict.EQUAL, "proved")
+        and not meets(Verdict.FLOOR, "equal")
+    )

@@ -1,0 +1,193 @@
+"""Rules are read or refused in words; what is looser than at the merge base blocks; baselines hold rungs."""
+
+import copy
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from parity.cases.settings import SettingsError
+from parity.gate import accept, fallen, find_rules, loosened, read_rules
+from parity.gate.loosening import compare
+
+
+def put(table, path, value):
+    *folders, last = path.split(".")
+    for folder in folders:
+        table = table.setdefault(folder, {})
+    table[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("flips.mtp.cases", [], "flips.mtp: got cases, expected one of about"),
+        ("flips.mtp.featurs", {}, "did you mean features?"),
+        ("flips.mtp.features", {}, "flips.mtp: got no features"),
+        ("flips.mtp.features", {"a": []}, "flips.mtp.features.a: got no cases"),
+        ("flips.mtp.features", {"a": [3]}, "flips.mtp.features.a.cases: got 3, expected a text"),
+        ("flips.mtp.features", {"a": "x"}, "flips.mtp.features.a: got 'x', expected a table"),
+        ("flips.mtp.require", {"valeus": "proved"}, "flips.mtp.require: got valeus"),
+        ("flips.mtp.require", {"values": "equals"}, "flips.mtp.require.values: got 'equals'"),
+        (
+            "flips.mtp.budgets",
+            {"memory": {"temp": {"ratio": 2}}},
+            "flips.mtp.budgets.memory.temp: got no reason",
+        ),
+        ("flips.mtp.meshes", "x", "flips.mtp.meshes: got 'x', expected a list"),
+        ("flips.mtp", 3, "flips.mtp: got 3, expected a table"),
+        ("gate.no_question", [{"mesh": "single"}], "gate.no_question, number 1: got no reason"),
+        ("gate.tolerances", {"floor": 100}, "gate.tolerances.floor: got 100, the engine's is 10"),
+        ("gate.tolerances", {"flor": 10}, "did you mean floor?"),
+        ("gate.base", 3, "gate.base: got 3, expected a text"),
+        ("loosened", [{"what": "x", "reason": "y"}], "loosened, number 1: got no expires"),
+        ("loosened", [{"what": "x", "reason": "y", "expires": "soon"}], "got expires = 'soon'"),
+    ],
+)
+def test_what_is_wrong_is_said(table, path, value, words):
+    put(table, path, value)
+    with pytest.raises(ValueError, match=r".") as refused:
+        read_rules(table)
+    assert words in str(refused.value)
+
+
+def test_a_flip_must_demand_something(table):
+    del table["gate"]["require"]
+    with pytest.raises(ValueError, match=r"flips.pure_nnx: got no demands"):
+        read_rules(table)
+
+
+def test_a_project_without_flips_is_told_how_to_begin(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.parity]\npairs = ["a:B"]\n')
+    with pytest.raises(SettingsError, match=r"got no flips, expected \[tool.parity.flips.NAME\]"):
+        find_rules(tmp_path)
+
+
+def test_our_own_flips_are_read():
+    rules = find_rules(Path(__file__).parents[3])
+    models = "enable_nnx pure_nnx_decoder pure_nnx shard_mode_explicit"
+    features = "scan_layers prefetch_weights vocab_tiling diloco mtp"
+    assert list(rules.flips) == f"{models} {features}".split()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "key"),
+    [
+        ("gate.require.values", "floor", "gate.require.values"),
+        ("flips.pure_nnx.features.dense", ["dense-scan"], "flips.pure_nnx.features.dense.cases.dense"),
+        (
+            "flips.pure_nnx.features.moe.require.values",
+            "passes",
+            "flips.pure_nnx.features.moe.require.values",
+        ),
+        ("flips.scan_layers.meshes", [], "flips.scan_layers.meshes.*-auto"),
+        ("flips.mtp", None, "flips.mtp"),
+        ("budgets.memory.temp", {"ratio": 1.5, "reason": "why"}, "budgets.memory.temp.ratio"),
+        ("budgets.memory.temp", {"slack": 5, "reason": "why"}, "budgets.memory.temp.slack"),
+        ("gate.tolerances.floor", 20.0, "gate.tolerances.floor"),
+        (
+            "gate.no_question",
+            [{"mesh": "single", "channel": "loops", "reason": "r"}, {"channel": "rng", "reason": "r"}],
+            "gate.no_question.*/*/rng",
+        ),
+    ],
+)
+def test_what_is_looser_blocks_unless_an_entry_says_why(table, path, value, key):
+    before = copy.deepcopy(table)
+    put(before, "gate.tolerances.floor", 10.0)
+    after = copy.deepcopy(before)
+    put(after, path, value)
+    if value is None:
+        del after["flips"]["mtp"]
+    found = compare(before, after, {}, "abc")
+    assert any(block.startswith(f"{key} is looser than at abc") for block in found.blocks)
+    entries = {block.split(" is looser")[0]: "agreed" for block in found.blocks}
+    allowed = compare(before, after, entries, "abc")
+    assert not allowed.blocks and any("agreed" in note for note in allowed.notes)
+    assert not compare(before, before, {}, "abc").blocks
+    assert not compare(after, before, {}, "abc").blocks or path == "flips.pure_nnx.features.dense"
+
+
+def test_the_first_flips_of_a_project_loosen_nothing(table):
+    assert not compare({"pairs": ["a:B"]}, table, {}, "abc").blocks
+
+
+PROJECT = """
+[tool.parity]
+pairs = ["a:B"]
+[tool.parity.gate]
+require = {{ values = "{demand}" }}
+{more}
+[tool.parity.flips.mtp]
+features = {{ mtp = ["mtp"] }}
+{entry}
+"""
+ENTRY = '[[tool.parity.loosened]]\nwhat = "gate.require.values"\nreason = "agreed"\nexpires = {day}\n'
+
+
+@pytest.fixture
+def project(tmp_path):
+    """``project(demand=..., commit=True)`` writes settings into a repository."""
+
+    def git(*words):
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    def write(demand="bitwise", more="", entry="", branch=""):
+        (tmp_path / "pyproject.toml").write_text(PROJECT.format(demand=demand, more=more, entry=entry))
+        if branch:
+            git("checkout", "-q", "-b", branch)
+        return find_rules(tmp_path)
+
+    git("init", "-q")
+    write()
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    write.git = git
+    return write
+
+
+def test_the_merge_base_is_asked(project):
+    project.git("branch", "-M", "main")
+    assert not loosened(project(branch="change")).blocks
+    assert not loosened(project(demand="proved")).blocks
+    found = loosened(project(demand="floor"))
+    assert len(found.blocks) == 1 and 'what = "gate.require.values"' in found.blocks[0]
+    assert not loosened(project(demand="floor", entry=ENTRY.format(day="2999-01-31"))).blocks
+    assert loosened(project(demand="floor", entry=ENTRY.format(day="2020-01-31"))).blocks
+
+
+def test_what_is_stricter_on_the_main_branch_since_then_is_not_held_against_a_change(project):
+    project.git("branch", "-M", "main")
+    project.git("branch", "change")
+    project(demand="proved")
+    project.git("commit", "-q", "-am", "stricter")
+    project.git("checkout", "-q", "change")
+    assert not loosened(project()).blocks
+
+
+def test_a_base_that_is_named_and_not_there_blocks_and_none_at_all_is_said(project):
+    project.git("branch", "-M", "topic")
+    assert "fetch-depth: 0" in loosened(project(more='base = "origin/main"')).blocks[0]
+    assert "fetch-depth: 0" in loosened(project(), "nowhere").blocks[0]
+    found = loosened(project())
+    assert not found.blocks and "none of the branches" in found.notes[0]
+
+
+def test_a_rung_below_the_accepted_one_has_fallen(report, tmp_path):
+    folder = tmp_path / "baselines"
+    first = report()
+    first["cases"][0]["verdict"] = "failed"
+    assert len(accept(folder, first)) == 5 and len(list(folder.iterdir())) == 5
+    assert fallen(folder, report()["cases"]) == {}
+    found = fallen(folder, report(values={"moe-a": "floor", "dense-scan/forward": "floor"})["cases"])
+    assert list(found) == ["moe-a/grad@expert8-auto"]
+    assert found["moe-a/grad@expert8-auto"][0].startswith("values fell from proved to floor")
+    gone = report(values={"moe-a": None})["cases"]
+    assert "proved to missing" in fallen(folder, gone)["moe-a/grad@expert8-auto"][0]
+    accept(folder, report(values={"moe-a": "floor"}))
+    assert fallen(folder, report(values={"moe-a": "floor"})["cases"]) == {}
+    next(folder.glob("moe*")).write_text(json.dumps({"channels": {"values": "fine"}}))
+    with pytest.raises(ValueError, match="accept the case again"):
+        fallen(folder, report()["cases"])

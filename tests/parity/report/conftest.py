@@ -1,0 +1,119 @@
+"""A report with every verdict, odd texts and all tables, as plain data."""
+
+import copy
+
+import pytest
+
+ODD = 'a <b> & "c" </script><!-- % : , \x1b[31m \x00 ]]> | `x` *y*\n::error::z'
+
+
+def finding(**fields):
+    text = {
+        "where": "leaf",
+        "reference": "1.5",
+        "candidate": "2.5",
+        "distance": "",
+        "cause": "",
+        "next_step": "",
+    }
+    return {**text, "labels": ["reference", "candidate"], "traceback": "", **fields}
+
+
+def channel(verdict="equal", detail="", findings=(), **fields):
+    return {"verdict": verdict, "detail": detail, "findings": list(findings), **fields}
+
+
+def case(id, verdict="passed", channels=None, **fields):
+    return {
+        "id": id,
+        "reference": "linen toy",
+        "candidate": "nnx toy",
+        "program": "forward",
+        "mesh": "single",
+        "backend": "cpu",
+        "verdict": verdict,
+        "channels": channels or {"program": channel("proved", "the same"), "values": channel("proved")},
+        "seconds": {"trace": 0.5, "compile": 1.25},
+        **fields,
+    }
+
+
+def report(*cases, **fields):
+    names = ("passed", "failed", "vacuous", "error", "open", "unproved", "skipped")
+    return {
+        "schema": 1,
+        "environment": {
+            "python": "3.11",
+            "packages": {"jax": "0.10"},
+            "flags": {},
+            "devices": [],
+            "commit": "abc",
+        },
+        "cases": list(cases),
+        "summary": {name: sum(one["verdict"] == name for one in cases) for name in names},
+        "numbers_only": 0,
+        "seconds": 7.5,
+        **fields,
+    }
+
+
+FAILED = {
+    "program": channel(
+        "unproved",
+        "not shown",
+        [
+            finding(
+                where="stablehlo.add",
+                reference="at shared/ops.py:29 in norm, called at old/norms.py:21 in N",
+                candidate="at shared/ops.py:29 in norm, called at new/norms.py:25 in N",
+            )
+        ],
+    ),
+    "values": channel(
+        "failed",
+        "1 of 2 leaves differ",
+        [finding(where="logits[3]", distance=ODD, cause="an epsilon", next_step="look")],
+        tables={
+            "leaves": [{"leaf": "logits", "relative": 0.01, "floors": None, "rung": "failed", "note": ODD}]
+        },
+    ),
+    "loops": channel(
+        tables={
+            "loops": [
+                {"side": side, "stage": "lowered", "path": "0", "depth": 0, "trips": trips, "carries": 3}
+                | {"carry_bytes": 64, "source": "model.py:3 f"}
+                for side, trips in (("reference", 4), ("candidate", 5))
+            ]
+        }
+    ),
+    "memory": channel(tables={"memory": [{"quantity": "temp", "reference": 100, "candidate": 130}]}),
+}
+ERROR = {"tree": channel("error", "KeyError", [finding(traceback=f"Traceback\n {ODD}")])}
+
+
+@pytest.fixture
+def whole():
+    """A report of six cases, one of each end."""
+    return copy.deepcopy(
+        report(
+            case("toy-a/forward@single"),
+            case("toy-b/forward@data8-auto", "failed", FAILED, mesh="data8-auto"),
+            case("toy-c/grad@single", "error", ERROR),
+            case("toy-d/grad@single", "vacuous", {"values": channel("vacuous", "a check that cannot fail")}),
+            case("toy-e/grad@single", "skipped", {"values": channel("skipped", "needs four devices")}),
+            case("toy-f/grad@single", "unproved", {"program": channel("unproved", "differs")}),
+        )
+    )
+
+
+@pytest.fixture
+def make():
+    """The builders ``make.case``, ``make.channel``, ``make.finding``, ``make.report``."""
+
+    class Make:
+        pass
+
+    Make.case, Make.channel = staticmethod(case), staticmethod(channel)
+    Make.finding, Make.report = staticmethod(finding), staticmethod(report)
+    Make.odd = ODD
+    return Make

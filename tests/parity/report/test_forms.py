@@ -1,0 +1,207 @@
+"""Forms of one record: JUnit for strict readers, annotations by their grammar, Markdown and HTML that stay text."""
+
+import html.parser
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from parity.report.formats import FORMS
+from parity.report.formats.annotations import MOST
+from parity.report.formats.form import passes, places
+from parity.report.formats.html import MOST_ROWS
+
+ATTRIBUTES = {
+    "testsuites": {"tests", "failures", "errors", "skipped", "time"},
+    "testsuite": {"name", "tests", "failures", "errors", "skipped", "time"},
+    "testcase": {"classname", "name", "time"},
+    "failure": {"message", "type"},
+    "error": {"message", "type"},
+    "skipped": {"message"},
+    "system-err": set(),
+}
+CHILDREN = {
+    "testsuites": {"testsuite"},
+    "testsuite": {"testcase"},
+    "testcase": {"failure", "error", "skipped", "system-err"},
+}
+
+
+def render(name, report, earlier=()):
+    return FORMS[name].render(report, earlier)
+
+
+def checked_junit(text):
+    """Parses JUnit XML and holds it to the schema that CI servers share: elements, attributes, counts, numbers."""
+    root = ElementTree.fromstring(text)
+    assert root.tag == "testsuites"
+    for element in root.iter():
+        assert set(element.attrib) == ATTRIBUTES[element.tag], element.tag
+        assert {child.tag for child in element} <= CHILDREN.get(element.tag, set())
+        for name in {"tests", "failures", "errors", "skipped"} & set(element.attrib):
+            assert element.attrib[name].isdigit()
+        assert float(element.attrib.get("time", 0)) >= 0
+    for suite in root:
+        cases = suite.findall("testcase")
+        assert int(suite.get("tests")) == len(cases)
+        for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            assert int(suite.get(count)) == sum(case.find(tag) is not None for case in cases)
+        for case in cases:
+            assert sum(case.find(tag) is not None for tag in ("failure", "error", "skipped")) <= 1
+    for name in ("tests", "failures", "errors", "skipped"):
+        assert int(root.get(name)) == sum(int(suite.get(name)) for suite in root)
+    return root
+
+
+def test_junit_is_valid_and_counts_what_blocks(whole):
+    root = checked_junit(render("junit", whole))
+    assert {name: root.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "6",
+        "failures": "2",
+        "errors": "1",
+        "skipped": "2",
+    }
+    failure = root.find(".//failure")
+    assert failure.get("message") == "values failed: 1 of 2 leaves differ"
+    assert "logits[3]: reference 1.5, candidate 2.5" in failure.text and "<b> &" in failure.text
+    assert "Traceback" in root.find(".//system-err").text
+    assert root.find(".//testcase[@classname='parity.toy-b']").get("name") == "forward@data8-auto"
+
+
+def test_junit_of_an_interrupted_run_is_not_green(make):
+    report = make.report(make.case("toy/forward@single"), partial={"planned": 3, "finished": 1})
+    root = checked_junit(render("junit", report))
+    assert root.get("failures") == "1" and "1 of 3 cases" in root.find(".//failure").get("message")
+
+
+def test_every_form_shows_a_flip_that_is_held_back(make):
+    flip = {"name": "pure_nnx", "about": "", "before": {}, "after": {}, "verdict": "blocked", "cases": 1}
+    flip |= {"cells": [], "waived": 0, "blocks": ["dense @single failed: values: off"]}
+    gate = {"flips": [flip], "loosened": ["flips.mtp is looser"], "notes": []}
+    report = make.report(make.case("toy/forward@single"), gate=gate)
+    assert not passes(report)
+    assert checked_junit(render("junit", report)).get("failures") == "2"
+    for name in ("annotations", "markdown", "html"):
+        text = render(name, report)
+        assert "dense @single failed" in text.replace("\\@", "@") and "looser" in text
+
+
+COMMAND = re.compile(r"::(error|warning|notice)( [a-zA-Z]+=[^:,\r\n]*(,[a-zA-Z]+=[^:,\r\n]*)*)?::[^\r\n]*")
+
+
+def test_annotations_keep_to_the_grammar_and_name_the_candidate_s_own_line(whole):
+    lines = render("annotations", whole).splitlines()
+    assert lines and all(COMMAND.fullmatch(line) for line in lines)
+    value = next(line for line in lines if "values failed" in line)
+    assert value.startswith("::error file=new/norms.py,line=25,title=parity%3A values failed::toy-b/forward")
+    assert "%25 : , " in value and "%0A::error::z" in value
+    assert "\n" not in value and all(
+        re.search("%(25|0D|0A|3A|2C)", found) for found in re.findall("%..", value)
+    )
+
+
+def test_annotations_join_what_lies_at_one_line_and_say_what_is_cut(make):
+    def failed(number, line):
+        place = make.finding(where=f"x{number}", candidate=f"at new.py:{line} in f")
+        return make.case(f"toy{number}/f@single", "failed", {"values": make.channel("failed", "", [place])})
+
+    same = render("annotations", make.report(*(failed(number, 7) for number in range(30))))
+    assert same.count("::error") == 1 and "and 29 more cases" in same
+    many = render("annotations", make.report(*(failed(number, number) for number in range(30)))).splitlines()
+    assert len(many) == MOST and "21 further differences" in many[-1]
+    assert render("annotations", make.report(make.case("toy/f@single"))) == ""
+
+
+def test_places_of_a_finding(make):
+    both = make.finding(
+        reference="at a/b.py:3 in f", candidate="at a/b.py:3 in f, called at c.py:14", where="d.py:1"
+    )
+    assert places(both) == [("c.py", 14), ("a/b.py", 3), ("d.py", 1)]
+    assert places(make.finding(candidate="float32, 1.5:3")) == []
+
+
+def test_markdown_says_the_verdict_first_and_no_text_becomes_markup(whole, make):
+    text = render("markdown", whole)
+    assert text.startswith("## Parity: does not pass\n\n1 passed, 1 failed, 1 vacuous, 1 error, 1 unproved")
+    assert "<b>" not in text and "</script>" not in text and "&lt;b&gt; &amp;" in text
+    assert "\n::error" not in text
+    assert render("markdown", make.report(make.case("toy/f@single"))).startswith("## Parity: passes")
+
+
+def test_markdown_fits_a_step_summary_however_much_is_wrong(make):
+    findings = [make.finding(where=f"x{number}", candidate="y" * 5_000) for number in range(50)]
+    cases = [
+        make.case(f"toy{number}/f@single", "failed", {"values": make.channel("failed", "", findings)})
+        for number in range(200)
+    ]
+    assert len(render("markdown", make.report(*cases)).encode()) < 2**20
+
+
+class Page(html.parser.HTMLParser):
+    """What a page holds: links to elsewhere, texts of scripts, elements that are open."""
+
+    VOID = frozenset({"meta", "link", "br", "input", "img", "hr"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.scripts, self.open, self.ids, self.tags = [], [], [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href") and value]
+        self.ids += [value for name, value in attrs if name == "id"]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+
+
+def test_the_page_is_whole_needs_nothing_else_and_no_text_becomes_markup(whole):
+    text = render("html", whole, [whole])
+    page = Page(text)
+    assert not page.open and len(set(page.ids)) == len(page.ids)
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    assert "b" not in page.tags and "url(" not in text and "@import" not in text and "fetch(" not in text
+    assert [json.loads(script) for script in page.scripts[: len(whole["cases"])]] == whole["cases"]
+    assert "Does not pass" in text and "new/norms.py:25" in text and "old/norms.py:21" in text
+
+
+def test_numbers_that_json_has_no_word_for_reach_the_page_as_unknown(make):
+    odd = make.case(
+        "toy/f@single", channels={"values": make.channel(measures={"ratio": float("inf"), "b": 2.0})}
+    )
+    page = Page(render("html", make.report(odd)))
+    assert json.loads(page.scripts[0])["channels"]["values"]["measures"] == {"ratio": None, "b": 2.0}
+
+
+def test_the_page_shows_the_trend_and_what_changed(make):
+    before = make.report(make.case("toy/f@single"), make.case("gone/f@single"))
+    worse = make.case(
+        "toy/f@single", "failed", {"program": make.channel("proved"), "values": make.channel("failed")}
+    )
+    text = render("html", make.report(worse), [before])
+    assert (
+        "toy/f@single values: proved -&gt; failed, worse" in text
+        and "gone/f@single: gone, was passed" in text
+    )
+    assert 'id="trend"' in text and 'id="trend"' not in render("html", before)
+
+
+def test_a_large_matrix_is_laid_out_in_part(make):
+    cases = [make.case(f"toy{number}/f@single") for number in range(MOST_ROWS + 5)]
+    text = render("html", make.report(*cases))
+    assert len(re.findall(r"<tr data-words=[^>]* hidden>", text)) == 5
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_takes_a_report_of_nothing(make, name):
+    assert isinstance(render(name, make.report()), str)

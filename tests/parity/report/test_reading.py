@@ -1,0 +1,116 @@
+"""Reports come back as they were; what is none is refused in words; what changed is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from parity.report import as_json
+from parity.report.changes import changes
+from parity.report.reading import ReportFileError, check_report, read_report
+from parity.report.records import ReportNotWrittenError, write_text
+from parity.report.restored import restore
+from parity.report.writing import write_forms
+
+
+def test_a_report_restored_and_written_again_is_the_same(whole, make):
+    whole["waivers"] = [
+        {"case": "toy-*", "channel": "*", "expires": "2999-01-31", "reason": "known", "where": "*"}
+    ]
+    whole["cases"][1] |= {"candidate_mesh": "fsdp8-auto", "asked": "fsdp16-auto"}
+    whole["cases"][0]["channels"]["values"] |= {
+        "measures": {"ratio": 1.5},
+        "notes": [make.finding(where="note")],
+    }
+    assert json.loads(json.dumps(as_json(restore(whole)))) == whole
+
+
+def test_a_partial_report_stays_partial(make):
+    partial = make.report(make.case("toy/f@single"), partial={"planned": 4, "finished": 1})
+    assert restore(partial).partial and as_json(restore(partial))["partial"] == partial["partial"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda report: report.pop("schema"), "got no key schema"),
+        (lambda report: report.update(schema=9), "got schema 9, expected 1"),
+        (lambda report: report.update(cases={}), "got cases = '{}', expected list"),
+        (lambda report: report["cases"].append(7), "case 7: got 7"),
+        (lambda report: report["cases"][2].pop("mesh"), "case 3: got mesh = 'None', expected str"),
+        (lambda report: report["cases"][0].update(verdict="fine"), "got verdict 'fine'"),
+        (lambda report: report["cases"][1].update(id="toy-a/forward@single"), "a second time"),
+        (lambda report: report["cases"][1]["channels"].update(values={"verdict": "good"}), "channel values"),
+        (
+            lambda report: report["cases"][1]["channels"]["values"].update(findings=[{}]),
+            "expected texts where",
+        ),
+    ],
+)
+def test_what_is_no_report_is_refused_in_words(whole, spoil, words):
+    check_report(whole, "report x")
+    spoil(whole)
+    with pytest.raises(ReportFileError, match="report x") as refused:
+        check_report(whole, "report x")
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("{", "no JSON"), ("[]", "no key schema"), (None, "No such file")]
+)
+def test_a_file_that_is_no_report(tmp_path, text, words):
+    path = tmp_path / "r.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ReportFileError, match=words):
+        read_report(path)
+
+
+def test_changes_come_with_what_blocks_first(make):
+    def case(id, **verdicts):
+        return make.case(id, channels={name: make.channel(verdict) for name, verdict in verdicts.items()})
+
+    before = make.report(
+        case("a", values="proved", loops="equal"), case("b", values="floor"), case("c", values="open")
+    )
+    after = make.report(
+        case("a", values="floor", loops="failed"), case("b", values="bitwise"), case("d", values="open")
+    )
+    found = [change.sentence() for change in changes(before, after)]
+    assert found == [
+        "a loops: equal -> failed, worse",
+        "a values: proved -> floor, worse",
+        "c: gone, was passed",
+        "b values: floor -> bitwise, better",
+        "d: new, passed",
+    ]
+    assert not changes(before, before)
+
+
+def test_a_full_disk_is_said_and_leaves_what_was_there(whole, tmp_path, monkeypatch):
+    path, page = tmp_path / "r.json", tmp_path / "r.html"
+    write_text("old", path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.replace", full)
+        with pytest.raises(ReportNotWrittenError, match=r"No space left on device.*untouched"):
+            write_text("new", path)
+        assert len(write_forms(whole, {"json": path, "html": page})) == 2
+    assert path.read_text() == "old" and sorted(tmp_path.iterdir()) == [path]
+    assert write_forms(whole, {"json": path, "html": page}) == []
+    assert read_report(path) == whole and page.read_text().startswith("<!doctype html>")
+
+
+def test_a_device_is_written_to_and_not_replaced(whole):
+    (problem,) = write_forms(whole, {"annotations": Path("/dev/null"), "markdown": Path("/dev/full")})
+    assert problem.startswith("report path /dev/full: could not be written (No space left on device)")
+    assert Path("/dev/null").is_char_device() and Path("/dev/full").is_char_device()
+
+
+def test_one_form_that_cannot_be_written_does_not_take_the_others(whole, tmp_path):
+    files = {"html": tmp_path / "gone" / "r.html", "junit": tmp_path / "r.xml"}
+    problems = write_forms(whole, files)
+    assert len(problems) == 1 and "gone/r.html" in problems[0] and files["junit"].exists()
