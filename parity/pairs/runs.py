@@ -5,6 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+
 from models_nnx.config import (
     ConfigError,
     DilocoConfig,
@@ -14,8 +16,10 @@ from models_nnx.config import (
     TrainConfig,
     override,
 )
+from models_nnx.ops.stages import require_stages
 from models_nnx.presets import preset, tiny
-from parity.programs.meshes import MeshSpec
+from models_nnx.sharding import resolve
+from parity.programs.meshes import MeshSpec, Mode
 
 __all__ = ["Training", "training"]
 
@@ -88,6 +92,7 @@ def training(
 
     Raises:
         ConfigError: no such preset, or a setting breaks a rule.
+        ShardingError: the mesh has no place for the stages or the rows.
         ValueError: the mesh is none.
     """
     groups = _grouped(settings)
@@ -100,7 +105,7 @@ def training(
     if "pipeline" not in without:
         config = _staged(config, override(PIPELINE, groups["pipeline"]), groups[""].get("layers", ""))
     diloco = override(DILOCO, groups["diloco"]) if groups["diloco"] else None
-    return Training(
+    run = Training(
         config=override(config, groups[""]),
         train=override(TrainConfig(), groups["train"]),
         diloco=diloco,
@@ -116,6 +121,31 @@ def training(
             "full_size": full_size,
         },
     )
+    _check_places(run)
+    return run
+
+
+def _check_places(run: Training) -> None:
+    """Asks now what the models ask while they are traced, which takes long.
+
+    Raises:
+        ShardingError: the mesh has no place for the stages, or an explicit one none for the rows of a microbatch.
+        ConfigError: the rows do not fill the microbatches.
+    """
+    (rows, _), pipeline, mesh = run.shape, run.config.pipeline, run.mesh.abstract()
+    with jax.sharding.use_abstract_mesh(mesh):
+        if pipeline:
+            require_stages(pipeline.stages)
+    parts = {"train.accumulation": run.train.accumulation, "pipeline.microbatches": 1}
+    if pipeline:
+        parts["pipeline.microbatches"] = pipeline.microbatches
+    for field, count in parts.items():
+        if rows % count:
+            expected = f"a number that divides {rows} rows; change the batch or {field}"
+            raise ConfigError(field, count, expected)
+        rows //= count
+    if run.mesh.mode is Mode.EXPLICIT:
+        resolve(("activation_batch",), (rows,), run.config.rules, mesh, "rows of a microbatch")
 
 
 def _grouped(settings: Mapping[str, str]) -> dict[str, dict[str, str]]:
