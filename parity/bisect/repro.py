@@ -127,11 +127,11 @@ def _copy(name: str, folder: Path) -> None:
 
 
 def _about(record: Mapping[str, Any], recipe: Recipe) -> str:
-    versions = ", ".join(
-        f"{name} {value}" for name, value in record["environment"].items() if isinstance(value, str)
-    )
+    environment = record["environment"]
+    packages = {"python": environment["python"], **environment["packages"]}
+    versions = ", ".join(f"{name} {value}" for name, value in packages.items() if value)
     return (
-        f"# {recipe.case.id}\n\n{recipe.signature}\n\n```\npython repro.py\n```\n\nNeeds this package of parity, "
+        f"# {recipe.case.id}\n\n{recipe.signature}\n\n```\npython repro.py\n```\n\nNeeds linen-nnx-parity, "
         f"and no project beside it. Exit code 1: the failure is there; 0: the case passes; 3: something else fails.\n"
         f"Data files that the code reads are not in this folder.\n\nWritten with {versions}.\n"
     )
