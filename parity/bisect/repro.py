@@ -15,7 +15,7 @@ from parity.cases.settings import collect, find_settings, load_pairs
 from parity.environment import describe_environment
 from parity.running.content import Contents, UnknownContentError, is_project
 
-__all__ = ["Recipe", "replay", "write_repro"]
+__all__ = ["Recipe", "check_free", "replay", "write_repro"]
 
 SCHEMA = 1
 CODE = "code"
@@ -61,10 +61,7 @@ def write_repro(folder: Path, recipe: Recipe) -> None:
     Raises:
         ValueError: the folder is not empty, or no pair has the case.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(
-            f"--repro {folder}: got something that is there, expected a new folder or an empty one"
-        )
+    check_free(folder)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     (partial / CODE).mkdir(parents=True)
@@ -86,6 +83,18 @@ def write_repro(folder: Path, recipe: Recipe) -> None:
     if folder.exists():
         folder.rmdir()
     partial.replace(folder)
+
+
+def check_free(folder: Path) -> None:
+    """Checks that a repro can be written to a folder.
+
+    Raises:
+        ValueError: something is there.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(
+            f"--repro {folder}: got something that is there, expected a new folder or an empty one"
+        )
 
 
 def _pair_of(recipe: Recipe) -> str:

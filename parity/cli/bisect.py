@@ -41,11 +41,14 @@ def bisect(
     """Follow one failure to the operation, module, weight, settings, size or commit behind it."""
     from parity.bisect.registry import AXES
     from parity.bisect.report import bisect_case
+    from parity.bisect.repro import Recipe, check_free, write_repro
     from parity.cli.commit import bisect_commits
     from parity.report.records import check_writable, write_json
 
     if json:
         check_writable(json)
+    if repro:
+        check_free(repro)
     if "commit" in (axis or ()):
         if axis != ["commit"] or repro:
             raise ValueError("--axis commit: expected no other axis and no --repro beside it")
@@ -72,8 +75,6 @@ def bisect(
         write_json(report.record(), json)
         screen.print(f"report: {json}", soft_wrap=True)
     if repro and report.signature:
-        from parity.bisect.repro import Recipe, write_repro
-
         write_repro(
             repro, Recipe(case=found, signature=report.signature, pairs=tuple(pair or ()), settings=given)
         )

@@ -18,11 +18,12 @@ def repro(
 ) -> None:
     """Write a folder that shows a failure where only this package is installed."""
     from parity.bisect.judge import signature_of
-    from parity.bisect.repro import Recipe, write_repro
+    from parity.bisect.repro import Recipe, check_free, write_repro
     from parity.cli.bisect import one_case
     from parity.comparison.comparison import Workbench
     from parity.running.run import run_case
 
+    check_free(folder)
     given = parse_settings(setting)
     found = one_case(case, pair, given)
     signature = signature_of(run_case(found, Workbench()))

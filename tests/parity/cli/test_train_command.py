@@ -108,7 +108,16 @@ def test_a_pipeline_on_an_explicit_mesh_trains_as_the_layers_in_sequence():
         (["--rows", "6"], "pipeline.microbatches: got 4, expected a number that divides 6 rows"),
         (["--rows", "4", "--set", "train.accumulation=3"], "train.accumulation: got 3"),
         (
-            ["--mesh", "data2-explicit", "--rows", "6", "--set", "pipeline=none", "--set", "train.accumulation=2"],
+            [
+                "--mesh",
+                "data2-explicit",
+                "--rows",
+                "6",
+                "--set",
+                "pipeline=none",
+                "--set",
+                "train.accumulation=2",
+            ],
             "rows of a microbatch",
         ),
         (["--flavour", "torch"], "torch"),
