@@ -79,15 +79,23 @@ def test_2n_steps_are_n_a_checkpoint_and_n_bit_for_bit(settings, mesh, steps, tm
         assert differing(resumed.named(), twins[saver].named()) == []
 
 
-def test_another_mesh_goes_on_within_the_floor(tmp_path):
+@pytest.mark.parametrize(
+    ("asked", "mesh"),
+    [
+        ("three unequal microbatches", "data2.tensor2-explicit"),
+        ("a fragment met and not taken", "replica2.fsdp2.tensor2-explicit"),
+    ],
+)
+def test_another_mesh_goes_on_within_the_floor(asked, mesh, tmp_path):
     """The restored bits are those saved; the steps after differ as two meshes do from the same start."""
-    here, there = run(UNEQUAL), run(UNEQUAL, "data2.tensor2-explicit")
-    whole = Trainer(Flavour.NNX, here)
-    trained(whole, N)
+    settings, here, steps = RUNS[asked]
+    whole = Trainer(Flavour.NNX, run(settings, here))
+    trained(whole, steps)
     kept = whole.save(tmp_path, {})
+    there = run(settings, mesh)
     moved = Trainer(Flavour.LINEN, there, kept)
     assert differing(moved.named(), whole.named()) == []
-    assert {leaf.sharding.mesh.shape["data"] for leaf in moved.named().values()} == {2}
+    assert {tuple(leaf.sharding.mesh.shape.items()) for leaf in moved.named().values()} == {there.mesh.axes}
     np.testing.assert_allclose(trained(moved, N), trained(whole, N), rtol=2e-6)
 
 
