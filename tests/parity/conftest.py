@@ -85,7 +85,7 @@ def shell() -> Shell:
 def _scratch(module: ModuleType) -> bool:
     """Says whether a module comes from a test's own folder."""
     file = getattr(module, "__file__", None) or ""
-    return file.startswith(tempfile.gettempdir())
+    return file.startswith(tempfile.gettempdir()) and not file.startswith(str(REPO))
 
 
 @contextlib.contextmanager

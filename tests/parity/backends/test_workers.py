@@ -5,9 +5,11 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+import parity
 from parity.backends.workers import GIB, Limits, Pool, RemoteError, Worker, WorkerError, machine_memory
 
 TASKS = """
@@ -21,6 +23,9 @@ def pid(tell):
 
 def variable(name, tell):
     return os.environ.get(name)
+
+def path(tell):
+    return sys.path
 
 def meet(folder, name, other, tell):
     open(os.path.join(folder, name), "w").close()
@@ -85,6 +90,11 @@ def gone(pid):
     except ProcessLookupError:
         return True
     return False
+
+
+def test_rooms_of_the_engine_do_not_hide_modules_of_their_names(pool, tasks):
+    """With ``parity/`` itself on the path, ``import bisect`` or a user's ``values`` would find ours."""
+    assert str(Path(parity.__file__).parent) not in pool(1).submit(tasks("path")).result()
 
 
 def test_a_call_returns_what_the_function_returns_and_the_worker_stays(pool, tasks):
