@@ -97,9 +97,9 @@ def test_terms_of_both_sides_evaluate_to_what_both_sides_compute():
 @pytest.mark.slow
 def test_mutants_are_refused_or_compute_the_same():
     campaign = Campaign("forward")
-    found = [(mutant, campaign.claim(mutant.module)) for mutant, _ in campaign.results(25, seed=7)]
+    found = [(mutant, campaign.claim(mutant.module)) for mutant, _ in campaign.results(12, seed=7)]
     kept = [mutant for mutant, claimed in found if claimed.proved]
-    assert len(found) - len(kept) >= 10
+    assert len(found) - len(kept) >= 5
     for mutant in kept[:3]:
         distance = campaign.distance(mutant.module)
         assert distance is None or distance < 1e-4, mutant.detail
