@@ -98,7 +98,7 @@ def due(config: DilocoConfig, step: Any, delay: int) -> Any:
 
 
 def replica_axis(config: ModelConfig) -> str | None:
-    """Returns the axis of the ambient mesh that replicas are mapped over, None where it has no such axis.
+    """Returns the axis of the ambient mesh that replicas are mapped over, None where none splits them.
 
     Args:
         config: of the model.
@@ -126,7 +126,8 @@ def replica_axis(config: ModelConfig) -> str | None:
             "shard_map under both stages and replicas; set pipeline=none, or train one model",
             "replicas",
         )
-    return REPLICA if REPLICA in mesh.shape else None
+    # Of size one it splits nothing, and named it makes JAX's types of a scan under vmap disagree.
+    return REPLICA if mesh.shape.get(REPLICA, 1) > 1 else None
 
 
 def copies(x: jax.Array, replicas: int) -> jax.Array:

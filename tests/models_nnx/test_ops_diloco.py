@@ -252,3 +252,10 @@ def test_experts_in_a_pipeline_are_refused_in_one_sentence():
         assert ops.replica_axis(config) == ops.REPLICA
         with pytest.raises(ShardingError, match="got experts in a pipeline, expected layers in sequence"):
             ops.replica_axis(staged)
+
+
+def test_an_axis_of_size_one_splits_no_replicas():
+    config = tiny(preset("llama2-7b"))
+    for size, axis in ((1, None), (2, ops.REPLICA)):
+        with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((size, 2), (ops.REPLICA, "data"))):
+            assert ops.replica_axis(config) == axis
