@@ -73,7 +73,7 @@ def gate(
         )
     chosen = _chosen(rules, flips or [])
     before = [read_report(path) for path in since or ()]
-    report = dict(read_report(earlier)) if earlier else _run(chosen, workers, remember)
+    report = _earlier(earlier) if earlier else _run(chosen, workers, remember)
     if accept and rules.baselines:
         taken = accept_baselines(rules.baselines, report)
         console().print(f"baselines: {len(taken)} cases accepted in {rules.baselines}", soft_wrap=True)
@@ -101,6 +101,28 @@ def _chosen(rules: "Rules", names: list[str]) -> list["Flip"]:
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(f"flip {name!r}: expected one of {', '.join(rules.flips)}{hint}")
     return [rules.flips[name] for name in dict.fromkeys(names or rules.flips)]
+
+
+def _earlier(path: Path) -> dict[str, Any]:
+    """Returns the report of a file, if it speaks of the cases as they are in this checkout.
+
+    Raises:
+        ValueError: it is of another commit, or of cases with other settings.
+    """
+    from parity.environment import git_commit
+    from parity.report.reading import read_report
+
+    report = dict(read_report(path))
+    environment = report["environment"]
+    if settings := environment.get("settings"):
+        words = " ".join(f"--set {name}={value}" for name, value in settings.items())
+        raise ValueError(
+            f"--from {path}: got cases with {words}, expected them as they are; run again without"
+        )
+    of, here = environment.get("commit"), git_commit()
+    if of and here and of.rstrip("+") != here.rstrip("+"):
+        raise ValueError(f"--from {path}: got a report of commit {of}, expected {here}; run the cases again")
+    return report
 
 
 def _run(flips: list["Flip"], workers: int | None, remember: bool) -> dict[str, Any]:

@@ -144,7 +144,8 @@ def execute(order: Order, console: Console) -> Run:
     memory, known, again = _remembered(order, cases)
     waiting = [case for case in cases if case.id not in known or case.id in again]
     together = {"processes": order.processes} if order.processes > 1 else {}
-    record = Run(environment={**describe_environment(), **together}, planned=len(cases))
+    asked = {"settings": dict(order.settings)} if order.settings else {}
+    record = Run(environment={**describe_environment(), **together, **asked}, planned=len(cases))
     start = time.perf_counter()
     try:
         with Progress(console, len(cases)) as progress:

@@ -72,8 +72,8 @@ def compare(
     old, new = demands(before), demands(after)
     if not before.get("flips"):  # where no gate judged, nothing it asks is looser
         new = {key: value for key, value in new.items() if not key.startswith("gate.")}
-    weaker = [key for key, value in old.items() if new.get(key, _default(key)) < value]
-    allowed = [key for key, value in new.items() if key not in old and _default(key) > value]
+    weaker = [key for key, value in old.items() if _asked(key, new) < value]
+    allowed = [key for key, value in new.items() if key not in old and _was_there(key, old) > value]
     found = dict.fromkeys((*weaker, *allowed))
     blocks = [
         f'{key} is looser than at {name}; undo it, or add [[tool.parity.loosened]] what = "{key}" with reason '
@@ -106,7 +106,7 @@ def _demands(table: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, flip in table.get("flips", {}).items():
         yield f"flips.{name}", 1.0
         yield from _rungs(f"flips.{name}.require", flip.get("require", {}))
-        yield from _budgets(f"flips.{name}.budgets", flip.get("budgets", {}), default=ABSENT)
+        yield from _budgets(f"flips.{name}.budgets", flip.get("budgets", {}))
         for mesh in flip.get("meshes", ()):
             yield f"flips.{name}.meshes.{mesh}", 1.0
         for feature, fields in flip.get("features", {}).items():
@@ -124,13 +124,31 @@ def _rungs(where: str, require: Mapping[str, str]) -> Iterator[tuple[str, float]
         yield f"{where}.{channel}", float(strictness(demand))
 
 
-def _budgets(where: str, table: Mapping[str, Any], default: float = 0.0) -> Iterator[tuple[str, float]]:
+def _budgets(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for channel, quantities in table.items():
         for quantity, fields in quantities.items():
             key = f"{where}.{channel}.{quantity}"
             yield f"{key}.ratio", -float(fields.get("ratio", 1.0))
             yield f"{key}.slack", -float(fields.get("slack", 0))
             yield f"{key}.floor", float(fields.get("floor", 0.0))
+
+
+def _asked(key: str, known: Mapping[str, float]) -> float:
+    """Returns how strict settings are about a key: a feature takes a demand from its flip, a flip from all flips."""
+    if key in known:
+        return known[key]
+    where, required, channel = key.rpartition(".require.")
+    if required and where.startswith("flips."):
+        flip, of_feature, _ = where.partition(".features.")
+        return _asked(f"{flip if of_feature else 'gate'}.require.{channel}", known)
+    return _default(key)
+
+
+def _was_there(key: str, known: Mapping[str, float]) -> float:
+    """Returns what `_asked` does, but that a new flip or feature has nothing to be looser than."""
+    where, required, _ = key.rpartition(".require.")
+    new = required and where.startswith("flips.") and where not in known
+    return ABSENT if new else _asked(key, known)
 
 
 def _default(key: str) -> float:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 __all__ = ["MergeError", "Shard", "merge"]
 
-SAME = ("python", "packages", "flags", "devices", "commit")
+SAME = ("python", "packages", "flags", "devices", "commit", "settings")
 """What of the environment all parts must share: else their verdicts are not of one run."""
 
 Item = TypeVar("Item")

@@ -109,6 +109,23 @@ def test_what_is_looser_blocks_unless_an_entry_says_why(table, path, value, key)
     assert not compare(after, before, {}, "abc").blocks or path == "flips.pure_nnx.features.dense"
 
 
+def test_a_demand_of_one_flip_or_feature_below_that_of_all_is_looser(table):
+    """Else a line in a flip would undo what the gate demands, unseen."""
+    table["gate"]["require"] = {"values": "bitwise"}
+    table["flips"] = {"mtp": {"features": {"mtp": {"cases": ["mtp"]}}}}
+    for path in ("flips.mtp.require", "flips.mtp.features.mtp.require"):
+        after = copy.deepcopy(table)
+        put(after, path, {"values": "floor"})
+        assert compare(table, after, {}, "abc").blocks[0].startswith(f"{path}.values is looser")
+        assert not compare(after, table, {}, "abc").blocks
+        put(after, path, {"values": "proved"})
+        assert not compare(table, after, {}, "abc").blocks
+        assert compare(after, table, {}, "abc").blocks[0].startswith(f"{path}.values is looser")
+    after = copy.deepcopy(table)
+    after["flips"]["new"] = {"require": {"values": "floor"}, "features": {"new": ["new"]}}
+    assert not compare(table, after, {}, "abc").blocks
+
+
 def test_the_first_flips_of_a_project_loosen_nothing(table):
     assert not compare({"pairs": ["a:B"]}, table, {}, "abc").blocks
 
