@@ -99,6 +99,20 @@ def test_a_planted_bug_holds_back_exactly_the_flips_it_touches(ran, command):
     assert named.code == 0 and flips(named.out) == {"only_left": "ready"} and "ok ready" in named.out
 
 
+def test_a_report_of_other_code_or_other_settings_is_not_judged(ran, command, monkeypatch):
+    folder, _ = ran
+    report = json.loads((folder / "r.json").read_text())
+    report["environment"]["commit"] = "a" * 40
+    (folder / "other.json").write_text(json.dumps(report))
+    monkeypatch.setattr("parity.environment.git_commit", lambda: "b" * 40 + "+")
+    ended = command("gate", "only_left", "--from", "other.json", cwd=folder)
+    assert ended.code == 2 and f"got a report of commit {'a' * 40}, expected {'b' * 40}+" in ended.err
+    report["environment"] |= {"commit": "b" * 40, "settings": {"embed": "8"}}
+    (folder / "other.json").write_text(json.dumps(report))
+    ended = command("gate", "only_left", "--from", "other.json", cwd=folder)
+    assert ended.code == 2 and "got cases with --set embed=8, expected them as they are" in ended.err
+
+
 def test_the_gate_runs_what_a_flip_touches_and_keeps_baselines(command, tmp_path):
     folder = project(tmp_path)
     ended = command("gate", "only_left", "--accept", "--json", "g.json", cwd=folder)
