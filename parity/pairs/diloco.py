@@ -7,6 +7,7 @@ from typing import Any
 from models_nnx.config import (
     DilocoConfig,
     Dispatch,
+    Gather,
     LayerLayout,
     ModelConfig,
     MomentSharding,
@@ -68,8 +69,13 @@ def _variants(settings: Mapping[str, str]) -> dict[str, Replicated]:
         ),
         "pipeline": (stages, ZERO1, STREAMING),
         "plain-pipeline": (dataclasses.replace(stages, remat=FULL), TrainConfig(), PLAIN),
+        "prefetch": (
+            pipelined(base, {**STORAGE, "gather": Gather.PER_REPEAT}, dropout=0.1),
+            TrainConfig(accumulation=2),
+            STREAMING,
+        ),
     }
-    shapes = {"pipeline": (16, 40), "plain-pipeline": (16, 40)}
+    shapes = {"pipeline": (16, 40), "plain-pipeline": (16, 40), "prefetch": (32, 24)}
     return {
         name: Replicated(f"diloco-{name}", config, train, shapes.get(name, SHAPE), diloco)
         for name, (config, train, diloco) in made.items()
@@ -96,6 +102,7 @@ PLACES: tuple[tuple[str, str, str], ...] = (
     ("two-stacks-dropping", "diloco_step", "replica2.data2.expert2-explicit"),
     ("pipeline", "diloco_step", "replica2.data2.stage2-auto"),
     ("plain-pipeline", "diloco_step", "replica2.stage2.fsdp2-explicit"),
+    ("prefetch", "diloco_step", "replica1.stage2.fsdp2-explicit"),
 )
 
 

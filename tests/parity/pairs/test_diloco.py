@@ -4,12 +4,11 @@ import dataclasses
 import functools
 import re
 
-import drjax
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import oracle_diloco
+import oracle_drjax
 import pytest
 
 from models_nnx.config import DilocoConfig, OptimizerConfig, TrainConfig
@@ -149,36 +148,37 @@ def test_replicas_are_those_of_a_python_loop(flavour, diloco):
             close(str(name), array, oracle.outer[name])
 
 
-def test_plain_replicas_are_those_of_drjax():
-    flavour, diloco = Flavour.LINEN, PLAIN
-    train = alone(flavour)
-    optimizer = optax.sgd(diloco.learning_rate, momentum=diloco.momentum, nesterov=True)
-    prefix = PARAMS[flavour]
+def fragments_of(params, diloco):
+    """``{path: number of each entry's fragment}``, by the layers that the plain loop finds."""
+    numbers = {path: np.zeros(x.shape, int) for path, x in params.items()}
+    if diloco.fragments > 1:
+        for (name, number), view in oracle_diloco.layers(numbers, FIRST).items():
+            view[...] = oracle_diloco.fragment_of(name, number, diloco.fragments)
+        assert any(0 < (x > 0).mean() < 1 for x in numbers.values()), (
+            "no stack has layers of several fragments"
+        )
+    return numbers
 
-    @drjax.program(placements={"replicas": REPLICAS})
-    def period(outer, opt_state, states, batches):
-        for batch in batches:
-            states = drjax.map_fn(lambda state, batch: train(state, batch)["state"], (states, batch))
-        params = {path: x for path, x in states.items() if path.startswith(prefix)}
-        mean = drjax.reduce_mean(params)
-        updates, opt_state = optimizer.update(jax.tree.map(jnp.subtract, outer, mean), opt_state, outer)
-        outer = optax.apply_updates(outer, updates)
-        return outer, opt_state, {**states, **drjax.broadcast(outer)}
 
-    state = start(flavour, diloco)
-    states = {path.removeprefix("inner/"): x for path, x in state.items() if path.startswith("inner/")}
-    outer = {path: x[0] for path, x in states.items() if path.startswith(prefix)}
-    opt_state, run = optimizer.init(outer), jax.jit(period)
-    for turn in range(2):
-        data = [batches(flavour, diloco, turn * diloco.period + step) for step in range(diloco.period)]
-        for batch in data:
-            state = stepper(flavour, diloco)(state, batch)["state"]
-        scaled = [{**batch, "loss_scale": np.ones(REPLICAS, np.float32)} for batch in data]
-        with jax.set_mesh(jax.make_mesh((1,), ("replicas",), (jax.sharding.AxisType.Auto,))):
-            outer, opt_state, states = run(outer, opt_state, states, scaled)
+@TWINS
+def test_replicas_are_those_of_drjax(flavour, diloco):
+    state, prefix, outer = start(flavour, diloco), PARAMS[flavour], "outer/params/"
+    params = {path.removeprefix(outer): x for path, x in state.items() if path.startswith(outer)}
+    placed = oracle_drjax.Placed(
+        alone(flavour),
+        {path.removeprefix("inner/"): x for path, x in state.items() if path.startswith("inner/")},
+        {prefix + path: x for path, x in params.items()},
+        {prefix + path: x for path, x in fragments_of(params, diloco).items()},
+        diloco,
+    )
+    for number in range(1, 2 * diloco.period + 2):
+        batch = batches(flavour, diloco, number - 1)
+        state = stepper(flavour, diloco)(state, batch)["state"]
+        placed.step(number, {**batch, "loss_scale": np.ones(REPLICAS, np.float32)})
         found = held(state)
-        for path, expected in held(states).items():
-            close(f"turn {turn}: {path}", found[f"inner/{path}"], expected)
+        for path, expected in held(placed.states).items():
+            close(f"step {number}: {path}", found[f"inner/{path}"], expected)
+    assert placed.taken == (2 if diloco is PLAIN else 4)
 
 
 @TWINS
