@@ -22,11 +22,14 @@ QUICK = ("op", "module")
 
 def bisect(
     case: Annotated[str, typer.Argument(help="The id of a case that fails, or what selects it alone.")],
+    requirement: Annotated[
+        str | None, typer.Argument(help="With --axis version: package and range, such as jax>=0.10,<0.13.")
+    ] = None,
     axis: Annotated[
         list[str] | None,
         typer.Option(
             "--axis",
-            help="op, module, weight, config, size or commit; may be repeated; all but commit without.",
+            help="op, module, weight, config, size, commit or version; may be repeated; all but the last two without.",
         ),
     ] = None,
     good: Annotated[str | None, typer.Option(help="With --axis commit: a commit that passes.")] = None,
@@ -38,23 +41,21 @@ def bisect(
         Path | None, typer.Option("--repro", help="Write a folder that shows the failure elsewhere.")
     ] = None,
 ) -> None:
-    """Follow one failure to the operation, module, weight, settings, size or commit behind it."""
+    """Follow one failure to the operation, module, weight, settings, size, commit or version behind it."""
     from parity.bisect.registry import AXES
     from parity.bisect.report import bisect_case
     from parity.bisect.repro import Recipe, check_free, write_repro
-    from parity.cli.commit import bisect_commits
+    from parity.cli.history import SEARCHES
     from parity.report.records import check_writable, write_json
 
     if json:
         check_writable(json)
     if repro:
         check_free(repro)
-    if "commit" in (axis or ()):
-        if axis != ["commit"] or repro:
-            raise ValueError("--axis commit: expected no other axis and no --repro beside it")
-        raise typer.Exit(bisect_commits(case, good, bad, pair, setting, json))
-    if good:
-        raise ValueError("--good: got no --axis commit, expected it; commits are searched on that axis alone")
+    told = {"commit": (good, bad) if good else None, "version": requirement}
+    alone = _alone(axis or [], told, bool(repro))
+    if alone:
+        raise typer.Exit(SEARCHES[alone](case, told[alone], pair, setting, json))
     given = parse_settings(setting)
     found = one_case(case, pair, given)
 
@@ -80,6 +81,18 @@ def bisect(
         )
         screen.print(f"repro: {repro}; python {repro / 'repro.py'} shows it again", soft_wrap=True)
     raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
+
+
+def _alone(axes: list[str], told: "Mapping[str, object]", repro: bool) -> str:
+    """Returns the axis that is asked alone, and by starting the command anew; empty for the others."""
+    alone = next((name for name in told if name in axes), "")
+    if alone and (axes != [alone] or repro):
+        raise ValueError(f"--axis {alone}: expected no other axis and no --repro beside it")
+    for name, what in told.items():
+        if what and name != alone:
+            given = {"commit": "--good", "version": repr(what)}[name]
+            raise ValueError(f"{given}: got no --axis {name}, expected it; it is for that axis alone")
+    return alone
 
 
 def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str]") -> "Case":

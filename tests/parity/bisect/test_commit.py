@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from parity.bisect.commit import Search, answer_of, search_commits
+from parity.bisect.check import Check, answer_of
+from parity.bisect.commit import Search, search_commits
 from parity.bisect.signature import Answer, Signature
 
 REPO = Path(__file__).parents[3]
@@ -72,10 +73,9 @@ def repository(tmp_path):
 def search(repository, seconds=0.0):
     script, asked = repository.parent / "check.py", repository.parent / "asked.txt"
     script.write_text(CHECK)
-    check = (sys.executable, "-I", str(script), "{report}", str(asked), str(seconds))
-    return Search(
-        repository=repository, good=f"main~{COMMITS - 1}", bad="main", check=check, case="a/b@c"
-    ), asked
+    words = (sys.executable, "-I", str(script), "{report}", str(asked), str(seconds))
+    check = Check(words=words, case="a/b@c")
+    return Search(repository=repository, good=f"main~{COMMITS - 1}", bad="main", check=check), asked
 
 
 def traces(repository):
@@ -93,9 +93,11 @@ def number_of(repository, commit):
 def test_the_culprit_is_found_among_unrelated_reds_and_commits_that_do_not_compile(repository):
     before = traces(repository)
     found = search_commits(search(repository)[0])
-    assert (found.outcome, [number_of(repository, each) for each in found.commits]) == ("culprit", [CULPRIT])
+    assert (found.outcome, [number_of(repository, each) for each in found.culprits]) == ("culprit", [CULPRIT])
     assert found.signature == Signature(channel="values", leaf="loss", kind="failed")
     assert found.evaluated <= 8
+    why = {entry["why"] for entry in found.log if number_of(repository, entry["name"]) in BROKEN}
+    assert why <= {"does not compile"}
     assert traces(repository) == before
 
 
@@ -105,7 +107,7 @@ def test_where_the_commit_before_cannot_be_tested_both_are_named(tmp_path):
     repository = history(tmp_path / "broken", broken=(CULPRIT - 1,))
     found = search_commits(search(repository)[0])
     assert found.outcome == "several"
-    assert sorted(number_of(repository, each) for each in found.commits) == [CULPRIT - 1, CULPRIT]
+    assert sorted(number_of(repository, each) for each in found.culprits) == [CULPRIT - 1, CULPRIT]
 
 
 @pytest.mark.slow
@@ -124,7 +126,7 @@ def test_a_search_that_is_killed_goes_on_where_it_was(repository):
     known = asked.read_text().split()
     found = search_commits(slow)
     again = asked.read_text().split()[len(known) :]
-    assert [number_of(repository, each) for each in found.commits] == [CULPRIT]
+    assert [number_of(repository, each) for each in found.culprits] == [CULPRIT]
     assert len(set(known[:-1]) & set(again)) <= 2, (known, again)  # but for the culprit and the one before it
     assert traces(repository) == before
 
@@ -165,5 +167,7 @@ def test_a_report_is_held_to_the_signature():
         ({"values": ("bitwise", ""), "state": ("failed", "loss")}, Answer.PASSES),
         ({"state": ("failed", "loss")}, Answer.OTHER),
     ):
-        assert answer_of(json.loads(json.dumps(report(**channels))), "a", signature)[0] is answer, channels
-    assert answer_of({"cases": []}, "a", signature) == (Answer.OTHER, None)
+        assert answer_of(json.loads(json.dumps(report(**channels))), "a", signature).answer is answer, (
+            channels
+        )
+    assert str(answer_of({"cases": []}, "a", signature)) == "other (its report has no case a)"

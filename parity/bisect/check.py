@@ -1,0 +1,217 @@
+"""What a search over commits or versions asks: one command, one case, one failure; and what it was told, on disk."""
+
+import contextlib
+import dataclasses
+import enum
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from parity.bisect.signature import Answer, Signature
+from parity.verdicts import BLOCKING, ChannelResult
+from parity.verdicts import Finding as Difference
+
+__all__ = ["REPORT", "Check", "Found", "Log", "Outcome", "Told", "answer_of", "engine"]
+
+REPORT = "{report}"
+"""Stands for the file that the command writes its report to."""
+SECONDS = 3_600
+"""Longer than any check of one case should take."""
+SEVERITY = ("failed", "error", "vacuous", "open")
+
+
+class Outcome(enum.StrEnum):
+    """How a search ends."""
+
+    CULPRIT = "culprit"
+    SEVERAL = "several"
+    AMBIGUOUS = "ambiguous"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a search came to.
+
+    Args:
+        outcome: whether one place is to blame.
+        culprits: the culprit, or all that it could be.
+        signature: the failure.
+        log: what each place came to, ``{"name", "answer", "why"?}``, in the order in which they were asked.
+        mended: whether it is from there on that the case passes.
+    """
+
+    outcome: Outcome
+    culprits: tuple[str, ...]
+    signature: Signature
+    log: tuple[Mapping[str, str], ...]
+    mended: bool = False
+
+    @property
+    def evaluated(self) -> int:
+        """How many places were told good or bad; those that could not be tested are not among them."""
+        return len({entry["name"] for entry in self.log if entry["answer"] in (Answer.PASSES, Answer.FAILS)})
+
+
+class Told(NamedTuple):
+    """What a place came to.
+
+    Args:
+        answer: whether it fails.
+        signature: how.
+        why: it could not be tested, in a line.
+    """
+
+    answer: Answer
+    signature: Signature | None = None
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.answer} ({self.why})" if self.why else str(self.answer)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """A question that is asked in many places.
+
+    Args:
+        words: of the command; ``{report}`` is where it writes.
+        case: id of the case in the report.
+        signature: the failure that counts; the worst one where there is none yet.
+    """
+
+    words: tuple[str, ...]
+    case: str
+    signature: Signature | None = None
+
+    def ask(self, where: Path, report: Path, path: Sequence[str]) -> Told:
+        """Runs the command; what leaves no report cannot be tested.
+
+        Args:
+            where: the folder it runs in.
+            report: a file for it.
+            path: folders that modules are looked for in, before the engine's.
+        """
+        report.unlink(missing_ok=True)
+        words = [word.replace(REPORT, str(report)) for word in self.words]
+        variables = {
+            **os.environ,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join([*path, *engine()]),
+        }
+        try:
+            ended = subprocess.run(
+                words, cwd=where, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return Told(Answer.OTHER, why=f"no answer after {SECONDS} s")
+        if not report.exists():
+            return Told(Answer.OTHER, why=_last_words(ended))
+        found = answer_of(json.loads(report.read_text()), self.case, self.signature)
+        report.unlink()
+        return found
+
+    def write(self, file: Path) -> None:
+        """Writes the question, in one go."""
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps(dataclasses.asdict(self)))
+        partial.replace(file)
+
+    @classmethod
+    def read(cls, file: Path) -> "Check":
+        """Returns the question that `write` wrote."""
+        record = json.loads(file.read_text())
+        signature = Signature.read(record["signature"]) if record["signature"] else None
+        return cls(words=tuple(record["words"]), case=record["case"], signature=signature)
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """What each place came to; a search that was killed reads it and goes on.
+
+    Args:
+        folder: of the search.
+    """
+
+    folder: Path
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "log.jsonl"
+
+    def entries(self) -> list[dict[str, str]]:
+        """Returns all entries; a last line that a kill cut short is none."""
+        found = []
+        for line in self._file.read_text().splitlines() if self._file.exists() else ():
+            with contextlib.suppress(json.JSONDecodeError):
+                found.append(json.loads(line))
+        return found
+
+    def answer(self, name: str) -> Answer | None:
+        """Returns what a place came to; None where it was not asked."""
+        return next((Answer(each["answer"]) for each in self.entries() if each["name"] == name), None)
+
+    def said(self, name: str) -> str:
+        """Returns what a place came to, in words."""
+        entry = next(each for each in self.entries() if each["name"] == name)
+        return str(Told(Answer(entry["answer"]), why=entry.get("why", "")))
+
+    def add(self, name: str, told: Told) -> None:
+        """Keeps what a place came to."""
+        entry = {"name": name, "answer": str(told.answer)} | ({"why": told.why} if told.why else {})
+        with self._file.open("a") as log:
+            log.write(f"{json.dumps(entry)}\n")
+            log.flush()
+            os.fsync(log.fileno())
+
+
+def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None) -> Told:
+    """Returns what a report in the JSON schema says of a case, and the signature of its failure.
+
+    Args:
+        report: of ``parity run --json``.
+        case: its id.
+        signature: the failure that counts; the worst one where there is none yet.
+    """
+    record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
+    if record is None:
+        return Told(Answer.OTHER, why=f"its report has no case {case}")
+    results = [
+        ChannelResult(
+            name=name,
+            verdict=each["verdict"],
+            detail=each["detail"],
+            findings=tuple(
+                Difference(where=one["where"], reference="", candidate="") for one in each["findings"]
+            ),
+        )
+        for name, each in record["channels"].items()
+    ]
+    blocking = sorted(
+        (each for each in results if each.verdict in BLOCKING), key=lambda each: SEVERITY.index(each.verdict)
+    )
+    if not blocking:
+        return Told(Answer.PASSES)
+    if signature is None:
+        return Told(Answer.FAILS, Signature.seen(blocking[0]))
+    if any(signature.of(each) for each in blocking):
+        return Told(Answer.FAILS, signature)
+    asked = next((each for each in results if each.name == signature.channel), None)
+    if asked is not None and asked not in blocking:
+        return Told(Answer.PASSES)
+    return Told(Answer.OTHER, why=f"it fails otherwise: {Signature.seen(blocking[0])}")
+
+
+def _last_words(ended: subprocess.CompletedProcess[str]) -> str:
+    """Returns the line that says why a command ended: its last exception, else its last line."""
+    lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
+    return (raised or lines or [f"exit code {ended.returncode}"])[-1]
+
+
+def engine() -> list[str]:
+    """Returns what a child needs on its path to find the engine that is running."""
+    return [str(Path(__file__).parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

@@ -1,0 +1,222 @@
+"""The axis ``version``: the first version of a dependency that fails, each laid over what is installed.
+
+A version is installed into a folder of its own, with those of its requirements that what is installed does not meet;
+everything else stays as it is. The environment that the search runs in is never touched.
+"""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import Version
+
+from parity.backends.cache import default_folder, digest
+from parity.bisect.check import Check, Found, Log, Outcome, Told
+from parity.bisect.signature import Answer
+
+__all__ = ["VersionSearch", "available", "overlay", "search_versions"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VersionSearch:
+    """What is searched for.
+
+    Args:
+        requirement: package and range, such as ``jax>=0.10,<0.13``.
+        check: asked of each version.
+        where: the folder that it is asked in.
+        kept: where versions and what they came to lie until the search ends.
+    """
+
+    requirement: str
+    check: Check
+    where: Path
+    kept: Path = dataclasses.field(default_factory=lambda: default_folder() / "bisect")
+
+
+def search_versions(search: VersionSearch, tell: Callable[[str], None] = lambda words: None) -> Found:
+    """Finds the first version that fails, or from which on the case passes where the oldest one fails.
+
+    Args:
+        search: what is searched for.
+        tell: told how far it is, in words.
+
+    Raises:
+        ValueError: no such package or versions, or the oldest and the newest come to the same.
+    """
+    wanted = _requirement(search.requirement)
+    versions = available(wanted)
+    folder = search.kept / digest([search.requirement, repr(search.check), str(search.where.resolve())])[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    asking = _Asking(search, wanted.name, folder, tell)
+    found = _between(versions, asking)
+    shutil.rmtree(folder)
+    with contextlib.suppress(OSError):  # another search may still be at work
+        folder.parent.rmdir()
+    return found
+
+
+def available(wanted: Requirement) -> list[str]:
+    """Returns the versions in range that there are for this Python, oldest first, as pip's index lists them.
+
+    Args:
+        wanted: package and range.
+
+    Raises:
+        ValueError: pip finds none, or fewer than two in range.
+    """
+    words = ["index", "versions", wanted.name] + ["--pre"] * bool(wanted.specifier.prereleases)
+    said = _pip(*words)
+    listed = re.search(r"^Available versions: (.*)$", said, re.MULTILINE)
+    versions = [each.strip() for each in listed[1].split(",")] if listed else []
+    chosen = sorted(wanted.specifier.filter(versions), key=Version)
+    if len(chosen) < 2:
+        some = f"{', '.join(versions[:5])}, ..." if versions else "none"
+        raise ValueError(
+            f"--axis version {wanted}: got {len(chosen)} versions, expected two at least; there are {some}"
+        )
+    return chosen
+
+
+def overlay(name: str, version: str, folder: Path) -> None:
+    """Installs one version into a folder, with what it needs that is not installed in a version that it takes.
+
+    Args:
+        name: of the package.
+        version: of it.
+        folder: to be put on the path of modules, before what is installed.
+
+    Raises:
+        ValueError: pip cannot install something.
+    """
+    waiting, made = [f"{name}=={version}"], set()
+    while waiting:
+        _ = _pip("install", "--quiet", "--no-deps", "--upgrade", "--target", str(folder), *waiting)
+        waiting = []
+        for package in importlib.metadata.distributions(path=[str(folder)]):
+            if package.name in made:
+                continue
+            made.add(package.name)
+            waiting += [text for text in package.requires or () if not _met(Requirement(text), folder)]
+
+
+def _met(wanted: Requirement, folder: Path) -> bool:
+    """Whether a requirement is not for this machine, or is met by a folder or by what is installed."""
+    if wanted.marker and not wanted.marker.evaluate({"extra": ""}):
+        return True
+    beside = importlib.metadata.distributions(path=[str(folder), *sys.path], name=wanted.name)
+    first = next(iter(beside), None)
+    return first is not None and wanted.specifier.contains(first.version, prereleases=True)
+
+
+def _requirement(text: str) -> Requirement:
+    try:
+        return Requirement(text)
+    except InvalidRequirement as error:
+        rule = "a package and a range, such as jax>=0.10,<0.13"
+        raise ValueError(f"--axis version: got {text!r}, expected {rule}") from error
+
+
+def _pip(*words: str) -> str:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        lines = [line for line in ended.stderr.splitlines() if line.startswith("ERROR")] or [
+            "ERROR: no words"
+        ]
+        raise _NotInstalledError(f"pip {words[0]}: got {lines[-1].removeprefix('ERROR: ')}")
+    return ended.stdout
+
+
+class _NotInstalledError(ValueError):
+    """Pip has no such thing for this Python."""
+
+
+class _Asking:
+    """What each version comes to; what is known already costs nothing."""
+
+    def __init__(self, search: VersionSearch, name: str, folder: Path, tell: Callable[[str], None]):
+        self._search, self._name, self._folder, self._tell = search, name, folder, tell
+        self.log = Log(folder)
+        question = folder / "question.json"
+        self.check = Check.read(question) if question.exists() else search.check
+
+    def __call__(self, version: str) -> Answer:
+        known = self.log.answer(version)
+        if known is None:
+            told = self.again(version)
+            self.log.add(version, told)
+            known = told.answer
+        return known
+
+    def again(self, version: str) -> Told:
+        """Returns what a version comes to, asked anew; the first failure becomes the one that counts."""
+        self._tell(f"{self._name} {version}")
+        try:
+            with self._laid(version) as path:
+                told = self.check.ask(self._search.where, self._folder / "report.json", path)
+        except _NotInstalledError as error:
+            return Told(Answer.OTHER, why=str(error))
+        if told.signature is not None and self.check.signature is None:
+            self.check = dataclasses.replace(self.check, signature=told.signature)
+            self.check.write(self._folder / "question.json")
+        return told
+
+    @contextlib.contextmanager
+    def _laid(self, version: str) -> Iterator[list[str]]:
+        """Gives the folders to put in front of what is installed.
+
+        Raises:
+            _NotInstalledError: pip cannot install the version.
+        """
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            if Version(importlib.metadata.version(self._name)) == Version(version):
+                yield []
+                return
+        folder = self._folder / f"{self._name}-{version}"
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            overlay(self._name, version, folder)
+            yield [str(folder)]
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _between(versions: Sequence[str], ask: _Asking) -> Found:
+    """Halves a range whose ends differ; what cannot be tested is passed over."""
+    low, high = 0, len(versions) - 1
+    ends = {at: ask(versions[at]) for at in (high, low)}
+    told = {Answer.PASSES, Answer.FAILS}
+    if set(ends.values()) != told or ask.check.signature is None:
+        words = ", ".join(f"{versions[at]} {ask.log.said(versions[at])}" for at in (low, high))
+        raise ValueError(
+            f"--axis version: got {words}, expected one end that passes and one that fails; choose another range"
+        )
+    untold: set[int] = set()
+    while rest := [at for at in range(low + 1, high) if at not in untold]:
+        middle = min(rest, key=lambda at: abs(2 * at - low - high))
+        answer = ask(versions[middle])
+        if answer not in told:
+            untold.add(middle)
+        elif answer is ends[0]:
+            low = middle
+        else:
+            high = middle
+    ends = {low: ends[0], high: ends[len(versions) - 1]}
+    outcome = Outcome.CULPRIT if high - low == 1 else Outcome.SEVERAL
+    if any(ask.again(versions[at]).answer is not answer for at, answer in ends.items()):
+        outcome = Outcome.AMBIGUOUS
+    return Found(
+        outcome=outcome,
+        culprits=tuple(versions[low + 1 : high + 1]),
+        signature=ask.check.signature,
+        log=tuple(ask.log.entries()),
+        mended=ends[high] is Answer.PASSES,
+    )

@@ -1,0 +1,129 @@
+"""Versions of a dependency are laid over what is installed; the first that fails is found, and nothing is left."""
+
+import dataclasses
+import sys
+import zipfile
+
+import pytest
+from packaging.requirements import Requirement
+
+from parity.bisect.check import Check
+from parity.bisect.signature import Signature
+from parity.bisect.version import VersionSearch, available, search_versions
+
+VERSIONS, CULPRIT, RED, BROKEN, UNMET = 16, 11, (3,), (7, 9), (8,)
+"""1.0 to 1.15 in the order of versions, which is not that of the alphabet."""
+CHECK = """import json, pathlib, sys
+import wobble
+import wobblelib
+asked = pathlib.Path(sys.argv[2])
+asked.open("a").write(f"{wobble.number}\\n")
+assert wobblelib.number == wobble.number, "what a version needs was not laid beside it"
+flips = "flaky" in wobble.state and asked.read_text().split().count(str(wobble.number)) % 2 == 0
+leaves = ["loss"] * ("bad" in wobble.state and not flips) + ["weight"] * ("red" in wobble.state)
+finding = [{"where": leaf} for leaf in leaves[:1]]
+channels = {"values": {"verdict": "failed" if leaves else "bitwise", "detail": "", "findings": finding}}
+pathlib.Path(sys.argv[1]).write_text(json.dumps({"cases": [{"id": "a/b@c", "channels": channels}]}))
+"""
+
+
+def wheel(folder, name, version, text, requires=()):
+    """Writes a package of one module."""
+    info = f"{name}-{version}.dist-info"
+    metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
+        file.writestr(f"{name}.py", text)
+        file.writestr(
+            f"{info}/METADATA", "\n".join([*metadata, *(f"Requires-Dist: {each}" for each in requires), ""])
+        )
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+
+
+def index(folder, *, flaky=False, culprit=CULPRIT, mended=False):
+    """Makes a folder of wheels that pip takes for all there is."""
+    folder.mkdir()
+    for number in range(VERSIONS):
+        words = ["bad"] * ((number >= culprit) is not mended) + ["red"] * (number in RED)
+        words += ["flaky"] * (flaky and number >= culprit)
+        text = f"number, state = {number}, {words!r}\n"
+        if number in BROKEN:
+            text = "raise ImportError('not for this Python')\n"
+        needs = [f"wobblelib==1.{number}", "numpy", "nowhere>=3; extra == 'more'"]
+        needs += ["wobblelib-there-is-none"] * (number in UNMET)
+        wheel(folder, "wobble", f"1.{number}", text, needs)
+        wheel(folder, "wobblelib", f"1.{number}", f"number = {number}\n")
+    wheel(folder, "wobble", "2.0rc1", "number, state = 99, ['bad']\n", ["wobblelib==1.1"])
+    return folder
+
+
+@pytest.fixture
+def search(tmp_path, monkeypatch):
+    def made(requirement="wobble>=1.1", **more):
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        monkeypatch.setenv("PIP_FIND_LINKS", str(index(tmp_path / "wheels", **more)))
+        script = tmp_path / "check.py"
+        script.write_text(CHECK)
+        words = (sys.executable, str(script), "{report}", str(tmp_path / "asked.txt"))
+        check = Check(words=words, case="a/b@c")
+        return VersionSearch(requirement=requirement, check=check, where=tmp_path, kept=tmp_path / "kept")
+
+    return made
+
+
+@pytest.mark.slow
+def test_the_culprit_is_found_among_an_unrelated_red_and_versions_that_cannot_be_tested(search, tmp_path):
+    told = []
+    found = search_versions(search(), told.append)
+    assert (found.outcome, found.culprits, found.mended) == ("culprit", (f"1.{CULPRIT}",), False)
+    assert found.signature == Signature(channel="values", leaf="loss", kind="failed")
+    assert found.evaluated <= 6
+    answers = {entry["name"]: entry["answer"] for entry in found.log}
+    assert {answers[f"1.{number}"] for number in (*BROKEN, *UNMET) if f"1.{number}" in answers} == {"other"}
+    reasons = " ".join(entry.get("why", "") for entry in found.log)
+    assert "ImportError: not for this Python" in reasons or "wobblelib-there-is-none" in reasons
+    assert not (tmp_path / "kept").exists()
+    with pytest.raises(ImportError):
+        import wobble  # noqa: F401 # pyright: ignore[reportMissingImports]
+
+
+@pytest.mark.slow
+def test_where_the_one_before_cannot_be_tested_all_are_named_and_a_mended_case_says_so(search):
+    found = search_versions(search(culprit=10, mended=True))
+    assert (found.outcome, found.culprits, found.mended) == ("several", ("1.7", "1.8", "1.9", "1.10"), True)
+
+
+@pytest.mark.slow
+def test_a_search_goes_on_where_it_was_and_a_check_that_changes_its_mind_is_ambiguous(search, tmp_path):
+    one = search(flaky=True)
+
+    def killed(words):
+        if (tmp_path / "asked.txt").exists() and len((tmp_path / "asked.txt").read_text().split()) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search_versions(one, killed)
+    before = (tmp_path / "asked.txt").read_text().split()
+    found = search_versions(one)
+    assert found.outcome == "ambiguous"
+    after = (tmp_path / "asked.txt").read_text().split()[len(before) :]
+    assert {*before} & {*after} <= {"10", str(CULPRIT)}, (before, after)  # the two that are asked once more
+
+
+def test_ends_that_come_to_the_same_and_ranges_of_nothing_are_refused(search):
+    whole = search()
+    for requirement, words in (
+        ("wobble>=1.1,<1.3", r"got 1\.1 passes, 1\.2 passes, expected one end"),
+        ("wobble>=1.12", "got 1.12 fails, 1.15 fails"),
+        ("wobble>1.14", r"got 1 versions, expected two at least; there are 1\.15, 1\.14"),
+        ("wobblenone", "pip index: got No matching distribution"),
+        ("wobble >", "expected a package and a range"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            search_versions(dataclasses.replace(whole, requirement=requirement))
+
+
+def test_versions_are_in_their_own_order_and_early_ones_are_asked_for(search):
+    search()
+    assert available(Requirement("wobble>=1.8,<1.12")) == ["1.8", "1.9", "1.10", "1.11"]
+    assert available(Requirement("wobble>=1.14,<=2.0rc1")) == ["1.14", "1.15", "2.0rc1"]
