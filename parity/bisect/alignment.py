@@ -12,6 +12,8 @@ from parity.values.ladder import FLOOR_FACTOR
 
 __all__ = ["Alignment", "Divergence", "floors"]
 
+SOON = 400
+"""Values that are looked through for what the other side begins with."""
 GIVEN = frozenset({"argument", "constant"})
 
 
@@ -73,6 +75,55 @@ class Alignment:
         sketches = [trace.nodes[at].sketch for trace, at in zip(self.traces, (ours, theirs), strict=True)]
         off = distance(*sketches)
         return 0.0 if off == 0 else off / self._noise[ours] if self._noise[ours] else float("inf")
+
+    def longer(self, ours: int | None, theirs: int | None) -> int | None:
+        """Returns the side, 0 or 1, that does something more where both part, and then what the other does.
+
+        Args:
+            ours, theirs: where they part; None where a side has nothing there.
+
+        Returns:
+            None where neither side goes on with what the other begins with.
+        """
+        if ours is None or theirs is None:
+            return int(ours is None)
+        left, right = self.traces[0].nodes[ours], self.traces[1].nodes[theirs]
+        if left.name == right.name:
+            return None
+        longer = [self._leads_to(0, ours, right), self._leads_to(1, theirs, left)]
+        return longer.index(True) if sum(longer) == 1 else None
+
+    def backward(self, divergence: Divergence) -> bool:
+        """Whether a place where the programs part belongs to the backward pass."""
+        ends = zip(self.traces, (divergence.reference, divergence.candidate), strict=True)
+        return all(trace.nodes[at].around.backward for trace, at in ends if at is not None)
+
+    def stopped(self) -> list[Divergence]:
+        """Returns where one side stops a gradient and the other does not, in the order of the reference."""
+        cuts = [
+            [at for at, node in enumerate(trace.nodes) if node.name == "stop_gradient"]
+            for trace in self.traces
+        ]
+        found = []
+        for at in cuts[0]:
+            if self._matches[0][at] >= 0 and not any(self.same(at, other) for other in cuts[1]):
+                found.append(Divergence(reference=at, candidate=self._matches[0][at], place=at))
+        for at in cuts[1]:
+            partner = self._matches[1][at]
+            if partner >= 0 and not any(self.same(other, at) for other in cuts[0]):
+                found.append(Divergence(reference=partner, candidate=at, place=partner))
+        return sorted(found, key=lambda each: each.place)
+
+    def _leads_to(self, side: int, at: int, other: Node) -> bool:
+        """Whether what comes of a value soon is made as another side's value is."""
+        nodes, reached, words = self.traces[side].nodes, {at}, self._words(other)
+        for number in range(at + 1, min(at + SOON, len(nodes))):
+            if reached.isdisjoint(nodes[number].inputs):
+                continue
+            reached.add(number)
+            if nodes[number].name == other.name and self._words(nodes[number]) == words:
+                return True
+        return False
 
     def _match(self) -> tuple[list[int], list[int]]:
         """Returns for each value of either side its nearest partner in execution order, or -1."""

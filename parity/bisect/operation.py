@@ -1,9 +1,12 @@
 """The axis ``op``: the first operation from which values differ, on the way to the result that fails."""
 
+from typing import NamedTuple
+
 from parity.bisect.alignment import Alignment, Divergence
 from parity.bisect.axis import Axis, Finding, Question
 from parity.bisect.evaluated import Evaluated, evaluate_case
-from parity.bisect.place import Frame, Site, blamed, shared, site
+from parity.bisect.handed import handed
+from parity.bisect.place import Calls, Frame, Site, blamed, function_of, shared, site
 from parity.bisect.single import on_one_device
 from parity.bisect.trace import Node
 from parity.comparison.comparison import Comparison
@@ -37,9 +40,13 @@ def describe(found: Evaluated) -> Finding:
         )
     if not found.divergences:
         return Finding(axis="op", found=False, sentence="results differ, but no operation is first to differ")
-    traces = found.alignment.traces
-    common = shared([site(node) for node in trace.nodes] for trace in traces)
-    entries = [_Entry(found.alignment, each, common) for each in found.divergences]
+    sites = [list(dict.fromkeys(site(node) for node in trace.nodes)) for trace in found.alignment.traces]
+    files = [{frame.file for one in each for frame in one.own} for each in sites]
+    sources = _Sources(shared(sites), [Calls(each) for each in sites], files)
+    divergences = list(found.divergences)
+    if found.alignment.backward(divergences[0]):
+        divergences[:0] = found.alignment.stopped()[-1:]
+    entries = [_Entry(found.alignment, each, sources) for each in divergences]
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
     step = f"step {found.step}, " if found.step > 1 else ""
@@ -56,26 +63,52 @@ def describe(found: Evaluated) -> Finding:
     )
 
 
+class _Sources(NamedTuple):
+    """What is known of the code of both sides."""
+
+    common: frozenset
+    calls: list[Calls]
+    files: list[set[str]]
+
+    def left_out(self, one: Site, side: int) -> str:
+        """Returns the function in which the other side leaves out a call; empty where it makes all of them."""
+        frame = self.calls[side].missing(one, self.calls[1 - side], self.common)
+        return frame.function if frame else ""
+
+
 class _Entry:
     """A divergence in words."""
 
-    def __init__(self, alignment: Alignment, divergence: Divergence, common: frozenset):
+    def __init__(self, alignment: Alignment, divergence: Divergence, sources: _Sources):
         self._alignment, self._divergence = alignment, divergence
         ends = (divergence.reference, divergence.candidate)
         self._nodes = [
             None if at is None else trace.nodes[at] for trace, at in zip(alignment.traces, ends, strict=True)
         ]
         self._sites = [None if node is None else site(node) for node in self._nodes]
-        self.blamed = [blamed(one, common, caller=self._reads_another()) for one in self._sites]
+        self.blamed = [blamed(one, sources.common, caller=self._reads_another()) for one in self._sites]
+        side = alignment.longer(*ends)
+        one = None if side is None else self._sites[side]
+        left_out = sources.left_out(one, side) if one and side is not None else ""
+        for side, one in enumerate(self._sites):
+            calling = (frame for frame in (one.own if one else ()) if frame.function == left_out)
+            self.blamed[side] = next(calling, self.blamed[side])
+            if one and self._handed(sources.common):
+                self.blamed[side] = handed(one, sources.files[side]) or self.blamed[side]
 
     @property
     def _node(self) -> Node:
         return next(node for node in reversed(self._nodes) if node is not None)
 
+    @property
+    def _alike(self) -> bool:
+        left, right = self._nodes
+        return left is not None and right is not None and left.name == right.name
+
     def _reads_another(self) -> bool:
         """Whether both sides do the same with another leaf of the state: whoever chose the module is to blame."""
         left, right = self._nodes
-        if left is None or right is None or left.name != right.name or not self._divergence.operands:
+        if left is None or right is None or not self._alike or not self._divergence.operands:
             return False
         position = self._divergence.operands[0]
         leaves = [
@@ -83,6 +116,12 @@ class _Entry:
             for trace, node in zip(self._alignment.traces, (left, right), strict=True)
         ]
         return all(leaves)
+
+    def _handed(self, common: frozenset) -> bool:
+        """Whether both sides differ inside a library that code which they share calls: in what it was made with."""
+        return all(
+            one and one.library and one.own and function_of(one.own[0]) in common for one in self._sites
+        )
 
     def sentence(self) -> str:
         where = ", ".join(self._where())
@@ -173,7 +212,8 @@ def _place(node: Node, one: Site, frame: Frame | None) -> str:
         return f"the given {node.label}"
     if frame is None or not one.own or frame == one.own[0]:
         return str(one)
-    return f"{one}, called at {frame}"
+    between = "handed over" if one.library and frame not in one.own else "called"
+    return f"{one}, {between} at {frame}"
 
 
 def _loop(equation) -> str:

@@ -1,8 +1,10 @@
 """Where a value comes from: the lines of the user's own files behind it, and the library's below them."""
 
 import ast
+import collections
 import dataclasses
 import functools
+import itertools
 import linecache
 import os
 import sysconfig
@@ -15,7 +17,7 @@ from parity.bisect.trace import Node
 from parity.jax_internals import equation_frames
 from parity.prove.provenance import short_path
 
-__all__ = ["Frame", "Site", "blamed", "shared", "site"]
+__all__ = ["Calls", "Frame", "Site", "blamed", "function_of", "shared", "site"]
 
 HOUSE = Path(__file__).parents[1]
 ENGINE = tuple(f"{HOUSE / room}{os.sep}" for room in ("programs", "comparison", "cases", "bisect"))
@@ -107,7 +109,7 @@ def shared(sites: Iterable[Iterable[Site]]) -> frozenset[Hashable]:
     Args:
         sites: of each side, where its operations come from.
     """
-    ours, theirs = ({_function(frame) for each in side for frame in each.own} for side in sites)
+    ours, theirs = ({function_of(frame) for each in side for frame in each.own} for side in sites)
     return frozenset(ours & theirs)
 
 
@@ -120,7 +122,7 @@ def blamed(one: Site | None, common: frozenset[Hashable], *, caller: bool = Fals
         caller: whether it is not that function's class but who calls it, as where a module of the wrong name is.
     """
     own = one.own if one else ()
-    rest = [frame for frame in own if _function(frame) not in common]
+    rest = [frame for frame in own if function_of(frame) not in common]
     if caller and rest:
         inside = rest[0].function.rpartition(".")[0]
         others = [frame for frame in rest if frame.function.rpartition(".")[0] != inside]
@@ -128,7 +130,41 @@ def blamed(one: Site | None, common: frozenset[Hashable], *, caller: bool = Fals
     return next(iter(rest), own[0] if own else None)
 
 
-def _function(frame: Frame) -> Hashable:
+class Calls:
+    """Which lines of which function call which other, as far as the stacks of a program's operations tell.
+
+    Args:
+        sites: where its operations come from.
+    """
+
+    def __init__(self, sites: Iterable[Site]):
+        self._known: set[str] = set()
+        self._lines: dict[tuple[str, str], set[tuple[str, int]]] = collections.defaultdict(set)
+        for one in sites:
+            self._known.update(frame.function for frame in one.own)
+            for callee, caller in itertools.pairwise(one.own):
+                self._lines[callee.function, caller.function].add((caller.file, caller.line))
+
+    def missing(self, one: Site, other: "Calls", common: frozenset[Hashable]) -> Frame | None:
+        """Returns the line of a call that another program makes less often, though it has both functions.
+
+        What is called there is not to blame, as a norm that one side leaves out: who calls it is.
+
+        Args:
+            one: a place in this program; its two innermost calls count, as flavours differ further out.
+            other: the other program.
+            common: from `shared`.
+        """
+        for callee, caller in itertools.islice(itertools.pairwise(one.own), 2):
+            edge = callee.function, caller.function
+            if function_of(caller) in common or not other._known.issuperset(edge):
+                continue
+            if len(other._lines.get(edge, ())) < len(self._lines[edge]):
+                return caller
+        return None
+
+
+def function_of(frame: Frame) -> Hashable:
     """Returns the file's name and the text of the innermost function around a line."""
     spans = _spans(frame.file)
     around = [span for span in spans if span[0] <= frame.line <= span[1]]

@@ -4,15 +4,18 @@ import ast
 import dataclasses
 import functools
 import importlib
+import os
 import tomllib
 from pathlib import Path
 
+import models_nnx
 from parity.bisect.evaluated import evaluate_case
 from parity.bisect.operation import describe
 from parity.bisect.single import on_one_device
 from parity.comparison.comparison import Comparison
 
 PLANTED = Path(__file__).parents[1] / "planted"
+TWINS = Path(models_nnx.__file__).parent
 TABLES = ("operations", "bugs", "moe", "families", "mtp", "training", "diloco")
 PAIRS = {"training": "trajectories:PAIR", "diloco": "diloco:PAIR"}
 HOMES = {"moe": "data2.expert4-auto"}
@@ -39,19 +42,17 @@ def files(bug):
     return edits
 
 
-def functions(folder, bug):
-    """Returns ``(file, function)`` of the functions, or classes, that hold the edits."""
+def functions(bug):
+    """Returns ``(file, function)`` of the functions, or classes, that an edit changes."""
     found = set()
     for edit in bug["edits"]:
-        text = (folder / "models_nnx" / edit["file"]).read_text()
-        at = text.find(edit["new"])
-        first = text.count("\n", 0, at) + 1 + edit["new"].startswith("\n")
-        line = first + len(edit["new"]) - len(edit["new"].lstrip()) if "\n" in edit["new"][:1] else first
-        kinds = (ast.FunctionDef, ast.ClassDef)
+        text = (TWINS / edit["file"]).read_text()
+        same = len(os.path.commonprefix([edit["old"], edit["new"]]))
+        line = text.count("\n", 0, text.index(edit["old"]) + same) + 1
         around = [
             node
             for node in ast.walk(ast.parse(text))
-            if isinstance(node, kinds) and node.lineno <= line <= node.end_lineno
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.lineno <= line <= node.end_lineno
         ]
         if around:
             found.add((edit["file"].rpartition("/")[2], max(around, key=lambda node: node.lineno).name))
@@ -79,6 +80,6 @@ def found_in(bug, folder, planting, bench):
     right = any(
         file.rpartition("/")[2] == name and function in qualname.split(".")
         for file, _, qualname in named
-        for name, function in functions(scratch, bug)
+        for name, function in functions(bug)
     )
     return finding, right
