@@ -1,7 +1,7 @@
 """``parity bisect``: from a red case to its cause."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -107,17 +107,24 @@ def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str
     return chosen[0]
 
 
-def bisect_failures(results: "Sequence[CaseResult]") -> None:
+def bisect_failures(results: "Sequence[CaseResult]") -> "dict[str, Mapping[str, Any]]":
     """Follows every failure of a run along the quick axes, and prints what they say.
 
     Args:
         results: of the run.
+
+    Returns:
+        The records of what came of it, by id of the case.
     """
     from parity.bisect.report import bisect_case
 
+    followed = {}
     for result in results:
         if result.blocking and not result.case.unplaced:
-            show(bisect_case(result.case, QUICK, result=result))
+            report = bisect_case(result.case, QUICK, result=result)
+            show(report)
+            followed[result.case.id] = report.record()
+    return followed
 
 
 def show(report: "Report") -> None:

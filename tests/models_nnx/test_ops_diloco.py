@@ -248,7 +248,9 @@ def test_experts_in_a_pipeline_are_refused_in_one_sentence():
     config = tiny(preset("mixtral-8x7b"))
     staged = dataclasses.replace(config, pipeline=PipelineConfig(stages=2, microbatches=2), layers=2)
     # Newer JAX makes the axes of a mesh explicit where nothing is said, and dropless experts are refused there.
-    mesh = jax.sharding.AbstractMesh((2, 2), (ops.REPLICA, "stage"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    mesh = jax.sharding.AbstractMesh(
+        (2, 2), (ops.REPLICA, "stage"), axis_types=(jax.sharding.AxisType.Auto,) * 2
+    )
     with jax.sharding.use_abstract_mesh(mesh):
         assert ops.replica_axis(config) == ops.REPLICA
         with pytest.raises(ShardingError, match="got experts in a pipeline, expected layers in sequence"):
