@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parity.cli.options import DIFFERENCE, PARITY, Json, Pairs, Settings, console, parse_settings
+from parity.cli.options import DIFFERENCE, PARITY, Html, Json, Pairs, Settings, console, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +32,7 @@ def bisect(
     good: Annotated[str | None, typer.Option(help="With --axis commit: a commit that passes.")] = None,
     bad: Annotated[str, typer.Option(help="With --axis commit: a commit that fails.")] = "HEAD",
     json: Json = None,
+    html: Html = None,
     pair: Pairs = None,
     setting: Settings = None,
     repro: Annotated[
@@ -43,15 +44,16 @@ def bisect(
     from parity.bisect.report import bisect_case
     from parity.bisect.repro import Recipe, check_free, write_repro
     from parity.cli.commit import bisect_commits
-    from parity.report.records import check_writable, write_json
+    from parity.report.formats import FORMS
+    from parity.report.records import write_json, write_text
+    from parity.report.writing import check_forms
 
-    if json:
-        check_writable(json)
+    check_forms({name: file for name, file in (("json", json), ("html", html)) if file})
     if repro:
         check_free(repro)
     if "commit" in (axis or ()):
-        if axis != ["commit"] or repro:
-            raise ValueError("--axis commit: expected no other axis and no --repro beside it")
+        if axis != ["commit"] or repro or html:
+            raise ValueError("--axis commit: expected no other axis, no --repro and no --html beside it")
         raise typer.Exit(bisect_commits(case, good, bad, pair, setting, json))
     if good:
         raise ValueError("--good: got no --axis commit, expected it; commits are searched on that axis alone")
@@ -74,12 +76,31 @@ def bisect(
     if json:
         write_json(report.record(), json)
         screen.print(f"report: {json}", soft_wrap=True)
+    if html:
+        write_text(FORMS["html"].render(_whole(report), ()), html)
+        screen.print(f"html: {html}", soft_wrap=True)
     if repro and report.signature:
         write_repro(
             repro, Recipe(case=found, signature=report.signature, pairs=tuple(pair or ()), settings=given)
         )
         screen.print(f"repro: {repro}; python {repro / 'repro.py'} shows it again", soft_wrap=True)
     raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
+
+
+def _whole(report: "Report") -> dict[str, Any]:
+    """Returns the report of a run of the one case, with what the bisect made of it."""
+    from parity.environment import describe_environment
+    from parity.report import Run, as_json
+
+    return as_json(
+        Run(
+            environment=describe_environment(),
+            planned=1,
+            results=[report.result],
+            seconds=sum(report.result.seconds.values()),
+            followed={report.case: report.record()} if report.signature else {},
+        )
+    )
 
 
 def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str]") -> "Case":

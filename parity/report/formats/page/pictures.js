@@ -93,11 +93,11 @@ function chart(title, places, lines) {
   const numbers = lines.flatMap((line) => line.marks).filter((mark) => typeof mark === "number");
   const high = Math.max(2, Math.ceil(Math.log10(Math.max(LIMIT, ...numbers)))), low = Math.log10(LOWEST);
   const room = Math.min(620, document.documentElement.clientWidth - 76) - 86;  // no wider than a telephone where that can be
-  const step = Math.max(9, Math.min(48, room / places.length)), left = 72, tall = 150, top = 22, wide = left + step * places.length + 14;
+  const step = Math.max(9, Math.min(48, room / places.length)), left = 72, tall = 150, top = 32, wide = left + step * places.length + 14;
   const every = Math.ceil(18 / step), tilted = places.some((place) => place.label.length * 7 > step * every);
   const bottom = top + tall, foot = tilted ? 84 : 22;
   const x = (at) => left + step * (at + 0.5);
-  const y = (mark) => mark === "same" ? bottom - 6 : mark === "beyond" ? top - 8
+  const y = (mark) => mark === "same" ? bottom - 6 : mark === "beyond" ? top - 16
     : bottom - 24 - (tall - 24) * (Math.max(low, Math.min(high, Math.log10(mark || LOWEST))) - low) / (high - low);
   const parts = [];
   for (let power = low; power <= high; power += 1) {
@@ -106,7 +106,7 @@ function chart(title, places, lines) {
       draw("text", { x: left - 6, y: at + 4, "text-anchor": "end" }, power === low ? `≤ ${LOWEST}` : `${power < 4 ? 10 ** power : `1e${power}`}`));
   }
   parts.push(draw("text", { x: left - 6, y: bottom - 2, "text-anchor": "end" }, "same bits"));
-  if (lines.some((line) => line.marks.includes("beyond"))) parts.push(draw("text", { x: left - 6, y: top - 5, "text-anchor": "end" }, "beyond"));
+  if (lines.some((line) => line.marks.includes("beyond"))) parts.push(draw("text", { x: left - 6, y: top - 12, "text-anchor": "end" }, "beyond"));
   places.forEach((place, at) => {
     if (at % every) return;
     parts.push(tilted
@@ -159,7 +159,7 @@ function layers(table) {
   const heads = ["of", "layer", "leaves", "differ", "worst leaf", "how far", "rung"];
   const lines = table.map((row) => [row.series, `${row.stack} ${row.number ?? ""}`, row.leaves, row.differ, row.leaf, row.differ ? times(row.floors) : "same bits", row.rung]);
   return [el("h3", {}, "Layer by layer, the worst leaf of each in units of its noise"),
-    el("p", { class: "facts" }, "The line at 10 is the floor; diamonds are beyond what this case may rest on. A leaf that holds a whole stack of layers stands beside the layers."),
+    el("p", { class: "facts" }, "On the usual batch. The dashed line is the floor, 10 times the noise; a diamond holds no rung. A leaf that holds a whole stack of layers stands beside the layers."),
     el("div", { class: "charts" }, ...charts.slice(0, 6)),
     ...(charts.length > 6 ? [el("details", {}, el("summary", {}, `${charts.length - 6} more pictures`), el("div", { class: "charts" }, ...charts.slice(6)))] : []),
     el("details", {}, el("summary", {}, "The same as a table"), grid(heads, lines, "Layers"))];
