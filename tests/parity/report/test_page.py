@@ -15,6 +15,7 @@ from parity.report.page import _colour
 from parity.report.reading import ReportFileError, check_report
 from parity.report.records import as_json
 from parity.report.restored import restore
+from parity.report.shards import merge
 
 VOID = frozenset({"meta", "link", "br", "input", "img", "hr"})
 
@@ -175,6 +176,16 @@ def test_tables_and_bisects_survive_a_round_trip(rich):
         assert after.get("bisect") == before.get("bisect")
         for name, channel in before["channels"].items():
             assert after["channels"][name].get("tables") == channel.get("tables")
+
+
+def test_parts_of_a_run_merge_with_their_tables_and_bisects(rich):
+    places = (range(0, len(rich["cases"]), 2), range(1, len(rich["cases"]), 2))
+    parts = {}
+    for number, taken in enumerate(places, 1):
+        cases = [rich["cases"][place] for place in taken]
+        shard = {"number": number, "of": 2, "places": list(taken), "total": len(rich["cases"])}
+        parts[f"{number}.json"] = {**rich, "cases": cases, "shard": shard}
+    assert merge(dict(reversed(parts.items())))["cases"] == rich["cases"]
 
 
 @pytest.mark.parametrize(
