@@ -92,11 +92,16 @@ const LIMIT = 10, LOWEST = 0.1;
 function chart(title, places, lines) {
   const numbers = lines.flatMap((line) => line.marks).filter((mark) => typeof mark === "number");
   const high = Math.max(2, Math.ceil(Math.log10(Math.max(LIMIT, ...numbers)))), low = Math.log10(LOWEST);
-  const room = Math.min(620, document.documentElement.clientWidth - 76) - 86;  // no wider than a telephone where that can be
-  const step = Math.max(9, Math.min(48, room / places.length)), left = 72, tall = 150, top = 32, wide = left + step * places.length + 14;
-  const every = Math.ceil(18 / step), tilted = places.some((place) => place.label.length * 7 > step * every);
-  const bottom = top + tall, foot = tilted ? 84 : 22;
-  const x = (at) => left + step * (at + 0.5);
+  const room = Math.min(places.length > 40 ? 1120 : 620, document.documentElement.clientWidth - 76) - 86;  // no wider than a telephone where that can be
+  const step = Math.max(4, Math.min(48, room / places.length)), left = 72, tall = 150, top = 32;
+  const every = Math.ceil(18 / step), tilted = (place) => place.label.length * 7 > step * every;
+  const middles = [];
+  const wide = 14 + places.reduce((at, place) => {
+    const width = place.joined ? step : Math.max(step, 20);  // what stands by itself has its name
+    middles.push(at + width / 2);
+    return at + width;
+  }, left);
+  const bottom = top + tall, foot = places.some(tilted) ? 84 : 22, x = (at) => middles[at];
   const y = (mark) => mark === "same" ? bottom - 6 : mark === "beyond" ? top - 16
     : bottom - 24 - (tall - 24) * (Math.max(low, Math.min(high, Math.log10(mark || LOWEST))) - low) / (high - low);
   const parts = [];
@@ -108,8 +113,8 @@ function chart(title, places, lines) {
   parts.push(draw("text", { x: left - 6, y: bottom - 2, "text-anchor": "end" }, "same bits"));
   if (lines.some((line) => line.marks.includes("beyond"))) parts.push(draw("text", { x: left - 6, y: top - 12, "text-anchor": "end" }, "beyond"));
   places.forEach((place, at) => {
-    if (at % every) return;
-    parts.push(tilted
+    if (at % every && place.joined) return;
+    parts.push(tilted(place)
       ? draw("text", { x: x(at) + 4, y: bottom + 12, "text-anchor": "end", transform: `rotate(-50 ${x(at) + 4} ${bottom + 12})` }, short(place.label, 16))
       : draw("text", { x: x(at), y: bottom + 14, "text-anchor": "middle" }, place.label));
   });
