@@ -6,7 +6,7 @@ COMPILER := $(VENV)/.compiler
 WORKERS ?= 2
 TESTS ?= tests
 
-.PHONY: setup compiler parity prove test pipeline-grid exact-grid quick lint format clean
+.PHONY: setup compiler parity prove test pipeline-grid exact-grid quick page lint format clean
 
 setup: $(STAMP)
 
@@ -42,6 +42,10 @@ test: setup  ## the whole test suite
 
 quick: setup  ## the fast inner loop
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+page: setup  ## the HTML page opened in headless Chromium or Chrome, which must be on the path
+	$(BIN)/python -m pip install --quiet --editable ".[browser]"
+	$(BIN)/python tests/parity/report/browser.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -78,9 +78,9 @@ def describe(work: Comparison, found: Evaluated) -> Finding:
     rows = _rows(work, found.alignment)
     if not rows:
         return Finding(axis="module", found=False, sentence="no module has weights that both sides use")
-    apart = [row for row in rows if max(row.forward, row.backward) > FLOOR_FACTOR]
-    forward = next((row for row in rows if row.forward > FLOOR_FACTOR), None)
-    backward = [row for row in rows if row.backward > FLOOR_FACTOR]
+    apart = [row for row in rows if row.apart(False) or row.apart(True)]
+    forward = next((row for row in rows if row.apart(False)), None)
+    backward = [row for row in rows if row.apart(True)]
     first = forward or (backward[-1] if backward else None)  # the backward pass runs the other way
     if first is None:
         sentence = "all modules agree, forward and backward: the difference is outside of them"
@@ -104,8 +104,12 @@ def describe(work: Comparison, found: Evaluated) -> Finding:
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Row:
     name: str
-    forward: float
-    backward: float
+    forward: float | None
+    backward: float | None
+
+    def apart(self, backward: bool) -> bool:
+        """Whether the activation or the cotangent, where there is one, is beyond the floor."""
+        return ((self.backward if backward else self.forward) or 0.0) > FLOOR_FACTOR
 
 
 def _rows(work: Comparison, alignment: Alignment) -> list[_Row]:
@@ -116,7 +120,7 @@ def _rows(work: Comparison, alignment: Alignment) -> list[_Row]:
     }
     counted = {entry for entry, each in enumerate(work.weights.entries) if each.role is Role.PARAMS}
     held = [_by_entry(uses(trace), entries[side], counted) for side, trace in enumerate(alignment.traces)]
-    rows: dict[str, list[float]] = {}
+    rows: dict[str, list[float | None]] = {}
     order: dict[str, int] = {}
     for key, ours in held[0].items():
         theirs = held[1].get(key, [])
@@ -125,8 +129,8 @@ def _rows(work: Comparison, alignment: Alignment) -> list[_Row]:
         for left, right in zip(ours, theirs, strict=True):
             name = _name(left)
             number = alignment.in_floors(left.node, right.node)
-            row = rows.setdefault(name, [0.0, 0.0])
-            row[key[1]] = max(row[key[1]], number)
+            row = rows.setdefault(name, [None, None])
+            row[key[1]] = max(row[key[1]] or 0.0, number)
             if not key[1]:
                 order[name] = min(order.get(name, left.node), left.node)
     return [_Row(name, *rows[name]) for name in sorted(rows, key=lambda name: order.get(name, 1 << 62))]
@@ -147,8 +151,8 @@ def _name(use: Use) -> str:
     return f"{path}, turn {'.'.join(map(str, use.turns))}" if use.turns else path
 
 
-def _text(number: float) -> str:
-    return "same" if number == 0 else f"{number:.3g}"
+def _text(number: float | None) -> str:
+    return "-" if number is None else "same" if number == 0 else f"{number:.3g}"
 
 
 AXIS = Axis(name="module", about="how far what each module makes is apart, in execution order", look=look)

@@ -25,12 +25,14 @@ class Report:
 
     Args:
         case: id of the case.
+        result: what the case came to.
         signature: the failure that was followed; None where nothing fails.
         ambiguous: whether the case fails and passes by turns, so that no axis was asked.
         findings: of the axes, in order.
     """
 
     case: str
+    result: CaseResult
     signature: Signature | None
     ambiguous: bool = False
     findings: tuple[Finding, ...] = ()
@@ -101,13 +103,13 @@ def bisect_case(
     result = result or run_case(case, bench)
     signature = signature_of(result)
     if signature is None:
-        return Report(case=case.id, signature=None)
+        return Report(case=case.id, result=result, signature=None)
     tell("the case itself, again")
     if Judge(signature).ask(case) is not Answer.FAILS:
-        return Report(case=case.id, signature=signature, ambiguous=True)
+        return Report(case=case.id, result=result, signature=signature, ambiguous=True)
     question = Question(case=case, signature=signature, bench=bench, tell=tell, **more)
     findings = tuple(_asked(name, question) for name in axes)
-    return Report(case=case.id, signature=signature, findings=findings)
+    return Report(case=case.id, result=result, signature=signature, findings=findings)
 
 
 def _asked(name: str, question: Question) -> Finding:

@@ -3,11 +3,14 @@
 import collections
 from collections.abc import Iterable, Sequence
 
+from parity.comparison.layout import Placed, placed
+from parity.comparison.side import Side
+from parity.programs.tree import Role
 from parity.structure import Collective, LoopTree, Memory, loop_rows
 from parity.verdicts import Row
 from parity.weights.map import WeightMap
 
-__all__ = ["collective_table", "loop_table", "map_table", "memory_table"]
+__all__ = ["collective_table", "loop_table", "map_table", "memory_table", "spec_table"]
 
 MOST_LOOPS = 80
 """Loops of one program; a tree that is larger is cut, and nobody reads it in a picture."""
@@ -83,3 +86,45 @@ def map_table(weights: WeightMap) -> list[Row]:
         }
         for (role, how, transform), names in groups.items()
     ]
+
+
+def spec_table(reference: Side, candidate: Side, weights: WeightMap) -> list[Row]:
+    """Returns a row a way in which leaves are cut over the mesh, a large parameter of it as the example.
+
+    Args:
+        reference, candidate: on a mesh.
+        weights: which leaves belong together; of several that make one, the first stands for all.
+    """
+    groups: dict[tuple[str, ...], list[tuple[Placed, Placed]]] = collections.defaultdict(list)
+    for entry in weights.entries:
+        ours, theirs = placed(reference, entry.reference[0]), placed(candidate, entry.candidate[0])
+        groups[*_cut(ours), *_cut(theirs)].append((ours, theirs))
+
+    def held(leaves: Sequence[tuple[Placed, Placed]]) -> int:
+        return sum(ours.bytes_per_device for ours, _ in leaves)
+
+    rows: list[Row] = []
+    for (cut, axes, other, other_axes), leaves in sorted(groups.items(), key=lambda one: -held(one[1])):
+        largest = max(leaves, key=lambda pair: (pair[0].role is Role.PARAMS, pair[0].bytes_per_device))
+        rows.append(
+            {
+                "roles": ", ".join(sorted({str(one.role) for one, _ in leaves})),
+                "leaves": len(leaves),
+                "leaf": largest[0].path,
+                "shape": "x".join(map(str, largest[0].shape)) or "scalar",
+                "reference": cut,
+                "reference_axes": axes,
+                "candidate": other,
+                "candidate_axes": other_axes,
+                "bytes": held(leaves),
+            }
+        )
+    return rows
+
+
+def _cut(leaf: Placed) -> tuple[str, str]:
+    """Returns mesh axes and logical axes by dimension, ``fsdp+data,,tensor``; nothing where the leaf is whole."""
+    if not any(leaf.axes):
+        return "", ""
+    named = leaf.logical_axes or ("",) * len(leaf.shape)
+    return ",".join("+".join(axes) for axes in leaf.axes), ",".join(name or "" for name in named)

@@ -1,6 +1,7 @@
 """The channel ``sharding``: logical axes, specs, constraints and compiled shardings of both sides."""
 
 import collections
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from jax.extend import core
 
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.drawn import spec_table
 from parity.comparison.comparison import Comparison
 from parity.comparison.layout import bytes_by_role, entries, linen_spec, placed, whole_share
 from parity.comparison.side import Side
@@ -77,7 +79,9 @@ def compare_shardings(
         f"{constraints(reference).total()} constraints; bytes per device: {words}; "
         f"{whole_share(reference):.1%} of the parameters' are whole on every device"
     )
-    return _result(findings, detail, {f"{role} bytes per device": size for role, size in held.items()})
+    result = _result(findings, detail, {f"{role} bytes per device": size for role, size in held.items()})
+    rows = spec_table(reference, candidate, weights) if candidate.mesh.axes else []
+    return dataclasses.replace(result, tables={"specs": rows} if rows else {})
 
 
 def _findings(

@@ -1,11 +1,11 @@
 """``parity bisect``: from a red case to its cause."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parity.cli.options import DIFFERENCE, PARITY, Json, Pairs, Settings, console, parse_settings
+from parity.cli.options import DIFFERENCE, PARITY, Html, Json, Pairs, Settings, console, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +35,7 @@ def bisect(
     good: Annotated[str | None, typer.Option(help="With --axis commit: a commit that passes.")] = None,
     bad: Annotated[str, typer.Option(help="With --axis commit: a commit that fails.")] = "HEAD",
     json: Json = None,
+    html: Html = None,
     pair: Pairs = None,
     setting: Settings = None,
     repro: Annotated[
@@ -46,14 +47,15 @@ def bisect(
     from parity.bisect.report import bisect_case
     from parity.bisect.repro import Recipe, check_free, write_repro
     from parity.cli.history import SEARCHES
-    from parity.report.records import check_writable, write_json
+    from parity.report.formats import FORMS
+    from parity.report.records import write_json, write_text
+    from parity.report.writing import check_forms
 
-    if json:
-        check_writable(json)
+    check_forms({name: file for name, file in (("json", json), ("html", html)) if file})
     if repro:
         check_free(repro)
     told = {"commit": (good, bad) if good else None, "version": requirement}
-    alone = _alone(axis or [], told, bool(repro))
+    alone = _alone(axis or [], told, bool(repro or html))
     if alone:
         raise typer.Exit(SEARCHES[alone](case, told[alone], pair, setting, json))
     given = parse_settings(setting)
@@ -75,6 +77,9 @@ def bisect(
     if json:
         write_json(report.record(), json)
         screen.print(f"report: {json}", soft_wrap=True)
+    if html:
+        write_text(FORMS["html"].render(_whole(report), ()), html)
+        screen.print(f"html: {html}", soft_wrap=True)
     if repro and report.signature:
         write_repro(
             repro, Recipe(case=found, signature=report.signature, pairs=tuple(pair or ()), settings=given)
@@ -87,12 +92,28 @@ def _alone(axes: list[str], told: "Mapping[str, object]", repro: bool) -> str:
     """Returns the axis that is asked alone, and by starting the command anew; empty for the others."""
     alone = next((name for name in told if name in axes), "")
     if alone and (axes != [alone] or repro):
-        raise ValueError(f"--axis {alone}: expected no other axis and no --repro beside it")
+        raise ValueError(f"--axis {alone}: expected no other axis, no --repro and no --html beside it")
     for name, what in told.items():
         if what and name != alone:
             given = {"commit": "--good", "version": repr(what)}[name]
             raise ValueError(f"{given}: got no --axis {name}, expected it; it is for that axis alone")
     return alone
+
+
+def _whole(report: "Report") -> dict[str, Any]:
+    """Returns the report of a run of the one case, with what the bisect made of it."""
+    from parity.environment import describe_environment
+    from parity.report import Run, as_json
+
+    return as_json(
+        Run(
+            environment=describe_environment(),
+            planned=1,
+            results=[report.result],
+            seconds=sum(report.result.seconds.values()),
+            followed={report.case: report.record()} if report.signature else {},
+        )
+    )
 
 
 def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str]") -> "Case":
@@ -120,17 +141,24 @@ def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str
     return chosen[0]
 
 
-def bisect_failures(results: "Sequence[CaseResult]") -> None:
+def bisect_failures(results: "Sequence[CaseResult]") -> "dict[str, Mapping[str, Any]]":
     """Follows every failure of a run along the quick axes, and prints what they say.
 
     Args:
         results: of the run.
+
+    Returns:
+        The records of what came of it, by id of the case.
     """
     from parity.bisect.report import bisect_case
 
+    followed = {}
     for result in results:
         if result.blocking and not result.case.unplaced:
-            show(bisect_case(result.case, QUICK, result=result))
+            report = bisect_case(result.case, QUICK, result=result)
+            show(report)
+            followed[result.case.id] = report.record()
+    return followed
 
 
 def show(report: "Report") -> None:

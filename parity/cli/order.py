@@ -30,7 +30,7 @@ from parity.running.run import CaseResult, run_cases
 from parity.running.touched import found_cases, touched, watch
 from parity.verdicts import Verdict
 
-__all__ = ["Order", "Recall", "chosen", "execute", "summarise_cases"]
+__all__ = ["Order", "Recall", "chosen", "execute", "rewrite", "summarise_cases"]
 
 WORTH_WORKERS = 8
 """From so many cases on worker processes gain more than their start costs."""
@@ -170,6 +170,20 @@ def execute(order: Order, console: Console) -> Run:
         if order.files:
             record.unwritten += write_forms(as_json(record), order.files, earlier)
     return record
+
+
+def rewrite(order: Order, record: Run) -> None:
+    """Writes the report again, once more is known of what failed.
+
+    Args:
+        order: what was asked.
+        record: of the run.
+
+    Raises:
+        ValueError: an earlier report is none any more.
+    """
+    earlier = [read_report(path) for path in order.since]
+    record.unwritten = write_forms(as_json(record), order.files, earlier) if order.files else []
 
 
 def _remembered(order: Order, cases: Sequence[Case]) -> tuple[Memory | None, dict[str, CaseResult], set[str]]:

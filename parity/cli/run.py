@@ -93,7 +93,7 @@ def run(
     """Run cases: live progress, a table, findings, and reports on demand."""
     from parity.cases.settings import must_have_pairs
     from parity.cli.bisect import bisect_failures
-    from parity.cli.order import execute
+    from parity.cli.order import execute, rewrite
     from parity.report import print_table, print_tracebacks
     from parity.report.shards import Shard
     from parity.running.explain import print_explanations
@@ -131,7 +131,9 @@ def run(
     if explain:
         print_explanations(console(), record.results)
     if bisect:
-        bisect_failures(record.results)
+        record.followed = bisect_failures(record.results)
+        if record.followed:  # the report of the run is there already, should a bisect take too long
+            rewrite(order, record)
     for words in record.disagreements:
         console().print(f"memory: {words}", style="bold red", soft_wrap=True, markup=False)
     if record.disagreements:

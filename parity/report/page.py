@@ -11,9 +11,13 @@ from parity.comparison.comparison import Comparison
 from parity.comparison.layout import Placed, placed
 from parity.programs.tree import Role
 
-__all__ = ["Picture", "draw", "placements", "shardings_page"]
+__all__ = ["Picture", "cut_up", "draw", "placements", "shardings_page"]
 
 CELL_WIDTH, CELL_HEIGHT = 110, 46
+
+
+Cells = tuple[tuple[tuple[str, str], ...], ...]
+"""Rows of (devices, fill colour)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,13 +27,13 @@ class Picture:
     Args:
         leaf: what is drawn.
         across, down: what the columns and rows are, in words.
-        cells: rows of (devices, fill colour).
+        cells: the shards.
     """
 
     leaf: Placed
     across: str
     down: str
-    cells: tuple[tuple[tuple[str, str], ...], ...]
+    cells: Cells
 
 
 def placements(work: Comparison) -> list[tuple[Placed, Placed]]:
@@ -56,8 +60,22 @@ def draw(leaf: Placed, sizes: Mapping[str, int]) -> Picture:
         leaf: with at most any number of sharded dimensions.
         sizes: mesh axes in the order of the mesh, which is the order of the device numbers.
     """
-    cut = [dim for dim, axes in enumerate(leaf.axes) if any(sizes[axis] > 1 for axis in axes)]
-    parts = [[axis for axis in leaf.axes[dim] if sizes[axis] > 1] for dim in cut]
+    across, down, cells = cut_up(leaf.axes, leaf.logical_axes or ("unnamed",) * len(leaf.shape), sizes)
+    return Picture(leaf=leaf, across=across, down=down, cells=cells)
+
+
+def cut_up(
+    axes: Sequence[Sequence[str]], logical: Sequence[str | None], sizes: Mapping[str, int]
+) -> tuple[str, str, Cells]:
+    """Returns what the columns and the rows of a picture are, in words, and its shards.
+
+    Args:
+        axes: mesh axes of each dimension.
+        logical: names of the dimensions.
+        sizes: see `draw`.
+    """
+    cut = [dim for dim, part in enumerate(axes) if any(sizes[axis] > 1 for axis in part)]
+    parts = [[axis for axis in axes[dim] if sizes[axis] > 1] for dim in cut]
     across, down = (parts[-1:], parts[:-1]) if cut else ([], [])
 
     def places(groups: Sequence[Sequence[str]]) -> list[dict[str, int]]:
@@ -67,7 +85,6 @@ def draw(leaf: Placed, sizes: Mapping[str, int]) -> Picture:
         ]
 
     columns, rows = places(across), places(down)
-    logical = leaf.logical_axes or ("unnamed",) * len(leaf.shape)
     names = [
         f"dimension {dim} ({logical[dim]}) over {', '.join(part)}"
         for dim, part in zip(cut, parts, strict=True)
@@ -80,12 +97,7 @@ def draw(leaf: Placed, sizes: Mapping[str, int]) -> Picture:
         )
         for number, row in enumerate(rows)
     )
-    return Picture(
-        leaf=leaf,
-        across=names[-1] if names else "whole on every device",
-        down="; ".join(names[:-1]),
-        cells=cells,
-    )
+    return names[-1] if names else "whole on every device", "; ".join(names[:-1]), cells
 
 
 def _devices(fixed: Mapping[str, int], sizes: Mapping[str, int]) -> str:

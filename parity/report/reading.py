@@ -23,6 +23,7 @@ CASE = {
     "seconds": dict,
 }
 WHOLE = {"environment": dict, "cases": list, "summary": dict, "seconds": (int, float)}
+AXIS = {"axis": str, "sentence": str, "found": bool, "head": list, "rows": list, "facts": dict}
 FINDING = ("where", "reference", "candidate")
 
 
@@ -82,6 +83,7 @@ def check_report(found: Any, name: str) -> None:
         if case["id"] in ids:
             raise ReportFileError(f"{where}: got id {case['id']} a second time, expected each case once")
         ids.add(case["id"])
+        _bisect(case.get("bisect", {"sentence": "", "axes": []}), f"{where} ({case['id']}), bisect")
         for channel, result in case["channels"].items():
             _channel(result, f"{where} ({case['id']}), channel {channel}")
 
@@ -91,9 +93,22 @@ def _channel(result: Any, name: str) -> None:
         raise ReportFileError(
             f"{name}: got {str(result)[:80]}, expected one with a verdict of {', '.join(Verdict)}"
         )
+    for table, rows in result.get("tables", {}).items():
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ReportFileError(f"{name}, table {table}: got {str(rows)[:80]}, expected a list of objects")
     for finding in (*result.get("findings", ()), *result.get("notes", ())):
         if not isinstance(finding, dict) or not all(isinstance(finding.get(key), str) for key in FINDING):
             raise ReportFileError(f"{name}: got {str(finding)[:80]}, expected texts {', '.join(FINDING)}")
+
+
+def _bisect(found: Any, name: str) -> None:
+    axes = found.get("axes") if isinstance(found, dict) else None
+    if not isinstance(axes, list) or not isinstance(found.get("sentence"), str):
+        raise ReportFileError(f"{name}: got {str(found)[:80]}, expected what `parity bisect --json` writes")
+    for number, axis in enumerate(axes, 1):
+        if not isinstance(axis, dict):
+            raise ReportFileError(f"{name}, axis {number}: got {str(axis)[:80]}, expected an object")
+        _fields(axis, AXIS, f"{name}, axis {number}")
 
 
 def _fields(found: Mapping[str, Any], expected: Mapping[str, Any], name: str) -> None:

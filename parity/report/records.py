@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Run:
         disagreements: what was remembered otherwise than it was decided again, in sentences.
         shard: which part of the cases this run took; None for all.
         unwritten: why a report could not be written, in sentences.
+        followed: where failures come from, by id of the case: the records of `parity bisect`.
     """
 
     environment: dict[str, object]
@@ -50,6 +51,7 @@ class Run:
     disagreements: list[str] = dataclasses.field(default_factory=list)
     shard: Shard | None = None
     unwritten: list[str] = dataclasses.field(default_factory=list)
+    followed: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def partial(self) -> bool:
@@ -97,7 +99,11 @@ def summarise(results: Sequence[CaseResult]) -> dict[str, int]:
 
 def as_json(run: Run) -> dict[str, Any]:
     """Returns the report of a run."""
-    records = [case_record(result) for result in run.results]
+    records = [
+        case_record(result)
+        | ({"bisect": run.followed[result.case.id]} if result.case.id in run.followed else {})
+        for result in run.results
+    ]
     whole = report(records, run.environment, run.planned, run.seconds)
     waivers = sorted(
         {tuple(sorted(one.fields().items())) for result in run.results for one in result.case.waivers}

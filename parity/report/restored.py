@@ -25,6 +25,7 @@ def restore(report: Record) -> Run:
         planned=planned,
         results=[_result(case, waivers) for case in report["cases"]],
         seconds=report["seconds"],
+        followed={case["id"]: case["bisect"] for case in report["cases"] if "bisect" in case},
     )
 
 

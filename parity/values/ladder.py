@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import jax.numpy as jnp
 import numpy as np
 
+from parity.values.layers import layer_table
 from parity.verdicts import RUNGS, ChannelResult, Finding, Row, Verdict
 
 __all__ = ["ARBITRATION", "FLOOR_FACTOR", "Deviation", "Judge", "climb", "deviation"]
@@ -147,7 +148,10 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
         verdict=lowest if passed else Verdict.FAILED,
         detail=detail,
         findings=tuple(_finding(found, in_floors[found.path], rungs[found.path]) for found in off),
-        tables={"leaves": [_row(found, in_floors[found.path], rungs[found.path]) for found in off]},
+        tables={
+            "leaves": [_row(found, in_floors[found.path], rungs[found.path]) for found in off],
+            "layers": layer_table(reference, {path: _known(size) for path, size in in_floors.items()}, rungs),
+        },
     )
 
 
@@ -171,9 +175,13 @@ def _rung(
     return Verdict.FAILED
 
 
+def _known(number: float) -> float | None:
+    return number if np.isfinite(number) else None
+
+
 def _row(found: Deviation, in_floors: float, rung: Verdict) -> Row:
     numbers = {"relative": found.relative, "floors": in_floors}
-    known = {name: number if np.isfinite(number) else None for name, number in numbers.items()}
+    known = {name: _known(number) for name, number in numbers.items()}
     return {"leaf": found.path, **known, "rung": str(rung), "note": found.note}
 
 

@@ -10,7 +10,8 @@ import jinja2
 
 from parity.channels import CHANNELS
 from parity.report.changes import changes
-from parity.report.formats.form import Form, blocking, headline, passes, sentence
+from parity.report.formats.form import Form, blocking, headline, passes
+from parity.report.formats.pictures import grids
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
 from parity.verdicts import BLOCKING
@@ -21,7 +22,7 @@ FOLDER = Path(__file__).parent / "page"
 LOUD = frozenset({*map(str, BLOCKING), "tie", "waived"})
 MOST_ROWS = 300
 """Rows of the matrix that are laid out at first; a browser takes seconds for thousands."""
-MOST_CASES, MOST_FINDINGS, MOST_CHANGES = 40, 8, 200
+MOST_CASES, MOST_FINDINGS, MOST_CHANGES = 40, 5, 200
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     channel.column: tuple(name for name, other in CHANNELS.items() if other.column == channel.column)
     for channel in CHANNELS.values()
@@ -42,15 +43,15 @@ def html(report: Record, earlier: Sequence[Record] = ()) -> str:
         trim_blocks=True,
     )
     rows = [_row(case) for case in report["cases"]]
-    held = [case for case in report["cases"] if blocking(case)]
+    held = [(number, case) for number, case in enumerate(report["cases"]) if blocking(case)]
     found = changes(earlier[-1], report) if earlier else []
     return environment.get_template("page.html").render(
         title=f"Parity: {headline(report)}",
         passes=passes(report),
         headline=headline(report),
         report=report,
-        commit=report["environment"].get("commit") or "unknown",
-        held=[_held(case) for case in held[:MOST_CASES]],
+        commit=str(report["environment"].get("commit") or ""),
+        held=[_held(number, case) for number, case in held[:MOST_CASES]],
         more_held=max(0, len(held) - MOST_CASES),
         columns={name: ", ".join(channels) for name, channels in COLUMNS.items()},
         rows=rows,
@@ -65,6 +66,7 @@ def html(report: Record, earlier: Sequence[Record] = ()) -> str:
         words=sorted({word for row in rows for word in row["words"].split()}),
         most_rows=MOST_ROWS,
         data=map(_script_safe, report["cases"]),
+        grids=_script_safe(grids(report["cases"])),
     )
 
 
@@ -84,7 +86,7 @@ def _row(case: Record) -> dict[str, Any]:
     }
 
 
-def _held(case: Record) -> dict[str, Any]:
+def _held(number: int, case: Record) -> dict[str, Any]:
     channels = [
         {
             "name": name,
@@ -96,13 +98,14 @@ def _held(case: Record) -> dict[str, Any]:
         for name, one in blocking(case)
     ]
     program = case["channels"].get("program", {})
-    first = [sentence(finding) for finding in program.get("findings", ())[:1]]
-    shown = any(channel["name"] == "program" for channel in channels)
+    shown = "bisect" in case or any(channel["name"] == "program" for channel in channels)
     return {
+        "number": number,
         "id": case["id"],
         "verdict": case["verdict"],
         "channels": channels,
-        "first": "" if shown or not first else first[0],
+        "first": [] if shown else [_finding(finding) for finding in program.get("findings", ())[:1]],
+        "bisect": case.get("bisect", {}).get("sentence", "").removeprefix(f"{case['id']}: "),
     }
 
 
@@ -122,9 +125,9 @@ def _finding(finding: Record) -> dict[str, Any]:
     }
 
 
-def _rungs(report: Record) -> list[tuple[str, int, str]]:
-    """Returns what answers for values: how many cases rest on which rung, and an example."""
-    rungs: dict[str, list[str]] = {}
+def _rungs(report: Record) -> list[tuple[str, int, int, str]]:
+    """Returns what answers for values: how many cases rest on which rung, operations compared, an example."""
+    rungs: dict[str, list[Record]] = {}
     for case in report["cases"]:
         program = case["channels"].get("program", {}).get("verdict", "none")
         values = case["channels"].get("values", {}).get("verdict", "skipped")
@@ -133,8 +136,15 @@ def _rungs(report: Record) -> list[tuple[str, int, str]]:
             if program in ("proved", "reordered")
             else f"program {program}, values {values}"
         )
-        rungs.setdefault(words, []).append(case["id"])
-    return [(words, len(ids), ids[0]) for words, ids in sorted(rungs.items(), key=lambda one: -len(one[1]))]
+        rungs.setdefault(words, []).append(case)
+    return [
+        (words, len(cases), sum(map(_operations, cases)), cases[0]["id"])
+        for words, cases in sorted(rungs.items(), key=lambda one: -len(one[1]))
+    ]
+
+
+def _operations(case: Record) -> int:
+    return int(case["channels"].get("program", {}).get("measures", {}).get("operations") or 0)
 
 
 def _phases(report: Record) -> list[tuple[str, float, float]]:

@@ -107,6 +107,10 @@ def test_the_function_that_differs_is_named_behind_harmless_differences():
     assert first["blamed"][1][2] == "OtherEpsilon.normed" and not first["backward"], op.sentence
     assert "OtherEpsilon.normed" in report.sentence() and "test_operation.py" in report.sentence()
     assert module.facts["first"] == "mixed", module.rows
+    assert {backward for *_, backward in module.facts["modules"]} == {
+        None
+    }  # a forward pass has no cotangents
+    assert {row[2] for row in module.rows} == {"-"}
 
 
 @pytest.mark.slow

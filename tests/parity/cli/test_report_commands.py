@@ -85,6 +85,35 @@ def test_a_report_is_printed_again_as_the_run_printed_it(ran, command):
     assert command("report", "r.json", cwd=folder).out == again.out
 
 
+def test_what_a_bisect_finds_is_in_the_record_and_on_the_page(command, tmp_path):
+    folder = project(tmp_path, right="Planted")
+    ended = command("run", "--bisect", "--json", "r.json", "--html", "r.html", cwd=folder)
+    assert ended.code == 1
+    report = json.loads((folder / "r.json").read_text())
+    followed = {case["id"]: case["bisect"] for case in report["cases"] if "bisect" in case}
+    assert list(followed) == ["right/forward@single"]
+    op, module = followed["right/forward@single"]["axes"]
+    assert op["facts"]["first"]["operations"] == ["tanh", "sin"] and module["facts"]["modules"][0][2] is None
+    cause = followed["right/forward@single"]["sentence"].removeprefix("right/forward@single: ")
+    assert "Planted.__call__" in cause and f"</strong> {cause}</p>" in (folder / "r.html").read_text()
+    again = command("run", "--from", "r.json", "--json", "again.json", cwd=folder)
+    assert again.code == 1 and json.loads((folder / "again.json").read_text()) == report
+    layers = report["cases"][-1]["channels"]["values"]["tables"]["layers"]
+    assert [(row["leaves"], row["differ"], row["rung"]) for row in layers] == [(1, 1, "failed")]
+
+
+def test_a_bisect_of_one_case_writes_the_page_of_that_case(command, tmp_path):
+    folder = project(tmp_path, right="Planted")
+    ended = command("bisect", "right/forward", "--axis", "op", "--html", "b.html", cwd=folder)
+    assert ended.code == 1 and "html: b.html" in ended.out
+    page = (folder / "b.html").read_text()
+    assert "Followed to its cause:</strong> values failed" in page and "Planted.__call__" in page
+    fine = command("bisect", "left/forward", "--axis", "op", "--html", "b.html", cwd=folder)
+    assert fine.code == 0 and "Followed" not in (folder / "b.html").read_text().partition("<script")[0]
+    full = command("bisect", "right/forward", "--html", "missing/b.html", cwd=folder)
+    assert full.code == 2 and "choose another with --html" in full.err
+
+
 def test_a_planted_bug_holds_back_exactly_the_flips_it_touches(ran, command):
     folder, _ = ran
     ended = command("gate", "--from", "r.json", "--json", "gate.json", "--markdown", "gate.md", cwd=folder)

@@ -91,6 +91,75 @@ FAILED = {
 ERROR = {"tree": channel("error", "KeyError", [finding(traceback=f"Traceback\n {ODD}")])}
 
 
+HOSTILE = (
+    "<script>window.pwned = 1</script>/'grad\"&`${1}`{{ 1 }}@single",
+    "\u202e\u05e9\u05dc\u05d5\u05dd-模型-\u2028é\U0001f600/forward@fsdp4.tensor2-auto",
+    f"{'very-long-' * 30}/train_step@fsdp4.tensor2-auto",
+)
+
+
+def layer(number, differ=2, floors=20.0, rung="failed", **fields):
+    row = {"series": "params", "stack": "layers", "number": number, "leaves": 3, "differ": differ}
+    return {**row, "floors": floors, "rung": rung, "leaf": f"params/layers_{number}/{ODD}", **fields}
+
+
+LAYERS = [
+    layer(0, 0, None, None, leaf=""),
+    layer(1, 1, 0.5, "floor"),
+    layer(2),
+    layer(3, 3, None),
+    layer(None, 1, 900.0, stack="head"),
+]
+SPECS = [
+    {"roles": "params", "leaves": leaves, "leaf": ODD, "shape": "8x4", "bytes": 64}
+    | {"reference": cut, "reference_axes": names, "candidate": other, "candidate_axes": names}
+    for leaves, cut, other, names in (
+        (4, "fsdp,tensor", "fsdp,tensor", "embed,mlp"),
+        (1, "fsdp+tensor,", "tensor,fsdp", "embed,<i>"),
+        (9, "", "", ""),
+        (2, "no_such_axis", "fsdp", "embed"),
+    )
+]
+BISECT = {
+    "schema": 1,
+    "case": "x",
+    "sentence": f"values failed at loss: {ODD}",
+    "axes": [
+        {"axis": "op", "found": True, "sentence": ODD, "head": ["operation"], "rows": [[ODD]], "facts": {}},
+        {"axis": "module", "found": True, "sentence": "the first", "head": ["module"], "rows": [["a"]]}
+        | {"facts": {"modules": [["a", 0.0, None], [ODD, 3.0, 12.5], ["c", "inf", 900.0]]}},
+    ],
+}
+
+
+def rich_report(count=0):
+    """Returns a report with every picture, hostile names, and ``count`` cases more."""
+    tables = {**FAILED["values"]["tables"], "layers": LAYERS}
+    mesh = {"mesh": "fsdp4.tensor2-auto"}
+    failed = {**FAILED, "gradients": channel("failed", ODD, [finding(where=ODD)] * 20, tables=tables)}
+    bars = [{"quantity": "temp", "reference": 5, "candidate": None}]
+    drawn = {
+        "sharding": channel(tables={"specs": SPECS}),
+        "collectives": channel(tables={"collectives": bars}),
+        "tree": channel(tables={"map": [{"role": "params", "reference": ODD, "candidate": ODD}]}),
+    }
+    return report(
+        case(HOSTILE[0], "failed", failed),
+        case(HOSTILE[1], "failed", {**failed, **drawn}, bisect=BISECT, **mesh),
+        case(HOSTILE[2], channels=drawn, **mesh),
+        case("toy/forward@nonsense mesh", channels=drawn, mesh="nonsense mesh"),
+        case("toy-c/grad@single", "error", ERROR),
+        *(case(f"toy{number}-{'ab'[number % 2]}/forward@single") for number in range(count)),
+        waivers=[],
+    )
+
+
+@pytest.fixture
+def rich():
+    """A report with every picture and hostile names."""
+    return copy.deepcopy(rich_report())
+
+
 @pytest.fixture
 def whole():
     """A report of six cases, one of each end."""

@@ -2,6 +2,7 @@
 
 import html.parser
 import itertools
+import json
 import math
 import re
 
@@ -119,6 +120,37 @@ def test_leaves_that_agree_exit_0(command, tmp_path):
     assert ended.out.startswith("tiny/forward@data2.tensor4-auto")
     page = (tmp_path / "page.html").read_text()
     assert 'class="off"' not in page and '<span class="equal">' in page
+
+
+def recorded(command, folder, axes):
+    foreign(folder, axes)
+    command("run", "tiny/forward", "tiny/grad", "--json", "r.json")
+    cases = json.loads((folder / "r.json").read_text())["cases"]
+    return {case["id"]: case["channels"]["sharding"].get("tables", {}).get("specs") for case in cases}
+
+
+def test_the_record_has_a_row_for_each_way_in_which_leaves_are_cut(command, tmp_path):
+    found = recorded(command, tmp_path, '("in", "hidden")')
+    rows = found["tiny/grad@data2.tensor4-auto"]
+    assert rows[0] == {
+        "roles": "optimizer, params",
+        "leaves": 3,
+        "leaf": "params/up/kernel",
+        "shape": "12x20",
+        "reference": "data,tensor",
+        "reference_axes": "in,hidden",
+        "candidate": "data,tensor",
+        "candidate_axes": "in,hidden",
+        "bytes": 3 * 12 * 20 * 4 // 8,
+    }
+    assert [(row["reference"], row["candidate"], row["leaves"]) for row in rows[1:]] == [("", "", 2)]
+    assert found["tiny/grad@single"] is None  # one device: nothing to draw
+
+
+def test_leaves_that_are_cut_otherwise_are_recorded_as_each_side_cuts_them(command, tmp_path):
+    row = recorded(command, tmp_path, '("hidden", "in")')["tiny/forward@data2.tensor4-auto"][0]
+    assert (row["reference"], row["reference_axes"]) == ("data,tensor", "in,hidden")
+    assert (row["candidate"], row["candidate_axes"]) == ("tensor,data", "hidden,in")
 
 
 @pytest.mark.parametrize(

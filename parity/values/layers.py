@@ -1,0 +1,97 @@
+"""Leaves grouped by layer: how far each layer of a model is apart, from what is known of its leaves."""
+
+import dataclasses
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from parity.verdicts import RUNGS, Row, Verdict
+
+__all__ = ["Place", "layer_table", "place_of"]
+
+STEP = re.compile(r"step\d+")
+NUMBERED = re.compile(r"(.*?)[_.-]?(\d+)")
+MOMENTS = frozenset({"mu", "nu", "trace"})
+WORST = (*RUNGS, Verdict.FAILED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a leaf belongs.
+
+    Args:
+        series: what it is one of, such as ``params`` or ``step1/opt_state/0/mu``: pictures draw one line each.
+        stack: the layers it is in, or the module outside of them.
+        number: of the layer; None outside of layers, and where one leaf holds a whole stack.
+    """
+
+    series: str
+    stack: str
+    number: int | None
+
+
+def place_of(path: str) -> Place:
+    """Returns to which layer a leaf belongs, told by its path alone.
+
+    A layer is a numbered module with modules of its own, or a numbered module of the model itself:
+    ``layers_3/mlp/kernel``, ``layers/3/kernel``, ``Dense_0/kernel``, but not ``wi_0`` of ``layers/mlp/wi_0/kernel``.
+
+    Args:
+        path: of a leaf, steps and roles first.
+    """
+    parts = path.split("/")
+    start = int(STEP.fullmatch(parts[0]) is not None)
+    moment = next((at for at, part in enumerate(parts) if part in MOMENTS), start)
+    rest = parts[moment + 1 :]
+    series = "/".join(parts[: moment + 1])
+    for at, part in enumerate(rest):
+        found = NUMBERED.fullmatch(part)
+        listed = at == 1 and part.isdigit()  # the ``3`` of ``layers/3/kernel``
+        if not found or (at and not listed and len(rest) - at <= 2):
+            continue
+        name = "/".join((*rest[:at], *filter(None, found.groups()[:1])))
+        if name:
+            return Place(series, name, int(found[2]))
+    outside = next((part for part in rest if not part.isdigit()), "")
+    return Place(series, outside, None)
+
+
+def layer_table(
+    paths: Iterable[str], floors: Mapping[str, float | None], rungs: Mapping[str, Verdict]
+) -> list[Row]:
+    """Returns a row a layer: its leaves, how many differ, and the worst of them.
+
+    Args:
+        paths: all leaves that were compared.
+        floors: how many times its noise a leaf that differs is off; None where there is no such number.
+        rungs: what each of these leaves came to; leaves that are not in here have the same bits.
+
+    Returns:
+        ``floors`` is None where no leaf differs, and where the worst is beyond any number: ``differ`` tells which.
+    """
+    groups: dict[Place, list[str]] = {}
+    for path in paths:
+        groups.setdefault(place_of(path), []).append(path)
+    ordered = sorted(groups, key=lambda one: (one.series, one.number is None, one.stack, one.number or 0))
+    return [_row(place, groups[place], floors, rungs) for place in ordered]
+
+
+def _row(
+    place: Place, paths: Collection[str], floors: Mapping[str, float | None], rungs: Mapping[str, Verdict]
+) -> Row:
+    def size(path: str) -> float:
+        found = floors[path]
+        return float("inf") if found is None else found
+
+    apart = [path for path in paths if path in rungs]
+    # Failed first: the wider of two deviations may be the one that a float64 run excuses.
+    worst = max(apart, key=lambda path: (rungs[path] is Verdict.FAILED, size(path)), default=None)
+    return {
+        "series": place.series,
+        "stack": place.stack,
+        "number": place.number,
+        "leaves": len(paths),
+        "differ": len(apart),
+        "floors": None if worst is None else floors[worst],
+        "rung": str(max((rungs[path] for path in apart), key=WORST.index)) if apart else None,
+        "leaf": worst or "",
+    }
