@@ -104,14 +104,16 @@ class Alignment:
             [at for at, node in enumerate(trace.nodes) if node.name == "stop_gradient"]
             for trace in self.traces
         ]
-        found = []
-        for at in cuts[0]:
-            if self._matches[0][at] >= 0 and not any(self.same(at, other) for other in cuts[1]):
-                found.append(Divergence(reference=at, candidate=self._matches[0][at], place=at))
-        for at in cuts[1]:
-            partner = self._matches[1][at]
-            if partner >= 0 and not any(self.same(other, at) for other in cuts[0]):
-                found.append(Divergence(reference=partner, candidate=at, place=partner))
+        if len(cuts[0]) == len(cuts[1]):  # what is stopped may differ by value alone, as in a softmax
+            return []
+        side = int(len(cuts[1]) > len(cuts[0]))
+
+        def ends(own: int, other: int) -> tuple[int, int]:
+            return (own, other) if side == 0 else (other, own)
+
+        alone = [at for at in cuts[side] if not any(self.same(*ends(at, other)) for other in cuts[1 - side])]
+        pairs = [ends(at, self._matches[side][at]) for at in alone if self._matches[side][at] >= 0]
+        found = [Divergence(reference=left, candidate=right, place=left) for left, right in pairs]
         return sorted(found, key=lambda each: each.place)
 
     def _leads_to(self, side: int, at: int, other: Node) -> bool:
