@@ -5,6 +5,7 @@ import functools
 import logging
 import os
 import re
+import secrets
 import signal
 import socket
 import tempfile
@@ -100,7 +101,7 @@ def session(address: str, workers: int) -> Iterator[None]:
     ray = _ray()
     own = {"num_cpus": workers, "include_dashboard": False, "object_store_memory": STORE}
     ending = signal.getsignal(signal.SIGTERM)
-    with _folder() if address == OWN else contextlib.nullcontext(), contextlib.ExitStack() as stack:
+    with _own_things() if address == OWN else contextlib.nullcontext(), contextlib.ExitStack() as stack:
         stack.callback(ray.shutdown)
         try:
             with warnings.catch_warnings():
@@ -110,24 +111,34 @@ def session(address: str, workers: int) -> Iterator[None]:
                 ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
-            raise ValueError(f"--ray {address}: {reason}; ray status says where the head is") from error
+            raise ValueError(
+                f"--ray {address}: {reason}; ray status says where the head is, "
+                "and a cluster that asks for a token needs RAY_AUTH_MODE=token"
+            ) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, ending)  # Ray puts its own there, which leaves no report
         yield
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[None]:
-    """Has a Ray of our own keep its logs where they go with it; a longer path is too long for its sockets."""
-    if "RAY_TMPDIR" in os.environ:
-        yield
-        return
+def _own_things() -> Iterator[None]:
+    """Gives a Ray of our own a folder for its logs and a token, both of which go with it.
+
+    A longer path is too long for its sockets; without a token it would leave one in the home folder.
+    """
     with tempfile.TemporaryDirectory(prefix="parity-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        os.environ["RAY_TMPDIR"] = folder
+        own = {
+            "RAY_TMPDIR": folder,
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_worker_niceness": "0",  # as our own workers; Ray's come last on a machine that others use
+        }
+        added = {name: value for name, value in own.items() if name not in os.environ}
+        os.environ.update(added)
         try:
             yield
         finally:
-            del os.environ["RAY_TMPDIR"]
+            for name in added:
+                del os.environ[name]
 
 
 def machines() -> list[Mapping[str, float]]:
