@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import typer
 
+from parity.backends.ray_cluster import OWN, is_address
 from parity.cli import (
     bisect,
     doctor,
@@ -74,6 +75,7 @@ for name, command in {
 
 def main() -> None:
     """Runs the command line; every way it can end has an exit code of its own."""
+    sys.argv[1:] = _with_addresses(sys.argv[1:])
     prepare(_backend(sys.argv))
     _end_as_if_interrupted(signal.SIGTERM)
     try:
@@ -105,8 +107,22 @@ def _flushed(code: int) -> int:
     return code
 
 
+def _with_addresses(words: Sequence[str]) -> tuple[str, ...]:
+    """Returns a command line on which ``--ray`` has its value: the next word if that is an address, else our own."""
+    told: tuple[str, ...] = ()
+    for word in words:
+        after = told[-1:] == ("--ray",)
+        if after:
+            told = (*told[:-1], f"--ray={word if is_address(word) else OWN}")
+        if not (after and is_address(word)):
+            told = (*told, word)
+    return (*told[:-1], f"--ray={OWN}") if told[-1:] == ("--ray",) else told
+
+
 def _backend(words: Sequence[str]) -> str:
     """Returns the backend that a command line names: it decides what JAX looks for when it is imported."""
+    if any(word.partition("=")[0] == "--ray" for word in words):
+        return "cpu"  # accelerators belong to the workers
     named = [after for word, after in itertools.pairwise(words) if word == "--backend"]
     named += [word.partition("=")[2] for word in words if word.startswith("--backend=")]
     return named[-1] if named else "cpu"

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from parity.backends.compiler import Resources
+from parity.backends.ray_cluster import OWN, check_address
 from parity.backends.registry import find
 from parity.cases.case import Case, Pair, place, select
 from parity.cases.settings import collect
@@ -26,6 +27,7 @@ from parity.report.writing import check_forms, write_forms
 from parity.running.memory import Memory, disagreement
 from parity.running.parallel import Plan, run_in_workers
 from parity.running.processes import check_processes, run_in_processes
+from parity.running.remote import run_on_ray
 from parity.running.run import CaseResult, run_cases
 from parity.running.touched import found_cases, touched, watch
 from parity.verdicts import Verdict
@@ -60,6 +62,7 @@ class Order:
         lowest: the lowest rung of the ladder that cases of one structure may rest on.
         workers: cases at once; None for as many as pay.
         processes: how many run each case together.
+        ray: the Ray cluster whose workers run the cases, see `parity.backends.ray_cluster`; None for none.
         resources: what the run may take.
         json: file of the report.
         forms: files of its other forms, by name.
@@ -78,6 +81,7 @@ class Order:
     lowest: Verdict = Verdict.ARBITRATED
     workers: int | None = None
     processes: int = 1
+    ray: str | None = None
     resources: Resources = dataclasses.field(default_factory=Resources)
     json: Path | None = None
     forms: Mapping[str, Path] = dataclasses.field(default_factory=dict)
@@ -105,18 +109,28 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
     """
     check_forms(order.files)
     backend = find(order.backend)
-    backend.fit(MeshSpec())  # says what is missing before anything is imported or built
+    elsewhere = (
+        order.ray is not None and order.backend in PLATFORMS
+    )  # meshes are fitted where the devices are
+    if order.ray is not None:
+        _check_ray(order, order.ray)
+    if not elsewhere:
+        backend.fit(MeshSpec())  # says what is missing before anything is imported or built
     if order.full_size and not backend.topology:
         raise ValueError(
             f"--full-size: got backend {order.backend}, expected a slice such as aot:v5p:2x2x1; "
             "the published sizes fit no laptop"
         )
-    if order.backend in PLATFORMS and (order.workers or 1) > 1:
+    if order.backend in PLATFORMS and (order.workers or 1) > 1 and not elsewhere:
         raise ValueError(
             f"--workers {order.workers}: backend {order.backend} belongs to one process; leave it out"
         )
     pairs, cases = collect(order.pairs, dict(order.settings), devices=order.devices, select=order.select)
-    cases = place(select(cases, order.select), order.backend)
+    cases = select(cases, order.select)
+    if elsewhere:
+        cases = [dataclasses.replace(case, backend=order.backend) for case in cases]
+    else:
+        cases = place(cases, order.backend)
     if order.processes > 1:
         if order.backend != "cpu" or order.workers:
             raise ValueError(
@@ -124,6 +138,16 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
             )
         check_processes(order.processes)
     return pairs, cases
+
+
+def _check_ray(order: Order, address: str) -> None:
+    if order.processes > 1:
+        raise ValueError("--ray: got --processes, expected one process a case; leave one of them out")
+    if order.workers and address != OWN:
+        raise ValueError(f"--workers: the cluster at {address} says how many cases run at once; leave it out")
+    if order.memory is not Recall.NONE and address != OWN:
+        raise ValueError(f"--remember: what the machines of {address} read is not seen here; leave it out")
+    check_address(address)
 
 
 def execute(order: Order, console: Console) -> Run:
@@ -205,7 +229,7 @@ def _remembered(order: Order, cases: Sequence[Case]) -> tuple[Memory | None, dic
 def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterator[CaseResult]:
     shared = order.backend not in PLATFORMS  # an accelerator belongs to one process
     most = order.resources.workers if shared and len(cases) >= WORTH_WORKERS else 1
-    workers = order.workers or most
+    workers = order.workers or (order.resources.workers if order.ray is not None else most)
     plan = Plan(
         find="parity.cases.settings:find_cases",
         arguments=(order.pairs, order.settings, str(Path.cwd()), order.devices, order.select),
@@ -216,6 +240,8 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
         resources=dataclasses.replace(order.resources, workers=workers),
         watched=order.memory is not Recall.NONE,
     )
+    if order.ray is not None:
+        return run_on_ray(cases, plan, order.ray, progress.started)
     if order.processes > 1:
         return run_in_processes(cases, plan, order.processes, progress.started)
     if workers == 1:

@@ -73,6 +73,12 @@ def run(
     processes: Annotated[
         int, typer.Option(min=1, help="Processes that run each case together, under jax.distributed.")
     ] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:PORT]", help="Cases as Ray tasks, on a cluster or on a Ray of this machine's own."
+        ),
+    ] = None,
     remember: Annotated[
         bool,
         typer.Option("--remember", help="Keep verdicts, and decide nothing again of which nothing changed."),
@@ -100,8 +106,8 @@ def run(
 
     forms = asked_forms(html=html, junit=junit, markdown=markdown, annotations=annotations)
     if earlier:
-        if select or shard or pair or setting:
-            raise ValueError("--from: runs nothing; leave out selectors, --shard, --pair and --set")
+        if select or shard or pair or setting or ray:
+            raise ValueError("--from: runs nothing; leave out selectors, --shard, --pair, --set and --ray")
         show(earlier, {**({"json": json} if json else {}), **forms}, since or ())
     if not (select or pair or builtin):
         must_have_pairs(Path.cwd())
@@ -118,6 +124,7 @@ def run(
         paranoid=paranoid,
         lowest=parse_rung(demanded),
         processes=processes,
+        ray=ray,
         json=json,
         forms=forms,
         since=tuple(since or ()),

@@ -354,4 +354,4 @@ def _live_libraries() -> str:
                 found.append(
                     f"{name}.{key}.{inner} {code.co_filename}:{code.co_firstlineno} {code.co_qualname}"
                 )
-    return digest(found)
+    return digest(sorted(found))  # SciPy fills a module from a set, in another order each time

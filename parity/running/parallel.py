@@ -18,7 +18,7 @@ from parity.running.run import CaseResult, error_result, run_case
 from parity.running.touched import found_cases, touched, watch
 from parity.verdicts import ChannelResult, Verdict
 
-__all__ = ["CASE_SECONDS", "Outcome", "Plan", "run_in_workers", "serve"]
+__all__ = ["CASE_SECONDS", "Outcome", "Plan", "decide", "run_in_workers", "serve"]
 
 CASE_SECONDS = 3_600.0
 """Wall time after which a case is given up; a compile in it has a shorter limit of its own."""
@@ -94,11 +94,16 @@ def serve(plan: Plan, id: str, tell: Callable[[str], None]) -> Outcome:
         id: of the case.
         tell: told of each phase.
     """
+    return Outcome.of(decide(plan, id, tell))
+
+
+def decide(plan: Plan, id: str, tell: Callable[[str], None]) -> CaseResult:
+    """Runs one case in this process, as `serve` does, and returns the result with the case as it was placed."""
     if plan.watched:
         watch()
     (case,) = place([_cases(plan.find, plan.arguments)[id]], plan.backend)
     result = run_case(case, _bench(plan, tell), plan.channels)
-    return Outcome.of(dataclasses.replace(result, read=touched()) if plan.watched else result)
+    return dataclasses.replace(result, read=touched()) if plan.watched else result
 
 
 class _Desk:

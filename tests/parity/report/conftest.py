@@ -175,7 +175,7 @@ def whole():
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make():
     """The builders ``make.case``, ``make.channel``, ``make.finding``, ``make.report``."""
 

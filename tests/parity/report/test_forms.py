@@ -3,29 +3,20 @@
 import html.parser
 import json
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import xmlschema
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from parity.report.formats import FORMS
-from parity.report.formats.annotations import MOST
-from parity.report.formats.form import passes, places
+from parity.report.formats.annotations import MOST, _command
+from parity.report.formats.form import passes, places, sentence
 from parity.report.formats.html import MOST_ROWS
 
-ATTRIBUTES = {
-    "testsuites": {"tests", "failures", "errors", "skipped", "time"},
-    "testsuite": {"name", "tests", "failures", "errors", "skipped", "time"},
-    "testcase": {"classname", "name", "time"},
-    "failure": {"message", "type"},
-    "error": {"message", "type"},
-    "skipped": {"message"},
-    "system-err": set(),
-}
-CHILDREN = {
-    "testsuites": {"testsuite"},
-    "testsuite": {"testcase"},
-    "testcase": {"failure", "error", "skipped", "system-err"},
-}
+JUNIT = xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd"))
 
 
 def render(name, report, earlier=()):
@@ -33,22 +24,14 @@ def render(name, report, earlier=()):
 
 
 def checked_junit(text):
-    """Parses JUnit XML and holds it to the schema that CI servers share: elements, attributes, counts, numbers."""
+    """Parses JUnit XML and holds it to its schema, and its counts to what there is."""
     root = ElementTree.fromstring(text)
-    assert root.tag == "testsuites"
-    for element in root.iter():
-        assert set(element.attrib) == ATTRIBUTES[element.tag], element.tag
-        assert {child.tag for child in element} <= CHILDREN.get(element.tag, set())
-        for name in {"tests", "failures", "errors", "skipped"} & set(element.attrib):
-            assert element.attrib[name].isdigit()
-        assert float(element.attrib.get("time", 0)) >= 0
+    JUNIT.validate(root)
     for suite in root:
         cases = suite.findall("testcase")
         assert int(suite.get("tests")) == len(cases)
         for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             assert int(suite.get(count)) == sum(case.find(tag) is not None for case in cases)
-        for case in cases:
-            assert sum(case.find(tag) is not None for tag in ("failure", "error", "skipped")) <= 1
     for name in ("tests", "failures", "errors", "skipped"):
         assert int(root.get(name)) == sum(int(suite.get(name)) for suite in root)
     return root
@@ -67,6 +50,53 @@ def test_junit_is_valid_and_counts_what_blocks(whole):
     assert "logits[3]: reference 1.5, candidate 2.5" in failure.text and "<b> &" in failure.text
     assert "Traceback" in root.find(".//system-err").text
     assert root.find(".//testcase[@classname='parity.toy-b']").get("name") == "forward@data8-auto"
+
+
+ENDS = ("passed", "failed", "vacuous", "error", "open", "unproved", "skipped")
+TEXTS = st.text(max_size=20)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    id=TEXTS.map("toy{}".format),
+    text=TEXTS,
+    verdict=st.sampled_from(ENDS),
+    channels=st.lists(st.sampled_from((*ENDS, "waived")), min_size=1, max_size=3),
+)
+def test_junit_is_valid_whatever_the_texts_and_the_ends(make, id, text, verdict, channels):
+    found = [make.finding(where=text, candidate=text, next_step="waived: " + text, traceback=text)]
+    one = make.case(
+        id, verdict, {f"{text}{n}": make.channel(end, text, found) for n, end in enumerate(channels)}
+    )
+    root = checked_junit(render("junit", make.report(one, make.case("toy/f@single"))))
+    assert root.get("tests") == "2"
+
+
+def test_a_waived_case_is_a_test_that_passed(make):
+    waived = make.channel("waived", "1 of 1 findings waived", [make.finding(next_step="waived: " + make.odd)])
+    root = checked_junit(render("junit", make.report(make.case("toy/f@single", channels={"values": waived}))))
+    assert list(root.find(".//testcase")) == []
+
+
+def broken(text):
+    """Yields JUnit XML with one thing wrong."""
+    for old, new in (
+        ('<testcase classname="', '<testcase class="'),
+        ('type="failed"', ""),
+        ('errors="1"', 'errors="one"'),
+        ('time="7.500"', 'time="-1"'),
+        ("<skipped ", "<error/><skipped "),
+        ("<testcase ", "<case/><testcase "),
+        ('name="parity"', 'name=""'),
+    ):
+        assert old in text
+        yield text.replace(old, new, 1)
+
+
+def test_the_schema_refuses_what_no_ci_server_reads(whole):
+    for text in broken(render("junit", whole)):
+        with pytest.raises(xmlschema.XMLSchemaValidationError):
+            JUNIT.validate(text)
 
 
 def test_junit_of_an_interrupted_run_is_not_green(make):
@@ -99,6 +129,42 @@ def test_annotations_keep_to_the_grammar_and_name_the_candidate_s_own_line(whole
     assert "\n" not in value and all(
         re.search("%(25|0D|0A|3A|2C)", found) for found in re.findall("%..", value)
     )
+
+
+def parsed(line):
+    """Reads a workflow command as GitHub's runner does; returns its name, properties and message."""
+    head, separator, message = line.removeprefix("::").partition("::")
+    assert line.startswith("::") and separator
+    name, _, rest = head.partition(" ")
+    pairs = [pair.split("=", 1) for pair in rest.strip().split(",") if pair]
+    assert all(len(pair) == 2 for pair in pairs)
+    return name, {key: unescaped(value, ":,") for key, value in pairs}, unescaped(message)
+
+
+def unescaped(text, also=""):
+    for character in "\r\n" + also:
+        text = text.replace(f"%{ord(character):02X}", character)
+    return text.replace("%25", "%")
+
+
+TRICKY = st.text(alphabet=st.sampled_from("%:,=\r\n 0123ADCx") | st.characters(codec="utf-8"), max_size=12)
+
+
+@settings(deadline=None)
+@given(id=TRICKY, where=TRICKY, name=TRICKY, folder=TRICKY, block=TRICKY)
+def test_annotations_are_read_back_as_they_were_meant(make, id, where, name, folder, block):
+    place = make.finding(where=where, reference="1", candidate="2 at new.py:7 in f")
+    one = make.case(id, "failed", {name: make.channel("failed", "", [place])})
+    flip = {"name": "f", "verdict": "blocked", "blocks": [block]}
+    text = render("annotations", make.report(one, gate={"flips": [flip], "loosened": []}))
+    first, second = (parsed(line) for line in text.removesuffix("\n").split("\n"))
+    assert first == (
+        "error",
+        {"file": "new.py", "line": "7", "title": f"parity: {name} failed"},
+        f"{id}: {sentence(place)}",
+    )
+    assert second[:2] == ("error", {"title": "flip held back"}) and second[2].endswith(block)
+    assert parsed(_command("warning", where, {"file": f"x{folder}y"}))[1] == {"file": f"x{folder}y"}
 
 
 def test_annotations_join_what_lies_at_one_line_and_say_what_is_cut(make):

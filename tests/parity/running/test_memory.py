@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import os
+import subprocess
 import sys
 from importlib import metadata
 
@@ -287,3 +288,18 @@ def test_a_disagreement_is_said(kept):
     worse = dataclasses.replace(result.channels["values"], verdict=Verdict.FAILED)
     words = disagreement(result, dataclasses.replace(result, verdict="failed", channels={"values": worse}))
     assert words == f"{MODEL}: remembered as passed, decided again as failed (values)"
+
+
+def test_libraries_are_the_same_whatever_the_order_of_sets():
+    line = "import scipy.special, parity.running.content as content; print(content._live_libraries())"
+    digests = set()
+    for seed in ("1", "2"):
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
+        ended = subprocess.run([sys.executable, "-c", line], env=environment, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        digests.add(ended.stdout)
+    assert len(digests) == 1
