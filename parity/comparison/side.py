@@ -264,6 +264,10 @@ class Side:
         """Returns the arrays of a state where the program takes them, keys as typed keys."""
         return self._in_order(self._place(state, self._state_shardings, self.build.abstract))
 
+    def placed_inputs(self, batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Returns the arrays of a batch where the program takes them."""
+        return self._place(batch, self._input_shardings, batch)
+
     def run(
         self,
         state: Mapping[str, np.ndarray],
@@ -289,7 +293,7 @@ class Side:
             current = self.placed(state)
             for step in range(1, steps + 1):
                 batch = alter(self.build.inputs(seed + step - 1))
-                outputs = compiled(current, self._place(batch, self._input_shardings, batch))
+                outputs = compiled(current, self.placed_inputs(batch))
                 current = outputs.get(Group.STATE, current)
                 for group, leaves in outputs.items():
                     if group != Group.STATE or step in (1, steps):

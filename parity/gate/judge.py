@@ -230,16 +230,20 @@ def _waived(name: str, result: Record, report: Record) -> tuple[str, str, str]:
 
 def _over_budget(flip: Flip, case: Record | None) -> Iterator[str]:
     """Yields what grew beyond the flip's budgets; what is proved to be one program has not grown."""
-    for name, budget in flip.budgets.items():
+    channels = case["channels"] if case else {}
+    proved = channels.get("program", {}).get("verdict") == Verdict.PROVED
+    for name, budget in flip.budgets.items() if channels else ():
         channel, _, quantity = name.partition(".")
-        result = case["channels"].get(channel) if case else None
-        if case is None or result is None or result["verdict"] in (Verdict.PROVED, Verdict.SKIPPED):
+        result = channels.get(channel, {"verdict": Verdict.SKIPPED})
+        if result["verdict"] == Verdict.PROVED or (
+            result["verdict"] == Verdict.SKIPPED and channel != "speed"
+        ):
             continue
         numbers = _numbers(result, channel, quantity)
-        if numbers is None:
-            if case["channels"].get("program", {}).get("verdict") != Verdict.PROVED:
-                yield f"{name}: no numbers of both sides, budget {budget.sentence()}; run the case again"
-        elif not budget.allows(*numbers):
+        if numbers is None and not proved:
+            hint = f"set budgets.{name} for the project too, and " if channel == "speed" else ""
+            yield f"{name}: no numbers of both sides, budget {budget.sentence()}; {hint}run the case again"
+        elif numbers is not None and not budget.allows(*numbers):
             yield f"{name}: {numbers[0]:,} -> {numbers[1]:,}, budget {budget.sentence()}"
 
 
@@ -249,6 +253,8 @@ def _numbers(result: Record, channel: str, quantity: str) -> tuple[float, float]
     if channel == "memory":
         rows = [row for row in rows if row["quantity"] == quantity]
         pairs = [(row["reference"], row["candidate"]) for row in rows]
+    elif channel == "speed":
+        pairs = [(1.0, row["low"]) for row in rows if row["quantity"] == quantity]
     elif channel == "collectives":
         names = ("reference_count", "candidate_count") if quantity == "count" else ("reference", "candidate")
         pairs = [(row[names[0]], row[names[1]]) for row in rows] or [(0, 0)]

@@ -66,9 +66,12 @@ BUDGETED: Mapping[str, tuple[str, ...]] = {
     "memory": tuple(QUANTITIES),
     "loops": ("count", "carry_bytes"),
     "collectives": ("count", "bytes"),
+    "speed": ("compile", "step"),
 }
 """Channel -> what of it a project or a case may budget."""
 
+_RATIOS = ("ratio", "reason")
+"""All that a budget of ``speed`` has: times are compared as ratios, never by themselves."""
 _FIELDS = {"ratio": (int, float), "slack": (int,), "floor": (int, float), "reason": (str,)}
 
 
@@ -96,12 +99,11 @@ def read_budgets(table: Any) -> dict[str, Budget]:
             name = f"{channel}.{quantity}"
             if quantity not in BUDGETED[channel]:
                 raise ValueError(f"budgets.{name}: expected one of {', '.join(BUDGETED[channel])}")
+            allowed = "ratio, reason" if channel == "speed" else "ratio, slack (whole), floor, reason"
             for field, value in _table(fields, f"budgets.{name}").items():
-                kinds = _FIELDS.get(field)
+                kinds = _FIELDS.get(field) if channel != "speed" or field in _RATIOS else None
                 if kinds is None or not isinstance(value, kinds) or isinstance(value, bool):
-                    raise ValueError(
-                        f"budgets.{name}: got {field} = {value!r}, expected ratio, slack (whole), floor, reason"
-                    )
+                    raise ValueError(f"budgets.{name}: got {field} = {value!r}, expected {allowed}")
             if not fields.get("reason"):
                 raise ValueError(f'budgets.{name}: got no reason, expected reason = "why this much"')
             found[name] = Budget(**fields)
