@@ -142,7 +142,7 @@ def test_a_budget_of_time_is_a_ratio():
 def test_a_flip_holds_what_was_timed():
     row = {"quantity": "step", "ratio": 1.4, "low": 1.3}
     channels = {"speed": {"verdict": "equal", "tables": {"speed": [row]}}, "program": {"verdict": "unproved"}}
-    for ratio, held in ((1.2, ["speed.step: 1.0 -> 1.3, budget 1.2 x (a test)"]), (1.35, [])):
+    for ratio, held in ((1.2, ["speed.step: 1.00 -> 1.30, budget 1.2 x (a test)"]), (1.35, [])):
         flip = Flip(
             name="f",
             about="",
