@@ -178,7 +178,7 @@ def _not_asked(work: Comparison) -> str:
 CHANNEL = Channel(
     name="speed",
     about="time to compile and to run a step, both sides in turn, where a budget says how much it may be",
-    column="time",
+    column="mem",
     aspect=Aspect.STRUCTURE,
     needs=Need.RUN,
     judge=speed,

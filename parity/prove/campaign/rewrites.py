@@ -81,12 +81,14 @@ def _symbol(op: Any, rng: random.Random) -> Edited:
     if not places:
         return None
     place = rng.choice(places)
-    text = f"{before[: place.start()]}@{rng.choice(sorted(known))}{before[place.end() :]}"
+    other = rng.choice(sorted(known))
+    text = f"{before[: place.start()]}@{other}{before[place.end() :]}"
     changed = parse_attribute(text)
     if changed is None or str(changed) == before:
         return None
     op.attributes[name] = changed
-    return f"{name}: {before[:90]} -> {text[:90]}", {}
+    names = tuple(ir.FlatSymbolRefAttr(ir.Attribute.parse(each)).value for each in (place.group(1), f"@{other}"))
+    return f"{name}: {before[:90]} -> {text[:90]}", {"renamed": names}
 
 
 def _slot(op: Any, rng: random.Random) -> Edited:

@@ -50,6 +50,12 @@ class Original:
             return self._benign_return(operation, mutant)
         if operation.name == "func.call":
             return self._benign_call(operation, mutant)
+        rule = self._benign_names(mutant.renamed)
+        if rule or operation.name == "sdy.mesh":  # a definition is no operation that could be dead
+            return rule
+        return self._benign_operation(operation, mutant)
+
+    def _benign_operation(self, operation: Any, mutant: Mutant) -> str:
         copies = [op for op in self._copies.get(operation, []) if op.live is not None]
         if not copies:
             return "dead code"
@@ -101,7 +107,7 @@ class Original:
         if not isinstance(value, ir.BlockArgument):
             result, owner = ir.OpResult(value).result_number, value.owner.operation
             if owner.name == "func.call":
-                function = self._function(owner.attributes["callee"].value)
+                function = self._definition(owner.attributes["callee"].value)
                 return self._value_numbers(_last(function.regions[0]).operation.operands[result])
             return {env[op.results[result]] for op in self._copies.get(owner, []) if op.live is not None}
         parent = value.owner.owner.operation
@@ -115,19 +121,19 @@ class Original:
         }
 
     def _benign_names(self, names: tuple[str, str] | None) -> str:
-        same = names is not None and self._text(names[0]) == self._text(names[1])
-        return "functions of one text" if same else ""
+        texts = {self._text(name) for name in names or ()}
+        return "definitions of one text" if len(texts) == 1 else ""
 
-    def _function(self, name: str) -> Any:
-        return next(
-            op
-            for op in self._operations
-            if op.name == "func.func" and attribute(op, "sym_name").value == name
-        )
+    def _definition(self, name: str) -> Any:
+        """Returns the function, the mesh or whatever else has that name."""
+        named = ((op, attribute(op, "sym_name")) for op in self._operations)
+        return next(op for op, symbol in named if symbol is not None and symbol.value == name)
 
     def _text(self, name: str) -> str:
-        """Returns a function's text without its name, and with the texts of what it calls in place of theirs."""
-        text = self._function(name).get_asm(enable_debug_info=False).replace(f"@{name}(", "@(", 1)
+        """Returns a definition's text without its name, and with the texts of what it calls in place of theirs."""
+        text = re.sub(
+            r'@(?:"[^"]*"|[\w.$-]+)', "@", self._definition(name).get_asm(enable_debug_info=False), count=1
+        )
         return re.sub(r"call @([\w.$-]+)\(", lambda match: f"call ({self._text(match.group(1))})(", text)
 
     def _benign_rewire(self, copies: list[Op], rewired: tuple[int, int, int]) -> str:
