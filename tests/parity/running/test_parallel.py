@@ -116,7 +116,8 @@ def test_ctrl_c_keeps_what_is_done_and_kills_the_workers(shell, project):
         while not (folder / "now").exists():
             assert time.monotonic() < end and process.poll() is None
             time.sleep(0.05)
-        time.sleep(4)  # the other worker is through with its cases by then
+        while " passed" not in process.stdout.readline():  # by the other worker
+            assert process.poll() is None
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:
