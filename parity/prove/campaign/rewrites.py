@@ -87,7 +87,9 @@ def _symbol(op: Any, rng: random.Random) -> Edited:
     if changed is None or str(changed) == before:
         return None
     op.attributes[name] = changed
-    names = tuple(ir.FlatSymbolRefAttr(ir.Attribute.parse(each)).value for each in (place.group(1), f"@{other}"))
+    names = tuple(
+        ir.FlatSymbolRefAttr(ir.Attribute.parse(each)).value for each in (place.group(1), f"@{other}")
+    )
     return f"{name}: {before[:90]} -> {text[:90]}", {"renamed": names}
 
 
