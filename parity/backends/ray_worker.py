@@ -4,6 +4,7 @@ Imports no JAX: what it must find in the environment is set here first.
 """
 
 import dataclasses
+import functools
 import os
 import platform
 import queue
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.backends.worker import call
-from parity.environment import PACKAGES, PLATFORMS, prepare, version
+from parity.environment import PACKAGES, PLATFORMS, git_commit, prepare, version
 
 __all__ = ["Site", "attend", "here"]
 
@@ -35,11 +36,13 @@ class Site:
         folder: of the project.
         versions: of Python and the packages, by name.
         variables: environment variables to set.
+        commit: of the project; None outside git.
     """
 
     folder: str
     versions: Mapping[str, str | None]
     variables: Mapping[str, str]
+    commit: str | None
 
 
 def here() -> Site:
@@ -48,7 +51,18 @@ def here() -> Site:
         folder=str(Path.cwd()),
         versions=_versions(),
         variables={name: os.environ[name] for name in CARRIED if name in os.environ},
+        commit=_commit(str(Path.cwd())),
     )
+
+
+@functools.lru_cache(maxsize=8)
+def _commit(folder: str) -> str | None:
+    """Returns the commit of the folder that this process is in, as it was when first asked for.
+
+    Whether it has changes does not count: a report that the run itself writes is one.
+    """
+    found = git_commit()
+    return found.removesuffix("+") if found else None
 
 
 def _versions() -> dict[str, str | None]:
@@ -59,7 +73,7 @@ def _settle(site: Site) -> None:
     """Goes to the folder of the project.
 
     Raises:
-        OtherMachineError: this machine lacks it, or has other versions.
+        OtherMachineError: this machine lacks it, has other versions, or another commit there.
     """
     where = f"machine {platform.node()}"
     differ = [
@@ -77,6 +91,10 @@ def _settle(site: Site) -> None:
             "it lies at the same path on every machine"
         )
     os.chdir(site.folder)
+    if (commit := _commit(site.folder)) != site.commit:
+        raise OtherMachineError(
+            f"{where}: got commit {commit} in {site.folder}, expected {site.commit}; check out the same everywhere"
+        )
 
 
 def _tell(phase: str) -> None:

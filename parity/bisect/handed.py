@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import linecache
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -52,8 +53,7 @@ def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
 
 @functools.lru_cache(maxsize=256)
 def _functions(file: str) -> tuple[tuple[str, ast.AST], ...]:
-    with open(file) as text:  # noqa: PTH123
-        tree = ast.parse(text.read())
+    tree = ast.parse("".join(linecache.getlines(file)))
     return tuple((node.name, node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 

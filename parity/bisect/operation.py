@@ -87,13 +87,16 @@ class _Entry:
         ]
         self._sites = [None if node is None else site(node) for node in self._nodes]
         self.blamed = [blamed(one, sources.common, caller=self._reads_another()) for one in self._sites]
-        side = alignment.longer(*ends)
-        one = None if side is None else self._sites[side]
-        left_out = sources.left_out(one, side) if one and side is not None else ""
+        longer = alignment.longer(*ends)
+        extra = None if longer is None else self._sites[longer]
+        left_out = "" if longer is None or extra is None else sources.left_out(extra, longer)
+        in_library = self._handed(sources.common)
         for side, one in enumerate(self._sites):
-            calling = (frame for frame in (one.own if one else ()) if frame.function == left_out)
+            if one is None:
+                continue
+            calling = (frame for frame in one.own if frame.function == left_out)
             self.blamed[side] = next(calling, self.blamed[side])
-            if one and self._handed(sources.common):
+            if in_library:
                 self.blamed[side] = handed(one, sources.files[side]) or self.blamed[side]
 
     @property

@@ -134,7 +134,7 @@ def speed(work: Comparison) -> ChannelResult:
     findings = [
         _finding(name, times, budgets[name])
         for name, times in found.items()
-        if not budgets[name].allows(1.0, times.low)
+        if times.low > budgets[name].ratio  # a slack is in bytes or pieces, and no share of a ratio
     ]
     words = [
         f"{name} {times.middle:.2f} x, budget {budgets[name].sentence()}" for name, times in found.items()

@@ -219,6 +219,11 @@ def test_a_worker_says_its_phases_and_what_its_machine_lacks(monkeypatch, tmp_pa
         "expected jax 0.1; install the same versions"
         in list(attend(other, "cpu", "works_here:work", ()))[-1][1][1]
     )
+    elsewhere = dataclasses.replace(site, commit="a" * 40)
+    (end,) = [said for kind, said in attend(elsewhere, "cpu", "works_here:work", (3,)) if kind == "raised"]
+    assert end[1].endswith(
+        f"got commit None in {tmp_path}, expected {'a' * 40}; check out the same everywhere"
+    )
     gone = dataclasses.replace(site, folder="/no/such/folder")
     assert "got no folder /no/such/folder" in list(attend(gone, "cpu", "works_here:work", ()))[-1][1][1]
 
