@@ -100,13 +100,16 @@ def kill(sample: Sample, count: int, *, seed: int = 0, execute: bool = False) ->
             continue
         seconds += proof.seconds
         if proof.proved:
-            bits = runner.agrees(mutant.module) if runner else None
-            kept.append(Kept(mutant=mutant, rule=original.benign(mutant), bits=bits))
+            if proof.rules and runner is None:  # what rules equate has to show its bits
+                runner = _Runner(stablehlo_module(sample.lowered))
+            bits = runner.agrees(mutant.module) if runner and (execute or proof.rules) else None
+            ruled = f"rules ({', '.join(proof.rules)})" if proof.rules else ""
+            kept.append(Kept(mutant=mutant, rule=ruled or original.benign(mutant), bits=bits))
         else:
             assert proof.frontier, mutant
             refused[mutant.kind] += 1
             reordered += proof.reordered
-            if proof.reordered and not original.reorders(mutant):
+            if proof.reordered and not proof.rules and not original.reorders(mutant):
                 kept.append(Kept(mutant=mutant, rule="", bits=None))
     return Kills(
         program=sample.name,
