@@ -155,14 +155,15 @@ def prove(
             if not ruled.equal or not ruled.shares_as(strict):
                 loose = attempt(rules=LOOSE, reorder=True)
                 # What two orders of operands explain is no first difference, unless it is all there is.
-                shown = ruled if loose.equal else loose
+                shown = strict if ruled.equal else ruled if loose.equal else loose
         visited = strict.visited
         used = {}
         if ruled is not None and loose is None:
             used = _needed(ruled, attempt)
         elif loose is not None and loose.equal:
             used = _needed(loose, functools.partial(attempt, reorder=True))
-        proved = not entries and (strict.equal or (ruled is not None and loose is None))
+        # A proof that is not strict has to name its rules: without a name it would settle structure, too.
+        proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
         entries += [] if shown.equal else shown.search()
     return Proof(
         proved=proved,
@@ -223,6 +224,11 @@ class _Attempt:
         """How often each rule was used on both sides."""
         return dict(self._table.used) if isinstance(self._table, Terms) else {}
 
+    @property
+    def enabled(self) -> frozenset[str]:
+        """The rules that could be used."""
+        return self._table.enabled if isinstance(self._table, Terms) else frozenset()
+
     def shares_as(self, strict: "_Attempt") -> bool:
         """Whether both sides write each value in as many ways, where rules equate the ways."""
         assert isinstance(self._table, Terms)
@@ -238,9 +244,11 @@ def _needed(found: _Attempt, attempt: Callable[..., _Attempt]) -> dict[str, int]
     """Returns the rules that a proof needs, and how often it used them; all it used, where the program is large."""
     if sum(found.visited) > _MAX_TRIED:
         return found.used
+    enabled = found.enabled
     for rule in found.used:
-        fewer = attempt(rules=frozenset(found.used) - {rule})
-        found = fewer if fewer.equal else found
+        fewer = attempt(rules=enabled - {rule})
+        if fewer.equal:
+            found, enabled = fewer, enabled - {rule}
     return found.used
 
 

@@ -100,9 +100,7 @@ def kill(sample: Sample, count: int, *, seed: int = 0, execute: bool = False) ->
             continue
         seconds += proof.seconds
         if proof.proved:
-            if proof.rules and runner is None:  # what rules equate has to show its bits
-                runner = _Runner(stablehlo_module(sample.lowered))
-            bits = runner.agrees(mutant.module) if runner and (execute or proof.rules) else None
+            bits = runner.agrees(mutant.module) if runner else None
             ruled = f"rules ({', '.join(proof.rules)})" if proof.rules else ""
             kept.append(Kept(mutant=mutant, rule=ruled or original.benign(mutant), bits=bits))
         else:

@@ -93,17 +93,27 @@ def elementwise(
     views = tuple(_spread(operand, count) for operand in operands)
     elements = tuple(operand.type.element for operand in operands)
     short = name.partition(".")[2]
-    note = _note(short, attributes, elements)
+    note = _note(table, short, attributes, elements)
     found = _simplified(table, Call(short, note, views, elements, out.element, commutes and len(views) == 2))
     return found if isinstance(found, View) else _hoisted(table, found, out.shape)
 
 
-def _note(name: str, attributes: Mapping[str, Any], elements: Sequence[str]) -> str:
+def _note(table: Terms, name: str, attributes: Mapping[str, Any], elements: Sequence[str]) -> str:
     if name != "compare":
         return str(sorted((key, str(value)) for key, value in attributes.items()))
     direction = str(attributes["comparison_direction"]).rpartition(" ")[2].rstrip(">")
-    order = str(attributes.get("compare_type", "FLOAT")).rpartition(" ")[2].rstrip(">")
-    return f"{direction} {'whole' if is_whole_number(elements[0]) else order}"
+    order = str(attributes.get("compare_type", "NOTYPE")).rpartition(" ")[2].rstrip(">")
+    if order == "NOTYPE" and table.allows("compare-direction"):
+        table.use("compare-direction")
+        order = _usual_order(elements[0])
+    return f"{direction} {order}"
+
+
+def _usual_order(element: str) -> str:
+    """Returns how elements are compared where the program does not say it."""
+    if not is_whole_number(element):
+        return "FLOAT"
+    return "SIGNED" if element.startswith("i") and element != "i1" else "UNSIGNED"
 
 
 def _spread(operand: Value, count: int) -> View:
@@ -235,8 +245,10 @@ def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> V
 
 def _computed(call: Call, data: Sequence[np.ndarray], kind: np.dtype) -> np.ndarray | None:
     if call.name == "compare":
-        compared = _COMPARED.get(call.note.partition(" ")[0])
-        return None if compared is None else compared(*data)
+        direction, _, order = call.note.partition(" ")
+        compared = _COMPARED.get(direction)
+        usual = order == _usual_order(call.elements[0])
+        return None if compared is None or not usual else compared(*data)
     if call.name == "select":
         return np.where(data[0], data[1], data[2])
     if call.name == "convert":

@@ -20,6 +20,7 @@ def constant(table: Terms, attributes: Mapping[str, Any], out: Array) -> View | 
     if not isinstance(value, ir.DenseElementsAttr) or not table.allows("constant"):
         return None
     count, kind = out.count, numpy_type(out.element)
+    table.use("constant")
     if value.is_splat:
         if kind is not None:
             known: Any = value.get_splat_value()

@@ -182,3 +182,41 @@ def test_what_is_nearly_the_same_is_never_proved(check, name):
     one, other = NEAR[name]
     proof = check(one, other, (jnp.ones((4, 6)), jnp.ones((4, 6), jnp.int32)))
     assert proof.rung is Verdict.UNPROVED, proof.sentence()
+
+
+def _comparison(order):
+    return f"""module {{ func.func public @main(%x: tensor<4xi32>) -> tensor<4xi1> {{
+      %c = stablehlo.constant dense<[1, -1, 2, -2]> : tensor<4xi32>
+      %d = stablehlo.constant dense<0> : tensor<4xi32>
+      %p = stablehlo.compare LT, %c, %d, {order} : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+      %q = stablehlo.compare GT, %d, %x, {order} : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+      %r = stablehlo.and %p, %q : tensor<4xi1> return %r : tensor<4xi1> }} }}"""
+
+
+@pytest.mark.parametrize(("order", "rung"), [("SIGNED", Verdict.PROVED), ("UNSIGNED", Verdict.UNPROVED)])
+def test_numbers_are_folded_in_their_own_order_only(order, rung):
+    from parity.jax_internals import parse_module, stablehlo_module
+    from parity.prove import prove
+
+    like = stablehlo_module(jax.jit(lambda x: x).lower(jnp.ones(1)))
+    reference = parse_module(_comparison(order), like)
+    known = _comparison("SIGNED").replace(
+        "%p = stablehlo.compare LT, %c, %d, SIGNED :", "%p = stablehlo.compare GT, %d, %c, SIGNED :"
+    )
+    candidate = parse_module(known, like)
+    assert prove(reference, candidate, arguments=[(0, 0)], results=[(0, 0)]).rung is rung
+
+
+def test_a_value_written_in_two_ways_on_one_side_only_is_reordered(check):
+    """The compiler computes it once on the side that writes it alike, and fuses otherwise."""
+
+    def run(x, y, again):
+        later = jnp.where(x >= y, x, y * 2.0) if again == "alike" else jnp.where(y <= x, x, y * 2.0)
+        return jnp.where(x >= y, x, y * 2.0) @ y, later + y
+
+    inputs = jnp.ones((4, 4)), jnp.ones((4, 4))
+    proof = check(lambda x, y: run(x, y, "alike"), lambda x, y: run(x, y, "otherwise"), inputs)
+    assert proof.rung is Verdict.REORDERED and proof.frontier, proof.sentence()
+    assert check(
+        lambda x, y: run(x, y, "otherwise"), lambda x, y: run(x, y, "otherwise"), inputs
+    ).same_program
