@@ -14,7 +14,7 @@ from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.streams import idle_streams
 from parity.comparison.alone import beginning
-from parity.comparison.comparison import SEED, Comparison
+from parity.comparison.comparison import AS_WRITTEN, SEED, Comparison
 from parity.comparison.side import Side
 from parity.jax_internals import content, key_implementation, main_position
 from parity.programs.build import Build, Group
@@ -38,7 +38,6 @@ STEPS = 3
 MOST_KEYS = 256
 MOST_NUMBERS = 4_000_000
 SIDES = ("reference", "candidate")
-AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 def rng(work: Comparison) -> ChannelResult:

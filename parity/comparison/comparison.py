@@ -31,8 +31,10 @@ from parity.weights.inference import Uses, infer
 from parity.weights.map import MapError, Rule, WeightMap
 from parity.weights.modules import Order
 
-__all__ = ["SEED", "Comparison", "Workbench"]
+__all__ = ["AS_WRITTEN", "SEED", "Comparison", "Workbench"]
 
+AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Compiler options for a program that runs once, such as one that makes an initial state."""
 
 KEPT_SIDES = 8
 """How many traced and compiled sides stay in memory; the longest unused goes first."""
@@ -80,8 +82,13 @@ class Workbench:
     def state(self, build: Build) -> dict[str, np.ndarray]:
         """Returns a random state of ``build``, on the host."""
         if build not in self._states:
+            key = jax.random.key(SEED)
+            with self.clock.phase(f"{build.name}, initial state", "trace"):
+                lowered = jax.jit(build.create).lower(key)
+            with self.clock.phase(f"{build.name}, initial state", "compile"):
+                create = lowered.compile(compiler_options=AS_WRITTEN)
             with self.clock.phase(build.name, "execute"):
-                fresh = to_host(jax.jit(build.create)(jax.random.key(SEED)))
+                fresh = to_host(create(key))
             self._states[build] = randomise(fresh, build.leaves, SEED)
         return self._states[build]
 
