@@ -216,12 +216,9 @@ def _other_distributions(work: Comparison) -> list[Finding]:
 
 
 def _drawn(work: Comparison, build: Build, keys: int) -> list[dict[str, np.ndarray]]:
-    """Returns the initial states of several keys; compiled once."""
-    create = jax.jit(
-        lambda key: {path: leaf for path, leaf in build.create(key).items() if _is_drawn(build, path)}
-    )
-    with work.bench.clock.phase(build.name, "execute"):
-        return [to_host(create(jax.random.key(SEED + key))) for key in range(keys)]
+    """Returns what is drawn in the initial states of several keys."""
+    states = (work.bench.fresh(build, SEED + key) for key in range(keys))
+    return [{path: state[path] for path in state if _is_drawn(build, path)} for state in states]
 
 
 def _is_drawn(build: Build, path: str) -> bool:

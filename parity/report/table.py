@@ -33,8 +33,6 @@ __all__ = [
 MOST_FINDINGS = 8
 CELL = 4
 """Letters of a verdict in the table."""
-SECONDS = 7
-"""Columns for the time of a case, one between included."""
 
 STYLES = {
     "passed": "green",
@@ -139,10 +137,12 @@ def _cell(result: CaseResult, names: Sequence[str]) -> Text:
 def print_table(console: Console, run: Run) -> None:
     """Prints one row per case and a closing line."""
     names = [result.case.id.rpartition("@")[0] for result in run.results]
+    seconds = ["kept" if each.remembered else f"{sum(each.seconds.values()):.1f}" for each in run.results]
     widths = [max(len(head), CELL) for head in COLUMNS]
-    room = min(console.width - sum(width + 1 for width in widths) - SECONDS, max(map(len, ["case", *names])))
+    last = 1 + max(map(len, ["s", *seconds]))
+    room = min(console.width - sum(width + 1 for width in widths) - last, max(map(len, ["case", *names])))
 
-    def line(name: Text, cells: Sequence[Text], seconds: str) -> None:
+    def line(name: Text, cells: Sequence[Text], spent: str) -> None:
         """Prints a row; a name that is too long stands on a line of its own."""
         if len(name) > room:
             console.print(name, soft_wrap=True)
@@ -150,17 +150,17 @@ def print_table(console: Console, run: Run) -> None:
         row = Text.assemble(name, " " * (room - len(name)))
         for cell, width in zip(cells, widths, strict=True):
             row.append(" ").append(cell).append(" " * (width - len(cell)))
-        console.print(row.append(f"{seconds:>{SECONDS}}"), soft_wrap=True)
+        console.print(row.append(f"{spent:>{last}}"), soft_wrap=True)
 
     line(Text("case", "bold"), [Text(head, "bold") for head in COLUMNS], "s")
     mesh = ""
-    for result, name in zip(run.results, names, strict=True):
+    for result, name, spent in zip(run.results, names, seconds, strict=True):
         if str(result.case.mesh) != mesh:
             mesh = str(result.case.mesh)
             console.print(Text(f"@{mesh}", "bold cyan"), soft_wrap=True)
         style = "" if str(result.verdict) == "passed" else STYLES[str(result.verdict)]
         cells = [_cell(result, names) for names in COLUMNS.values()]
-        line(Text(name, style), cells, "kept" if result.remembered else f"{sum(result.seconds.values()):.1f}")
+        line(Text(name, style), cells, spent)
     shown = {channel.verdict for result in run.results for channel in result.channels.values()}
     legend = ", ".join(f"{word} {verdict}" for verdict, word in SHORT.items() if verdict in shown)
     console.print(Text(legend, "dim"), soft_wrap=True)
