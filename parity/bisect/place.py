@@ -164,7 +164,7 @@ class Calls:
         return None
 
 
-def function_of(frame: Frame) -> Hashable:
+def function_of(frame: Frame) -> tuple[str, str]:
     """Returns the file's name and the text of the innermost function around a line."""
     spans = _spans(frame.file)
     around = [span for span in spans if span[0] <= frame.line <= span[1]]
