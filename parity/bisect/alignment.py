@@ -14,8 +14,6 @@ SOON = 400
 """Values that are looked through for what the other side begins with."""
 NEAR = 3
 """How many of the innermost functions around an operation tell which code made it."""
-TELLING = 255
-"""Single numbers above it are hardly the same by chance."""
 BRANCH = frozenset({"branch"})
 MOVES = BRANCH | {"reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"}
 """Operations that put a value elsewhere: who made it is below them."""
@@ -73,8 +71,9 @@ class Alignment(Matching):
         return longer.index(True) if sum(longer) == 1 else None
 
     def backward(self, divergence: Divergence) -> bool:
-        """Whether a place where the programs part belongs to the backward pass."""
-        ends = zip(self.traces, (divergence.reference, divergence.candidate), strict=True)
+        """Whether a place where the programs part belongs to the backward pass, or leads there."""
+        pair = divergence.path[0] if divergence.path else (divergence.reference, divergence.candidate)
+        ends = zip(self.traces, pair, strict=True)
         return all(trace.nodes[at].around.backward for trace, at in ends if at is not None)
 
     def stopped(self) -> list[Divergence]:
@@ -125,7 +124,12 @@ class Alignment(Matching):
         )
         pairs = [self._completed(pair) for pair in self._pair(ours, theirs, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
-        return sorted(pairs, key=lambda pair: (pair.place, None in (pair.reference, pair.candidate)))
+        return sorted(pairs, key=self._order)
+
+    def _order(self, pair: Divergence) -> tuple:
+        """The forward pass first, then as far as the reference had come; what only follows comes last."""
+        follows = pair.place >= len(self.traces[0].nodes)
+        return follows, self.backward(pair), pair.place, None in (pair.reference, pair.candidate)
 
     def _front(self, side: int, ends: set) -> list[int]:
         """Walks back from some results through values that the other side lacks, to where that begins."""
@@ -229,22 +233,13 @@ class Alignment(Matching):
             theirs = self._words(each)
             code = len(os.path.commonprefix([words[:NEAR], theirs[:NEAR]]))
             turn, around = self._turn(each) == self._turn(node), len({*words}.intersection(theirs))
-            if code < 2 and not (turn and around > 1 and self._shares(*ends)):
+            if code < 2 and not (turn and around > 1 and self.shares(*ends)):
                 continue
             free = self.matches[1 - side][other] < 0
             like = (code, turn, free, around, -abs(other - at))
             if likest is None or like > likest:
                 best, likest = other, like
         return best
-
-    def _shares(self, ours: int, theirs: int) -> bool:
-        """Whether two operations have an operand in common that tells something."""
-        inputs = [trace.nodes[at].inputs for trace, at in zip(self.traces, (ours, theirs), strict=True)]
-        for i, j in zip(*inputs, strict=False):
-            sketch = self.traces[0].nodes[i].sketch
-            if (not sketch.plain or sketch.norm > TELLING) and self.same(i, j):
-                return True
-        return False
 
     def instead(self, side: int, at: int) -> int | None:
         """Returns what the other side makes of a value that an operation takes, and this side does not."""
@@ -266,16 +261,15 @@ class Alignment(Matching):
 
     def _choices(self) -> list[tuple[int, int]]:
         """Returns the conditions, of both sides, by which one took another branch than the other."""
-        taken = []
+        taken: list[dict[int, tuple]] = []
         for trace in self.traces:
-            found: dict[tuple, dict[int, None]] = collections.defaultdict(dict)
-            for node in trace.nodes:
-                if node.name == "branch":
-                    found[(*self._words(node)[:2], *self._turn(node))][node.inputs[1]] = None
-            taken.append(found)
-        pairs = [
-            pair for key, ours in taken[0].items() for pair in zip(ours, taken[1].get(key, ()), strict=False)
-        ]
+            branches = [node for node in trace.nodes if node.name == "branch"]
+            taken.append({node.inputs[1]: (*self._words(node)[:2], *self._turn(node)) for node in branches})
+        pairs = list(zip(*taken, strict=False))
+        if len(taken[0]) != len(taken[1]):
+            pairs = [
+                (one, other) for one in taken[0] for other in taken[1] if taken[0][one] == taken[1][other]
+            ]
         return [pair for pair in dict.fromkeys(pairs) if not self.same(*pair)]
 
     def _follows(self, side: int, at: int, choices: Sequence[tuple[int, int]]) -> bool:
@@ -304,6 +298,8 @@ class Alignment(Matching):
                 break
             path.append(pair)
             found = self._between(path, place)
+            if self.more(*pair) is not None:
+                break
         return dataclasses.replace(found, path=tuple(path))
 
     def _unmoved(self, ours: int, theirs: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:

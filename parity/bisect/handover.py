@@ -5,9 +5,10 @@ import re
 from collections.abc import Hashable, Sequence
 
 from parity.bisect.alignment import Alignment
-from parity.bisect.place import Frame, function_of, site
+from parity.bisect.place import Frame, function_of, loop_site, site
+from parity.bisect.trace import Node
 
-__all__ = ["Level", "confused", "left_to_itself", "levels"]
+__all__ = ["Level", "confused", "left_out", "left_to_itself", "levels", "made_wrong"]
 
 Level = tuple[tuple[int, int], tuple[int, int]]
 """A pair of operations that stand for each other, and a pair of operands of theirs that are not the same value."""
@@ -35,16 +36,34 @@ def confused(alignment: Alignment, level: Level, common: frozenset[Hashable]) ->
     return found if any(found) else None
 
 
+def made_wrong(alignment: Alignment, operands: tuple[int, int]) -> bool:
+    """Whether one of two values, which are not the same, is none of the other side's."""
+    nodes = [alignment.traces[side].nodes[at] for side, at in enumerate(operands)]
+    return any(
+        alignment.matches[side][at] < 0 and not (node.literal or node.sketch.plain)
+        for side, (at, node) in enumerate(zip(operands, nodes, strict=True))
+    )
+
+
 def _at_hand(
     alignment: Alignment, side: int, user: int, values: Sequence[int], common: frozenset[Hashable]
 ) -> Frame | None:
     """Returns the line of the innermost function around an operation in which some values are made or used."""
     nodes = alignment.traces[side].nodes
-    own = site(nodes[user]).own
+    own = _stack(nodes[user])
     around = [*values, *(other for value in values for other in alignment.users(side, value))]
-    depth = max((_together(own, site(nodes[at]).own) for at in around if at != user), default=0)
+    depth = max((_together(own, _stack(nodes[at])) for at in around if at != user), default=0)
     outer = own[len(own) - depth :] if depth else ()
     return next((frame for frame in outer if function_of(frame) not in common), None)
+
+
+def _stack(node: Node) -> tuple[Frame, ...]:
+    """Returns the call stack of an operation, with that of the loops around it, whose bodies JAX traces apart."""
+    own = site(node).own
+    for loop, _ in reversed(node.around.turns):
+        outer = loop_site(loop).own
+        own += () if own and outer and own[-1] == outer[-1] else outer
+    return own
 
 
 def _together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
@@ -72,7 +91,7 @@ def left_to_itself(
         common: functions that both sides share.
     """
     users, makers = (
-        [site(alignment.traces[side].nodes[at]).own for side, at in enumerate(pair)] for pair in level
+        [_stack(alignment.traces[side].nodes[at]) for side, at in enumerate(pair)] for pair in level
     )
     for side in (0, 1):
         at = next((at for at, frame in enumerate(makers[side]) if function_of(frame) not in common), 0)
@@ -90,6 +109,28 @@ def left_to_itself(
             found = [caller, users[1 - side][twin + 1]]
             return found if side == 0 else found[::-1]
     return None
+
+
+def left_out(
+    alignment: Alignment, level: Level, common: frozenset[Hashable]
+) -> Sequence[Frame | None] | None:
+    """Returns, for the side that takes a value as it is where the other makes more of it first, where that would be.
+
+    Args:
+        alignment: both programs.
+        level: operations with their operands.
+        common: functions that both sides share.
+    """
+    users, operands = level
+    side = alignment.more(*operands)
+    if side is None:
+        return None
+    more = _stack(alignment.traces[side].nodes[operands[side]])
+    own = _stack(alignment.traces[1 - side].nodes[users[1 - side]])
+    twins = (frame for each in more for frame in own if _twins(frame, each))
+    rest = (frame for frame in own if function_of(frame) not in common)
+    lacking = next(twins, None) or next(rest, None)
+    return (None, lacking) if side == 0 else (lacking, None)
 
 
 def _twins(one: Frame, other: Frame) -> bool:

@@ -13,6 +13,10 @@ from parity.values.ladder import FLOOR_FACTOR
 __all__ = ["GIVEN", "Matching", "floors"]
 
 GIVEN = frozenset({"argument", "constant"})
+TELLING = 255
+"""Single numbers above it are hardly the same by chance."""
+SHORT = 60
+"""Values below one that are looked through for what it is made of."""
 
 
 def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
@@ -66,6 +70,37 @@ class Matching:
             for other, node in enumerate(self.traces[1 - side].nodes)
             if node.sketch.kind == kind and self.same(*((at, other) if side == 0 else (other, at)))
         ]
+
+    def shares(self, ours: int, theirs: int) -> bool:
+        """Whether two operations have an operand in common that tells something."""
+        inputs = [trace.nodes[at].inputs for trace, at in zip(self.traces, (ours, theirs), strict=True)]
+        for i, j in zip(*inputs, strict=False):
+            sketch = self.traces[0].nodes[i].sketch
+            if (not sketch.plain or sketch.norm > TELLING) and self.same(i, j):
+                return True
+        return False
+
+    def more(self, ours: int, theirs: int) -> int | None:
+        """Returns the side, 0 or 1, that makes its value of the other's, which it has too; None where neither does.
+
+        Args:
+            ours, theirs: two values that are not the same.
+        """
+        for side, at, other in ((0, ours, theirs), (1, theirs, ours)):
+            made, less = self.traces[side].nodes[at], self.traces[1 - side].nodes[other]
+            if less.literal or less.sketch.plain or self.matches[1 - side][other] < 0:
+                continue
+            alike = made.name == less.name  # they stand for each other, unless one is the other's operand
+            if self.shares(ours, theirs) if alike else self.matches[side][at] >= 0:
+                continue
+            waiting, seen = [at], {at}
+            while waiting and len(seen) < (2 if alike else SHORT):
+                fresh = [i for i in self.traces[side].nodes[waiting.pop(0)].inputs if i not in seen]
+                if any(self.same(*((i, other) if side == 0 else (other, i))) for i in fresh):
+                    return side
+                seen.update(fresh)
+                waiting += fresh
+        return None
 
     def users(self, side: int, at: int) -> Sequence[int]:
         """Returns the operations that take a value."""

@@ -8,8 +8,8 @@ from parity.bisect.alignment import Alignment, Divergence
 from parity.bisect.axis import Axis, Finding, Question
 from parity.bisect.evaluated import Evaluated, evaluate_case
 from parity.bisect.handed import handed
-from parity.bisect.handover import confused, left_to_itself, levels
-from parity.bisect.place import Calls, Frame, Site, blamed, function_of, shared, site
+from parity.bisect.handover import confused, left_out, left_to_itself, levels, made_wrong
+from parity.bisect.place import Calls, Frame, Site, blamed, function_of, loop_site, shared, site
 from parity.bisect.single import on_one_device
 from parity.bisect.trace import Node
 from parity.comparison.comparison import Comparison
@@ -111,13 +111,21 @@ class _Entry:
         self, divergence: Divergence, common: frozenset
     ) -> tuple[Divergence, Sequence[Frame | None]]:
         """Returns where a right value comes to the wrong place, and who hands it over; else what is there."""
-        for users, operands in levels(divergence.path):
-            for judge in (left_to_itself, confused):
-                if frames := judge(self._alignment, (users, operands), common):
-                    unlike = self._alignment.unlike(*users)
-                    return dataclasses.replace(
-                        divergence, reference=users[0], candidate=users[1], operands=unlike
-                    ), frames
+        below = levels(divergence.path)
+        right = not any(made_wrong(self._alignment, operands) for _, operands in below)
+        judges = (left_to_itself, confused, left_out) if right else (left_to_itself, left_out)
+        for users, operands in below:
+            for judge in judges:
+                frames = judge(self._alignment, (users, operands), common)
+                if not frames:
+                    continue
+                more = self._alignment.more(*operands) if judge is left_out else None
+                ends = [operands[side] if side == more else users[side] for side in (0, 1)]
+                unlike = self._alignment.unlike(*users) if more is None else ()
+                settled = dataclasses.replace(
+                    divergence, reference=ends[0], candidate=ends[1], operands=unlike
+                )
+                return settled, frames
         return divergence, ()
 
     @property
@@ -250,7 +258,7 @@ def _place(node: Node, one: Site, frame: Frame | None) -> str:
 
 
 def _loop(equation) -> str:
-    own = site(Node("loop", (), None, equation=equation)).own  # pyright: ignore[reportArgumentType]
+    own = loop_site(equation).own
     return f"the loop at {short_path(own[0].file)}:{own[0].line}" if own else "a loop"
 
 
