@@ -1,5 +1,7 @@
 """A right value in the wrong place is blamed on who had both; what follows from a condition is not blamed."""
 
+import importlib.util
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,10 @@ import pytest
 
 from parity.bisect.alignment import Alignment
 from parity.bisect.evaluated import Evaluated, Result
+from parity.bisect.handover import left_to_itself
 from parity.bisect.matching import floors
 from parity.bisect.operation import describe
+from parity.bisect.place import shared as common_to
 from parity.bisect.place import site
 from parity.bisect.sketch import PROJECTIONS, _directions, distance, sketch
 from parity.bisect.trace import evaluate
@@ -17,18 +21,22 @@ X = np.random.default_rng(0).normal(size=(4, 6)).astype("float32")
 W = np.random.default_rng(1).normal(size=(6, 6)).astype("float32")
 
 
-def first(reference, candidate, *arguments):
-    """Returns what ``op`` says of two functions whose results differ."""
+def aligned(reference, candidate, *arguments):
+    """Returns two functions evaluated side by side."""
     labels = [f"given_{at}" for at in range(len(arguments))]
-    reference_run, candidate_run = (
+    runs = (
         evaluate(jax.make_jaxpr(function)(*arguments), [jnp.asarray(each) for each in arguments], labels)
         for function in (reference, candidate)
     )
-    noise = floors(reference_run, [])
-    alignment = Alignment(
-        reference_run, candidate_run, noise, lambda node: tuple(frame.function for frame in site(node).own)
-    )
-    ends = zip(reference_run.outputs, candidate_run.outputs, strict=True)
+    left, right = runs
+    words = lambda node: tuple(frame.function for frame in site(node).own)  # noqa: E731
+    return Alignment(left, right, floors(left, []), words)
+
+
+def first(*given):
+    """Returns what ``op`` says of two functions whose results differ."""
+    alignment = aligned(*given)
+    ends = zip(*(trace.outputs for trace in alignment.traces), strict=True)
     finding = describe(
         Evaluated(
             step=1,
@@ -49,45 +57,24 @@ def joined(parts):
 
 
 class Whole:
-    def both(self, x, w):
-        return joined([shared(x[:2], w), shared(x[2:], w)])
+    def parted(self, x, w):
+        return self.both(shared(x[:2], w), shared(x[2:], w))
 
-    def masked(self, x, keys):
-        return self.seen(x, keys) + self.counted(keys)
-
-    def seen(self, x, keys):
-        return jnp.where((keys > 1)[:, None], x, 0)
-
-    def counted(self, keys):
-        return jnp.sum(jnp.cumsum(keys) * keys)
+    def both(self, one, other):
+        return joined([one, other]), jnp.sum(other)
 
     def chosen(self, x, step):
         step = step + 1
         return jax.lax.cond(step > 2, lambda x: jnp.sin(x) * 3, lambda x: x, x)
 
-    def summed(self, x, w):
-        rate = rated(w)
-        return self.scaled(x, w, rate)
-
-    def scaled(self, x, w, rate=None):
-        rate = rated(w) if rate is None else rate
-        return x * rate
-
 
 class FirstHalfTwice(Whole):
-    def both(self, x, w):
-        halves = [shared(x[:2], w), shared(x[2:], w)]
-        return joined([halves[0], halves[0] + 0 * halves[1]])
+    def parted(self, x, w):
+        one, other = shared(x[:2], w), shared(x[2:], w)
+        return self.both(one, other)
 
-    def masked(self, x, keys):
-        other = jnp.cumsum(keys)
-        return self.looked(x, other) + self.told(keys)
-
-    def looked(self, x, keys):
-        return jnp.where((keys > 1)[:, None], x, 0)
-
-    def told(self, keys):
-        return jnp.sum(jnp.cumsum(keys) * keys)
+    def both(self, one, other):
+        return joined([one, one]), jnp.sum(other)
 
     def chosen(self, x, step):
         return self.decided(x, step + 1 - 1)
@@ -96,27 +83,40 @@ class FirstHalfTwice(Whole):
         return jax.lax.cond(step > 2, lambda x: jnp.sin(x) * 3, lambda x: x, x)
 
 
+RATED = """import jax.numpy as jnp
+
 def rated(w):
     return 1 / jnp.sum(jnp.abs(w))
 
+def scaled(x, w, rate=None):
+    {words}
+    rate = rated(w) if rate is None else rate
+    return x * rate
 
-class RateOfItsPart(Whole):
-    def summed(self, x, w):
-        return self.part(x, w)
+def handed(x, w, rate):
+    return scaled({arguments})
 
-    def part(self, x, w):
-        return self.scaled(x, w[:3])
+def summed(x, w):
+    {words}
+    return handed(x, w[:3], rated(w))
+"""
 
-    def scaled(self, x, w, rate=None):
-        rate = rated(w) if rate is None else rate
-        return x * rate
+
+def rated(folder, **texts):
+    """Returns a function of a file: twins lie in files of one name."""
+    folder.mkdir()
+    (folder / "twin.py").write_text(RATED.format(**texts))
+    spec = importlib.util.spec_from_file_location(f"twin_{folder.name}", folder / "twin.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.summed
 
 
 def test_a_value_of_another_part_is_blamed_on_who_had_both():
-    """The mask is right where it was made and right where it is used: what was handed over is not."""
-    keys = np.array([1, 1, 2, 3])
-    finding, blamed = first(Whole().masked, FirstHalfTwice().masked, X, keys)
-    assert "FirstHalfTwice.masked" in blamed, finding.sentence
+    """Both halves are right, and so is what joins them: who hands one over twice is not."""
+    finding, blamed = first(Whole().parted, FirstHalfTwice().parted, X, W)
+    assert blamed[1] == "FirstHalfTwice.both", finding.sentence
 
 
 def test_a_branch_that_one_side_takes_follows_from_its_condition():
@@ -125,12 +125,17 @@ def test_a_branch_that_one_side_takes_follows_from_its_condition():
     assert all("sin" not in cell for row in finding.rows for cell in row), finding.rows
 
 
-def test_who_hands_nothing_over_is_blamed_not_who_then_makes_it():
-    def reference(x, w):
-        return Whole().summed(x, w)
-
-    finding, blamed = first(reference, RateOfItsPart().summed, X, W)
-    assert blamed[1] == "RateOfItsPart.part", finding.sentence
+def test_who_hands_nothing_over_is_blamed_not_who_then_makes_it(tmp_path):
+    reference = rated(tmp_path / "one", words='"""Ours."""', arguments="x, w, rate")
+    candidate = rated(tmp_path / "other", words='"""Theirs."""', arguments="x, w")
+    for other, expected in ((candidate, ["handed", "handed"]), (reference, None)):
+        alignment = aligned(reference, other, X, W)
+        left, right = alignment.traces
+        products = left.outputs[0], right.outputs[0]
+        rates = left.nodes[products[0]].inputs[1], right.nodes[products[1]].inputs[1]
+        common = common_to([[site(node) for node in trace.nodes] for trace in alignment.traces])
+        frames = left_to_itself(alignment, (products, rates), common)
+        assert (frames and [frame and frame.function for frame in frames]) == expected
 
 
 def test_a_gradient_that_is_not_taken_is_blamed_on_who_differentiates():
