@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.bisect.alignment import Alignment, Divergence, floors
+from parity.bisect.alignment import Alignment, Divergence
+from parity.bisect.matching import floors
 from parity.bisect.place import site
 from parity.bisect.trace import Node, Trace, evaluate
 from parity.comparison.comparison import Comparison
@@ -161,5 +162,5 @@ def _ends(work: Comparison, runs: list[Trace], result: Result) -> list[tuple[int
 
 
 def _words(node: Node) -> tuple:
-    """What tells which code made a value: the innermost functions of the user's files."""
-    return tuple(frame.function for frame in site(node).own[:3])
+    """What tells which code made a value: the functions of the user's files around it, innermost first."""
+    return tuple(frame.function for frame in site(node).own)
