@@ -14,5 +14,5 @@ import jax  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Traces are millions of objects that live on: at Python's own threshold a tenth of the time goes into looking for garbage.
+# Traces are millions of objects that live on: by default a tenth of the time goes into looking for garbage among them.
 gc.set_threshold(100_000, *gc.get_threshold()[1:])
