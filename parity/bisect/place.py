@@ -17,7 +17,17 @@ from parity.bisect.trace import Node
 from parity.jax_internals import equation_frames
 from parity.prove.provenance import short_path
 
-__all__ = ["Calls", "Frame", "Site", "blamed", "function_of", "loop_site", "shared", "site"]
+__all__ = [
+    "Calls",
+    "Frame",
+    "Site",
+    "blamed",
+    "function_of",
+    "functions_around",
+    "loop_site",
+    "shared",
+    "site",
+]
 
 HOUSE = Path(__file__).parents[1]
 ENGINE = tuple(f"{HOUSE / room}{os.sep}" for room in ("programs", "comparison", "cases", "bisect"))
@@ -82,6 +92,11 @@ def site(node: Node) -> Site:
     first = next((at for at, frame in enumerate(frames) if not _is_library(frame)), len(frames))
     own = tuple(frame for frame in frames if not _is_library(frame))
     return Site(own=own, library=tuple(frames[:first]))
+
+
+def functions_around(node: Node) -> tuple[str, ...]:
+    """Returns the functions of the user's files around what made a value, innermost first."""
+    return tuple(frame.function for frame in site(node).own)
 
 
 def loop_site(equation: Any) -> Site:

@@ -34,7 +34,7 @@ from parity.weights.modules import Order
 __all__ = ["AS_WRITTEN", "SEED", "Comparison", "Workbench"]
 
 AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""Compiler options for a program that runs once, such as one that makes an initial state."""
+"""Compiler options for a program that runs a few times, such as one that makes an initial state."""
 
 KEPT_SIDES = 8
 """How many traced and compiled sides stay in memory; the longest unused goes first."""

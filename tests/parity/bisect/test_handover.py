@@ -12,8 +12,8 @@ from parity.bisect.evaluated import Evaluated, Result
 from parity.bisect.handover import left_to_itself
 from parity.bisect.matching import floors
 from parity.bisect.operation import describe
+from parity.bisect.place import functions_around, site
 from parity.bisect.place import shared as common_to
-from parity.bisect.place import site
 from parity.bisect.sketch import PROJECTIONS, _directions, distance, sketch
 from parity.bisect.trace import evaluate
 
@@ -29,8 +29,7 @@ def aligned(reference, candidate, *arguments):
         for function in (reference, candidate)
     )
     left, right = runs
-    words = lambda node: tuple(frame.function for frame in site(node).own)  # noqa: E731
-    return Alignment(left, right, floors(left, []), words)
+    return Alignment(left, right, floors(left, []), functions_around)
 
 
 def first(*given):
