@@ -1,5 +1,6 @@
 """JAX set-up for every test session; it must run before the first ``import jax``."""
 
+import gc
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -12,3 +13,6 @@ if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
 import jax  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Traces are millions of objects that live on: by default a tenth of the time goes into looking for garbage among them.
+gc.set_threshold(100_000, *gc.get_threshold()[1:])

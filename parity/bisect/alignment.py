@@ -1,37 +1,22 @@
-"""Which values of two evaluated programs are the same, and the first operations from which they are not."""
+"""The first operations from which the values of two evaluated programs are not the same."""
 
 import collections
 import dataclasses
+import os.path
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
-
-from parity.bisect.sketch import distance
+from parity.bisect.matching import GIVEN, Matching
 from parity.bisect.trace import Node, Trace
-from parity.values.ladder import FLOOR_FACTOR
 
-__all__ = ["Alignment", "Divergence", "floors"]
+__all__ = ["Alignment", "Divergence"]
 
 SOON = 400
 """Values that are looked through for what the other side begins with."""
-GIVEN = frozenset({"argument", "constant"})
-
-
-def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
-    """Returns the noise of each value of the reference: its relative distance from itself when nudged.
-
-    Args:
-        reference: the program evaluated.
-        nudged: the same from weights and inputs one unit in the last place away, once a draw.
-    """
-    found = []
-    for at, node in enumerate(reference.nodes):
-        again = [trace.nodes[at] for trace in nudged if at < len(trace.nodes)]
-        off = [distance(node.sketch, other.sketch) for other in again if other.name == node.name]
-        finite = [each for each in off if np.isfinite(each)]
-        noise = float(np.median(finite)) if finite and node.sketch.epsilon else 0.0
-        found.append(max(noise, node.sketch.epsilon))
-    return found
+NEAR = 3
+"""How many of the innermost functions around an operation tell which code made it."""
+BRANCH = frozenset({"branch"})
+MOVES = BRANCH | {"reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"}
+"""Operations that put a value elsewhere: who made it is below them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,39 +27,31 @@ class Divergence:
         reference, candidate: the number of the value on each side; None where a side has nothing there.
         place: how far the reference had come.
         operands: positions of operands that are not the same value.
+        path: operations of both sides, each pair an operand of the one before, on the way to this one.
     """
 
     reference: int | None
     candidate: int | None
     place: int
     operands: tuple[int, ...] = ()
+    path: tuple[tuple[int, int], ...] = ()
 
 
-class Alignment:
+class Alignment(Matching):
     """Two evaluated programs side by side.
 
     Args:
         reference, candidate: both evaluated, from the same state and batch.
         noise: of each value of the reference, see `floors`.
-        words: what tells which code made a value, to pair operations of the two sides.
+        words: the functions around a value, innermost first, to pair operations of the two sides.
     """
 
     def __init__(
         self, reference: Trace, candidate: Trace, noise: Sequence[float], words: Callable[[Node], tuple]
     ):
-        self.traces, self._noise, self._words = (reference, candidate), noise, words
-        self._matches = self._match()
+        super().__init__(reference, candidate, noise)
+        self._words = words
         self._residuals: list[set[int]] = [set(), set()]
-
-    def same(self, ours: int, theirs: int) -> bool:
-        """Whether a value of the reference and one of the candidate are the same up to noise."""
-        return self.in_floors(ours, theirs) <= FLOOR_FACTOR
-
-    def in_floors(self, ours: int, theirs: int) -> float:
-        """How far two values are apart, in units of the reference's noise."""
-        sketches = [trace.nodes[at].sketch for trace, at in zip(self.traces, (ours, theirs), strict=True)]
-        off = distance(*sketches)
-        return 0.0 if off == 0 else off / self._noise[ours] if self._noise[ours] else float("inf")
 
     def longer(self, ours: int | None, theirs: int | None) -> int | None:
         """Returns the side, 0 or 1, that does something more where both part, and then what the other does.
@@ -94,8 +71,9 @@ class Alignment:
         return longer.index(True) if sum(longer) == 1 else None
 
     def backward(self, divergence: Divergence) -> bool:
-        """Whether a place where the programs part belongs to the backward pass."""
-        ends = zip(self.traces, (divergence.reference, divergence.candidate), strict=True)
+        """Whether a place where the programs part belongs to the backward pass, or leads there."""
+        pair = divergence.path[0] if divergence.path else (divergence.reference, divergence.candidate)
+        ends = zip(self.traces, pair, strict=True)
         return all(trace.nodes[at].around.backward for trace, at in ends if at is not None)
 
     def stopped(self) -> list[Divergence]:
@@ -112,61 +90,20 @@ class Alignment:
             return (own, other) if side == 0 else (other, own)
 
         alone = [at for at in cuts[side] if not any(self.same(*ends(at, other)) for other in cuts[1 - side])]
-        pairs = [ends(at, self._matches[side][at]) for at in alone if self._matches[side][at] >= 0]
+        pairs = [ends(at, self.matches[side][at]) for at in alone if self.matches[side][at] >= 0]
         found = [Divergence(reference=left, candidate=right, place=left) for left, right in pairs]
         return sorted(found, key=lambda each: each.place)
 
     def _leads_to(self, side: int, at: int, other: Node) -> bool:
         """Whether what comes of a value soon is made as another side's value is."""
-        nodes, reached, words = self.traces[side].nodes, {at}, self._words(other)
+        nodes, reached, words = self.traces[side].nodes, {at}, self._words(other)[:NEAR]
         for number in range(at + 1, min(at + SOON, len(nodes))):
             if reached.isdisjoint(nodes[number].inputs):
                 continue
             reached.add(number)
-            if nodes[number].name == other.name and self._words(nodes[number]) == words:
+            if nodes[number].name == other.name and self._words(nodes[number])[:NEAR] == words:
                 return True
         return False
-
-    def _match(self) -> tuple[list[int], list[int]]:
-        """Returns for each value of either side its nearest partner in execution order, or -1."""
-        groups: dict[tuple, list[int]] = collections.defaultdict(list)
-        for at, node in enumerate(self.traces[0].nodes):
-            groups[node.sketch.kind].append(at)
-        stacked = {
-            kind: np.stack([self.traces[0].nodes[at].sketch.projected for at in members])
-            for kind, members in groups.items()
-        }
-        ours, theirs = [-1] * len(self.traces[0].nodes), [-1] * len(self.traces[1].nodes)
-        here = 0
-        for at, node in enumerate(self.traces[1].nodes):
-            members = groups.get(node.sketch.kind, [])
-            found = self._near(node, members, stacked.get(node.sketch.kind))
-            if node.sketch.plain and node.name not in GIVEN:
-                found = [member for member in found if self._alike_made(member, node)]
-            for member in found:
-                if ours[member] < 0 or node.name == self.traces[0].nodes[member].name:
-                    ours[member] = at
-            if found:
-                theirs[at] = min(found, key=lambda member: (abs(member - here), member))
-                if not node.literal:
-                    here = theirs[at]
-        return ours, theirs
-
-    def _alike_made(self, ours: int, right: Node) -> bool:
-        """Whether two values are made by the same operation of the same values."""
-        left = self.traces[0].nodes[ours]
-        if left.name != right.name or len(left.inputs) != len(right.inputs):
-            return False
-        return all(any(self.same(i, j) for i in left.inputs) for j in right.inputs)
-
-    def _near(self, node: Node, members: list[int], stacked: np.ndarray | None) -> list[int]:
-        if stacked is None:
-            return []
-        gaps = np.sqrt(np.mean(np.abs(stacked - node.sketch.projected) ** 2, axis=1))
-        limits = np.array(
-            [FLOOR_FACTOR * self._noise[at] * self.traces[0].nodes[at].sketch.norm for at in members]
-        )
-        return [members[index] for index in np.flatnonzero(gaps <= limits)]
 
     def divergences(self, failing: Iterable[tuple[int, int]]) -> list[Divergence]:
         """Returns where the programs part on the way to results that differ, the first one first.
@@ -180,12 +117,23 @@ class Alignment:
         ends = list(failing)
         ours, theirs = (self._front(side, {pair[side] for pair in ends}) for side in (0, 1))
         known = [pair for pair in dict.fromkeys(ends) if pair[0] in ours and pair[1] in theirs]
-        pairs = self._pair(ours, theirs, known)
-        return sorted(pairs, key=lambda pair: (pair.place, None in (pair.reference, pair.candidate)))
+        choices = self._choices()
+        ours, theirs = (
+            [at for at in front if not self._follows(side, at, choices)]
+            for side, front in enumerate((ours, theirs))
+        )
+        pairs = [self._completed(pair) for pair in self._pair(ours, theirs, known)]
+        pairs += [self._descend(*pair, pair[0]) for pair in choices]
+        return sorted(pairs, key=self._order)
+
+    def _order(self, pair: Divergence) -> tuple:
+        """The forward pass first, then as far as the reference had come; what only follows comes last."""
+        follows = pair.place >= len(self.traces[0].nodes)
+        return follows, self.backward(pair), pair.place, None in (pair.reference, pair.candidate)
 
     def _front(self, side: int, ends: set) -> list[int]:
         """Walks back from some results through values that the other side lacks, to where that begins."""
-        nodes, match = self.traces[side].nodes, self._matches[side]
+        nodes, match = self.traces[side].nodes, self.matches[side]
         waiting, seen, front = list(ends), set(ends), []
         fed: dict[int, list[int]] = collections.defaultdict(list)
         while waiting:
@@ -216,13 +164,13 @@ class Alignment:
     def _place(self, side: int, at: int) -> int:
         """How far the reference has come when a value's inputs are there."""
         nodes = self.traces[side].nodes
-        told = self._matches[side][at] < 0 and not nodes[at].literal and at not in self._residuals[side]
+        told = self.matches[side][at] < 0 and not nodes[at].literal and at not in self._residuals[side]
         if (
             not told
         ):  # a result that the other side has elsewhere, such as zeros; or what follows from another
             return len(self.traces[0].nodes)
         inputs = [i for i in nodes[at].inputs if not nodes[i].literal]
-        reached = inputs if side == 0 else [self._matches[1][i] for i in inputs]
+        reached = inputs if side == 0 else [self.matches[1][i] for i in inputs]
         return max(reached, default=0)
 
     def _pair(self, ours: list[int], theirs: list[int], known: Sequence[tuple]) -> list[Divergence]:
@@ -242,7 +190,7 @@ class Alignment:
     def _likeness(self, ours: int, theirs: int) -> float:
         """How likely two operations stand for each other; 0 if they do not."""
         left, right = self.traces[0].nodes[ours], self.traces[1].nodes[theirs]
-        words = zip(self._words(left), self._words(right), strict=False)
+        words = zip(self._words(left)[:NEAR], self._words(right)[:NEAR], strict=False)
         shared = sum(any(self.same(i, j) for j in right.inputs) for i in left.inputs)
         alike = sum(one == other for one, other in words)
         turn = [at for _, at in left.around.turns] == [at for _, at in right.around.turns]
@@ -250,23 +198,123 @@ class Alignment:
             return 0.0
         return 4 * (left.name == right.name) + 2 * shared + alike + turn - abs(ours - theirs) * 1e-6
 
-    def _unlike(self, ours: int, theirs: int) -> list[int]:
+    def _completed(self, pair: Divergence) -> Divergence:
+        """Returns a pair of operations that do not stand for each other with what stands for the first of them.
+
+        That may make a value which is right elsewhere, as where a mask of another layer is used.
+        """
+        ends = pair.path[0] if pair.path else (pair.reference, pair.candidate)
+        known = [(self._place(side, at), side, at) for side, at in enumerate(ends) if at is not None]
+        kinds = {self.traces[side].nodes[at].name for _, side, at in known}
+        functions = {self._words(self.traces[side].nodes[at])[:1] for _, side, at in known}
+        if len(known) == 2 and len(kinds) == len(functions) == 1:
+            return pair
+        for _, side, at in sorted(known):
+            other = self._standing(side, at)
+            if other is not None:
+                return self._descend(*((at, other) if side == 0 else (other, at)), pair.place)
+        return pair
+
+    def _standing(self, side: int, at: int) -> int | None:
+        """Returns the operation of the other side that stands where one does but makes another value.
+
+        It is of the same code, or else takes the same other operand, as a product with the same weight.
+        """
+        node, nodes = self.traces[side].nodes[at], self.traces[1 - side].nodes
+        if node.literal or node.name in GIVEN or self.matches[side][at] >= 0:
+            return None
+        words, best, likest = self._words(node), None, None
+        for other, each in enumerate(nodes):
+            if each.name != node.name or each.sketch.kind[0] != node.sketch.kind[0]:
+                continue
+            ends = (at, other) if side == 0 else (other, at)
+            if each.around.backward != node.around.backward or self.same(*ends):
+                continue
+            theirs = self._words(each)
+            code = len(os.path.commonprefix([words[:NEAR], theirs[:NEAR]]))
+            turn, around = self._turn(each) == self._turn(node), len({*words}.intersection(theirs))
+            if code < 2 and not (turn and around > 1 and self.shares(*ends)):
+                continue
+            free = self.matches[1 - side][other] < 0
+            like = (code, turn, free, around, -abs(other - at))
+            if likest is None or like > likest:
+                best, likest = other, like
+        return best
+
+    def instead(self, side: int, at: int) -> int | None:
+        """Returns what the other side makes of a value that an operation takes, and this side does not."""
+        nodes = self.traces[side].nodes
+        for value in nodes[at].inputs:
+            partner = self.matches[side][value]
+            if partner < 0 or nodes[value].literal or nodes[value].sketch.plain:
+                continue
+            names = {nodes[user].name for user in self.users(side, value)}
+            for user in self.users(1 - side, partner):
+                each = self.traces[1 - side].nodes[user]
+                if each.name not in names | MOVES and each.around.backward == nodes[at].around.backward:
+                    return user
+        return None
+
+    @staticmethod
+    def _turn(node: Node) -> list[int]:
+        return [at for _, at in node.around.turns]
+
+    def _choices(self) -> list[tuple[int, int]]:
+        """Returns the conditions, of both sides, by which one took another branch than the other."""
+        taken: list[dict[int, tuple]] = []
+        for trace in self.traces:
+            branches = [node for node in trace.nodes if node.name == "branch"]
+            taken.append({node.inputs[1]: (*self._words(node)[:2], *self._turn(node)) for node in branches})
+        pairs = list(zip(*taken, strict=False))
+        if len(taken[0]) != len(taken[1]):
+            pairs = [
+                (one, other) for one in taken[0] for other in taken[1] if taken[0][one] == taken[1][other]
+            ]
+        return [pair for pair in dict.fromkeys(pairs) if not self.same(*pair)]
+
+    def _follows(self, side: int, at: int, choices: Sequence[tuple[int, int]]) -> bool:
+        """Whether an operation runs because a condition is not the other side's."""
+        decided = self.traces[side].nodes[at].around.decided
+        return any(pair[side] in decided for pair in choices)
+
+    def unlike(self, ours: int, theirs: int) -> tuple[int, ...]:
+        """Returns the positions at which two operations take values that are not the same."""
         inputs = [self.traces[side].nodes[at].inputs for side, at in enumerate((ours, theirs))]
-        return [at for at, pair in enumerate(zip(*inputs, strict=False)) if not self.same(*pair)]
+        return tuple(at for at, pair in enumerate(zip(*inputs, strict=False)) if not self.same(*pair))
 
     def _descend(self, ours: int, theirs: int, place: int) -> Divergence:
         """Follows operands that are not the same value, though both values are on both sides, to their origin."""
-        start = found = self._between(ours, theirs, place)
-        while True:
-            left, right = self.traces[0].nodes[ours], self.traces[1].nodes[theirs]
-            if left.name != right.name or len(left.inputs) != len(right.inputs) or not found.operands:
-                return found
-            ours, theirs = left.inputs[found.operands[0]], right.inputs[found.operands[0]]
-            makers = {self.traces[0].nodes[ours].name, self.traces[1].nodes[theirs].name}
-            if makers & GIVEN:
-                return start if "argument" in makers else found
-            found = self._between(ours, theirs, place)
+        path = [self._unmoved(ours, theirs, BRANCH)]
+        start = found = self._between(path, place)
+        while found.operands:
+            left, right = (trace.nodes[at] for trace, at in zip(self.traces, path[-1], strict=True))
+            if left.name != right.name or len(left.inputs) != len(right.inputs):
+                break
+            position = found.operands[-1 if left.name == "branch" else 0]  # the condition first
+            pair = self._unmoved(left.inputs[position], right.inputs[position])
+            makers = [trace.nodes[at].name for trace, at in zip(self.traces, pair, strict=True)]
+            if GIVEN.issuperset(makers) or "constant" in makers:
+                found = start if "argument" in makers else found
+                break
+            path.append(pair)
+            found = self._between(path, place)
+            if self.more(*pair) is not None:
+                break
+        return dataclasses.replace(found, path=tuple(path))
 
-    def _between(self, ours: int, theirs: int, place: int) -> Divergence:
-        operands = tuple(self._unlike(ours, theirs))
-        return Divergence(reference=ours, candidate=theirs, place=place, operands=operands)
+    def _unmoved(self, ours: int, theirs: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
+        """Returns two values, or where they are not made alike what they were before they were moved."""
+        ends = [ours, theirs]
+        nodes = [trace.nodes for trace in self.traces]
+        if nodes[0][ours].name != nodes[1][theirs].name:
+            for side in (0, 1):
+                while nodes[side][ends[side]].name in moves:
+                    below = nodes[side][ends[side]].inputs[0]
+                    if nodes[side][below].name in GIVEN:
+                        break
+                    ends[side] = below
+        return ends[0], ends[1]
+
+    def _between(self, path: Sequence[tuple[int, int]], place: int) -> Divergence:
+        operands = self.unlike(*path[-1])
+        return Divergence(reference=path[-1][0], candidate=path[-1][1], place=place, operands=operands)

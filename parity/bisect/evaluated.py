@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.bisect.alignment import Alignment, Divergence, floors
-from parity.bisect.place import site
-from parity.bisect.trace import Node, Trace, evaluate
+from parity.bisect.alignment import Alignment, Divergence
+from parity.bisect.matching import floors
+from parity.bisect.place import functions_around
+from parity.bisect.trace import Trace, evaluate
 from parity.comparison.comparison import Comparison
 from parity.comparison.runs import SEED, Outputs, beside
 from parity.comparison.side import Side
@@ -97,7 +98,7 @@ def _step(
     outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
     again = [_named(sides[0], run) for run in nudged]
     failing = _failing(work, outputs, again, group)
-    alignment = Alignment(runs[0], runs[1], floors(runs[0], nudged), _words)
+    alignment = Alignment(runs[0], runs[1], floors(runs[0], nudged), functions_around)
     ends = [pair for result in failing for pair in _ends(work, runs, result)]
     found = Evaluated(
         step=step,
@@ -158,8 +159,3 @@ def _ends(work: Comparison, runs: list[Trace], result: Result) -> list[tuple[int
     ] or [result.path]
     ours = runs[0].outputs[names[0][result.group, result.path]]
     return [(ours, runs[1].outputs[names[1][result.group, path]]) for path in partners]
-
-
-def _words(node: Node) -> tuple:
-    """What tells which code made a value: the innermost functions of the user's files."""
-    return tuple(frame.function for frame in site(node).own[:3])

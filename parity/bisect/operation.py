@@ -1,12 +1,15 @@
 """The axis ``op``: the first operation from which values differ, on the way to the result that fails."""
 
+import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from parity.bisect.alignment import Alignment, Divergence
 from parity.bisect.axis import Axis, Finding, Question
 from parity.bisect.evaluated import Evaluated, evaluate_case
 from parity.bisect.handed import handed
-from parity.bisect.place import Calls, Frame, Site, blamed, function_of, shared, site
+from parity.bisect.handover import confused, left_out, left_to_itself, levels, made_wrong
+from parity.bisect.place import Calls, Frame, Site, blamed, function_of, loop_site, shared, site
 from parity.bisect.single import on_one_device
 from parity.bisect.trace import Node
 from parity.comparison.comparison import Comparison
@@ -80,13 +83,18 @@ class _Entry:
     """A divergence in words."""
 
     def __init__(self, alignment: Alignment, divergence: Divergence, sources: _Sources):
-        self._alignment, self._divergence = alignment, divergence
+        self._alignment, self._common = alignment, sources.common
+        self._divergence, handed_over = self._settled(divergence, sources.common)
+        divergence = self._divergence
         ends = (divergence.reference, divergence.candidate)
         self._nodes = [
             None if at is None else trace.nodes[at] for trace, at in zip(alignment.traces, ends, strict=True)
         ]
         self._sites = [None if node is None else site(node) for node in self._nodes]
         self.blamed = [blamed(one, sources.common, caller=self._reads_another()) for one in self._sites]
+        if handed_over:
+            self.blamed = [frame or own for frame, own in zip(handed_over, self.blamed, strict=True)]
+            return
         longer = alignment.longer(*ends)
         extra = None if longer is None else self._sites[longer]
         left_out = "" if longer is None or extra is None else sources.left_out(extra, longer)
@@ -98,6 +106,27 @@ class _Entry:
             self.blamed[side] = next(calling, self.blamed[side])
             if in_library:
                 self.blamed[side] = handed(one, sources.files[side]) or self.blamed[side]
+
+    def _settled(
+        self, divergence: Divergence, common: frozenset
+    ) -> tuple[Divergence, Sequence[Frame | None]]:
+        """Returns where a right value comes to the wrong place, and who hands it over; else what is there."""
+        below = levels(divergence.path)
+        right = not any(made_wrong(self._alignment, operands) for _, operands in below)
+        judges = (left_to_itself, confused, left_out) if right else (left_to_itself, left_out)
+        for users, operands in below:
+            for judge in judges:
+                frames = judge(self._alignment, (users, operands), common)
+                if not frames:
+                    continue
+                more = self._alignment.more(*operands) if judge is left_out else None
+                ends = [operands[side] if side == more else users[side] for side in (0, 1)]
+                unlike = self._alignment.unlike(*users) if more is None else ()
+                settled = dataclasses.replace(
+                    divergence, reference=ends[0], candidate=ends[1], operands=unlike
+                )
+                return settled, frames
+        return divergence, ()
 
     @property
     def _node(self) -> Node:
@@ -139,12 +168,21 @@ class _Entry:
         side = next((side for side, node in enumerate(self._nodes) if node is None), None)
         if side is None:
             return ""
+        there = (self._divergence.candidate, self._divergence.reference)[side]
+        at = None if there is None else self._alignment.instead(1 - side, there)
+        if at is not None:
+            node = self._alignment.traces[side].nodes[at]
+            self.blamed[side] = blamed(site(node), self._common)
+            return self._goes_on(side, node, _place(node, site(node), self.blamed[side]))
         for after in entries:
             if (node := after._nodes[side]) is not None:
                 self.blamed[side] = after.blamed[side]
-                label = ("reference", "candidate")[side]
-                return f", the {label} goes on with {node.name} at {after._texts()[side]}"
+                return self._goes_on(side, node, after._texts()[side])
         return ""
+
+    @staticmethod
+    def _goes_on(side: int, node: Node, where: str) -> str:
+        return f", the {('reference', 'candidate')[side]} goes on with {node.name} at {where}"
 
     def row(self) -> tuple[str, ...]:
         names = dict.fromkeys(node.name for node in self._nodes if node)
@@ -220,7 +258,7 @@ def _place(node: Node, one: Site, frame: Frame | None) -> str:
 
 
 def _loop(equation) -> str:
-    own = site(Node("loop", (), None, equation=equation)).own  # pyright: ignore[reportArgumentType]
+    own = loop_site(equation).own
     return f"the loop at {short_path(own[0].file)}:{own[0].line}" if own else "a loop"
 
 

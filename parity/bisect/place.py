@@ -17,7 +17,17 @@ from parity.bisect.trace import Node
 from parity.jax_internals import equation_frames
 from parity.prove.provenance import short_path
 
-__all__ = ["Calls", "Frame", "Site", "blamed", "function_of", "shared", "site"]
+__all__ = [
+    "Calls",
+    "Frame",
+    "Site",
+    "blamed",
+    "function_of",
+    "functions_around",
+    "loop_site",
+    "shared",
+    "site",
+]
 
 HOUSE = Path(__file__).parents[1]
 ENGINE = tuple(f"{HOUSE / room}{os.sep}" for room in ("programs", "comparison", "cases", "bisect"))
@@ -82,6 +92,16 @@ def site(node: Node) -> Site:
     first = next((at for at, frame in enumerate(frames) if not _is_library(frame)), len(frames))
     own = tuple(frame for frame in frames if not _is_library(frame))
     return Site(own=own, library=tuple(frames[:first]))
+
+
+def functions_around(node: Node) -> tuple[str, ...]:
+    """Returns the functions of the user's files around what made a value, innermost first."""
+    return tuple(frame.function for frame in site(node).own)
+
+
+def loop_site(equation: Any) -> Site:
+    """Returns where a loop comes from."""
+    return site(Node("loop", (), None, equation=equation))  # pyright: ignore[reportArgumentType]
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -164,7 +184,7 @@ class Calls:
         return None
 
 
-def function_of(frame: Frame) -> Hashable:
+def function_of(frame: Frame) -> tuple[str, str]:
     """Returns the file's name and the text of the innermost function around a line."""
     spans = _spans(frame.file)
     around = [span for span in spans if span[0] <= frame.line <= span[1]]

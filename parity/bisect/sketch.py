@@ -21,7 +21,8 @@ class Sketch:
     """An array in short.
 
     Args:
-        kind: size, kind of numbers, where they are infinite, huge or no number: other kinds are never compared.
+        kind: size, kind of numbers, where they are infinite, huge or no number, and of integers, truth values and
+            keys the values themselves: other kinds are never compared.
         projected: the array's random projections, in float64.
         norm: its Frobenius norm.
         epsilon: half a unit in the last place of its dtype, relative; 0 for integers.
@@ -60,8 +61,9 @@ def sketch(value: Any) -> Sketch:
     plain = np.abs(flat) < huge
     holes = 0 if plain.all() else hash(_signs(flat[~plain]).tobytes() + plain.tobytes())
     flat = np.where(plain, flat, 0) if holes else flat
+    exact = 0 if floating else hash(flat.tobytes())  # projections of masks may agree where masks do not
     return Sketch(
-        kind=(array.size, "float" if floating else "integer", holes),
+        kind=(array.size, "float" if floating else "integer", holes or exact),
         projected=np.sum(
             _directions(flat.size) * flat, axis=1
         ),  # a product of matrices would wake all threads

@@ -28,11 +28,13 @@ class Around:
         calls: the called functions around it that JAX may have traced for another caller, outermost first.
         turns: the loops around it with the number of the turn, outermost first.
         backward: whether it belongs to the backward pass.
+        decided: the conditions of the branches around it, outermost first.
     """
 
     calls: tuple[Any, ...] = ()
     turns: tuple[tuple[Any, int], ...] = ()
     backward: bool = False
+    decided: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,7 +145,8 @@ class _Evaluation:
             return self._while(equation, inputs, here)
         if name == "cond":
             chosen = min(max(int(inputs[0][0]), 0), len(inner) - 1)
-            outputs = self._body(inner[chosen], inputs[1:], dataclasses.replace(here, calls=()))
+            within = dataclasses.replace(here, calls=(), decided=(*here.decided, inputs[0][1]))
+            outputs = self._body(inner[chosen], inputs[1:], within)
             return [
                 (array, self._node("branch", (number, inputs[0][1]), array, here, equation=equation))
                 for array, number in outputs
@@ -164,7 +167,7 @@ class _Evaluation:
         scanned = inputs[constants + carries :]
         rows: list[list[Value]] = [[] for _ in equation.outvars[carries:]]
         for index in reversed(range(length)) if reverse else range(length):
-            around = Around(turns=(*here.turns, (equation, index)), backward=here.backward)
+            around = dataclasses.replace(here, calls=(), turns=(*here.turns, (equation, index)))
             slices = []
             for array, number in scanned:
                 row = _rows(array)[index]
@@ -192,7 +195,7 @@ class _Evaluation:
         fixed = inputs[:first], inputs[first : first + second]
         carry, turn = inputs[first + second :], 0
         while True:
-            around = Around(turns=(*here.turns, (equation, turn)), backward=here.backward)
+            around = dataclasses.replace(here, calls=(), turns=(*here.turns, (equation, turn)))
             if not bool(self._body(equation.params["cond_jaxpr"], [*fixed[0], *carry], around)[0][0]):
                 return carry
             carry = self._body(equation.params["body_jaxpr"], [*fixed[1], *carry], around)

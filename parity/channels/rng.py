@@ -14,7 +14,7 @@ from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.streams import idle_streams
 from parity.comparison.alone import beginning
-from parity.comparison.comparison import SEED, Comparison
+from parity.comparison.comparison import AS_WRITTEN, SEED, Comparison
 from parity.comparison.side import Side
 from parity.jax_internals import content, key_implementation, main_position
 from parity.programs.build import Build, Group
@@ -38,7 +38,6 @@ STEPS = 3
 MOST_KEYS = 256
 MOST_NUMBERS = 4_000_000
 SIDES = ("reference", "candidate")
-AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 def rng(work: Comparison) -> ChannelResult:
@@ -217,12 +216,9 @@ def _other_distributions(work: Comparison) -> list[Finding]:
 
 
 def _drawn(work: Comparison, build: Build, keys: int) -> list[dict[str, np.ndarray]]:
-    """Returns the initial states of several keys; compiled once."""
-    create = jax.jit(
-        lambda key: {path: leaf for path, leaf in build.create(key).items() if _is_drawn(build, path)}
-    )
-    with work.bench.clock.phase(build.name, "execute"):
-        return [to_host(create(jax.random.key(SEED + key))) for key in range(keys)]
+    """Returns what is drawn in the initial states of several keys."""
+    states = (work.bench.fresh(build, SEED + key) for key in range(keys))
+    return [{path: state[path] for path in state if _is_drawn(build, path)} for state in states]
 
 
 def _is_drawn(build: Build, path: str) -> bool:

@@ -31,11 +31,15 @@ from parity.weights.inference import Uses, infer
 from parity.weights.map import MapError, Rule, WeightMap
 from parity.weights.modules import Order
 
-__all__ = ["SEED", "Comparison", "Workbench"]
+__all__ = ["AS_WRITTEN", "SEED", "Comparison", "Workbench"]
 
+AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Compiler options for a program that runs a few times, such as one that makes an initial state."""
 
 KEPT_SIDES = 8
 """How many traced and compiled sides stay in memory; the longest unused goes first."""
+KEPT_CREATORS = 2
+"""The same for what makes initial states."""
 
 
 T = TypeVar("T")
@@ -62,6 +66,7 @@ class Workbench:
         self.paranoid, self.lowest, self._compiler = paranoid, lowest, compiler
         self.clock = Clock(tell)
         self._sides: dict[Hashable, Side] = {}
+        self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}
         self._states: dict[Build, dict[str, np.ndarray]] = {}
         self._remembered: dict[Hashable, Any] = {}
 
@@ -80,10 +85,23 @@ class Workbench:
     def state(self, build: Build) -> dict[str, np.ndarray]:
         """Returns a random state of ``build``, on the host."""
         if build not in self._states:
-            with self.clock.phase(build.name, "execute"):
-                fresh = to_host(jax.jit(build.create)(jax.random.key(SEED)))
-            self._states[build] = randomise(fresh, build.leaves, SEED)
+            self._states[build] = randomise(self.fresh(build, SEED), build.leaves, SEED)
         return self._states[build]
+
+    def fresh(self, build: Build, seed: int) -> dict[str, np.ndarray]:
+        """Returns the initial state of ``build`` for a seed, on the host; few runs pay for no optimisation."""
+        create = self._creators.pop(build, None)
+        if create is None:
+            name, key = f"{build.name}, initial state", jax.random.key(seed)
+            with self.clock.phase(name, "trace"):
+                lowered = jax.jit(build.create).lower(key)
+            with self.clock.phase(name, "compile"):
+                create = lowered.compile(compiler_options=AS_WRITTEN)
+        self._creators[build] = create
+        while len(self._creators) > KEPT_CREATORS:
+            self._creators.pop(next(iter(self._creators)))
+        with self.clock.phase(build.name, "execute"):
+            return to_host(create(jax.random.key(seed)))
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns what ``make`` made when ``key`` was first asked for."""

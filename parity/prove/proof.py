@@ -1,17 +1,15 @@
 """Proves that two lowered programs are the same program, or says where they first differ."""
 
-import contextlib
 import dataclasses
 import functools
-import gc
 import time
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
 from parity.prove.frontier import Frontier, Search, attribute_differences
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.program import Program
-from parity.prove.reader import read_program
+from parity.prove.reader import collector_paused, read_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
 from parity.verdicts import Finding, Verdict
 
@@ -136,7 +134,7 @@ def prove(
         ValueError: if the pairs are not total and one-to-one, or a module cannot be read.
     """
     started = time.perf_counter()
-    with _collector_paused():
+    with collector_paused():
         sides = (
             read_program(reference, ignore_shardings=ignore_shardings, without=alone.results[0]),
             read_program(candidate, ignore_shardings=ignore_shardings, without=alone.results[1]),
@@ -339,15 +337,3 @@ def _donation(attributes: dict[str, str]) -> dict[str, str]:
 
 def _joint_name(left: str, right: str) -> str:
     return left if left == right else f"{left} / {right}"
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keeps the garbage collector from scanning a growing heap of live objects: it halves the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

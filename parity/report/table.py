@@ -1,4 +1,4 @@
-"""The terminal: live progress, a table that fits 100 columns, and findings in sentences."""
+"""The terminal: live progress, a table that fits 80 columns, and findings in sentences."""
 
 import time
 from collections.abc import Sequence
@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 MOST_FINDINGS = 8
+CELL = 4
+"""Letters of a verdict in the table."""
 
 STYLES = {
     "passed": "green",
@@ -134,21 +136,31 @@ def _cell(result: CaseResult, names: Sequence[str]) -> Text:
 
 def print_table(console: Console, run: Run) -> None:
     """Prints one row per case and a closing line."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("case", overflow="fold", ratio=1, min_width=28)
-    for head in COLUMNS:
-        table.add_column(head, no_wrap=True)
-    table.add_column("s", justify="right", no_wrap=True)
+    names = [result.case.id.rpartition("@")[0] for result in run.results]
+    seconds = ["kept" if each.remembered else f"{sum(each.seconds.values()):.1f}" for each in run.results]
+    widths = [max(len(head), CELL) for head in COLUMNS]
+    last = 1 + max(map(len, ["s", *seconds]))
+    room = min(console.width - sum(width + 1 for width in widths) - last, max(map(len, ["case", *names])))
+
+    def line(name: Text, cells: Sequence[Text], spent: str) -> None:
+        """Prints a row; a name that is too long stands on a line of its own."""
+        if len(name) > room:
+            console.print(name, soft_wrap=True)
+            name = Text()
+        row = Text.assemble(name, " " * (room - len(name)))
+        for cell, width in zip(cells, widths, strict=True):
+            row.append(" ").append(cell).append(" " * (width - len(cell)))
+        console.print(row.append(f"{spent:>{last}}"), soft_wrap=True)
+
+    line(Text("case", "bold"), [Text(head, "bold") for head in COLUMNS], "s")
     mesh = ""
-    for result in run.results:
+    for result, name, spent in zip(run.results, names, seconds, strict=True):
         if str(result.case.mesh) != mesh:
             mesh = str(result.case.mesh)
-            table.add_row(Text(f"@{mesh}", "bold cyan"))
+            console.print(Text(f"@{mesh}", "bold cyan"), soft_wrap=True)
         style = "" if str(result.verdict) == "passed" else STYLES[str(result.verdict)]
         cells = [_cell(result, names) for names in COLUMNS.values()]
-        seconds = "kept" if result.remembered else f"{sum(result.seconds.values()):.1f}"
-        table.add_row(Text(result.case.id.rpartition("@")[0], style), *cells, seconds)
-    console.print(table)
+        line(Text(name, style), cells, spent)
     shown = {channel.verdict for result in run.results for channel in result.channels.values()}
     legend = ", ".join(f"{word} {verdict}" for verdict, word in SHORT.items() if verdict in shown)
     console.print(Text(legend, "dim"), soft_wrap=True)

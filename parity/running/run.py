@@ -1,6 +1,8 @@
 """Runs cases: every channel of every case, an error in one never takes the others down."""
 
+import contextlib
 import dataclasses
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +36,8 @@ PROOFS = frozenset({Verdict.PROVED, Verdict.REORDERED})
 MAPS = Path("/proc/self/maps")
 MANY_MAPS = 20_000
 """Of the 65,530 maps of memory that Linux grants a process; a case makes hundreds, a module of tests thousands."""
+SELDOM = 100_000
+"""New objects before garbage is looked for, where Python looks at all; it starts with 700 or 2,000."""
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
 
 
@@ -85,6 +89,17 @@ def let_go(most: int = MANY_MAPS) -> None:
         jax.clear_caches()
 
 
+@contextlib.contextmanager
+def _collected_seldom() -> Iterator[None]:
+    """Looks for garbage less often: traces are millions of objects that live on, and the search takes a tenth."""
+    before = gc.get_threshold()
+    gc.set_threshold(before[0] and max(before[0], SELDOM), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> CaseResult:
     """Compares one case.
 
@@ -100,14 +115,15 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
     results: dict[str, ChannelResult] = {}
     names = ("", "")
     try:
-        with bench.clock.book("build"):
-            work = Comparison(case, bench)
-        names = (work.builds[0].name, work.builds[1].name)
-        for name in channels:
-            with bench.clock.book("judge"):
-                result = _channel(name, work)
-            same = [other.name for other in results.values() if _same_error(other, result)]
-            results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
+        with _collected_seldom():
+            with bench.clock.book("build"):
+                work = Comparison(case, bench)
+            names = (work.builds[0].name, work.builds[1].name)
+            for name in channels:
+                with bench.clock.book("judge"):
+                    result = _channel(name, work)
+                same = [other.name for other in results.values() if _same_error(other, result)]
+                results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
     except Exception as error:
         results["tree"] = _error("tree", "building the two sides", error)
     let_go()

@@ -29,7 +29,7 @@ def main(words):
     for name, bug in plants.plants().items():
         if words and not any(word in name for word in words):
             continue
-        start = time.perf_counter()
+        start, worked = time.perf_counter(), time.process_time()
         with tempfile.TemporaryDirectory() as folder:
             try:
                 finding, right = plants.found_in(bug, Path(folder), Planting, bench)
@@ -37,11 +37,14 @@ def main(words):
                 text = finding.sentence.replace(f"{folder}/", "")
             except Exception as error:  # a plant that cannot be evaluated is a plant that is not found
                 verdict, text = "ERROR", f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        seconds = time.perf_counter() - start
-        results.append((verdict, seconds))
-        print(f"{verdict:6} {seconds:5.1f} s {name}: {text}", flush=True)
-    right = sum(verdict == "right" for verdict, _ in results)
-    print(f"{right} of {len(results)} named right, at most {max(s for _, s in results):.0f} s each")
+        seconds, work = time.perf_counter() - start, time.process_time() - worked
+        results.append((verdict, seconds, work))
+        print(f"{verdict:6} {seconds:5.1f} s ({work:.1f} s of processor) {name}: {text}", flush=True)
+    right = sum(verdict == "right" for verdict, *_ in results)
+    longest, busiest = (max(column) for column in list(zip(*results, strict=True))[1:])
+    print(
+        f"{right} of {len(results)} named right, at most {longest:.0f} s each, {busiest:.0f} s of processor"
+    )
     return int(right < 0.95 * len(results))
 
 

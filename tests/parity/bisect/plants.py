@@ -1,10 +1,13 @@
 """Planted bugs for the axis ``op``: which case each is in, and which function it is in."""
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import importlib
+import importlib.util
 import os
+import sys
 import tomllib
 from pathlib import Path
 
@@ -15,6 +18,9 @@ from parity.bisect.single import on_one_device
 from parity.comparison.comparison import Comparison
 
 PLANTED = Path(__file__).parents[1] / "planted"
+HERE = Path(__file__).parent
+UNSEEN = HERE / "unseen.toml"
+STOCK = HERE / "stock.py"
 TWINS = Path(models_nnx.__file__).parent
 TABLES = ("operations", "bugs", "moe", "families", "mtp", "training", "diloco")
 PAIRS = {"training": "trajectories:PAIR", "diloco": "diloco:PAIR"}
@@ -23,7 +29,11 @@ OF_VALUES = {"values", "gradients", "state"}
 
 
 def plants():
-    """Returns the plants that change values, by table and id; those of ``operations`` are there for it."""
+    """Returns the plants that change values, by table and id.
+
+    Those of ``operations`` are there for the axis; those of ``unseen`` were written after it, to show how it does on
+    others.
+    """
     found = {}
     for table in TABLES:
         for bug in tomllib.loads((PLANTED / f"{table}.toml").read_text())["bug"]:
@@ -31,6 +41,10 @@ def plants():
                 home = HOMES.get(bug["case"].split("-")[0], "fsdp4.tensor2-auto")
                 case = bug["case"] if "@" in bug["case"] else f"{bug['case']}@{home}"
                 found[f"{table}/{bug['id']}"] = {"pair": PAIRS.get(table, ""), **bug, "case": case}
+    for bug in tomllib.loads(UNSEEN.read_text())["bug"]:
+        home = HOMES.get(bug.get("case", "").split("-")[0], "fsdp4.tensor2-auto")
+        where = {} if "stock" in bug else {"case": f"{bug['case']}@{home}"}
+        found[f"unseen/{bug['id']}"] = {"pair": "", **bug, **where}
     return found
 
 
@@ -46,13 +60,14 @@ def functions(bug):
     """Returns ``(file, function)`` of the functions, or classes, that an edit changes."""
     found = set()
     for edit in bug["edits"]:
-        text = (TWINS / edit["file"]).read_text()
+        text = (HERE if "stock" in bug else TWINS).joinpath(edit["file"]).read_text()
         same = len(os.path.commonprefix([edit["old"], edit["new"]]))
         line = text.count("\n", 0, text.index(edit["old"]) + same) + 1
         around = [
             node
             for node in ast.walk(ast.parse(text))
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.lineno <= line <= node.end_lineno
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+            and node.lineno <= line <= (node.end_lineno or line)
         ]
         if around:
             found.add((edit["file"].rpartition("/")[2], max(around, key=lambda node: node.lineno).name))
@@ -67,14 +82,41 @@ def _real(id, pair):
     return next(case for case in cases if case.id == id)
 
 
+@functools.cache
+def _stock(file):
+    """Returns the pair in a file of twins of stock layers."""
+    spec = importlib.util.spec_from_file_location(f"stock_in_{file.parent.name}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with contextlib.ExitStack() as known:
+        sys.modules[spec.name] = module
+        known.callback(sys.modules.pop, spec.name)
+        spec.loader.exec_module(module)
+    return module.PAIR
+
+
+def _planted(bug, folder, planting):
+    """Returns the case with a plant in its candidate."""
+    if "stock" in bug:
+        text = STOCK.read_text()
+        for old, new in files(bug)["stock.py"]:
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        (folder / "stock.py").write_text(text)
+        planted, real = (
+            next(case for case in _stock(file).cases({}) if case.program == bug["stock"])
+            for file in (folder / "stock.py", STOCK)
+        )
+    else:
+        scratch = planting.copy(folder, files(bug))
+        planted, real = planting.case(scratch, bug["case"], bug["pair"]), _real(bug["case"], bug["pair"])
+    program = bug.get("program", planted.program)
+    return dataclasses.replace(planted, reference=real.reference, program=program, exact=None)
+
+
 def found_in(bug, folder, planting, bench):
     """Returns what ``op`` says of a plant, and whether it names the function that holds it."""
-    scratch = planting.copy(folder, files(bug))
-    planted = planting.case(scratch, bug["case"], bug["pair"])
-    real = _real(bug["case"], bug["pair"])
-    case = dataclasses.replace(
-        planted, reference=real.reference, program=bug.get("program", planted.program), exact=None
-    )
+    case = _planted(bug, folder, planting)
     finding = describe(evaluate_case(Comparison(on_one_device(case), bench)))
     named = [frame for frame in finding.facts.get("first", {}).get("blamed", []) if frame]
     right = any(

@@ -27,12 +27,15 @@ def plants():
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("logits-from-before-the-norm", "in LanguageModel._hidden"),  # a call that is left out
-        ("no-gradient-through-the-mlp", "/ stop_gradient (forward"),
+        ("operations/logits-from-before-the-norm", "in LanguageModel._hidden"),  # a call that is left out
+        ("operations/no-gradient-through-the-mlp", "/ stop_gradient (forward"),
+        ("bugs/parameter-baked-in-as-a-constant", "/ add (forward)"),
+        ("operations/predictor-without-its-norm", "in Predictor.__call__"),
+        ("bugs/dropout-key-the-same-every-step", "the reference goes on with random_fold_in"),
     ],
 )
 def test_a_plant_is_traced_to_its_function(name, words, plants, planting, tmp_path):
-    finding, right = plants.found_in(plants.plants()[f"operations/{name}"], tmp_path, planting, Workbench())
+    finding, right = plants.found_in(plants.plants()[name], tmp_path, planting, Workbench())
     assert right and words in finding.sentence, finding.sentence
 
 

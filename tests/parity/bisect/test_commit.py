@@ -171,3 +171,38 @@ def test_a_report_is_held_to_the_signature():
             channels
         )
     assert str(answer_of({"cases": []}, "a", signature)) == "other (its report has no case a)"
+
+
+CHANGES = (
+    ("README.md", "twins\n"),
+    ("twins.py", "# The same in Linen and NNX.\n"),
+    ("twins.py", None),
+    ("notes.txt", "nothing\n"),
+)
+
+
+@pytest.mark.slow
+def test_the_real_check_finds_the_commit_that_changed_a_twin(command, tmp_path):
+    """A project of its own, whose commits are checked by ``parity run`` as a user's are."""
+    text = (REPO / "docs" / "examples" / "foreign_mlp.py").read_text()
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    for name, value in (("user.name", "A"), ("user.email", "a@b.c")):
+        git(folder, "config", name, value)
+    (folder / "twins.py").write_text(text)
+    (folder / "pyproject.toml").write_text('[tool.parity]\npairs = ["twins:PAIR"]\n')
+    for number, (name, added) in enumerate([("", ""), *CHANGES]):
+        if name:
+            before = (folder / name).read_text() if (folder / name).exists() else ""
+            right = before.replace("self.up(x)))", "self.up(x))) * 1.01")
+            (folder / name).write_text(right if added is None else added + before)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", f"change {number}")
+    before = traces(folder)
+    words = ("--axis", "commit", "--good", f"main~{len(CHANGES)}")
+    ended = command("bisect", "mlp/forward@single", *words, cwd=folder)
+    culprit = git(folder, "log", "--format=%H", "--grep", "change 3").strip()
+    told = f"values failed at outputs: the first commit that fails is {culprit[:12]}"
+    assert ended.code == 1 and told in ended.out, ended.out + ended.err
+    assert traces(folder) == before

@@ -160,7 +160,7 @@ def test_a_case_may_leave_them_out(name):
 
 
 @pytest.mark.parametrize("blocks", [None, "rng", "flags", "retrace"])
-def test_the_longest_id_and_all_channels_fit_100_columns(capsys, blocks):
+def test_a_long_id_and_all_channels_fit_100_columns(capsys, blocks):
     """Ten columns; a channel that has none of its own is seen in its column where it blocks."""
     id = "llama2-scan-against-unroll-linen/train_step@single"
     word = {"program": Verdict.UNPROVED, "values": Verdict.BITWISE, "state": Verdict.FLOOR}

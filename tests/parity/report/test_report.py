@@ -1,4 +1,4 @@
-"""What people and tools read: JSON written whole or not at all, a table in 100 columns, findings in sentences."""
+"""What people and tools read: JSON written whole or not at all, a table in 80 columns, findings in sentences."""
 
 import dataclasses
 import io
@@ -176,7 +176,7 @@ def full_run():
     return run(*rows)
 
 
-@pytest.mark.parametrize("width", [100, 120, 200])
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
 def test_the_table_fits_and_cuts_no_word(width):
     *lines, numbers = printed(print_table, full_run(), width=width).splitlines()
     assert numbers.startswith("2 cases equal in numbers only")

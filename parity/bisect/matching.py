@@ -1,0 +1,159 @@
+"""Which values of two evaluated programs are the same."""
+
+import collections
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from parity.bisect.sketch import distance
+from parity.bisect.trace import Node, Trace
+from parity.values.ladder import FLOOR_FACTOR
+
+__all__ = ["GIVEN", "Matching", "floors"]
+
+GIVEN = frozenset({"argument", "constant"})
+TELLING = 255
+"""Single numbers above it are hardly the same by chance."""
+SHORT = 60
+"""Values below one that are looked through for what it is made of."""
+
+
+def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
+    """Returns the noise of each value of the reference: its relative distance from itself when nudged.
+
+    Args:
+        reference: the program evaluated.
+        nudged: the same from weights and inputs one unit in the last place away, once a draw.
+    """
+    found = []
+    for at, node in enumerate(reference.nodes):
+        again = [trace.nodes[at] for trace in nudged if at < len(trace.nodes)]
+        off = [distance(node.sketch, other.sketch) for other in again if other.name == node.name]
+        finite = [each for each in off if np.isfinite(each)]
+        noise = float(np.median(finite)) if finite and node.sketch.epsilon else 0.0
+        found.append(max(noise, node.sketch.epsilon))
+    return found
+
+
+class Matching:
+    """The values of two programs side by side.
+
+    Args:
+        reference, candidate: both evaluated, from the same state and batch.
+        noise: of each value of the reference, see `floors`.
+
+    Attributes:
+        traces: both.
+        matches: of each value of either side its nearest partner in execution order, or -1.
+    """
+
+    def __init__(self, reference: Trace, candidate: Trace, noise: Sequence[float]):
+        self.traces, self._noise = (reference, candidate), noise
+        self.matches = self._match()
+
+    def same(self, ours: int, theirs: int) -> bool:
+        """Whether a value of the reference and one of the candidate are the same up to noise."""
+        return self.in_floors(ours, theirs) <= FLOOR_FACTOR
+
+    def in_floors(self, ours: int, theirs: int) -> float:
+        """How far two values are apart, in units of the reference's noise."""
+        sketches = [trace.nodes[at].sketch for trace, at in zip(self.traces, (ours, theirs), strict=True)]
+        off = distance(*sketches)
+        return 0.0 if off == 0 else off / self._noise[ours] if self._noise[ours] else float("inf")
+
+    def equals(self, side: int, at: int) -> list[int]:
+        """Returns the values of the other side that are the same as one."""
+        kind = self.traces[side].nodes[at].sketch.kind
+        return [
+            other
+            for other, node in enumerate(self.traces[1 - side].nodes)
+            if node.sketch.kind == kind and self.same(*((at, other) if side == 0 else (other, at)))
+        ]
+
+    def shares(self, ours: int, theirs: int) -> bool:
+        """Whether two operations have an operand in common that tells something."""
+        inputs = [trace.nodes[at].inputs for trace, at in zip(self.traces, (ours, theirs), strict=True)]
+        for i, j in zip(*inputs, strict=False):
+            sketch = self.traces[0].nodes[i].sketch
+            if (not sketch.plain or sketch.norm > TELLING) and self.same(i, j):
+                return True
+        return False
+
+    def more(self, ours: int, theirs: int) -> int | None:
+        """Returns the side, 0 or 1, that makes its value of the other's, which it has too; None where neither does.
+
+        Args:
+            ours, theirs: two values that are not the same.
+        """
+        for side, at, other in ((0, ours, theirs), (1, theirs, ours)):
+            made, less = self.traces[side].nodes[at], self.traces[1 - side].nodes[other]
+            if less.literal or less.sketch.plain or self.matches[1 - side][other] < 0:
+                continue
+            alike = made.name == less.name  # they stand for each other, unless one is the other's operand
+            if self.shares(ours, theirs) if alike else self.matches[side][at] >= 0:
+                continue
+            waiting, seen = [at], {at}
+            while waiting and len(seen) < (2 if alike else SHORT):
+                fresh = [i for i in self.traces[side].nodes[waiting.pop(0)].inputs if i not in seen]
+                if any(self.same(*((i, other) if side == 0 else (other, i))) for i in fresh):
+                    return side
+                seen.update(fresh)
+                waiting += fresh
+        return None
+
+    def users(self, side: int, at: int) -> Sequence[int]:
+        """Returns the operations that take a value."""
+        return self._users[side].get(at, ())
+
+    @functools.cached_property
+    def _users(self) -> list[Mapping[int, list[int]]]:
+        found = []
+        for trace in self.traces:
+            users: dict[int, list[int]] = collections.defaultdict(list)
+            for at, node in enumerate(trace.nodes):
+                for value in dict.fromkeys(node.inputs):
+                    users[value].append(at)
+            found.append(users)
+        return found
+
+    def _match(self) -> tuple[list[int], list[int]]:
+        """Returns for each value of either side its nearest partner in execution order, or -1."""
+        groups: dict[tuple, list[int]] = collections.defaultdict(list)
+        for at, node in enumerate(self.traces[0].nodes):
+            groups[node.sketch.kind].append(at)
+        stacked = {
+            kind: np.stack([self.traces[0].nodes[at].sketch.projected for at in members])
+            for kind, members in groups.items()
+        }
+        ours, theirs = [-1] * len(self.traces[0].nodes), [-1] * len(self.traces[1].nodes)
+        here = 0
+        for at, node in enumerate(self.traces[1].nodes):
+            members = groups.get(node.sketch.kind, [])
+            found = self._near(node, members, stacked.get(node.sketch.kind))
+            if node.sketch.plain and node.name not in GIVEN:
+                found = [member for member in found if self._alike_made(member, node)]
+            for member in found:
+                if ours[member] < 0 or node.name == self.traces[0].nodes[member].name:
+                    ours[member] = at
+            if found:
+                theirs[at] = min(found, key=lambda member: (abs(member - here), member))
+                if not node.literal:
+                    here = theirs[at]
+        return ours, theirs
+
+    def _alike_made(self, ours: int, right: Node) -> bool:
+        """Whether two values are made by the same operation of the same values."""
+        left = self.traces[0].nodes[ours]
+        if left.name != right.name or len(left.inputs) != len(right.inputs):
+            return False
+        return all(any(self.same(i, j) for i in left.inputs) for j in right.inputs)
+
+    def _near(self, node: Node, members: list[int], stacked: np.ndarray | None) -> list[int]:
+        if stacked is None:
+            return []
+        gaps = np.sqrt(np.mean(np.abs(stacked - node.sketch.projected) ** 2, axis=1))
+        limits = np.array(
+            [FLOOR_FACTOR * self._noise[at] * self.traces[0].nodes[at].sketch.norm for at in members]
+        )
+        return [members[index] for index in np.flatnonzero(gaps <= limits)]

@@ -1,0 +1,171 @@
+"""A right value in the wrong place is blamed on who had both; what follows from a condition is not blamed."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from parity.bisect.alignment import Alignment
+from parity.bisect.evaluated import Evaluated, Result
+from parity.bisect.handover import left_to_itself
+from parity.bisect.matching import floors
+from parity.bisect.operation import describe
+from parity.bisect.place import functions_around, site
+from parity.bisect.place import shared as common_to
+from parity.bisect.sketch import PROJECTIONS, _directions, distance, sketch
+from parity.bisect.trace import evaluate
+
+X = np.random.default_rng(0).normal(size=(4, 6)).astype("float32")
+W = np.random.default_rng(1).normal(size=(6, 6)).astype("float32")
+
+
+def aligned(reference, candidate, *arguments):
+    """Returns two functions evaluated side by side."""
+    labels = [f"given_{at}" for at in range(len(arguments))]
+    runs = (
+        evaluate(jax.make_jaxpr(function)(*arguments), [jnp.asarray(each) for each in arguments], labels)
+        for function in (reference, candidate)
+    )
+    left, right = runs
+    return Alignment(left, right, floors(left, []), functions_around)
+
+
+def first(*given):
+    """Returns what ``op`` says of two functions whose results differ."""
+    alignment = aligned(*given)
+    ends = zip(*(trace.outputs for trace in alignment.traces), strict=True)
+    finding = describe(
+        Evaluated(
+            step=1,
+            alignment=alignment,
+            failing=(Result(group="values", path="result", in_floors=9.0),),
+            divergences=tuple(alignment.divergences(ends)),
+        )
+    )
+    return finding, [frame and frame[2] for frame in finding.facts["first"]["blamed"]]
+
+
+def shared(x, w):
+    return jnp.tanh(x @ w)
+
+
+def joined(parts):
+    return jnp.concatenate(parts)
+
+
+class Whole:
+    def parted(self, x, w):
+        return self.both(shared(x[:2], w), shared(x[2:], w))
+
+    def both(self, one, other):
+        return joined([one, other]), jnp.sum(other)
+
+    def chosen(self, x, step):
+        step = step + 1
+        return jax.lax.cond(step > 2, lambda x: jnp.sin(x) * 3, lambda x: x, x)
+
+
+class FirstHalfTwice(Whole):
+    def parted(self, x, w):
+        one, other = shared(x[:2], w), shared(x[2:], w)
+        return self.both(one, other)
+
+    def both(self, one, other):
+        return joined([one, one]), jnp.sum(other)
+
+    def chosen(self, x, step):
+        return self.decided(x, step + 1 - 1)
+
+    def decided(self, x, step):
+        return jax.lax.cond(step > 2, lambda x: jnp.sin(x) * 3, lambda x: x, x)
+
+
+RATED = """import jax.numpy as jnp
+
+def rated(w):
+    return 1 / jnp.sum(jnp.abs(w))
+
+def scaled(x, w, rate=None):
+    {words}
+    rate = rated(w) if rate is None else rate
+    return x * rate
+
+def handed(x, w, rate):
+    return scaled({arguments})
+
+def summed(x, w):
+    {words}
+    return handed(x, w[:3], rated(w))
+"""
+
+
+def rated(folder, **texts):
+    """Returns a function of a file: twins lie in files of one name."""
+    folder.mkdir()
+    (folder / "twin.py").write_text(RATED.format(**texts))
+    spec = importlib.util.spec_from_file_location(f"twin_{folder.name}", folder / "twin.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.summed
+
+
+def test_a_value_of_another_part_is_blamed_on_who_had_both():
+    """Both halves are right, and so is what joins them: who hands one over twice is not."""
+    finding, blamed = first(Whole().parted, FirstHalfTwice().parted, X, W)
+    assert blamed[1] == "FirstHalfTwice.both", finding.sentence
+
+
+def test_a_branch_that_one_side_takes_follows_from_its_condition():
+    finding, blamed = first(Whole().chosen, FirstHalfTwice().chosen, X, np.int32(2))
+    assert blamed[1] == "FirstHalfTwice.chosen" and "sub" in finding.sentence, finding.sentence
+    assert all("sin" not in cell for row in finding.rows for cell in row), finding.rows
+
+
+def test_who_hands_nothing_over_is_blamed_not_who_then_makes_it(tmp_path):
+    reference = rated(tmp_path / "one", words='"""Ours."""', arguments="x, w, rate")
+    candidate = rated(tmp_path / "other", words='"""Theirs."""', arguments="x, w")
+    for other, expected in ((candidate, ["handed", "handed"]), (reference, None)):
+        alignment = aligned(reference, other, X, W)
+        left, right = alignment.traces
+        products = left.outputs[0], right.outputs[0]
+        rates = left.nodes[products[0]].inputs[1], right.nodes[products[1]].inputs[1]
+        common = common_to([[site(node) for node in trace.nodes] for trace in alignment.traces])
+        frames = left_to_itself(alignment, (products, rates), common)
+        assert (frames and [frame and frame.function for frame in frames]) == expected
+
+
+def test_a_gradient_that_is_not_taken_is_blamed_on_who_differentiates():
+    def loss(w, x):
+        return jnp.sum(shared(x, w) ** 2)
+
+    def taken(w, x):
+        return jax.grad(loss)(w, x) / 3
+
+    def captured(w, x):
+        return jax.grad(lambda other: loss(w, x))(w) / 3
+
+    finding, blamed = first(taken, captured, W, X)
+    assert blamed[1].endswith("captured"), finding.sentence
+
+
+def test_masks_whose_projections_agree_are_told_apart():
+    size = 2**PROJECTIONS + 1  # two of so many columns of signs are the same
+    columns: dict[bytes, int] = {}
+    twins = next(
+        (columns[sign.tobytes()], at)
+        for at, sign in enumerate(_directions(size).T)
+        if columns.setdefault(sign.tobytes(), at) != at
+    )
+    one, other = np.zeros((2, size), bool)
+    one[twins[0]] = other[twins[1]] = True
+    assert (sketch(one).projected == sketch(other).projected).all()
+    assert distance(sketch(one), sketch(other)) == np.inf
+    assert distance(sketch(one), sketch(one.reshape(1, -1))) == 0
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32"])
+def test_integers_are_the_same_whatever_their_width(dtype):
+    assert distance(sketch(np.arange(5, dtype="uint8")), sketch(np.arange(5, dtype=dtype))) == 0
