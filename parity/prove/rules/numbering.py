@@ -9,7 +9,7 @@ from parity.prove.rules.contractions import DOT, reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import ELEMENTWISE, elementwise
 from parity.prove.rules.literals import constant, iota
 from parity.prove.rules.moves import MOVES
-from parity.prove.rules.terms import Terms, Value
+from parity.prove.rules.terms import Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array
 from parity.prove.rules.views import View, whole
 
@@ -71,18 +71,35 @@ class RuledNumbering(Numbering):
             if form.kind > Kind.COMMUTE or op.effect:
                 self._special(op, depth, effects)
                 continue
-            number = self._normal(op)
-            if number is None:
-                operands = [env[value] for value in op.operands]
-                if form.kind >= self._commuting:
-                    operands.sort()
-                number = table.number(form.word, *operands)
+            operands = [env[value] for value in op.operands]
+            key = (form.word, *operands)
+            known = table.normal.get(key)
+            if known is None:
+                known = table.normal[key] = self._remembered(op, operands)
+            else:
+                table.use_again(known.used)
+            number = known.number
+            if known.vanished:
+                self.vanished.add(op.results.start)
             if form.results == 1:
                 env[op.results.start] = number
             else:
                 for slot, value in enumerate(op.results):
                     env[value] = table.number(f"#result {slot}", number)
         return effects
+
+    def _remembered(self, op: Op, operands: list[int]) -> Normal:
+        """Numbers an operation for all that are written alike: the normal form hangs on nothing else."""
+        table, form = self.table, op.form
+        table.trail = []
+        number, vanished = self._normal(op), False
+        if number is None:
+            if form.kind >= self._commuting:
+                operands = sorted(operands)
+            number = table.number(form.word, *operands)
+        else:
+            vanished = not table.built
+        return Normal(number, vanished, tuple(table.trail))
 
     def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
         if op.form.name != "stablehlo.reduce" or op.effect:
@@ -136,8 +153,6 @@ class RuledNumbering(Numbering):
         view = self._view(op, facts.attributes, facts.out, operands)
         if view is None:
             return None
-        if not self.table.built:
-            self.vanished.add(op.results.start)
         view = self.table.settled(view, facts.out.element)
         return self.table.shaped(Value(view, facts.out))
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -42,12 +42,28 @@ class Term:
     elements: tuple[str, ...]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Normal:
+    """What an operation on known operands came to.
+
+    Args:
+        number: of its result, or of it where it has several.
+        vanished: whether rules took the operation away: moves, and what is its operand or a constant.
+        used: the rules that did it, each as often as it was used.
+    """
+
+    number: int
+    vanished: bool
+    used: tuple[str, ...]
+
+
 class Terms(Table):
     """A table that also knows what the rules made.
 
     Args:
         enabled: names of the rules that may be used.
 
+    ``normal`` remembers operations by what they are written as, ``trail`` the rules that the last one used;
     ``narrow`` says whether floats of fewer than 32 bits are being numbered, ``built`` whether the operation that is
     numbered is still there in normal form.
     """
@@ -58,6 +74,8 @@ class Terms(Table):
         kept = {name for name, rule in RULES.items() if rule.narrow or NARROW in self.enabled}
         self._on_narrow = self.enabled & kept
         self.used: dict[str, int] = {}
+        self.trail: list[str] = []
+        self.normal: dict[tuple, Normal] = {}
         self.narrow = self.built = False
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
@@ -69,9 +87,14 @@ class Terms(Table):
 
     def use(self, rule: str) -> None:
         """Counts one use of a rule."""
-        self.used[rule] = self.used.get(rule, 0) + 1
-        if self.narrow and not RULES[rule].narrow:
-            self.used[NARROW] = self.used.get(NARROW, 0) + 1
+        used = (rule, NARROW) if self.narrow and not RULES[rule].narrow else (rule,)
+        self.trail += used
+        self.use_again(used)
+
+    def use_again(self, rules: Iterable[str]) -> None:
+        """Counts one more use of each rule."""
+        for rule in rules:
+            self.used[rule] = self.used.get(rule, 0) + 1
 
     def value(self, number: int, kind: Array) -> Value:
         """Returns what a number of some type stands for; what is not known stands for itself."""
