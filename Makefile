@@ -5,6 +5,7 @@ STAMP := $(VENV)/.installed
 COMPILER := $(VENV)/.compiler
 WORKERS ?= 2
 TESTS ?= tests
+PART ?= 1/1
 
 .PHONY: setup compiler parity prove test pipeline-grid exact-grid quick page lint format clean
 
@@ -23,12 +24,12 @@ $(COMPILER): $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable ".[tpu]"
 	touch $(COMPILER)
 
-parity: setup  ## every case, with a report in parity-report/parity.json
+parity: setup  ## every case, with a report in parity-report/parity.json; PART=2/3 for one part of them
 	mkdir -p parity-report
-	$(BIN)/parity run --json parity-report/parity.json
+	$(BIN)/parity run --shard $(PART) --json parity-report/parity.json
 
 prove: setup  ## every twin but the covering matrix shown to be the same program, and the small subset run
-	$(BIN)/parity prove "[!c]*"
+	$(BIN)/parity prove "[!c]*" --shard $(PART)
 	$(BIN)/parity run smoke --paranoid
 
 pipeline-grid: setup  ## every pipeline schedule, gather and mode against the layers in sequence

@@ -1,9 +1,12 @@
 """Makes the oracles and the shared suites importable, with rewritten asserts, before any test imports them."""
 
+import functools
+import os
 import signal
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from parity.running.run import let_go
@@ -23,3 +26,11 @@ def compiled_programs_are_let_go():
     """A worker lives for a thousand tests, and would crash in the compiler."""
     yield
     let_go()
+
+
+@pytest.fixture
+def compiled_as_users_do(monkeypatch):
+    """Compiles with XLA's fusion emitters, which the tests leave out to be fast: with them others are the last bits."""
+    if "--xla_cpu_use_fusion_emitters=false" in os.environ["XLA_FLAGS"]:
+        options = {"xla_cpu_use_fusion_emitters": True}
+        monkeypatch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=options))

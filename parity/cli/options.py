@@ -30,6 +30,7 @@ __all__ = [
     "Markdown",
     "NoCache",
     "Pairs",
+    "Part",
     "Select",
     "Settings",
     "Since",
@@ -63,6 +64,10 @@ Junit = Annotated[Path | None, typer.Option("--junit", help="Write the report as
 Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write a summary as Markdown.")]
 Annotations = Annotated[
     Path | None, typer.Option("--annotations", help="Write GitHub annotations; /dev/stdout prints them.")
+]
+Part = Annotated[
+    str | None,
+    typer.Option("--shard", help="Run one part of the cases, such as 3/8; parity merge joins the reports."),
 ]
 Since = Annotated[
     list[Path] | None,

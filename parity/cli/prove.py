@@ -11,6 +11,7 @@ from parity.cli.options import (
     FullSize,
     Json,
     Pairs,
+    Part,
     Select,
     Settings,
     console,
@@ -28,6 +29,7 @@ def prove(
         str | None, typer.Option(help="Lower for this TPU slice, which need not exist: v5p:8x8x8.")
     ] = None,
     json: Json = None,
+    shard: Part = None,
     pair: Pairs = None,
     setting: Settings = None,
     paranoid: Annotated[bool, typer.Option(help="Run what is proved and demand equal bits.")] = False,
@@ -40,6 +42,7 @@ def prove(
     from parity.cli.exact import prove_cases
     from parity.cli.order import execute
     from parity.report import print_proofs
+    from parity.report.shards import Shard
 
     if full_size and not topology:
         raise ValueError(
@@ -58,6 +61,7 @@ def prove(
         channels=("program", *(of_aspect(Aspect.VALUES) if paranoid else ())),
         paranoid=paranoid,
         json=json,
+        shard=Shard.parse(shard) if shard else None,
     )
     if exact:
         raise typer.Exit(PARITY if prove_cases(order, json) else DIFFERENCE)

@@ -18,6 +18,7 @@ from parity.cli.options import (
     Markdown,
     NoCache,
     Pairs,
+    Part,
     Select,
     Settings,
     Since,
@@ -45,10 +46,7 @@ def run(
     markdown: Markdown = None,
     annotations: Annotations = None,
     since: Since = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(help="Run one part of the cases, such as 3/8; parity merge joins the reports."),
-    ] = None,
+    shard: Part = None,
     earlier: Annotated[
         Path | None, typer.Option("--from", help="Run nothing: print this report again, in any form.")
     ] = None,

@@ -40,11 +40,13 @@ class Shell:
         self.installed = bool(found) and Path(found).parents[1] == REPO  # and not another checkout
 
     def environment(self, *path: Path, **variables: str) -> dict[str, str]:
-        """Returns the environment of a child: ``path`` first on PYTHONPATH, and no JAX settings of ours."""
-        ours = ("JAX_PLATFORMS", "XLA_FLAGS", "PYTHONPATH", "COLUMNS", "PYTEST_ADDOPTS")
+        """Returns the environment of a child: ``path`` first on PYTHONPATH, and no devices of ours."""
+        ours = ("JAX_PLATFORMS", "PYTHONPATH", "COLUMNS", "PYTEST_ADDOPTS")
         kept = {name: value for name, value in os.environ.items() if name not in ours}
+        flags = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
         folders = [str(folder) for folder in path] + ([] if self.installed else [str(REPO)])
-        return {**kept, "PYTHONPATH": os.pathsep.join(folders), "PYTHONDONTWRITEBYTECODE": "1", **variables}
+        own = {"PYTHONPATH": os.pathsep.join(folders), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**kept, **own, "XLA_FLAGS": " ".join(flags), **variables}
 
     def start(self, *arguments: str, cwd: Path, path: Sequence[Path] = (), **variables: str):
         """Starts ``python -m parity`` and returns the process, its output piped and line by line."""

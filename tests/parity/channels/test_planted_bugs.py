@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from parity.channels import ALL
 from parity.channels.attest import attest
 from parity.comparison.comparison import Workbench
 from parity.pairs.llama2 import PAIR
@@ -51,6 +52,11 @@ def files(plant):
     }
 
 
+def looking(plant):
+    """Returns the channels that look at a plant."""
+    return [name for name in ALL if name in {"program", *plant.get("channels", ALL)}]
+
+
 @functools.cache
 def real(id):
     pair = {"llama2": PAIR, "moe": MOE}[id.split("-")[0]]
@@ -71,7 +77,10 @@ def bench():
 
 @pytest.fixture
 def outcome(tmp_path, planting, bench):
-    """Runs a plant's case on one device unless it names a mesh; only the candidate has the edits."""
+    """Runs a plant's case on one device unless it names a mesh; only the candidate has the edits.
+
+    A bug is looked at by the channels that shall catch it and the proof, a benign edit by all.
+    """
 
     def run(plant):
         case = real(at_home(plant["case"]))
@@ -82,7 +91,8 @@ def outcome(tmp_path, planting, bench):
             return dataclasses.replace(build, name=f"{build.name} {plant['id']}")
 
         mesh = MeshSpec.parse(plant.get("mesh", "single"))
-        return run_case(dataclasses.replace(case, candidate=candidate, mesh=mesh, exact=None), bench)
+        case = dataclasses.replace(case, candidate=candidate, mesh=mesh, exact=None)
+        return run_case(case, bench, looking(plant))
 
     return run
 

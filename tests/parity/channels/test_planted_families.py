@@ -38,7 +38,7 @@ def test_a_planted_bug_is_caught_and_named(bug, tmp_path, planting, bench):
         return dataclasses.replace(build, name=f"{build.name} {bug['id']}")
 
     case = dataclasses.replace(planted, candidate=candidate, mesh=MeshSpec(), exact=None)
-    result = run_case(case, bench)
+    result = run_case(case, bench, dict.fromkeys(("program", *bug["channels"])))
     caught = {name for name, channel in result.channels.items() if channel.verdict in BLOCKING}
     text = findings_text(result)
     assert result.verdict == "failed"

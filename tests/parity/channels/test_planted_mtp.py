@@ -44,7 +44,7 @@ def test_a_planted_bug_is_caught_and_named(bug, tmp_path, planting, bench):
         program=bug.get("program", planted.program),
         exact=None,
     )
-    result = run_case(case, bench)
+    result = run_case(case, bench, dict.fromkeys(("program", *bug["channels"])))
     caught = {name for name, channel in result.channels.items() if channel.verdict in BLOCKING}
     text = findings_text(result)
     assert result.verdict == bug.get("verdict", "failed"), text

@@ -81,7 +81,7 @@ def test_a_candidate_that_takes_longer_is_named_with_both_times():
     assert first.reference.endswith(" ms") and first.distance.endswith("in 7 rounds), budget 2 x (a test)")
     assert result.measures["compile_ratio"] > 2 and result.measures["step_ratio"] > 2
     rows = {row["quantity"]: row["reference_seconds"] for row in result.tables["speed"]}
-    assert all(isinstance(seconds, float) and seconds > 0.001 for seconds in rows.values()), rows
+    assert all(isinstance(seconds, float) and 1e-5 < seconds < 10 for seconds in rows.values()), rows
     assert look(Slow, step=1e6).verdict is Verdict.EQUAL
 
 

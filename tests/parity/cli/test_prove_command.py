@@ -45,3 +45,14 @@ def test_bad_input_gets_one_line_and_exit_2(shell, tmp_path, arguments, message)
     ended = shell("prove", *arguments, cwd=tmp_path)
     assert (ended.code, ended.out) == (2, "")
     assert message in ended.err and ended.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_parts_prove_each_case_once_and_merge_into_one_report(command, tmp_path):
+    whole = [f"llama2-scan/{program}@fsdp4.tensor2-auto" for program in ("forward", "grad", "prefill")]
+    for number in (1, 2):
+        ended = command("prove", *whole, "--shard", f"{number}/2", "--json", f"{number}.json", cwd=tmp_path)
+        assert ended.code == 0 and f"{3 - number} of {3 - number} proved" in ended.out, ended.out
+    assert command("merge", "1.json", "2.json", "--json", "all.json", cwd=tmp_path).code == 0
+    cases = json.loads((tmp_path / "all.json").read_text())["cases"]
+    assert sorted(case["id"] for case in cases) == sorted(whole)

@@ -25,6 +25,7 @@ from parity.pairs.training import Trainer, differing
 from parity.programs.build import Flavour
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
+WITH_EMITTERS = pytest.mark.usefixtures("compiled_as_users_do")
 
 N = 2
 PLAIN = {"pipeline": "none", "dropout": "0.2", "layers": "2", "train.optimizer.warmup_steps": "1"}
@@ -64,6 +65,7 @@ def trained(trainer, steps):
     return [trainer.advance() for _ in range(steps)]
 
 
+@WITH_EMITTERS
 @pytest.mark.parametrize("settings, mesh, steps", RUNS.values(), ids=RUNS)
 def test_2n_steps_are_n_a_checkpoint_and_n_bit_for_bit(settings, mesh, steps, tmp_path):
     """In the same flavour and in the other; dropout on."""
