@@ -88,7 +88,7 @@ class Channel:
             return self.vacuous(guards)
         words = "equal for all inputs" if self.aspect is Aspect.VALUES else "the same program"
         if work.proof is not None and work.proof.rules:
-            words = f"{words} (rules: {', '.join(work.proof.rules)})"
+            words = f"{words}, each operation rounding by itself (rules: {', '.join(work.proof.rules)})"
         return ChannelResult(name=self.name, verdict=Verdict.PROVED, detail=words)
 
     def skipped(self, reason: str) -> ChannelResult:

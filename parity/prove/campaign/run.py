@@ -137,11 +137,14 @@ class _Runner:
 
     @functools.cached_property
     def _expected(self) -> list[Any]:
-        return run_module(self._single, [self._inputs])[0]
+        return self._run(self._single)
+
+    def _run(self, module: Any) -> list[Any]:
+        return run_module(module, [self._inputs])[0]
 
     def agrees(self, module: Any) -> bool | None:
         other = None if self._single is None else single_device(module)
-        return None if other is None else same_bits(self._expected, run_module(other, [self._inputs])[0])
+        return None if other is None else same_bits(self._expected, self._run(other))
 
 
 def prove_variants(sample: Sample, count: int, *, seed: int = 0, edits: int = 6) -> Iterator[tuple[Any, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from parity.prove.rules.logic import LOGIC, Call
+from parity.prove.rules.registry import VANISHING
 from parity.prove.rules.terms import FOLDED, Term, Terms, Value
 from parity.prove.rules.types import Array, is_whole_number, numpy_type
 from parity.prove.rules.views import View, compose, merged, refined
@@ -68,6 +69,8 @@ _FOLDS = {
     "maximum": np.maximum,
     "minimum": np.minimum,
 }
+_SEEN_BY_NO_COMPILER = frozenset({"double-negation", "select-known", "select-equal"})
+"""Rules that take operations away which a compiler may leave, where it finds out too late that it could."""
 _BOOLEANS = frozenset({"and", "or", "xor", "not"})
 
 
@@ -131,6 +134,10 @@ def _simplified(table: Terms, call: Call) -> Call | View:
             found = simplify(table, call)
             if found is None:
                 continue
+            if rule in _SEEN_BY_NO_COMPILER and not is_whole_number(call.element):
+                if not table.allows(VANISHING):
+                    continue
+                table.use(VANISHING)
             table.use(rule)
             if isinstance(found, View):
                 return found

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-__all__ = ["EXACT", "LOOSE", "NARROW", "RULES", "Rule"]
+__all__ = ["EXACT", "LOOSE", "NARROW", "RULES", "VANISHING", "Rule"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,7 @@ class Rule:
         rewrites: what becomes what.
         condition: when.
         argument: why every bit stays, for every input.
-        loose: whether compiled programs were seen to give other bits; then it serves the rung ``reordered`` only.
+        loose: whether compiled programs gave other bits, or may; then it serves the rung ``reordered`` only.
         narrow: whether it keeps the bits of compiled bf16, f16 and f8, too; if not, `NARROW` must allow it on these.
     """
 
@@ -28,6 +28,8 @@ class Rule:
 
 NARROW = "narrow-floats"
 """The rule that lets others act on floats of fewer than 32 bits."""
+VANISHING = "vanishing-floats"
+"""The rule that lets others take an operation on floats away."""
 
 
 def _rules(*rules: Rule) -> dict[str, Rule]:
@@ -159,13 +161,13 @@ RULES: dict[str, Rule] = _rules(
     Rule(
         name="double-negation",
         rewrites="not not x -> x, -(-x) -> x",
-        condition="any type",
+        condition="any type; of floats see vanishing-floats",
         argument="Of floats negate flips the sign bit, of NaNs too (IEEE 754 calls it a quiet operation on bits).",
     ),
     Rule(
         name="select-known",
         rewrites="select by a known predicate -> the branch",
-        condition="the predicate is one known boolean everywhere",
+        condition="the predicate is one known boolean everywhere; of floats see vanishing-floats",
         argument="Selection does not touch the branch not taken.",
     ),
     Rule(
@@ -178,7 +180,7 @@ RULES: dict[str, Rule] = _rules(
     Rule(
         name="select-equal",
         rewrites="select(p, a, a) -> a",
-        condition="both branches are one value",
+        condition="both branches are one value; of floats see vanishing-floats",
         argument="Case by case.",
     ),
     Rule(
@@ -268,10 +270,19 @@ RULES: dict[str, Rule] = _rules(
         loose=True,
     ),
     Rule(
+        name="vanishing-floats",
+        rewrites="double-negation, select-known and select-equal of floats",
+        condition="as for each rule",
+        argument="As for each rule; but XLA may find out too late that both branches are one, and what stands between "
+        "a product and a sum keeps these from becoming one operation.",
+        loose=True,
+        narrow=True,
+    ),
+    Rule(
         name="float-through-wider",
         rewrites="through-wider of floats",
         condition="as for through-wider",
-        argument="As for through-wider; but see narrow-past-reshape.",
+        argument="As for through-wider; but see narrow-floats.",
         loose=True,
         narrow=True,
     ),
