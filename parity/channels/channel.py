@@ -33,6 +33,8 @@ class Need(enum.StrEnum):
 class Settled(enum.StrEnum):
     """What a proof that both sides are the same program leaves of a channel's question.
 
+    A proof by rules says that values are equal, and settles channels of values alone.
+
     ``lowered``: it is answered. ``compiled``: it is answered, unless one came to look at compiled programs.
     ``nothing``: the channel looks all the same.
     """
@@ -85,6 +87,8 @@ class Channel:
         if guards := self.guard(work):
             return self.vacuous(guards)
         words = "equal for all inputs" if self.aspect is Aspect.VALUES else "the same program"
+        if work.proof is not None and work.proof.rules:
+            words = f"{words}, each operation rounding by itself (rules: {', '.join(work.proof.rules)})"
         return ChannelResult(name=self.name, verdict=Verdict.PROVED, detail=words)
 
     def skipped(self, reason: str) -> ChannelResult:
@@ -104,4 +108,6 @@ class Channel:
     def _is_settled(self, work: Comparison) -> bool:
         if self.settled is Settled.NOTHING:
             return False
-        return work.settled if self.settled is Settled.LOWERED else work.compiles_alike
+        if self.settled is Settled.COMPILED:
+            return work.compiles_alike
+        return work.settled and (work.same_program or self.aspect is Aspect.VALUES)

@@ -66,16 +66,17 @@ def flip(case: Case, flag: Flag, bench: Workbench) -> Flipped:
     on = dataclasses.replace(case.vary(flag.on), mesh=off.mesh, backend=off.backend)
     ours = dataclasses.replace(off, candidate=on.reference)
     theirs = dataclasses.replace(off, reference=off.candidate, candidate=on.candidate)
-    live = (not _same(ours, bench), not _same(theirs, bench))
-    return Flipped(flag=flag, live=live, alike=_same(on, bench) if _same(off, bench) else None)
+    live = tuple(not _same(case, bench, strictly=True) for case in (ours, theirs))
+    return Flipped(flag=flag, live=(live[0], live[1]), alike=_same(on, bench) if _same(off, bench) else None)
 
 
-def _same(case: Case, bench: Workbench) -> bool:
+def _same(case: Case, bench: Workbench, *, strictly: bool = False) -> bool:
+    """Says whether both sides have the same values, or strictly: are the same program."""
     try:
         proof = Comparison(case, bench).proof
     except MapError:
         return False
-    return proof is not None and proof.proved
+    return proof is not None and (proof.same_program if strictly else proof.proved)
 
 
 def flags(work: Comparison) -> ChannelResult:

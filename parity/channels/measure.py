@@ -89,7 +89,8 @@ def not_run(name: str, work: Comparison) -> ChannelResult:
     """Returns that the question stays open: not proved, and the backend runs nothing."""
     backend = work.reference.backend.name
     if work.proof is not None and work.proof.reordered:
-        detail = f"equal up to the order of operands of float operations; {backend} runs nothing"
+        rules = f" and rules ({', '.join(work.proof.rules)})" if work.proof.rules else ""
+        detail = f"equal up to the order of operands of float operations{rules}; {backend} runs nothing"
         return ChannelResult(name=name, verdict=Verdict.REORDERED, detail=detail)
     detail = f"not compared: not proved, and {backend} runs nothing; run the case on cpu as well"
     return ChannelResult(name=name, verdict=Verdict.OPEN, detail=detail)

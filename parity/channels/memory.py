@@ -31,7 +31,7 @@ def memory(work: Comparison) -> ChannelResult:
     if result.verdict is Verdict.VACUOUS:
         return result
     measures = _ratio(ours, theirs)
-    if result.verdict is Verdict.FAILED and work.proof is not None and work.proof.proved:
+    if result.verdict is Verdict.FAILED and work.same_program:
         result, again = _packed(work, result, ours, theirs, own)
         measures |= again
     less, more = ([array.compiled for array in side] for side in work.alone)

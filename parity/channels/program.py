@@ -3,8 +3,8 @@
 from parity.channels.attest import attest, made
 from parity.channels.channel import Aspect, Channel, Need
 from parity.comparison.comparison import Comparison
-from parity.prove import source_files
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.prove import Proof, source_files
+from parity.verdicts import ChannelResult, Finding, Row, Verdict
 
 __all__ = ["CHANNEL"]
 
@@ -29,7 +29,12 @@ def program(work: Comparison) -> ChannelResult:
         detail=f"{attested}; {work.proof.sentence()}",
         findings=work.proof.findings(),
         measures={"operations": sum(work.proof.operations), "seconds": work.proof.seconds},
+        tables={"rules": _rules(work.proof)} if work.proof.rules else {},
     )
+
+
+def _rules(proof: Proof) -> list[Row]:
+    return [{"rule": name, "times": times} for name, times in proof.rules.items()]
 
 
 def _nothing(work: Comparison) -> ChannelResult | None:

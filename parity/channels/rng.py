@@ -42,7 +42,7 @@ SIDES = ("reference", "candidate")
 
 def rng(work: Comparison) -> ChannelResult:
     """Keys of all draws, forward and backward, over three steps; initial states."""
-    proved = work.proof is not None and work.proof.proved
+    proved = work.same_program
     drawn = [_draws(work, side) for side in ((0,) if proved else (0, 1))] * (2 if proved else 1)
     fresh = [_initial(work, build) for build in work.builds]
     findings = [*_audited(drawn[:1] if proved else drawn), *_audited(fresh)]

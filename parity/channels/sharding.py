@@ -294,7 +294,7 @@ def sharding(work: Comparison) -> ChannelResult:
         work.candidate,
         work.weights,
         proved=lambda: work.compiles_alike,
-        same_constraints=lambda: work.proof is not None and work.proof.proved,
+        same_constraints=lambda: work.same_program,
     )
 
 

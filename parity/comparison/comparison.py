@@ -217,15 +217,25 @@ class Comparison:
 
     @property
     def settled(self) -> bool:
-        """Whether a proof makes compiling and running needless, or is all that there can be."""
+        """Whether a proof makes running needless, or is all that there can be: the values are equal."""
         paranoid = self.bench.paranoid or self.case.paranoid
         seen_too = paranoid and self.reference.backend.executes
         return not seen_too and self.proof is not None and self.proof.proved
 
     @property
+    def same_program(self) -> bool:
+        """Whether both are proved one program operation by operation: a proof by rules is one of values alone."""
+        return self.proof is not None and self.proof.same_program
+
+    @property
     def compiles_alike(self) -> bool:
         """Whether a proof makes it needless to look at compiled programs: not where that is what one came for."""
-        return self.settled and not self.works_alone and not self.reference.backend.inspects
+        return (
+            self.settled
+            and self.same_program
+            and not self.works_alone
+            and not self.reference.backend.inspects
+        )
 
     @functools.cached_property
     def alone(self) -> tuple[list[Alone], list[Alone]]:

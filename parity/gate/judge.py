@@ -229,9 +229,10 @@ def _waived(name: str, result: Record, report: Record) -> tuple[str, str, str]:
 
 
 def _over_budget(flip: Flip, case: Record | None) -> Iterator[str]:
-    """Yields what grew beyond the flip's budgets; what is proved to be one program has not grown."""
+    """Yields what grew beyond the flip's budgets; what is proved to be one program, without rules, has not grown."""
     channels = case["channels"] if case else {}
-    proved = channels.get("program", {}).get("verdict") == Verdict.PROVED
+    program = channels.get("program", {})
+    proved = program.get("verdict") == Verdict.PROVED and not program.get("tables", {}).get("rules")
     for name, budget in flip.budgets.items() if channels else ():
         channel, _, quantity = name.partition(".")
         result = channels.get(channel, {"verdict": Verdict.SKIPPED})

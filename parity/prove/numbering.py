@@ -298,7 +298,12 @@ def split_classes(colours: dict[int, int], updates: dict[int, int]) -> set[int]:
 
 
 def number_program(
-    program: Program, table: Table, arguments: Mapping[int, int], *, reorder: bool = False
+    program: Program,
+    table: Table,
+    arguments: Mapping[int, int],
+    *,
+    reorder: bool = False,
+    kind: type[Numbering] = Numbering,
 ) -> tuple[Numbering, list[int]]:
     """Numbers a program.
 
@@ -307,11 +312,12 @@ def number_program(
         table: the shared table.
         arguments: a number for each argument of ``@main`` by position, hoisted constants aside.
         reorder: see `Numbering`.
+        kind: which numbering.
 
     Returns:
         The numbering (with the number of every result in ``env``), and the numbers of the side effects.
     """
-    numbering = Numbering(table, program.values, reorder)
+    numbering = kind(table, program.values, reorder)
     for position, value in enumerate(program.body.parameters):
         word = program.constants.get(position)
         numbering.env[value] = arguments[position] if word is None else table.number(f"#hoisted {word}")

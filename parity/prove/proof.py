@@ -1,19 +1,23 @@
 """Proves that two lowered programs are the same program, or says where they first differ."""
 
 import dataclasses
+import functools
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
 from parity.prove.frontier import Frontier, Search, attribute_differences
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.program import Program
 from parity.prove.reader import collector_paused, read_program
+from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
 from parity.verdicts import Finding, Verdict
 
 __all__ = ["NOTHING_ALONE", "Alone", "Proof", "prove"]
 
 _DONATION = ("jax.buffer_donor", "tf.aliasing_output")
+_MAX_TRIED = 20_000
+"""The most operations of a program for which it is tried which rules a proof can do without."""
 _Pairs = Sequence[tuple[int, int]]
 _Positions = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -39,13 +43,15 @@ class Proof:
 
     Args:
         proved: whether both programs are the same program.
-        reordered: whether they are, up to the order of operands of float additions, products, minima, maxima.
+        reordered: whether they are, up to the order of operands of float additions, products, minima, maxima, and up
+            to rules under which compiled code rounds otherwise.
         operations: how many operations were numbered on each side, loop rounds included.
         seconds: how long reading, numbering and comparing took.
         ignored_shardings: whether sharding annotations were left out.
         frontier: the first differences, empty if proved.
         unequal_results: positions in ``results`` whose values were not shown equal.
         alone: how many results of each side have no partner and were left out.
+        rules: how often each rule was used, where the rung needs rules; empty if it does without.
     """
 
     proved: bool
@@ -55,6 +61,8 @@ class Proof:
     frontier: tuple[Frontier, ...] = ()
     unequal_results: tuple[int, ...] = ()
     reordered: bool = False
+    alone: tuple[int, int] = (0, 0)
+    rules: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def rung(self) -> Verdict:
@@ -63,7 +71,10 @@ class Proof:
             return Verdict.PROVED
         return Verdict.REORDERED if self.reordered else Verdict.UNPROVED
 
-    alone: tuple[int, int] = (0, 0)
+    @property
+    def same_program(self) -> bool:
+        """Whether both are one program operation by operation; a proof by rules says that their values are equal."""
+        return self.proved and not self.rules
 
     def findings(self) -> tuple[Finding, ...]:
         """Returns the frontier as findings, each once."""
@@ -74,15 +85,23 @@ class Proof:
         scope = " up to sharding annotations" if self.ignored_shardings else ""
         if any(self.alone):
             scope += f" but for {self.alone[0]} and {self.alone[1]} results that one side has alone"
+        if self.proved and self.rules:
+            return f"the same values{scope} (rules: {', '.join(self.rules)}; {self._counts()})"
         if self.proved:
-            return f"the same program{scope} ({self.operations[0]} and {self.operations[1]} operations)"
+            return f"the same program{scope} ({self._counts()})"
         if self.reordered:
             first = self.frontier[0].sentence() if self.frontier else "unknown place"
+            if self.rules:
+                rules = f"rules: {', '.join(self.rules)}"
+                return f"the same values{scope} but for what compiled code rounds otherwise ({rules}); first {first}"
             return f"the same program{scope} up to the order of operands of float operations; first {first}"
         count = len(self.unequal_results)
         results = f"{count} result{'s' * (count != 1)} not shown equal"
         first = f"; first difference {self.frontier[0].sentence()}" if self.frontier else ""
         return f"not shown to be the same program{scope}: {results}{first}"
+
+    def _counts(self) -> str:
+        return f"{self.operations[0]} and {self.operations[1]} operations"
 
 
 def prove(
@@ -126,20 +145,28 @@ def prove(
         names = [_names(side.result_names) for side in sides]
         check_pairs("results", results, (names[0], names[1]), alone.results)
         entries = [*_module_differences(*sides), *_side_differences(*sides, arguments, results)]
-        strict = _Attempt(sides, arguments, results, alone.arguments, reorder=False)
+        attempt = functools.partial(_Attempt, sides, arguments, results, alone.arguments)
+        shown = strict = attempt()
+        ruled = loose = None
+        if not strict.equal and not entries:
+            shown = ruled = attempt(rules=EXACT)
+            if not ruled.equal or not ruled.shares_as(strict):
+                loose = attempt(rules=LOOSE, reorder=True)
+                # What two orders of operands explain is no first difference, unless it is all there is.
+                shown = strict if ruled.equal else ruled if loose.equal else loose
         visited = strict.visited
-        loose = (
-            None
-            if strict.equal or entries
-            else _Attempt(sides, arguments, results, alone.arguments, reorder=True)
-        )
-        reordered = loose is not None and loose.equal
-        # What two orders of operands explain is no first difference, unless it is all there is.
-        shown = strict if loose is None or reordered else loose
+        used = {}
+        if ruled is not None and loose is None:
+            used = _needed(ruled, attempt)
+        elif loose is not None and loose.equal:
+            used = _needed(loose, functools.partial(attempt, reorder=True))
+        # A proof that is not strict has to name its rules: without a name it would settle structure, too.
+        proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
         entries += [] if shown.equal else shown.search()
     return Proof(
-        proved=not entries and strict.equal,
-        reordered=reordered,
+        proved=proved,
+        reordered=loose is not None and loose.equal,
+        rules=used,
         operations=visited,
         seconds=time.perf_counter() - started,
         ignored_shardings=ignore_shardings,
@@ -156,6 +183,7 @@ class _Attempt:
         sides: the programs.
         arguments, results: the pairs.
         alone: positions of arguments that only one side takes; each equals nothing else.
+        rules: names of the rules that may be used; None for the strict proof.
         reorder: see `Numbering`.
     """
 
@@ -166,9 +194,11 @@ class _Attempt:
         results: _Pairs,
         alone: _Positions,
         *,
-        reorder: bool,
+        rules: Collection[str] | None = None,
+        reorder: bool = False,
     ):
-        self._sides, self._results, self._table = sides, results, Table()
+        self._sides, self._results = sides, results
+        self._table = Table() if rules is None else Terms(rules)
         inputs = [self._table.number(f"#argument {position}") for position in range(len(arguments))]
         numbered = [
             number_program(
@@ -177,6 +207,7 @@ class _Attempt:
                 {pair[side]: number for number, pair in zip(inputs, arguments, strict=True)}
                 | {at: self._table.number(f"#argument {at} of side {side} alone") for at in alone[side]},
                 reorder=reorder,
+                kind=Numbering if rules is None else RuledNumbering,
             )
             for side, program in enumerate(sides)
         ]
@@ -186,10 +217,37 @@ class _Attempt:
         self.unequal = _unequal(sides, self._numberings, results)
         self.equal = not self.unequal and numbered[0][1] == numbered[1][1]
 
+    @property
+    def used(self) -> dict[str, int]:
+        """How often each rule was used on both sides."""
+        return dict(self._table.used) if isinstance(self._table, Terms) else {}
+
+    @property
+    def enabled(self) -> frozenset[str]:
+        """The rules that could be used."""
+        return self._table.enabled if isinstance(self._table, Terms) else frozenset()
+
+    def shares_as(self, strict: "_Attempt") -> bool:
+        """Whether both sides write each value in as many ways, where rules equate the ways."""
+        assert isinstance(self._table, Terms)
+        return shared_alike(self._table, self._sides, strict._numberings, self._numberings)  # pyright: ignore
+
     def search(self) -> list[Frontier]:
         """Returns the first differences."""
         search = Search(self._table, *self._sides, self._numberings[0], self._numberings[1])
         return search.run(self._results, self.unequal)
+
+
+def _needed(found: _Attempt, attempt: Callable[..., _Attempt]) -> dict[str, int]:
+    """Returns the rules that a proof needs, and how often it used them; all it used, where the program is large."""
+    if sum(found.visited) > _MAX_TRIED:
+        return found.used
+    enabled = found.enabled
+    for rule in found.used:
+        fewer = attempt(rules=enabled - {rule})
+        if fewer.equal:
+            found, enabled = fewer, enabled - {rule}
+    return found.used
 
 
 def _names(names: Sequence[str], without: Container[int] = ()) -> dict[int, str]:

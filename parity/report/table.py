@@ -252,10 +252,11 @@ def print_proofs(console: Console, run: Run) -> None:
     seconds = sum(result.seconds["prove"] for result in run.results)
     rate = f", {operations / seconds:,.0f} operations a second" if seconds else ""
     loose = sum(program.verdict is Verdict.REORDERED for program in programs)
-    also = f", {loose} reordered" if loose else ""
+    ruled = sum(program.verdict is Verdict.PROVED and "rules" in program.tables for program in programs)
+    also = (f" ({ruled} by rules)" if ruled else "") + (f", {loose} reordered" if loose else "")
     console.print(f"{proved} of {run.planned} proved{also} in {run.seconds:.0f} s{rate}", soft_wrap=True)
     for result, program in zip(run.results, programs, strict=False):
-        if program.verdict in (Verdict.UNPROVED, Verdict.REORDERED):
+        if program.verdict in (Verdict.UNPROVED, Verdict.REORDERED) or "rules" in program.tables:
             console.print(f"{result.case.id}  {program.detail}", soft_wrap=True, markup=False)
             for finding in program.findings[:MOST_FINDINGS]:
                 console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)

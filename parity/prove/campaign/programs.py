@@ -35,10 +35,17 @@ _SHAPES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A program with the name it has in tables."""
+    """A program with the name it has in tables.
+
+    Args:
+        name: in tables.
+        lowered: the program.
+        runs: whether XLA can run it: not where types and attributes are there for the reader's sake.
+    """
 
     name: str
     lowered: Any
+    runs: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -271,7 +278,7 @@ def samples() -> tuple[Sample, ...]:
         for name, run, inputs in table
     )
     like = stablehlo_module(traced[0].lowered)
-    texts = [Sample(name=name, lowered=parse_module(text, like)) for name, text in TEXTS.items()]
+    texts = [Sample(name=name, lowered=parse_module(text, like), runs=False) for name, text in TEXTS.items()]
     return (*traced, *texts)
 
 

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -79,11 +80,12 @@ def kill(sample: Sample, count: int, *, seed: int = 0, execute: bool = False) ->
         sample: the program.
         count: how many mutants at most.
         seed: decides which.
-        execute: whether to run the mutants that were not refused, where one device can.
+        execute: whether to run all mutants that were not refused, where one device can; what rules prove is
+            run in any case, for nothing else says that it means the same.
     """
     program = read_program(sample.lowered)
     original = Original(program)
-    runner = _Runner(stablehlo_module(sample.lowered)) if execute else None
+    runner = _Runner(sample)
     identity = [
         [(k, k) for k in range(len(side))] for side in (program.body.parameters, program.body.outputs)
     ]
@@ -100,13 +102,14 @@ def kill(sample: Sample, count: int, *, seed: int = 0, execute: bool = False) ->
             continue
         seconds += proof.seconds
         if proof.proved:
-            bits = runner.agrees(mutant.module) if runner else None
-            kept.append(Kept(mutant=mutant, rule=original.benign(mutant), bits=bits))
+            bits = runner.agrees(mutant.module) if execute or proof.rules else None
+            ruled = f"rules ({', '.join(proof.rules)})" if proof.rules else ""
+            kept.append(Kept(mutant=mutant, rule=ruled or original.benign(mutant), bits=bits))
         else:
             assert proof.frontier, mutant
             refused[mutant.kind] += 1
             reordered += proof.reordered
-            if proof.reordered and not original.reorders(mutant):
+            if proof.reordered and not proof.rules and not original.reorders(mutant):
                 kept.append(Kept(mutant=mutant, rule="", bits=None))
     return Kills(
         program=sample.name,
@@ -119,17 +122,29 @@ def kill(sample: Sample, count: int, *, seed: int = 0, execute: bool = False) ->
 
 
 class _Runner:
-    """Runs a module once and others against it."""
+    """Runs a program once, when first asked, and others against it."""
 
-    def __init__(self, module: Any):
-        self._single = single_device(module)
-        if self._single is not None:
-            self._inputs = random_inputs(self._single, 0)
-            (self._expected,) = run_module(self._single, [self._inputs])
+    def __init__(self, sample: Sample):
+        self._sample = sample
+
+    @functools.cached_property
+    def _single(self) -> Any | None:
+        return single_device(stablehlo_module(self._sample.lowered)) if self._sample.runs else None
+
+    @functools.cached_property
+    def _inputs(self) -> list[Any]:
+        return random_inputs(self._single, 0)
+
+    @functools.cached_property
+    def _expected(self) -> list[Any]:
+        return self._run(self._single)
+
+    def _run(self, module: Any) -> list[Any]:
+        return run_module(module, [self._inputs])[0]
 
     def agrees(self, module: Any) -> bool | None:
         other = None if self._single is None else single_device(module)
-        return None if other is None else same_bits(self._expected, run_module(other, [self._inputs])[0])
+        return None if other is None else same_bits(self._expected, self._run(other))
 
 
 def prove_variants(sample: Sample, count: int, *, seed: int = 0, edits: int = 6) -> Iterator[tuple[Any, Any]]:

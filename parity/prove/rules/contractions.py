@@ -1,0 +1,146 @@
+"""Reductions and products of matrices by the roles of their axes, whatever shapes these make."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parity.prove.rules.terms import Terms, Value
+from parity.prove.rules.types import Array
+from parity.prove.rules.views import View, whole
+
+__all__ = ["DOT", "dot", "reduction_pattern", "sum_of_one"]
+
+DOT = frozenset({"dot_dimension_numbers", "precision_config", "algorithm"})
+"""The attributes of ``dot_general`` that are known."""
+
+_DIMENSIONS = re.compile(r"(lhs|rhs)_(batching|contracting)_dimensions = \[([\d, ]*)\]")
+_ZEROS = ("dense<0.000000e+00>", "dense<-0.000000e+00>")
+_Roles = list[tuple[str, int]]
+
+
+def reduction_pattern(
+    table: Terms, shape: Sequence[int], axes: Sequence[int]
+) -> list[tuple[bool, int]] | None:
+    """Returns (whether it is reduced, size) of the axes of a reduction in normal form; None without a rule for it."""
+    rules = ("reduce-unit-dims", "reduce-merged")
+    pattern = [(axis in axes, size) for axis, size in enumerate(shape)]
+    if not any(table.allows(rule) for rule in rules):
+        return None
+    if table.allows(rules[0]) and 1 in shape:
+        table.use(rules[0])
+        pattern = [(reduced, size) for reduced, size in pattern if size > 1]
+    done: list[tuple[bool, int]] = []
+    for reduced, size in pattern:
+        if done and done[-1][0] == reduced and table.allows(rules[1]):
+            table.use(rules[1])
+            done[-1] = (reduced, done[-1][1] * size)
+        else:
+            done.append((reduced, size))
+    return done
+
+
+def sum_of_one(
+    table: Terms, operand: Value, start: Value, axes: Sequence[int], body: Sequence[Any]
+) -> View | None:
+    """Returns a sum over axes of size one, from zero, as its operand.
+
+    Args:
+        table: where terms are numbered.
+        operand, start: what is summed, and from where.
+        axes: which are reduced.
+        body: the operations of the reducer, its return left out.
+    """
+    if not table.allows("sum-of-one") or any(operand.type.shape[axis] > 1 for axis in axes):
+        return None
+    if len(body) != 1 or body[0].form.name != "stablehlo.add" or len(set(body[0].operands)) != 2:
+        return None
+    key = table.nodes[start.view.source]
+    if not any(key[0] == f"#literal {operand.type.element} {zero}" for zero in _ZEROS):
+        return None
+    table.use("sum-of-one")
+    return operand.view
+
+
+def dot(table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]) -> View | None:
+    """Returns a product of matrices by the roles of its axes; None without a rule for it."""
+    if not table.allows("dot-axes"):
+        return None
+    numbers = {
+        (side, role): [int(axis) for axis in axes.split(",") if axis.strip()]
+        for side, role, axes in _DIMENSIONS.findall(str(attributes["dot_dimension_numbers"]))
+    }
+    kept = "" if table.allows("dot-contracted") else "c"
+    roles, views = [], []
+    for side, operand in zip(("lhs", "rhs"), operands, strict=True):
+        found = _roles(operand, numbers.get((side, "batching"), []), numbers.get((side, "contracting"), []))
+        view = operand.view
+        if table.allows("dot-moved"):
+            order = sorted(range(len(found)), key=lambda axis: found[axis][0])
+            moved = view.transposed(operand.type.shape, order)
+            if moved is not None and order != sorted(order):
+                table.use("dot-moved")
+                found, view = [found[axis] for axis in order], moved
+        roles.append([(role, size) for role, size in found if size > 1 or role[0] in kept])
+        views.append(view)
+    table.use("dot-axes")
+    notes = sorted((key, str(value)) for key, value in attributes.items() if key != "dot_dimension_numbers")
+    pattern = _merged(roles, "b" if kept else "bc")
+    if not kept:
+        table.use("dot-contracted")
+    table.built = True
+    number = table.number(f"~dot {pattern} {notes} {out.element}", *[table.flat(view) for view in views])
+    return whole(number, out.count)
+
+
+def _roles(operand: Value, batch: list[int], contracted: list[int]) -> _Roles:
+    """Returns the role of each axis: ``b`` and ``c`` with their place among their kind, ``f`` with its own."""
+    found = []
+    for axis, size in enumerate(operand.type.shape):
+        if axis in batch:
+            role = f"b{batch.index(axis):03}"
+        elif axis in contracted:
+            role = f"c{contracted.index(axis):03}"
+        else:
+            role = f"f{axis:03}"
+        found.append((role, size))
+    return found
+
+
+def _merged(roles: list[_Roles], kinds: str) -> list[list[tuple[str, int]]]:
+    """Returns the axes of both operands, free ones and those of some kinds made one where they go together."""
+    for kind in kinds:
+        shared = sorted(role for role, _ in roles[0] if role[0] == kind)
+        for first, second in itertools.pairwise(shared):
+            if all(_follow(side, _last(side, first), second) for side in roles):
+                roles = [_joined(side, _last(side, first), second) for side in roles]
+    done = []
+    for side in roles:
+        free: _Roles = []
+        for role, size in side:
+            if role[0] == "f" and free and free[-1][0][0] == "f":
+                free[-1] = (free[-1][0], free[-1][1] * size)
+            else:
+                free.append((role, size))
+        names = {role: f"{role[0]}{k}" for kind in "bcf" for k, role in enumerate(_named(free, kind))}
+        done.append([(names[role], size) for role, size in free])
+    return done
+
+
+def _last(side: _Roles, role: str) -> int:
+    """Returns where an axis, or the one that it became part of, stands."""
+    places = [k for k, (name, _) in enumerate(side) if name[0] == role[0] and name <= role]
+    return max(places, key=lambda k: side[k][0])
+
+
+def _follow(side: _Roles, place: int, second: str) -> bool:
+    return place + 1 < len(side) and side[place + 1][0] == second
+
+
+def _joined(side: _Roles, place: int, second: str) -> _Roles:
+    (name, size), (_, more) = side[place], side[place + 1]
+    return [*side[:place], (name, size * more), *side[place + 2 :]]
+
+
+def _named(side: _Roles, kind: str) -> list[str]:
+    return sorted(role for role, _ in side if role[0] == kind)

@@ -1,0 +1,266 @@
+"""Elementwise operations on flat operands, views moved behind them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.prove.rules.logic import LOGIC, Call
+from parity.prove.rules.registry import VANISHING
+from parity.prove.rules.terms import FOLDED, Term, Terms, Value
+from parity.prove.rules.types import Array, is_whole_number, numpy_type
+from parity.prove.rules.views import View, compose, merged, refined
+
+__all__ = ["ELEMENTWISE", "elementwise"]
+
+_MAX_STEPS = 16
+_PLAIN = frozenset({"result_accuracy"})
+_STABLEHLO = (
+    *("abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "complex", "convert", "cosine", "divide"),
+    *("count_leading_zeros", "exponential", "exponential_minus_one", "floor", "imag", "is_finite", "log"),
+    *("log_plus_one", "logistic", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power"),
+    *("real", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "select", "shift_left"),
+    *(
+        "shift_right_arithmetic",
+        "shift_right_logical",
+        "sign",
+        "sine",
+        "sqrt",
+        "subtract",
+        "tan",
+        "tanh",
+        "xor",
+    ),
+)
+_CHLO = (
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "cosh",
+    "digamma",
+    "erf",
+    "erf_inv",
+    "erfc",
+    "lgamma",
+)
+_MORE_CHLO = ("next_after", "polygamma", "sinh", "square", "zeta")
+ELEMENTWISE: dict[str, frozenset[str]] = {
+    **{f"stablehlo.{name}": _PLAIN for name in _STABLEHLO},
+    **{f"chlo.{name}": _PLAIN for name in (*_CHLO, *_MORE_CHLO)},
+    "stablehlo.compare": frozenset({"comparison_direction", "compare_type"}),
+    "stablehlo.reduce_precision": frozenset({"exponent_bits", "mantissa_bits"}),
+}
+"""Operations whose every element is one function of the operands' elements, and the attributes that are known."""
+
+_COMPARED = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}
+_FOLDS = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "negate": np.negative,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
+_SEEN_BY_NO_COMPILER = frozenset({"double-negation", "select-known", "select-equal"})
+"""Rules that take operations away which a compiler may leave, where it finds out too late that it could."""
+_BOOLEANS = frozenset({"and", "or", "xor", "not"})
+
+
+def elementwise(
+    table: Terms,
+    name: str,
+    attributes: Mapping[str, Any],
+    out: Array,
+    operands: Sequence[Value],
+    commutes: bool,
+) -> View | None:
+    """Returns an elementwise operation in normal form.
+
+    Args:
+        table: where terms are numbered.
+        name: of the operation, with its dialect.
+        attributes: of the operation.
+        out: the type of its result.
+        operands: what it is applied to.
+        commutes: whether its operands may be exchanged.
+    """
+    count = out.count
+    views = tuple(_spread(operand, count) for operand in operands)
+    elements = tuple(operand.type.element for operand in operands)
+    short = name.partition(".")[2]
+    note = _note(table, short, attributes, elements)
+    found = _simplified(table, Call(short, note, views, elements, out.element, commutes and len(views) == 2))
+    return found if isinstance(found, View) else _hoisted(table, found, out.shape)
+
+
+def _note(table: Terms, name: str, attributes: Mapping[str, Any], elements: Sequence[str]) -> str:
+    if name != "compare":
+        return str(sorted((key, str(value)) for key, value in attributes.items()))
+    direction = str(attributes["comparison_direction"]).rpartition(" ")[2].rstrip(">")
+    order = str(attributes.get("compare_type", "NOTYPE")).rpartition(" ")[2].rstrip(">")
+    if order == "NOTYPE" and table.allows("compare-direction"):
+        table.use("compare-direction")
+        order = _usual_order(elements[0])
+    return f"{direction} {order}"
+
+
+def _usual_order(element: str) -> str:
+    """Returns how elements are compared where the program does not say it."""
+    if not is_whole_number(element):
+        return "FLOAT"
+    return "SIGNED" if element.startswith("i") and element != "i1" else "UNSIGNED"
+
+
+def _spread(operand: Value, count: int) -> View:
+    """Returns an operand with as many elements as the result: ``select`` and ``clamp`` take scalars, too."""
+    if operand.type.count == count:
+        return operand.view
+    return operand.view.moved([[(count, 0)]])
+
+
+def _simplified(table: Terms, call: Call) -> Call | View:
+    for _ in range(_MAX_STEPS):
+        for rule, name, simplify in LOGIC:
+            if name != call.name or not table.allows(rule):
+                continue
+            found = simplify(table, call)
+            if found is None:
+                continue
+            if rule in _SEEN_BY_NO_COMPILER and not is_whole_number(call.element):
+                if not table.allows(VANISHING):
+                    continue
+                table.use(VANISHING)
+            table.use(rule)
+            if isinstance(found, View):
+                return found
+            call = found
+            break
+        else:
+            return call
+    return call
+
+
+def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
+    """Numbers an operation on what its operands are views of, as far as one view serves them all."""
+    past = _past(table, call)
+    moving = [view for view in call.operands if not view.is_splat]
+    digits = refined(moving) if "reshape" in past else None
+    if digits is None or not (moving or "broadcast" in past):
+        return _core(table, call, call.operands, shape, past)
+    order, flips = _order(table, digits, past, call.commutes)
+    if len(order) < len(digits) or not moving:
+        table.use(past["broadcast"])
+    count, steps, kept = 1, {}, []
+    for k in reversed(order):
+        size, strides = digits[k]
+        steps[k] = -count if k in flips else count
+        kept.insert(0, (size, tuple(-s for s in strides) if k in flips else strides))
+        count *= size
+    bare = []
+    columns = iter(range(len(moving)))
+    for view in call.operands:
+        if view.is_splat:
+            bare.append(view.moved([[(count, 0)]]))
+            continue
+        column = next(columns)
+        offset = view.offset + sum((digits[k][0] - 1) * digits[k][1][column] for k in flips)
+        bare.append(view.moved([[(size, strides[column]) for size, strides in kept]], offset))
+    core = _core(table, call, tuple(bare), (count,), past)
+    spread = ((size, steps.get(k, 0)) for k, (size, _) in enumerate(digits))
+    factors = merged(spread if moving else [(math.prod(shape), 0)])
+    start = sum((digits[k][0] - 1) * -steps[k] for k in flips)
+    view = compose(View(core.source, count, start, factors), core)
+    assert view is not None, "what is folded or new is whole or one element"
+    return view
+
+
+def _past(table: Terms, call: Call) -> dict[str, str]:
+    """Returns which movements an operation may pass, each with the rule that lets it."""
+    elements = (*call.elements, call.element)
+    if all(map(is_whole_number, elements)):
+        rules = dict.fromkeys(("unit-dims", "reshape", "broadcast", "transpose"), "integers-past-moves")
+    else:
+        rules = {
+            movement: f"past-{movement}" for movement in ("unit-dims", "reshape", "broadcast", "transpose")
+        }
+    return {movement: rule for movement, rule in rules.items() if table.allows(rule)}
+
+
+def _order(
+    table: Terms, digits: Sequence[tuple[int, tuple[int, ...]]], past: Mapping[str, str], commutes: bool
+) -> tuple[list[int], set[int]]:
+    """Returns which digits the bare operation has, in its order, and which of them count backwards outside."""
+    places = [k for k, (_, strides) in enumerate(digits) if any(strides) or "broadcast" not in past]
+    if "transpose" not in past:
+        return places, set()
+    flips = {k for k in places if next((stride for stride in digits[k][1] if stride), 0) < 0}
+    order = sorted(places, key=lambda k: _weight(digits[k][1], commutes), reverse=True)
+    if flips or order != places:
+        table.use(past["transpose"])
+    return order, flips
+
+
+def _core(
+    table: Terms, call: Call, operands: tuple[View, ...], shape: tuple[int, ...], past: Mapping[str, str]
+) -> View:
+    count = math.prod(shape)
+    if call.commutes and table.flat(operands[0]) > table.flat(operands[1]):
+        operands = operands[::-1]
+    folded = _folded(table, call, operands, count)
+    if folded is not None:
+        return folded
+    term = Term(call.name, call.note, operands, call.elements)
+    if "reshape" in past:
+        table.use(past["reshape"])
+        return table.term(term, call.element, count)
+    if "unit-dims" in past:
+        if 1 in shape:
+            table.use(past["unit-dims"])
+        shape = tuple(size for size in shape if size > 1)
+    return table.term(term, call.element, count, f" {shape}")
+
+
+def _weight(strides: tuple[int, ...], commutes: bool) -> tuple[int, ...]:
+    """Ranks a digit by how far it steps; where operands commute, whichever operand it steps in."""
+    sizes = [abs(stride) for stride in strides]
+    return (max(sizes), *(sorted(sizes) if commutes else sizes))
+
+
+def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> View | None:
+    """Computes an operation on known integers and booleans."""
+    kind = numpy_type(call.element)
+    if kind is None or count > FOLDED or not operands or not table.allows("fold"):
+        return None
+    data = [table.literal(view) for view in operands]
+    known = [each for each in data if each is not None]
+    if len(known) < len(data):
+        return None
+    made = _computed(call, known, kind)
+    if made is None:
+        return None
+    table.use("fold")
+    return table.constant(made.astype(kind), call.element)
+
+
+def _computed(call: Call, data: Sequence[np.ndarray], kind: np.dtype) -> np.ndarray | None:
+    if call.name == "compare":
+        direction, _, order = call.note.partition(" ")
+        compared = _COMPARED.get(direction)
+        usual = order == _usual_order(call.elements[0])
+        return None if compared is None or not usual else compared(*data)
+    if call.name == "select":
+        return np.where(data[0], data[1], data[2])
+    if call.name == "convert":
+        return data[0] != 0 if call.element == "i1" else data[0].astype(kind)
+    fold = _FOLDS.get(call.name)
+    if fold is None or (call.element == "i1" and call.name not in _BOOLEANS):
+        return None
+    return fold(*data)

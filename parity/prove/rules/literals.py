@@ -1,0 +1,59 @@
+"""Constants and iotas: integers and booleans by their values, the same floats everywhere as one scalar."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.jax_internals import ir
+from parity.prove.rules.terms import FOLDED, Terms
+from parity.prove.rules.types import Array, is_whole_number, numpy_type
+from parity.prove.rules.views import View, whole
+
+__all__ = ["constant", "iota"]
+
+
+def constant(table: Terms, attributes: Mapping[str, Any], out: Array) -> View | None:
+    """Returns a constant as a view; None where its values are not at hand."""
+    value = attributes["value"]
+    if not isinstance(value, ir.DenseElementsAttr) or not table.allows("constant"):
+        return None
+    count, kind = out.count, numpy_type(out.element)
+    table.use("constant")
+    if value.is_splat:
+        if kind is not None:
+            known: Any = value.get_splat_value()
+            made = table.constant(np.array([known.value]).astype(kind), out.element)
+        else:
+            text = str(value).partition(" : ")[0]
+            made = whole(table.number(f"#literal {out.element} {text}"), 1)
+        return made.moved([[(count, 0)]])
+    if count > FOLDED:
+        return None
+    try:
+        data = np.ascontiguousarray(np.array(value)).reshape(-1)
+    except (TypeError, ValueError):  # element types without a NumPy counterpart
+        return None
+    if kind is not None and data.dtype == kind:
+        return table.constant(data, out.element)
+    if data.size != count or is_whole_number(out.element):
+        return None
+    digest = hashlib.blake2b(data.tobytes(), digest_size=20).hexdigest()
+    return whole(table.number(f"#literals {out.element} {count} {data.dtype} {digest}"), count)
+
+
+def iota(table: Terms, attributes: Mapping[str, Any], out: Array) -> View | None:
+    """Returns a count along an axis as a view of a count."""
+    axis = int(attributes["iota_dimension"])
+    size, kind = out.shape[axis], numpy_type(out.element)
+    if not table.allows("iota"):
+        return None
+    if kind is not None and size <= FOLDED and size - 1 <= (1 if kind == np.bool_ else np.iinfo(kind).max):
+        base = table.constant(np.arange(size).astype(kind), out.element)
+    else:
+        base = whole(table.number(f"#count {out.element} {size}"), size)
+    table.use("iota")
+    groups = [[(length, 0)] for length in out.shape]
+    groups[axis] = list(base.factors)
+    return base.moved(groups)

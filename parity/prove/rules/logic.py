@@ -1,0 +1,215 @@
+"""Simplifications of single operations: comparisons, negations, selections, conversions, neutral elements."""
+
+import dataclasses
+from collections.abc import Callable
+
+from parity.prove.rules.terms import Term, Terms
+from parity.prove.rules.types import is_number, is_whole_number, widens
+from parity.prove.rules.views import View, compose
+
+__all__ = ["LOGIC", "Call"]
+
+_SWAPPED = {"GT": "LT", "GE": "LE"}
+_SAME_EITHER_WAY = ("EQ", "NE")
+_OPPOSITE = {"EQ": "NE", "NE": "EQ"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """An elementwise operation that is about to be numbered.
+
+    Args:
+        name: of the operation, without its dialect.
+        note: what its attributes say; for ``compare`` the direction and the kind of order.
+        operands: views, all of as many elements as the result.
+        elements: types of the operands' elements.
+        element: type of the result's elements.
+        commutes: whether its two operands may be exchanged.
+    """
+
+    name: str
+    note: str
+    operands: tuple[View, ...]
+    elements: tuple[str, ...]
+    element: str
+    commutes: bool = False
+
+
+Simplify = Callable[[Terms, Call], Call | View | None]
+
+
+def inside(table: Terms, view: View, name: str) -> tuple[Term, tuple[View, ...]] | None:
+    """Returns the term that a view shows and its operands as that view shows them, if it is of some name."""
+    term = table.terms.get(view.source)
+    if term is None or term.name != name:
+        return None
+    operands = [compose(view, operand) for operand in term.operands]
+    if any(operand is None for operand in operands):
+        return None
+    return term, tuple(operand for operand in operands if operand is not None)
+
+
+def _direction(table: Terms, call: Call) -> Call | None:
+    """``a > b`` is ``b < a``; ``a == b`` is ``b == a``."""
+    direction, _, order = call.note.partition(" ")
+    if direction in _SAME_EITHER_WAY and not call.commutes:
+        return dataclasses.replace(call, commutes=True)
+    if direction not in _SWAPPED:
+        return None
+    return dataclasses.replace(call, note=f"{_SWAPPED[direction]} {order}", operands=call.operands[::-1])
+
+
+def _twice(table: Terms, call: Call) -> View | None:
+    """``not not x`` and ``-(-x)`` are ``x``."""
+    found = inside(table, call.operands[0], call.name)
+    return found[1][0] if found else None
+
+
+def _opposite(table: Terms, call: Call) -> Call | None:
+    """``not (a == b)`` is ``a != b``; of integers ``not (a < b)`` is ``b <= a``."""
+    if call.element != "i1" or (found := inside(table, call.operands[0], "compare")) is None:
+        return None
+    term, (left, right) = found
+    direction, _, order = term.note.partition(" ")
+    if direction in _OPPOSITE:
+        note, operands = f"{_OPPOSITE[direction]} {order}", (left, right)
+    elif is_whole_number(term.elements[0]) and direction in ("LT", "LE"):
+        note, operands = f"{'LE' if direction == 'LT' else 'LT'} {order}", (right, left)
+    else:
+        return None
+    return Call("compare", note, operands, term.elements, "i1")
+
+
+def _known_predicate(table: Terms, call: Call) -> View | None:
+    known = table.scalar(call.operands[0])
+    return None if known is None else call.operands[1 if known else 2]
+
+
+def _negated_predicate(table: Terms, call: Call) -> Call | None:
+    """Selects by the opposite where the predicate is a negation, unequal, or known and false at first.
+
+    Of whole numbers ``a <= b`` counts as the negation of ``b < a``.
+    """
+    predicate, yes, no = call.operands
+    opposite = _opposite_of(table, predicate)
+    if opposite is None:
+        return None
+    elements = (call.elements[0], call.elements[2], call.elements[1])
+    return dataclasses.replace(call, operands=(opposite, no, yes), elements=elements)
+
+
+def _opposite_of(table: Terms, predicate: View) -> View | None:
+    data = table.literal(predicate)
+    if data is not None:
+        return None if data[0] else table.constant(~data, "i1")
+    if found := inside(table, predicate, "not"):
+        return found[1][0]
+    term = table.terms.get(predicate.source)
+    if term is None or term.name != "compare":
+        return None
+    direction, _, order = term.note.partition(" ")
+    if direction == "NE":
+        note, operands = f"EQ {order}", term.operands
+    elif direction == "LE" and is_whole_number(term.elements[0]):
+        note, operands = f"LT {order}", term.operands[::-1]
+    else:
+        return None
+    made = table.term(Term("compare", note, operands, term.elements), "i1", predicate.size)
+    return compose(View(made.source, made.size, predicate.offset, predicate.factors), made)
+
+
+def _equal_branches(table: Terms, call: Call) -> View | None:
+    _, yes, no = call.operands
+    return yes if yes == no else None
+
+
+def _same_type(table: Terms, call: Call) -> View | None:
+    return call.operands[0] if call.elements[0] == call.element else None
+
+
+def _through_wider(table: Terms, call: Call) -> Call | None:
+    """A conversion of a widened integer is one conversion."""
+    narrow = _before(table, call)
+    if narrow is None or narrow.elements[0] == "i1" or not is_whole_number(narrow.elements[0]):
+        return None
+    return narrow
+
+
+def _float_through_wider(table: Terms, call: Call) -> Call | None:
+    """A conversion of a widened float is one conversion."""
+    narrow = _before(table, call)
+    return narrow if narrow is not None and not is_whole_number(narrow.elements[0]) else None
+
+
+def _boolean_through_wider(table: Terms, call: Call) -> Call | None:
+    """A conversion of a boolean made a number is one conversion."""
+    found = inside(table, call.operands[0], "convert")
+    if (
+        found is None
+        or found[0].elements[0] != "i1"
+        or not (is_number(call.elements[0]) and is_number(call.element))
+    ):
+        return None
+    return dataclasses.replace(call, operands=found[1], elements=("i1",))
+
+
+def _before(table: Terms, call: Call) -> Call | None:
+    """Returns the conversion from before a widening, back to the narrow type or to one that is wider than it."""
+    found = inside(table, call.operands[0], "convert")
+    if found is None:
+        return None
+    term, operands = found
+    narrow, wide = term.elements[0], call.elements[0]
+    if not widens(narrow, wide) or not (call.element == narrow or widens(narrow, call.element)):
+        return None
+    return dataclasses.replace(call, operands=operands, elements=(narrow,))
+
+
+def _as_boolean(table: Terms, call: Call) -> View | None:
+    """A boolean made an integer and compared with zero is the boolean."""
+    direction, _, _ = call.note.partition(" ")
+    if direction != "NE":
+        return None
+    for one, other in (call.operands, call.operands[::-1]):
+        found = inside(table, one, "convert")
+        zero = table.scalar(other) == 0
+        if found and zero and found[0].elements[0] == "i1" and is_whole_number(call.elements[0]):
+            return found[1][0]
+    return None
+
+
+def _neutral(table: Terms, call: Call) -> View | None:
+    """Integers: ``x + 0``, ``x * 1``, ``x & true``, ``x | false`` and their like are ``x``."""
+    if not is_whole_number(call.element):
+        return None
+    left, right = call.operands
+    for one, other in ((left, right), (right, left)):
+        known = table.scalar(other)
+        neutral = {"add": 0, "or": 0, "xor": 0, "multiply": 1, "subtract": 0}.get(call.name)
+        if call.name == "and":
+            neutral = 1 if call.element == "i1" else -1 if call.element.startswith("i") else None
+        if call.name == "multiply" and call.element == "i1":
+            neutral = 1
+        if known is not None and known == neutral and not (call.name == "subtract" and one is right):
+            return one
+        if call.element == "i1" and known is not None and (call.name, known) in (("and", 0), ("or", 1)):
+            return other
+    return None
+
+
+LOGIC: tuple[tuple[str, str, Simplify], ...] = (
+    ("compare-direction", "compare", _direction),
+    ("boolean-round-trip", "compare", _as_boolean),
+    ("double-negation", "not", _twice),
+    ("double-negation", "negate", _twice),
+    ("negated-compare", "not", _opposite),
+    ("select-known", "select", _known_predicate),
+    ("select-negated", "select", _negated_predicate),
+    ("select-equal", "select", _equal_branches),
+    ("same-type", "convert", _same_type),
+    ("through-wider", "convert", _through_wider),
+    ("boolean-through-wider", "convert", _boolean_through_wider),
+    ("float-through-wider", "convert", _float_through_wider),
+    *(("neutral-integer", name, _neutral) for name in ("add", "subtract", "multiply", "and", "or", "xor")),
+)
+"""(rule, operation, what it does); tried in order until none applies."""

@@ -1,0 +1,185 @@
+"""Value numbering whose keys are put into normal form first."""
+
+from typing import Any
+
+from parity.mlir import attribute_items
+from parity.prove.numbering import Numbering
+from parity.prove.program import Form, Kind, Op, Region
+from parity.prove.rules.contractions import DOT, reduction_pattern, sum_of_one
+from parity.prove.rules.elementwise import ELEMENTWISE, elementwise
+from parity.prove.rules.literals import constant, iota
+from parity.prove.rules.moves import MOVES
+from parity.prove.rules.terms import Normal, Terms, Value
+from parity.prove.rules.types import Array, is_narrow, parse_array
+from parity.prove.rules.views import View, whole
+
+__all__ = ["RuledNumbering"]
+
+_KNOWN: dict[str, frozenset[str]] = {
+    "stablehlo.constant": frozenset({"value"}),
+    "stablehlo.iota": frozenset({"iota_dimension"}),
+    "stablehlo.reshape": frozenset(),
+    "stablehlo.broadcast_in_dim": frozenset({"broadcast_dimensions"}),
+    "stablehlo.transpose": frozenset({"permutation"}),
+    "stablehlo.reverse": frozenset({"dimensions"}),
+    "stablehlo.slice": frozenset({"start_indices", "limit_indices", "strides"}),
+    "stablehlo.dynamic_slice": frozenset({"slice_sizes"}),
+    "stablehlo.pad": frozenset({"edge_padding_low", "edge_padding_high", "interior_padding"}),
+    "stablehlo.concatenate": frozenset({"dimension"}),
+    "stablehlo.dot_general": DOT,
+    **ELEMENTWISE,
+}
+"""The operations that rules read, and the attributes they know; one that has others is left as it is."""
+
+
+class _Facts:
+    """What rules need of a form: the types of its results, and its attributes where all are known."""
+
+    __slots__ = ("attributes", "form", "out")
+
+    def __init__(self, form: Form, op: Op):
+        self.form = form  # keeps the id that it is remembered by
+        self.out = parse_array(form.slots_out[0]) if form.results == 1 else None
+        known, items = _KNOWN.get(form.name), dict(attribute_items(op.source))
+        self.attributes: dict[str, Any] | None = items if known is not None and known >= set(items) else None
+
+
+def _is_narrow(operands: list[Value], *types: Array) -> bool:
+    return any(is_narrow(kind.element) for kind in (*(operand.type for operand in operands), *types))
+
+
+class RuledNumbering(Numbering):
+    """The numbers of one program's values, up to the rules that the table allows."""
+
+    table: Terms
+
+    def __init__(self, table: Terms, values: int, reorder: bool = False):
+        super().__init__(table, values, reorder)
+        self._facts: dict[int, _Facts] = {}
+        self.vanished: set[int] = set()
+        """The first results of operations that rules took away: moves, and what is its operand or a constant."""
+
+    def region(self, region: Region, depth: int) -> list[int]:
+        """Numbers the live operations of a region, as `Numbering` does, each in normal form where it has one."""
+        env, table = self.env, self.table
+        effects: list[int] = []
+        for op in region.ops:
+            if op.live is None:
+                continue
+            self.visited += 1
+            form = op.form
+            if form.kind > Kind.COMMUTE or op.effect:
+                self._special(op, depth, effects)
+                continue
+            operands = [env[value] for value in op.operands]
+            key = (form.word, *operands)
+            known = table.normal.get(key)
+            if known is None:
+                known = table.normal[key] = self._remembered(op, operands)
+            else:
+                table.use_again(known.used)
+            number = known.number
+            if known.vanished:
+                self.vanished.add(op.results.start)
+            if form.results == 1:
+                env[op.results.start] = number
+            else:
+                for slot, value in enumerate(op.results):
+                    env[value] = table.number(f"#result {slot}", number)
+        return effects
+
+    def _remembered(self, op: Op, operands: list[int]) -> Normal:
+        """Numbers an operation for all that are written alike: the normal form hangs on nothing else."""
+        table, form = self.table, op.form
+        table.trail = []
+        number, vanished = self._normal(op), False
+        if number is None:
+            if form.kind >= self._commuting:
+                operands = sorted(operands)
+            number = table.number(form.word, *operands)
+        else:
+            vanished = not table.built
+        return Normal(number, vanished, tuple(table.trail))
+
+    def _opaque(self, op: Op, depth: int, tail: list[int]) -> int:
+        if op.form.name != "stablehlo.reduce" or op.effect:
+            return super()._opaque(op, depth, tail)
+        return self._reduction(op, depth) or super()._opaque(op, depth, tail)
+
+    def _reduction(self, op: Op, depth: int) -> int | None:
+        """Numbers a reduction by the order of kept and reduced axes, whatever their shape; 0 is no such number."""
+        operands, out = self._operands(op), [parse_array(kind) for kind in op.form.slots_out]
+        items = dict(attribute_items(op.source))
+        if operands is None or set(items) != {"dimensions"}:
+            return None
+        self.table.narrow = _is_narrow(operands)
+        if len(operands) == 2 and out[0] is not None:
+            view = sum_of_one(
+                self.table, operands[0], operands[1], list(items["dimensions"]), op.regions[0].ops
+            )
+            if view is not None:
+                self.vanished.add(op.results.start)
+                number = self.env[op.results.start] = self.table.shaped(Value(view, out[0]))
+                return number
+        pattern = reduction_pattern(self.table, operands[0].type.shape, list(items["dimensions"]))
+        if pattern is None:
+            return None
+        table, env = self.table, self.env
+        inputs = len(operands) // 2
+        flat = [table.flat(operand.view) for operand in operands[:inputs]]
+        starts = [env[value] for value in op.operands[inputs:]]
+        body = table.number("#regions", *[self._closed(each, depth + 1) for each in op.regions])
+        kinds = [kind.element for kind in out if kind is not None]
+        if len(kinds) < len(out):
+            return None
+        number = table.number(f"#reduction {pattern} {kinds}", *flat, *starts, body)
+        for slot, (value, kind) in enumerate(zip(op.results, out, strict=True)):
+            assert kind is not None
+            part = number if len(out) == 1 else table.number(f"#result {slot}", number)
+            env[value] = table.shaped(Value(whole(part, kind.count), kind))
+        return number
+
+    def _normal(self, op: Op) -> int | None:
+        facts = self._facts.get(id(op.form))
+        if facts is None:
+            facts = self._facts[id(op.form)] = _Facts(op.form, op)
+        if facts.out is None or facts.attributes is None:
+            return None
+        operands = self._operands(op)
+        if operands is None:
+            return None
+        self.table.narrow = _is_narrow(operands, facts.out)
+        self.table.built = False
+        view = self._view(op, facts.attributes, facts.out, operands)
+        if view is None:
+            return None
+        view = self.table.settled(view, facts.out.element)
+        return self.table.shaped(Value(view, facts.out))
+
+    def _operands(self, op: Op) -> list[Value] | None:
+        """Returns what the operands stand for; None where a type is unknown to the rules."""
+        found = []
+        for position, value in enumerate(op.operands):
+            number = self.env[value]
+            known = self.table.values.get(number)
+            if known is None:
+                kind = self._type(op, position)
+                if kind is None:
+                    return None
+                known = self.table.value(number, kind)
+            found.append(known)
+        return found
+
+    def _type(self, op: Op, position: int) -> Array | None:
+        return parse_array(str(op.source.operands[position].type))
+
+    def _view(self, op: Op, attributes: dict[str, Any], out: Array, operands: list[Value]) -> View | None:
+        name = op.form.name
+        if name in MOVES:
+            return MOVES[name](self.table, attributes, out, operands)
+        if name == "stablehlo.constant":
+            return constant(self.table, attributes, out)
+        if name == "stablehlo.iota":
+            return iota(self.table, attributes, out)
+        commutes = op.form.kind >= self._commuting
+        return elementwise(self.table, name, attributes, out, operands, commutes)

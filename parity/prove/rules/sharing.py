@@ -1,0 +1,55 @@
+"""Whether both programs compute a value as often: a compiler shares what is written alike, and fuses accordingly."""
+
+from collections.abc import Iterator, Sequence
+
+from parity.prove.numbering import Numbering
+from parity.prove.program import Kind, Op, Program, Region
+from parity.prove.rules.numbering import RuledNumbering
+from parity.prove.rules.terms import Terms
+
+__all__ = ["shared_alike"]
+
+
+def shared_alike(
+    table: Terms, sides: Sequence[Program], strict: Sequence[Numbering], ruled: Sequence[RuledNumbering]
+) -> bool:
+    """Says whether each value that rules equate has as many strict numbers on both sides.
+
+    Where one side writes a value twice in two spellings and the other twice in one, the compiler computes it twice
+    and once; what is fused with it then differs, and so may its roundings.
+
+    Args:
+        table: that of the ruled numbering.
+        sides: both programs.
+        strict, ruled: how each was numbered without rules, and with them.
+    """
+    counted = [
+        _spellings(table, side, plain.env, normal)
+        for side, plain, normal in zip(sides, strict, ruled, strict=True)
+    ]
+    return all(
+        len(counted[0][value]) == len(counted[1][value]) for value in counted[0].keys() & counted[1].keys()
+    )
+
+
+def _spellings(table: Terms, side: Program, plain: list[int], normal: RuledNumbering) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for op in _computing(side.body):
+        if op.results.start in normal.vanished:
+            continue
+        for result in op.results:
+            number = normal.env[result]
+            value = table.values.get(number)
+            source = number if value is None else value.view.source
+            found.setdefault(source, set()).add(plain[result])
+    return found
+
+
+def _computing(region: Region) -> Iterator[Op]:
+    for op in region.ops:
+        if op.live is None:
+            continue
+        if op.form.kind <= Kind.REGION and op.form.results:
+            yield op
+        for inner in op.regions:
+            yield from _computing(inner)

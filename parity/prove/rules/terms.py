@@ -1,0 +1,169 @@
+"""What numbers stand for, where rules know: views of flat values, folded constants, operations without shapes."""
+
+import dataclasses
+import hashlib
+from collections.abc import Collection, Iterable
+
+import numpy as np
+
+from parity.prove.numbering import Table
+from parity.prove.rules.registry import NARROW, RULES
+from parity.prove.rules.types import Array, is_whole_number, numpy_type
+from parity.prove.rules.views import View, whole
+
+__all__ = ["FOLDED", "Term", "Terms", "Value"]
+
+FOLDED = 1 << 14
+"""The most elements that an array of integers or booleans has to be folded."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Value:
+    """An array as the rules see it: its type, and a view of something flat."""
+
+    view: View
+    type: Array
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Term:
+    """An operation that the rules built, with its operands as views.
+
+    Args:
+        name: of the operation.
+        note: what its attributes say.
+        operands: views, each of as many elements as the operation has; for ``concatenate`` the parts.
+        elements: types of the operands' elements.
+    """
+
+    name: str
+    note: str
+    operands: tuple[View, ...]
+    elements: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Normal:
+    """What an operation on known operands came to.
+
+    Args:
+        number: of its result, or of it where it has several.
+        vanished: whether rules took the operation away: moves, and what is its operand or a constant.
+        used: the rules that did it, each as often as it was used.
+    """
+
+    number: int
+    vanished: bool
+    used: tuple[str, ...]
+
+
+class Terms(Table):
+    """A table that also knows what the rules made.
+
+    Args:
+        enabled: names of the rules that may be used.
+
+    ``normal`` remembers operations by what they are written as, ``trail`` the rules that the last one used;
+    ``narrow`` says whether floats of fewer than 32 bits are being numbered, ``built`` whether the operation that is
+    numbered is still there in normal form.
+    """
+
+    def __init__(self, enabled: Collection[str]) -> None:
+        super().__init__()
+        self.enabled = frozenset(enabled)
+        kept = {name for name, rule in RULES.items() if rule.narrow or NARROW in self.enabled}
+        self._on_narrow = self.enabled & kept
+        self.used: dict[str, int] = {}
+        self.trail: list[str] = []
+        self.normal: dict[tuple, Normal] = {}
+        self.narrow = self.built = False
+        self.values: dict[int, Value] = {}
+        self.terms: dict[int, Term] = {}
+        self.folded: dict[int, np.ndarray] = {}
+
+    def allows(self, rule: str) -> bool:
+        """Says whether a rule may be used on what is now numbered."""
+        return rule in self.enabled and (not self.narrow or rule in self._on_narrow)
+
+    def use(self, rule: str) -> None:
+        """Counts one use of a rule."""
+        used = (rule, NARROW) if self.narrow and not RULES[rule].narrow else (rule,)
+        self.trail += used
+        self.use_again(used)
+
+    def use_again(self, rules: Iterable[str]) -> None:
+        """Counts one more use of each rule."""
+        for rule in rules:
+            self.used[rule] = self.used.get(rule, 0) + 1
+
+    def value(self, number: int, kind: Array) -> Value:
+        """Returns what a number of some type stands for; what is not known stands for itself."""
+        found = self.values.get(number)
+        if found is None:
+            found = self.values[number] = Value(whole(number, kind.count), kind)
+        return found
+
+    def shaped(self, value: Value) -> int:
+        """Returns the number of an array: of its view, and its type."""
+        view, kind = value.view, value.type
+        base = self.values.get(view.source)
+        if base is not None and base.type == kind and view.is_whole and base.view.source == view.source:
+            return view.source
+        number = self.number(f"#view {kind.shape} {view.offset} {view.factors} of {view.size}", view.source)
+        self.values[number] = value
+        return number
+
+    def flat(self, view: View) -> int:
+        """Returns the number of a view's elements in order, whatever their shape."""
+        if view.is_whole:
+            return view.source
+        return self.number(f"#flat {view.offset} {view.factors} of {view.size}", view.source)
+
+    def term(self, term: Term, element: str, count: int, more: str = "") -> View:
+        """Returns an operation on flat operands as a view of itself.
+
+        Args:
+            term: the operation.
+            element: type of its elements.
+            count: how many it has.
+            more: what else tells it from others.
+        """
+        word = f"~{term.name} {term.note} {element} {count}{more}"
+        number = self.number(word, *[self.flat(view) for view in term.operands])
+        self.terms.setdefault(number, term)
+        self.built = True
+        return whole(number, count)
+
+    def constant(self, data: np.ndarray, element: str) -> View:
+        """Returns folded integers or booleans: one element where all are equal."""
+        data = np.ascontiguousarray(data).reshape(-1)
+        count = data.size
+        equal = bool((data == data[0]).all())
+        kept = data[:1] if equal else data
+        text = str(int(data[0])) if equal else hashlib.blake2b(kept.tobytes(), digest_size=20).hexdigest()
+        number = self.number(f"#folded {element} {kept.size} {text}")
+        self.folded[number] = kept
+        return View(number, 1, 0, ((count, 0),) if count > 1 else ()) if equal else whole(number, count)
+
+    def literal(self, view: View) -> np.ndarray | None:
+        """Returns the elements of a view of something folded; None where it is none, or too large."""
+        data = self.folded.get(view.source)
+        if data is None or view.count > FOLDED:
+            return None
+        return data[view.places()]
+
+    def scalar(self, view: View) -> int | None:
+        """Returns the one integer that all elements of a view are; None where they are not known to be."""
+        data = self.folded.get(view.source)
+        return int(data[view.offset]) if data is not None and view.is_splat else None
+
+    def settled(self, view: View, element: str) -> View:
+        """Returns a view, one of something folded by its elements."""
+        if view.source not in self.folded or view.is_splat or view.is_whole:
+            return view
+        data = self.literal(view)
+        return (
+            view
+            if data is None or not is_whole_number(element) or numpy_type(element) is None
+            else self.constant(data, element)
+        )

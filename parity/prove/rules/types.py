@@ -1,0 +1,81 @@
+"""Types of arrays as text, taken apart, and what converting between their elements keeps."""
+
+import dataclasses
+import functools
+import math
+import re
+
+import numpy as np
+
+__all__ = ["Array", "is_narrow", "is_number", "is_whole_number", "numpy_type", "parse_array", "widens"]
+
+_ARRAY = re.compile(r"tensor<((?:\d+x)*)((?:u?i\d+)|bf16|f16|f32|f64|complex<f\d+>|f\d+E\w+)>")
+_INTEGER = re.compile(r"u?i(\d+)")
+_FLOATS = {"bf16": (8, 7), "f16": (5, 10), "f32": (8, 23), "f64": (11, 52)}
+_NUMPY = {
+    "i1": "bool",
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Array:
+    """The type of an array.
+
+    Args:
+        shape: its sizes, none of them zero.
+        element: the type of its elements, as MLIR spells it.
+    """
+
+    shape: tuple[int, ...]
+    element: str
+
+    @property
+    def count(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.shape)
+
+
+@functools.lru_cache(maxsize=65536)
+def parse_array(text: str) -> Array | None:
+    """Returns the type that a text says; None for unknown elements or sizes, and for arrays without elements."""
+    match = _ARRAY.fullmatch(text)
+    if match is None:
+        return None
+    shape = tuple(int(size) for size in match.group(1).split("x")[:-1])
+    return None if 0 in shape else Array(shape, match.group(2))
+
+
+def is_narrow(element: str) -> bool:
+    """Says whether elements are floats of fewer than 32 bits."""
+    return element in ("bf16", "f16") or re.fullmatch(r"f\d+E\w+", element) is not None
+
+
+def is_whole_number(element: str) -> bool:
+    """Says whether elements are integers or booleans, whose arithmetic is exact."""
+    return _INTEGER.fullmatch(element) is not None
+
+
+def is_number(element: str) -> bool:
+    """Says whether zero and one are values of a type that tells them apart: integers and the common floats."""
+    return element in _FLOATS or is_whole_number(element)
+
+
+def numpy_type(element: str) -> np.dtype | None:
+    """Returns the NumPy type of integers and booleans that fill whole bytes; None for all others."""
+    name = _NUMPY.get(element)
+    return None if name is None else np.dtype(name)
+
+
+def widens(narrow: str, wide: str) -> bool:
+    """Says whether every value of one type is a value of another of its kind: both floats, or both integers."""
+    if narrow in _FLOATS and wide in _FLOATS:
+        return all(a <= b for a, b in zip(_FLOATS[narrow], _FLOATS[wide], strict=True))
+    if not (is_whole_number(narrow) and is_whole_number(wide)) or wide == "i1":
+        return False
+    bits = [int(_INTEGER.fullmatch(each).group(1)) for each in (narrow, wide)]  # pyright: ignore[reportOptionalMemberAccess]
+    unsigned = [each.startswith("u") or each == "i1" for each in (narrow, wide)]
+    if unsigned[0] == unsigned[1]:
+        return bits[0] <= bits[1]
+    return unsigned[0] and bits[0] < bits[1]

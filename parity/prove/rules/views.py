@@ -1,0 +1,230 @@
+"""Views: data movement as one function from places of the result to places of its source.
+
+A place is a position in row-major order. A view cuts the result's place into digits, outermost first, and adds up
+an offset and, for each digit, digit times stride. A reshape leaves places alone, so it changes no view; merged as far
+as can be, the digits of one function are the same however it was written.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+__all__ = ["Factors", "View", "compose", "cut", "joined", "merged", "refined", "whole"]
+
+Factors = tuple[tuple[int, int], ...]
+"""(size, stride) of each digit, outermost first."""
+_Groups = list[list[tuple[int, int]]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """Elements of a source, in some order.
+
+    Args:
+        source: the number of what is looked at.
+        size: how many elements that has.
+        offset: place of the first element.
+        factors: the digits, merged.
+    """
+
+    source: int
+    size: int
+    offset: int
+    factors: Factors
+
+    @property
+    def count(self) -> int:
+        """How many elements the view has."""
+        return math.prod(size for size, _ in self.factors)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the source in its own order."""
+        return self.offset == 0 and self.factors == _straight(self.size)
+
+    @property
+    def is_splat(self) -> bool:
+        """Whether all its elements are one."""
+        return all(stride == 0 for _, stride in self.factors)
+
+    def places(self) -> np.ndarray:
+        """Returns the places in the source."""
+        found = np.full((1,), self.offset, np.int64)
+        for size, stride in self.factors:
+            found = (found[:, None] + np.arange(size) * stride).reshape(-1)
+        return found
+
+    def moved(self, groups: Sequence[Sequence[tuple[int, int]]], offset: int | None = None) -> "View":
+        """Returns a view of the same source with other digits."""
+        start = self.offset if offset is None else offset
+        return View(self.source, self.size, start, merged(itertools.chain.from_iterable(groups)))
+
+    def transposed(self, shape: Sequence[int], order: Sequence[int]) -> "View | None":
+        """Returns the view with its axes in another order; None if the digits do not fall on the axes."""
+        groups = cut(self.factors, shape)
+        return None if groups is None else self.moved([groups[axis] for axis in order])
+
+    def broadcast(self, shape: Sequence[int], axes: Sequence[int], target: Sequence[int]) -> "View | None":
+        """Returns the view repeated: axis k of ``shape`` becomes axis ``axes[k]`` of ``target``."""
+        groups = cut(self.factors, shape)
+        if groups is None:
+            return None
+        made: _Groups = [[(size, 0)] for size in target]
+        for axis, place in enumerate(axes):
+            if shape[axis] == target[place]:
+                made[place] = groups[axis]
+        return self.moved(made)
+
+    def reversed(self, shape: Sequence[int], axes: Sequence[int]) -> "View | None":
+        """Returns the view backwards along some axes."""
+        groups = cut(self.factors, shape)
+        if groups is None:
+            return None
+        offset = self.offset
+        for axis in axes:
+            offset += sum(stride * (size - 1) for size, stride in groups[axis])
+            groups[axis] = [(size, -stride) for size, stride in groups[axis]]
+        return self.moved(groups, offset)
+
+    def sliced(
+        self, shape: Sequence[int], starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]
+    ) -> "View | None":
+        """Returns part of the view; None if the digits of an axis do not allow it."""
+        groups = cut(self.factors, shape)
+        if groups is None:
+            return None
+        offset = self.offset
+        for axis, (start, limit, step) in enumerate(zip(starts, limits, steps, strict=True)):
+            if (start, limit, step) == (0, shape[axis], 1):
+                continue
+            found = _sliced_digits(groups[axis], start, limit, step)
+            if found is None:
+                return None
+            more, groups[axis] = found
+            offset += more
+        return self.moved(groups, offset)
+
+
+def whole(source: int, size: int) -> View:
+    """Returns a source of some size as a view of itself."""
+    return View(source, size, 0, _straight(size))
+
+
+def _straight(size: int) -> Factors:
+    return ((size, 1),) if size > 1 else ()
+
+
+def merged(factors: Iterable[tuple[int, int]]) -> Factors:
+    """Returns digits without those of size one, neighbours that count on made one."""
+    done: list[tuple[int, int]] = []
+    for size, stride in factors:
+        if size == 1:
+            continue
+        if done and done[-1][1] == size * stride:
+            done[-1] = (done[-1][0] * size, stride)
+        else:
+            done.append((size, stride))
+    return tuple(done)
+
+
+def cut(factors: Factors, shape: Sequence[int]) -> _Groups | None:
+    """Returns the digits of each axis; None if a digit crosses the border of two axes."""
+    rest = list(reversed(factors))
+    groups: _Groups = []
+    for need in shape:
+        group: list[tuple[int, int]] = []
+        while need > 1:
+            size, stride = rest.pop()
+            if need % size == 0:
+                group.append((size, stride))
+                need //= size
+            elif size % need == 0:
+                group.append((need, stride * (size // need)))
+                rest.append((size // need, stride))
+                need = 1
+            else:
+                return None
+        groups.append(group)
+    return groups
+
+
+def refined(views: Sequence[View]) -> list[tuple[int, tuple[int, ...]]] | None:
+    """Returns (size, stride in each view) of digits that all views share; None if there are none."""
+    borders: set[int] = set()
+    for view in views:
+        borders.update(itertools.accumulate((size for size, _ in view.factors), lambda a, b: a * b))
+    ordered = sorted(borders)
+    sizes = []
+    for before, after in itertools.pairwise([1, *ordered]):
+        if after % before:
+            return None
+        sizes.append(after // before)
+    columns = []
+    for view in views:
+        groups = cut(view.factors, sizes)
+        if groups is None or any(len(group) != 1 for group in groups):
+            return None
+        columns.append([group[0][1] for group in groups])
+    return [
+        (size, strides)
+        for size, *strides in zip(sizes, *columns, strict=True)
+        for strides in [tuple(strides)]
+    ]
+
+
+def compose(outer: View, inner: View) -> View | None:
+    """Returns the view ``outer`` of what ``inner`` shows; None if neither is whole."""
+    if inner.is_whole:
+        return View(inner.source, inner.size, outer.offset, outer.factors)
+    if outer.is_whole:
+        return inner
+    if inner.is_splat:
+        return View(inner.source, inner.size, inner.offset, merged((size, 0) for size, _ in outer.factors))
+    return None
+
+
+def joined(first: View, second: View, outer: int, widths: tuple[int, int], inner: int) -> View | None:
+    """Returns two neighbours of a concatenation as one view of the source that they share; None if they are none.
+
+    Args:
+        first, second: the neighbours.
+        outer: product of the sizes before the axis.
+        widths: their sizes along the axis.
+        inner: product of the sizes behind the axis.
+    """
+    if (first.source, first.size) != (second.source, second.size):
+        return None
+    groups = [
+        cut(view.factors, (outer, width, inner)) for view, width in zip((first, second), widths, strict=True)
+    ]
+    ours, theirs = groups
+    if ours is None or theirs is None or (ours[0], ours[2]) != (theirs[0], theirs[2]):
+        return None
+    step, odd = divmod(second.offset - first.offset, widths[0])
+    middles = [group for group in (ours[1], theirs[1]) if group]
+    if odd or any(len(group) != 1 or group[0][1] != step for group in middles):
+        return None
+    return first.moved([ours[0], [(sum(widths), step)], ours[2]])
+
+
+def _sliced_digits(
+    group: list[tuple[int, int]], start: int, limit: int, step: int
+) -> tuple[int, list[tuple[int, int]]] | None:
+    """Returns what a slice adds to the offset, and the digits that are left."""
+    count = -(-(limit - start) // step)
+    if not group:  # an axis of size one
+        return 0, []
+    (_, stride), *rest = group
+    inside = math.prod(size for size, _ in rest)
+    if not rest:
+        return start * stride, [(count, stride * step)]
+    first, last = start // inside, (start + (count - 1) * step) // inside
+    if first == last:
+        found = _sliced_digits(rest, start % inside, start % inside + (count - 1) * step + 1, step)
+        return None if found is None else (found[0] + first * stride, found[1])
+    if step == 1 and start % inside == 0 and limit % inside == 0:
+        return first * stride, [(limit // inside - first, stride), *rest]
+    return None

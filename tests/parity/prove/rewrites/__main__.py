@@ -1,0 +1,73 @@
+"""``python tests/parity/prove/rewrites [--run] [WORD ...]``: how many rewrites are proved, and why the others are not.
+
+``--run`` runs both spellings of each at LLVM's levels 0 and 3 on all kinds of data. ``--fuzz SECONDS`` makes random
+programs of the steps instead, in two spellings each, and runs those that are proved. Products and sums are compiled
+as two operations, as a proof takes them; ``--contract`` lets the compiler make them one where the processor can.
+"""
+
+import argparse
+import collections
+import os
+import sys
+import time
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if "--contract" not in sys.argv:
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa=AVX".strip()
+
+
+def main() -> int:
+    """Prints a line for each rewrite; returns 1 if what is proved gives other bits, or a miss has no reason."""
+    parser = argparse.ArgumentParser(prog="python tests/parity/prove/rewrites", description=__doc__)
+    parser.add_argument("words", nargs="*", help="only rewrites whose names hold one of these")
+    parser.add_argument("--run", action="store_true")
+    parser.add_argument("--fuzz", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--contract", action="store_true")
+    options = parser.parse_args()
+    return _fuzz(options) if options.fuzz else _list(options)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from measure import REWRITES, differ  # pyright: ignore[reportMissingImports]
+    from reasons import REASONS  # pyright: ignore[reportMissingImports]
+
+    rungs, failures = collections.Counter(), 0
+    for rewrite in REWRITES:
+        if options.words and not any(word in rewrite.name for word in options.words):
+            continue
+        left, right, proof = rewrite.prove()
+        apart = differ(left, right) if options.run and rewrite.runs else []
+        rungs[proof.rung] += 1
+        reason = REASONS.get(rewrite.name, "NO REASON") if proof.rung == "unproved" else ""
+        failures += reason == "NO REASON" or bool(proof.proved and apart)
+        told = ", ".join(f"{name} {times}" for name, times in proof.rules.items())
+        bits = f" OTHER BITS on {', '.join(apart)}" if apart else ""
+        print(
+            f"{proof.rung:9} {rewrite.name}{f' ({told})' if told else ''}{f': {reason}' if reason else ''}{bits}"
+        )
+    print(f"{sum(rungs.values())} rewrites: {', '.join(f'{count} {rung}' for rung, count in rungs.items())}")
+    return 1 if failures else 0
+
+
+def _fuzz(options: argparse.Namespace) -> int:
+    from fuzz import CHAINS, examine  # pyright: ignore[reportMissingImports]
+
+    rungs, failures, start, seed = collections.Counter(), 0, time.monotonic(), options.seed
+    while time.monotonic() - start < options.fuzz:
+        proof, names, apart = examine(seed)
+        rungs[f"{proof.rung}{' by rules' if proof.rules else ''}"] += 1
+        if apart:
+            failures += 1
+            print(
+                f"seed {seed}: OTHER BITS on {', '.join(apart)}; rules {', '.join(proof.rules)}; steps {names}"
+            )
+        seed += 1
+    print(
+        f"{sum(rungs.values())} programs of up to {CHAINS} results: {dict(rungs)}, {failures} with other bits"
+    )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Proves and runs pairs of spellings; see ``__main__``."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from contract import DOTS, STRUCTURE, SUMS  # pyright: ignore[reportMissingImports]
+from logic import CASTS, INDICES, LOGIC  # pyright: ignore[reportMissingImports]
+from modules import MODULES, Module  # pyright: ignore[reportMissingImports]
+from steps import ELEMENTWISE, MOVES, SHAPES, Step  # pyright: ignore[reportMissingImports]
+
+from parity.jax_internals import run_module, stablehlo_module
+from parity.prove import prove
+from parity.prove.campaign.execute import WILD, same_numbers, wild_inputs
+
+STEPS: tuple[Step, ...] = (*MOVES, *ELEMENTWISE, *LOGIC, *CASTS, *INDICES, *SUMS, *DOTS, *STRUCTURE)
+INPUTS = tuple(jax.ShapeDtypeStruct(s, jnp.int32 if n == 4 else jnp.float32) for n, s in enumerate(SHAPES))
+LEVELS = (0, 3)
+
+
+def gradient(run):
+    def loss(x, y, v, t, k):
+        return jnp.sum(run(x, y, v, t, k) * (1.0 + jnp.tanh(y)))
+
+    return jax.grad(loss, argnums=(0, 1, 2, 3))
+
+
+def lower(run):
+    with jax.numpy_rank_promotion("allow"):
+        return jax.jit(run, keep_unused=True).lower(*INPUTS)
+
+
+def compare(one, other):
+    left, right = lower(one), lower(other)
+    return left, right, proved(left, right)
+
+
+def proved(left, right):
+    count = len(jax.tree.leaves(left.out_info))
+    same = [[(k, k) for k in range(n)] for n in (len(INPUTS), count)]
+    return prove(left, right, arguments=same[0], results=same[1])
+
+
+def differ(left, right, seed=0):
+    """Returns the data and levels on which two programs give other numbers."""
+    modules = [stablehlo_module(each) for each in (left, right)]
+    found = []
+    fed = [wild_inputs(modules[0], kind, seed) for kind in WILD]
+    for inputs in fed:
+        inputs[4] = inputs[4] % 16
+    for level in LEVELS:
+        runs = [run_module(module, fed, level) for module in modules]
+        found += [
+            f"{kind} data at level {level}"
+            for kind, a, b in zip(WILD, *runs, strict=True)
+            if not same_numbers(a, b)
+        ]
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rewrite:
+    """One function in two spellings, forward or its gradient.
+
+    Args:
+        name: in words.
+        prove: lowers both and proves them.
+        runs: whether both take the inputs of the steps.
+    """
+
+    name: str
+    prove: Callable[[], tuple[Any, Any, Any]]
+    runs: bool = True
+
+
+def _of_step(step: Step, derive: Callable, kind: str) -> Rewrite:
+    return Rewrite(name=f"{step.name}, {kind}", prove=lambda: compare(derive(step.one), derive(step.other)))
+
+
+def _of_module(module: Module, derived: bool) -> Rewrite:
+    def slope(run: Callable) -> Callable:
+        places = (0, 1) if module.inputs[0].dtype == jnp.float32 else (0,)
+        return jax.grad(lambda p, *x: jnp.sum(jnp.tanh(run(p, *x))), argnums=places)
+
+    def find() -> tuple[Any, Any, Any]:
+        runs = [slope(run) if derived else run for run in (module.run_linen, module.run_nnx)]
+        given = module.parameters(), *module.inputs
+        left, right = (jax.jit(run, keep_unused=True).lower(*given) for run in runs)
+        same = [[(k, k) for k in range(len(jax.tree.leaves(tree)))] for tree in (given, left.out_info)]
+        return left, right, prove(left, right, arguments=same[0], results=same[1])
+
+    name = f"{module.name} of Linen and NNX, {'gradient' if derived else 'forward'}"
+    return Rewrite(name=name, prove=find, runs=False)
+
+
+REWRITES: tuple[Rewrite, ...] = (
+    *(
+        _of_step(step, *how)
+        for step in STEPS
+        for how in ((lambda run: run, "forward"), (gradient, "gradient"))
+    ),
+    *(_of_module(module, derived) for module in MODULES for derived in (False, True)),
+)

@@ -1,0 +1,40 @@
+"""Why some rewrites are not proved. What is ``reordered`` names its rules instead."""
+
+__all__ = ["REASONS"]
+
+_ADDED_ZEROS = "the gradient of slices is a sum of padded pieces: x + 0 is no rule, -0 + 0 is 0"
+_ANOTHER_SUM = "one side sums in two steps, the other in one: another order of additions"
+_OTHER_UPDATE = "dynamic_update_slice into zeros against pad: no rule"
+_OTHER_ORDER = "the gradient multiplies and sums in another order: it is another program"
+_OTHER_CARRY = "the loops carry gradients of other shapes"
+
+REASONS: dict[str, str] = {
+    "broadcast at once or twice, gradient": _ANOTHER_SUM,
+    "slices put together again, gradient": _ADDED_ZEROS,
+    "slices of the last axis put together again, gradient": _ADDED_ZEROS,
+    "stack of unstacked, gradient": _ADDED_ZEROS,
+    "half of a concatenation, gradient": _ADDED_ZEROS,
+    "slice of a slice, gradient": "two pads against one: no rule",
+    "strided slice of a strided slice, gradient": "two pads against one: no rule",
+    "dynamic slice at a known start, gradient": _OTHER_UPDATE,
+    "dynamic slice beyond the end, gradient": _OTHER_UPDATE,
+    "dynamic index of a constant, gradient": _OTHER_UPDATE,
+    "on the transposed and back, gradient": "sums of transposed arrays: no rule",
+    "product before or after broadcast, gradient": _OTHER_ORDER,
+    "product of broadcasts added to, gradient": _OTHER_ORDER,
+    "product and sum before or after broadcast, gradient": _OTHER_ORDER,
+    "vmap over the last axis, gradient": "sums of transposed arrays: no rule",
+    "rotary halves, gradient": _ADDED_ZEROS,
+    "gelu on heads, gradient": "another order of the sums of cotangents",
+    "selection by a constant, gradient": "one side adds the zero cotangent of the branch not taken",
+    "selection between equals, gradient": "one side adds the cotangents of two branches",
+    "table looked up by rows, clipped, or one row at a time, forward": "negative indices count from the end on one",
+    "table looked up by rows, clipped, or one row at a time, gradient": "as forward",
+    "hoisted out of a loop, gradient": _OTHER_CARRY,
+    "hoisted and reshaped out of a loop, gradient": _OTHER_CARRY,
+    "flattened inside of a loop, gradient": _OTHER_CARRY,
+    "inside of a branch, gradient": "the branches return residuals of other shapes",
+    "attention of Linen and NNX, forward": "Linen divides the queries by a root, NNX multiplies the scores by another",
+    "attention of Linen and NNX, gradient": "as forward",
+}
+"""By the rewrite's name."""

@@ -1,0 +1,222 @@
+"""The normaliser: what it proves, under which name, and what it must never prove: conditions that fail by one."""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+from parity.prove.rules import EXACT, RULES
+from parity.verdicts import Verdict
+
+sys.path.append(str(Path(__file__).parent / "rewrites"))
+
+from measure import LEVELS, STEPS, compare, gradient  # pyright: ignore[reportMissingImports]
+
+
+def _linen(p, x):
+    return linen.LayerNorm().apply({"params": p}, x)
+
+
+def _nnx(p, x):
+    module = nnx.LayerNorm(8, rngs=nnx.Rngs(0))
+    module.scale[...], module.bias[...] = p["scale"], p["bias"]
+    return module(x)
+
+
+def _summed(run):
+    return jax.grad(lambda p, x: jnp.sum(run(p, x) ** 3), argnums=(0, 1))
+
+
+NORM = ({"bias": jnp.ones(8), "scale": jnp.ones(8)}, jnp.ones((2, 5, 8)))
+
+
+@pytest.mark.parametrize("derive", [lambda run: run, _summed], ids=["forward", "gradient"])
+def test_the_layer_norm_of_linen_is_that_of_nnx(check, derive):
+    proof = check(derive(_linen), derive(_nnx), NORM)
+    assert (proof.rung, proof.same_program) == (Verdict.PROVED, False), proof.sentence()
+    assert "unit-dims" in proof.rules and min(proof.rules.values()) > 0
+    assert proof.sentence().startswith(f"the same values (rules: {', '.join(proof.rules)}; ")
+    assert proof.frontier == proof.unequal_results == ()
+
+
+def test_another_epsilon_is_the_first_difference_and_not_the_reshape(check):
+    """The planted bug of a migration is named, not the harmless reshape before it."""
+
+    def other(p, x):
+        module = nnx.LayerNorm(8, epsilon=1e-5, rngs=nnx.Rngs(0))
+        module.scale[...], module.bias[...] = p["scale"], p["bias"]
+        return module(x)
+
+    proof = check(_linen, other, NORM)
+    assert proof.rung is Verdict.UNPROVED and not proof.rules
+    assert [entry.where for entry in proof.frontier] == ["stablehlo.add"], proof.frontier
+    assert "9.99999997E-7 against 9.99999974E-6" in proof.sentence()
+
+
+def test_one_program_needs_no_rule(check):
+    proof = check(_linen, _linen, NORM)
+    assert (proof.proved, proof.same_program, proof.rules) == (True, True, {})
+    assert "rules" not in proof.sentence()
+
+
+def test_no_rule_is_tried_where_arguments_differ(check):
+    """Donation differs: then the strict proof has the last word."""
+    donating = jax.jit(lambda x: x.reshape(6), donate_argnums=0).lower(jnp.ones((2, 3)))
+    keeping = jax.jit(lambda x: x.reshape(3, 2).reshape(6)).lower(jnp.ones((2, 3)))
+    from parity.prove import prove
+
+    proof = prove(donating, keeping, arguments=[(0, 0)], results=[(0, 0)])
+    assert not proof.proved and not proof.reordered and proof.frontier[0].where.startswith("argument")
+
+
+@pytest.mark.parametrize("kind", ["forward", "gradient"])
+@pytest.mark.parametrize("step", [step for step in STEPS if step.miss], ids=lambda step: step.name)
+def test_what_misses_a_condition_by_one_is_never_proved(step, kind):
+    derive = gradient if kind == "gradient" else lambda run: run
+    *_, proof = compare(derive(step.one), derive(step.miss))
+    assert proof.rung is Verdict.UNPROVED, proof.sentence()
+
+
+def test_rules_say_what_they_do():
+    assert set(RULES) > EXACT
+    for rule in RULES.values():
+        assert rule.rewrites and rule.condition and rule.argument
+
+
+def test_a_sum_of_one_keeps_the_sign_of_zero():
+    """The specification leaves open whether the initial zero is added; XLA must not."""
+
+    def total(x):
+        return jax.lax.reduce(x, jnp.float32(0), jax.lax.add, (0, 1))
+
+    zeros = np.full((1, 1, 8), -0.0, np.float32)
+    for run in (total, lambda x: total(jnp.tanh(x)) * 3.0, lambda x: total(-jnp.abs(x))):
+        for level in LEVELS:
+            options = {"xla_backend_optimization_level": level}
+            made = np.asarray(jax.jit(run).lower(zeros).compile(compiler_options=options)(zeros))
+            assert np.signbit(made).all()
+
+
+# What must not be the same, beside the misses of the steps: one function each, and one that is nearly it.
+NEAR = {
+    "not a < b, of floats": (lambda x, k: ~(x < 1.0), lambda x, k: x >= 1.0),
+    "0 - x is not -x": (lambda x, k: -x, lambda x, k: 0.0 - x),
+    "x + 0 of floats": (lambda x, k: x + 0.0, lambda x, k: x),
+    "x * 1 of floats": (lambda x, k: x * 1.0 * 1.0, lambda x, k: x * 1.0),
+    "0 - k is no neutral element": (lambda x, k: 0 - k, lambda x, k: k),
+    "k * 0": (lambda x, k: k * 0 + 1, lambda x, k: k),
+    "k & 1 of integers": (lambda x, k: k & 1, lambda x, k: k),
+    "k | -1": (lambda x, k: k | -1, lambda x, k: k),
+    "i32 through i8": (lambda x, k: k.astype(jnp.int8).astype(jnp.int32), lambda x, k: k),
+    "i32 through f32": (lambda x, k: k.astype(jnp.float32).astype(jnp.int32), lambda x, k: k),
+    "i8 through ui8 to i32": (
+        lambda x, k: k.astype(jnp.int8).astype(jnp.uint8).astype(jnp.int32),
+        lambda x, k: k.astype(jnp.int8).astype(jnp.int32),
+    ),
+    "boolean compared with one": (lambda x, k: (k > 1).astype(jnp.int32) != 1, lambda x, k: k > 1),
+    "folded subtraction of unsigned": (
+        lambda x, k: k.astype(jnp.uint32) + (jnp.uint32(1) - jnp.uint32(2)),
+        lambda x, k: k.astype(jnp.uint32) + jnp.uint32(1),
+    ),
+    "folded constants of another type": (
+        lambda x, k: jnp.int8(127) + jnp.int8(1) + k.astype(jnp.int8),
+        lambda x, k: k.astype(jnp.int8) + jnp.int8(127),
+    ),
+    "sum of one from one": (
+        lambda x, k: jax.lax.reduce(x[None], jnp.float32(1), jax.lax.add, (0,)),
+        lambda x, k: x,
+    ),
+    "largest of one and zero": (
+        lambda x, k: jax.lax.reduce(x[None], jnp.float32(0), jax.lax.max, (0,)),
+        lambda x, k: x,
+    ),
+    "sum of two": (
+        lambda x, k: jax.lax.reduce(jnp.stack([x, x]), jnp.float32(0), jax.lax.add, (0,)),
+        lambda x, k: x,
+    ),
+    "-0.0 and 0.0": (lambda x, k: x + jnp.full(x.shape, -0.0), lambda x, k: x + jnp.full(x.shape, 0.0)),
+    "two NaNs as constants": (
+        lambda x, k: x + jnp.array(0x7FC00001, jnp.uint32).view(jnp.float32) * 0,
+        lambda x, k: x + jnp.array(0x7FC00002, jnp.uint32).view(jnp.float32) * 0,
+    ),
+    "starts clamped to the end": (
+        lambda x, k: jax.lax.dynamic_slice(x, (1, 3), (2, 3)),
+        lambda x, k: jax.lax.dynamic_slice(x, (1, 2), (2, 3)),
+    ),
+    "starts clamped to the beginning": (
+        lambda x, k: jax.lax.dynamic_slice_p.bind(x, jnp.int32(-1), jnp.int32(0), slice_sizes=(2, 2)),
+        lambda x, k: x[1:3, :2],
+    ),
+    "overlapping neighbours": (
+        lambda x, k: jnp.concatenate([x[:, :3], x[:, 2:]], 1),
+        lambda x, k: jnp.concatenate([x[:, :3], x[:, 3:], x[:, 2:3]], 1),
+    ),
+    "neighbours of two arrays": (lambda x, k: jnp.concatenate([x[:2], (x + 1)[2:]]), lambda x, k: x),
+    "another axis of a triangle": (
+        lambda x, k: jnp.where(jnp.tril(jnp.ones((4, 4), bool)), x[:4, :4], 0),
+        lambda x, k: jnp.where(jnp.triu(jnp.ones((4, 4), bool)), x[:4, :4], 0),
+    ),
+    "square transposed": (lambda x, k: x[:4, :4].T, lambda x, k: x[:4, :4]),
+    "square dot transposed": (lambda x, k: x[:4, :4] @ x[:4, :4], lambda x, k: x[:4, :4] @ x[:4, :4].T),
+    "square dot exchanged": (
+        lambda x, k: x[:4, :4] @ jnp.tanh(x[:4, :4]),
+        lambda x, k: jnp.tanh(x[:4, :4]) @ x[:4, :4],
+    ),
+    "batch of a dot or a free axis": (
+        lambda x, k: jnp.einsum("bij,bjk->bik", x.reshape(2, 2, 6)[..., :2], x.reshape(2, 2, 6)[..., :2]),
+        lambda x, k: jnp.einsum("ibj,bjk->bik", x.reshape(2, 2, 6)[..., :2], x.reshape(2, 2, 6)[..., :2]),
+    ),
+    "contracted axes in another order": (
+        lambda x, k: jnp.einsum("aij,ijb->ab", x.reshape(6, 2, 2), x.reshape(2, 2, 6)),
+        lambda x, k: jnp.einsum("aij,jib->ab", x.reshape(6, 2, 2), x.reshape(2, 2, 6)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_what_is_nearly_the_same_is_never_proved(check, name):
+    one, other = NEAR[name]
+    proof = check(one, other, (jnp.ones((4, 6)), jnp.ones((4, 6), jnp.int32)))
+    assert proof.rung is Verdict.UNPROVED, proof.sentence()
+
+
+def _comparison(order):
+    return f"""module {{ func.func public @main(%x: tensor<4xi32>) -> tensor<4xi1> {{
+      %c = stablehlo.constant dense<[1, -1, 2, -2]> : tensor<4xi32>
+      %d = stablehlo.constant dense<0> : tensor<4xi32>
+      %p = stablehlo.compare LT, %c, %d, {order} : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+      %q = stablehlo.compare GT, %d, %x, {order} : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+      %r = stablehlo.and %p, %q : tensor<4xi1> return %r : tensor<4xi1> }} }}"""
+
+
+@pytest.mark.parametrize(("order", "rung"), [("SIGNED", Verdict.PROVED), ("UNSIGNED", Verdict.UNPROVED)])
+def test_numbers_are_folded_in_their_own_order_only(order, rung):
+    from parity.jax_internals import parse_module, stablehlo_module
+    from parity.prove import prove
+
+    like = stablehlo_module(jax.jit(lambda x: x).lower(jnp.ones(1)))
+    reference = parse_module(_comparison(order), like)
+    known = _comparison("SIGNED").replace(
+        "%p = stablehlo.compare LT, %c, %d, SIGNED :", "%p = stablehlo.compare GT, %d, %c, SIGNED :"
+    )
+    candidate = parse_module(known, like)
+    assert prove(reference, candidate, arguments=[(0, 0)], results=[(0, 0)]).rung is rung
+
+
+def test_a_value_written_in_two_ways_on_one_side_only_is_reordered(check):
+    """The compiler computes it once on the side that writes it alike, and fuses otherwise."""
+
+    def run(x, y, again):
+        later = jnp.where(x >= y, x, y * 2.0) if again == "alike" else jnp.where(y <= x, x, y * 2.0)
+        return jnp.where(x >= y, x, y * 2.0) @ y, later + y
+
+    inputs = jnp.ones((4, 4)), jnp.ones((4, 4))
+    proof = check(lambda x, y: run(x, y, "alike"), lambda x, y: run(x, y, "otherwise"), inputs)
+    assert proof.rung is Verdict.REORDERED and proof.frontier, proof.sentence()
+    assert check(
+        lambda x, y: run(x, y, "otherwise"), lambda x, y: run(x, y, "otherwise"), inputs
+    ).same_program
