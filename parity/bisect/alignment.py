@@ -17,6 +17,8 @@ NEAR = 3
 BRANCH = frozenset({"branch"})
 MOVES = BRANCH | {"reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"}
 """Operations that put a value elsewhere: who made it is below them."""
+TURNS = frozenset({"transpose", "turn"})
+"""Operations that only put entries in another order, or hand them to the turns of a loop."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,24 +78,6 @@ class Alignment(Matching):
         ends = zip(self.traces, pair, strict=True)
         return all(trace.nodes[at].around.backward for trace, at in ends if at is not None)
 
-    def stopped(self) -> list[Divergence]:
-        """Returns where one side stops a gradient and the other does not, in the order of the reference."""
-        cuts = [
-            [at for at, node in enumerate(trace.nodes) if node.name == "stop_gradient"]
-            for trace in self.traces
-        ]
-        if len(cuts[0]) == len(cuts[1]):  # what is stopped may differ by value alone, as in a softmax
-            return []
-        side = int(len(cuts[1]) > len(cuts[0]))
-
-        def ends(own: int, other: int) -> tuple[int, int]:
-            return (own, other) if side == 0 else (other, own)
-
-        alone = [at for at in cuts[side] if not any(self.same(*ends(at, other)) for other in cuts[1 - side])]
-        pairs = [ends(at, self.matches[side][at]) for at in alone if self.matches[side][at] >= 0]
-        found = [Divergence(reference=left, candidate=right, place=left) for left, right in pairs]
-        return sorted(found, key=lambda each: each.place)
-
     def _leads_to(self, side: int, at: int, other: Node) -> bool:
         """Whether what comes of a value soon is made as another side's value is."""
         nodes, reached, words = self.traces[side].nodes, {at}, self._words(other)[:NEAR]
@@ -122,9 +106,35 @@ class Alignment(Matching):
             [at for at in front if not self._follows(side, at, choices)]
             for side, front in enumerate((ours, theirs))
         )
-        pairs = [self._completed(pair) for pair in self._pair(ours, theirs, known)]
+        pairs = [self._completed(self._computing(pair)) for pair in self._pair(ours, theirs, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
-        return sorted(pairs, key=self._order)
+        return self._told(sorted(pairs, key=self._order))
+
+    def _told(self, found: list[Divergence]) -> list[Divergence]:
+        """Puts first, where the first is a bare constant that has no line, one of the same code that has."""
+        first = found[0] if found else None
+        if first is None or len(first.path) != 1 or not self._given(first.path[0], first.operands):
+            return found
+        alike = (
+            each
+            for each in found
+            if len(each.path) == 2
+            and self._like(each.path[0]) == self._like(first.path[0])
+            and all(trace.nodes[at].literal for trace, at in zip(self.traces, each.path[1], strict=True))
+        )
+        further = next(alike, first)
+        return [further, *(each for each in found if each is not further)]
+
+    def _given(self, pair: tuple[int, int], operands: Sequence[int]) -> bool:
+        """Whether two operations differ in constants alone."""
+        ends = [trace.nodes[at] for trace, at in zip(self.traces, pair, strict=True)]
+        taken = [self.traces[side].nodes[end.inputs[at]] for side, end in enumerate(ends) for at in operands]
+        return bool(taken) and all(node.name == "constant" for node in taken)
+
+    def _like(self, pair: tuple[int, int]) -> list[tuple]:
+        """Returns which operations of which code two are."""
+        nodes = [trace.nodes[at] for trace, at in zip(self.traces, pair, strict=True)]
+        return [(node.name, self._words(node), self._turn(node)) for node in nodes]
 
     def _order(self, pair: Divergence) -> tuple:
         """The forward pass first, then as far as the reference had come; what only follows comes last."""
@@ -207,13 +217,55 @@ class Alignment(Matching):
         known = [(self._place(side, at), side, at) for side, at in enumerate(ends) if at is not None]
         kinds = {self.traces[side].nodes[at].name for _, side, at in known}
         functions = {self._words(self.traces[side].nodes[at])[:1] for _, side, at in known}
-        if len(known) == 2 and len(kinds) == len(functions) == 1:
+        turns = {tuple(self._turn(self.traces[side].nodes[at])) for _, side, at in known}
+        if (
+            len(known) == 2
+            and len(kinds) == len(functions) == 1
+            and (len(turns) == 1 or self.shares(*(at for *_, at in known)))
+        ):
             return pair
         for _, side, at in sorted(known):
             other = self._standing(side, at)
             if other is not None:
                 return self._descend(*((at, other) if side == 0 else (other, at)), pair.place)
         return pair
+
+    def _computing(self, pair: Divergence) -> Divergence:
+        """Returns a pair in which what only turns values round is followed to what computes with them.
+
+        Before the operation that the other side has too, that is the difference; before another one it belongs to
+        another way to compute the same.
+        """
+        if pair.reference is None or pair.candidate is None or len(pair.path) > 1:
+            return pair
+        ends = [pair.reference, pair.candidate]
+        names = [trace.nodes[at].name for trace, at in zip(self.traces, ends, strict=True)]
+        for side in (0, 1):
+            if names[side] in TURNS and names[1 - side] not in MOVES | TURNS:
+                at = self._computes(side, ends[side])
+                if at is not None and self.traces[side].nodes[at].name != names[1 - side]:
+                    ends[side] = at
+        if ends == [pair.reference, pair.candidate]:
+            return pair
+        return Divergence(
+            reference=ends[0],
+            candidate=ends[1],
+            place=pair.place,
+            operands=self.unlike(*ends),
+            path=((ends[0], ends[1]),),
+        )
+
+    def _computes(self, side: int, at: int) -> int | None:
+        """Returns the first operation that computes with a value, which may be turned round or sliced before."""
+        nodes, moved = self.traces[side].nodes, {at}
+        for number in range(at + 1, len(nodes)):
+            node = nodes[number]
+            if self.matches[side][number] >= 0 or moved.isdisjoint(node.inputs):
+                continue
+            if node.name not in TURNS | MOVES:
+                return number
+            moved.add(number)
+        return None
 
     def _standing(self, side: int, at: int) -> int | None:
         """Returns the operation of the other side that stands where one does but makes another value.
@@ -233,7 +285,10 @@ class Alignment(Matching):
             theirs = self._words(each)
             code = len(os.path.commonprefix([words[:NEAR], theirs[:NEAR]]))
             turn, around = self._turn(each) == self._turn(node), len({*words}.intersection(theirs))
-            if code < 2 and not (turn and around > 1 and self.shares(*ends)):
+            near = around > 1 or (
+                around == len(words) and node.around.turns
+            )  # a body's stack ends at the loop
+            if code < 2 and not (turn and near and self.shares(*ends)):
                 continue
             free = self.matches[1 - side][other] < 0
             like = (code, turn, free, around, -abs(other - at))
@@ -260,17 +315,24 @@ class Alignment(Matching):
         return [at for _, at in node.around.turns]
 
     def _choices(self) -> list[tuple[int, int]]:
-        """Returns the conditions, of both sides, by which one took another branch than the other."""
-        taken: list[dict[int, tuple]] = []
-        for trace in self.traces:
-            branches = [node for node in trace.nodes if node.name == "branch"]
-            taken.append({node.inputs[1]: (*self._words(node)[:2], *self._turn(node)) for node in branches})
-        pairs = list(zip(*taken, strict=False))
+        """Returns the conditions, of both sides, by which one took another branch or one turn more than the other."""
+        taken = [self._conditions(trace.nodes) for trace in self.traces]
+        sites = list(zip(*(each.values() for each in taken), strict=False))
         if len(taken[0]) != len(taken[1]):
-            pairs = [
-                (one, other) for one in taken[0] for other in taken[1] if taken[0][one] == taken[1][other]
-            ]
+            named = [{words: turns for (*_, words), turns in each.items()} for each in taken]
+            sites = [(named[0][words], turns) for words, turns in named[1].items() if words in named[0]]
+        pairs = [(ours[turn], theirs[turn]) for ours, theirs in sites for turn in ours if turn in theirs]
         return [pair for pair in dict.fromkeys(pairs) if not self.same(*pair)]
+
+    def _conditions(self, nodes: Sequence[Node]) -> dict[tuple, dict[tuple, int]]:
+        """Returns for each branch and loop of unknown length, and each turn, the value that decides."""
+        found: dict[tuple, dict[tuple, int]] = collections.defaultdict(dict)
+        for node in nodes:
+            if node.name == "branch":
+                calls = tuple(id(each) for each in node.around.calls)
+                place = id(node.equation), calls, self._words(node)[:2]
+                found[place][tuple(self._turn(node))] = node.inputs[1]
+        return found
 
     def _follows(self, side: int, at: int, choices: Sequence[tuple[int, int]]) -> bool:
         """Whether an operation runs because a condition is not the other side's."""

@@ -48,13 +48,23 @@ def made_wrong(alignment: Alignment, operands: tuple[int, int]) -> bool:
 def _at_hand(
     alignment: Alignment, side: int, user: int, values: Sequence[int], common: frozenset[Hashable]
 ) -> Frame | None:
-    """Returns the line of the innermost function around an operation in which some values are made or used."""
+    """Returns the line of the innermost function around an operation in which some values are made or used.
+
+    What another turn of a loop makes is not at hand in this one.
+    """
     nodes = alignment.traces[side].nodes
     own = _stack(nodes[user])
     around = [*values, *(other for value in values for other in alignment.users(side, value))]
-    depth = max((_together(own, _stack(nodes[at])) for at in around if at != user), default=0)
+    here = [at for at in around if at != user and _in_reach(nodes[at], nodes[user])]
+    depth = max((_together(own, _stack(nodes[at])) for at in here), default=0)
     outer = own[len(own) - depth :] if depth else ()
     return next((frame for frame in outer if function_of(frame) not in common), None)
+
+
+def _in_reach(node: Node, user: Node) -> bool:
+    """Whether two operations are in the same turn of the loops that are around both."""
+    turns = {id(loop): turn for loop, turn in user.around.turns}
+    return all(turns.get(id(loop), turn) == turn for loop, turn in node.around.turns)
 
 
 def _stack(node: Node) -> tuple[Frame, ...]:

@@ -9,9 +9,12 @@ from parity.bisect.axis import Axis, Finding, Question
 from parity.bisect.evaluated import Evaluated, evaluate_case
 from parity.bisect.handed import handed
 from parity.bisect.handover import confused, left_out, left_to_itself, levels, made_wrong
+from parity.bisect.inside import first_unlike
+from parity.bisect.origin import made_with, other_turn, unfinished
 from parity.bisect.place import Calls, Frame, Site, blamed, function_of, loop_site, shared, site
 from parity.bisect.single import on_one_device
-from parity.bisect.trace import Node
+from parity.bisect.stopped import stopped
+from parity.bisect.trace import COMPILED, Node
 from parity.comparison.comparison import Comparison
 from parity.prove.provenance import short_path
 
@@ -48,7 +51,7 @@ def describe(found: Evaluated) -> Finding:
     sources = _Sources(shared(sites), [Calls(each) for each in sites], files)
     divergences = list(found.divergences)
     if found.alignment.backward(divergences[0]):
-        divergences[:0] = found.alignment.stopped()[-1:]
+        divergences[:0] = stopped(found.alignment, (each.path for each in found.failing))[:1]
     entries = [_Entry(found.alignment, each, sources) for each in divergences]
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
@@ -84,12 +87,13 @@ class _Entry:
 
     def __init__(self, alignment: Alignment, divergence: Divergence, sources: _Sources):
         self._alignment, self._common = alignment, sources.common
-        self._divergence, handed_over = self._settled(divergence, sources.common)
+        self._divergence, handed_over = self._settled(divergence, sources.common, sources.files)
         divergence = self._divergence
         ends = (divergence.reference, divergence.candidate)
         self._nodes = [
             None if at is None else trace.nodes[at] for trace, at in zip(alignment.traces, ends, strict=True)
         ]
+        self._nodes = _opened(self._nodes) if not divergence.operands else self._nodes
         self._sites = [None if node is None else site(node) for node in self._nodes]
         self.blamed = [blamed(one, sources.common, caller=self._reads_another()) for one in self._sites]
         if handed_over:
@@ -108,12 +112,17 @@ class _Entry:
                 self.blamed[side] = handed(one, sources.files[side]) or self.blamed[side]
 
     def _settled(
-        self, divergence: Divergence, common: frozenset
+        self, divergence: Divergence, common: frozenset, files: Sequence[set[str]]
     ) -> tuple[Divergence, Sequence[Frame | None]]:
         """Returns where a right value comes to the wrong place, and who hands it over; else what is there."""
+        decided = made_with(self._alignment, divergence, files, common) or unfinished(
+            self._alignment, divergence, common
+        )
+        if decided:
+            return divergence, decided
         below = levels(divergence.path)
         right = not any(made_wrong(self._alignment, operands) for _, operands in below)
-        judges = (left_to_itself, confused, left_out) if right else (left_to_itself, left_out)
+        judges = (other_turn, left_to_itself, confused, left_out) if right else (left_to_itself, left_out)
         for users, operands in below:
             for judge in judges:
                 frames = judge(self._alignment, (users, operands), common)
@@ -222,6 +231,20 @@ class _Entry:
             ]
             words.append(f"operand {position}: {texts[0]} against {texts[1]}")
         return f" ({'; '.join(words)})"
+
+
+def _opened(nodes: Sequence[Node | None]) -> list[Node | None]:
+    """Returns operations that take the same values, or where they are run as a whole what first differs in them."""
+    equations = [node.equation for node in nodes if node is not None and node.name in COMPILED]
+    inside = first_unlike(*equations) if len(equations) == 2 else None
+    if inside is None:
+        return list(nodes)
+    return [
+        node
+        if node is None or one is None
+        else dataclasses.replace(node, name=one.primitive.name, equation=one)
+        for node, one in zip(nodes, inside, strict=True)
+    ]
 
 
 def _leaf(nodes: list[Node], at: int) -> str:

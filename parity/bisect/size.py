@@ -192,20 +192,15 @@ def _shrunk(sizes: Sizes, fails: Any, *, can_leave: bool) -> Sizes:
 
 
 def _steps(sizes: Sizes) -> Iterator[Sizes]:
+    """Gives what is one size smaller: the least it can be, then half of it."""
     for kind in ("cuts", "fields"):
-        for position in range(len(getattr(sizes, kind))):
-            if (smaller := _half(sizes, kind, position)) is not None:
-                yield smaller
-
-
-def _half(sizes: Sizes, kind: str, position: int) -> Sizes | None:
-    entries = list(getattr(sizes, kind))
-    name, size = entries[position]
-    least = SMALLEST if kind == "cuts" else 1
-    if size // 2 < least:
-        return None
-    entries[position] = (name, size // 2)
-    return dataclasses.replace(sizes, **{kind: tuple(entries)})
+        least = SMALLEST if kind == "cuts" else 1
+        for position, (name, size) in enumerate(getattr(sizes, kind)):
+            for smaller in dict.fromkeys((least, size // 2)):
+                if least <= smaller < size:
+                    entries = list(getattr(sizes, kind))
+                    entries[position] = (name, smaller)
+                    yield dataclasses.replace(sizes, **{kind: tuple(entries)})
 
 
 def _compared(start: Sizes, found: Sizes, case: Case) -> Iterator[tuple[str, Any, Any]]:

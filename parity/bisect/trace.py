@@ -1,6 +1,7 @@
 """A traced program evaluated operation by operation: every value it makes, with what it is made of."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,11 @@ from parity.bisect.sketch import Sketch, sketch
 from parity.jax_internals import equation_scope, scan_split
 from parity.rng.demand import CALLS, bodies, opened
 
-__all__ = ["Node", "Trace", "evaluate"]
+__all__ = ["COMPILED", "Node", "Trace", "evaluate"]
 
 LAYOUT_ONLY = frozenset({"sharding_constraint", "reshard", "mesh_cast", "optimization_barrier"})
+COMPILED = frozenset({"shard_map"})
+"""Operations that are run as a whole: device by device, once compiled."""
 OWN_STACK = frozenset({"remat2", "checkpoint"})
 """Calls whose operations carry the whole call stack themselves."""
 
@@ -28,7 +31,7 @@ class Around:
         calls: the called functions around it that JAX may have traced for another caller, outermost first.
         turns: the loops around it with the number of the turn, outermost first.
         backward: whether it belongs to the backward pass.
-        decided: the conditions of the branches around it, outermost first.
+        decided: the conditions of the branches and loops around it, outermost first.
     """
 
     calls: tuple[Any, ...] = ()
@@ -43,7 +46,8 @@ class Node:
 
     Args:
         name: the operation, ``argument``, ``constant``, ``turn`` (a slice that a loop hands to a turn),
-            ``stack`` (what the turns gave, together), ``branch`` (what the chosen branch gave).
+            ``stack`` (what the turns gave, together), ``branch`` (what the chosen branch gave, or whether a loop of
+            unknown length goes on).
         inputs: the values it is made of, by number.
         sketch: the value in short.
         around: where the operation stands.
@@ -196,9 +200,12 @@ class _Evaluation:
         carry, turn = inputs[first + second :], 0
         while True:
             around = dataclasses.replace(here, calls=(), turns=(*here.turns, (equation, turn)))
-            if not bool(self._body(equation.params["cond_jaxpr"], [*fixed[0], *carry], around)[0][0]):
+            goes_on, number = self._body(equation.params["cond_jaxpr"], [*fixed[0], *carry], around)[0]
+            self._node("branch", (number, number), goes_on, around, equation=equation)
+            if not bool(goes_on):
                 return carry
-            carry = self._body(equation.params["body_jaxpr"], [*fixed[1], *carry], around)
+            within = dataclasses.replace(around, decided=(*here.decided, number))
+            carry = self._body(equation.params["body_jaxpr"], [*fixed[1], *carry], within)
             turn += 1
 
 
@@ -213,9 +220,18 @@ def _variables(row: Sequence[Any]) -> list[Any]:
 
 def _bound(equation: Any, inputs: list[Any]) -> list[Any]:
     """Runs one operation by itself, on one device."""
+    if equation.primitive.name in COMPILED:
+        return list(_compiled(equation)(*inputs))
     params = {
         name: None if isinstance(value, jax.sharding.Sharding) else value
         for name, value in equation.params.items()
     }
     outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(params))
     return list(outputs) if equation.primitive.multiple_results else [outputs]
+
+
+@functools.lru_cache(maxsize=4_096)
+def _compiled(equation: Any) -> Any:
+    """Returns an operation that every turn of a loop would otherwise run device by device, compiled once."""
+    params = equation.primitive.get_bind_params(equation.params)
+    return jax.jit(lambda *inputs: list(equation.primitive.bind(*inputs, **params)))

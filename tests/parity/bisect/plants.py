@@ -19,12 +19,12 @@ from parity.comparison.comparison import Comparison
 
 PLANTED = Path(__file__).parents[1] / "planted"
 HERE = Path(__file__).parent
-UNSEEN = HERE / "unseen.toml"
+UNSEEN = ("unseen", "fresh")
 STOCK = HERE / "stock.py"
 TWINS = Path(models_nnx.__file__).parent
 TABLES = ("operations", "bugs", "moe", "families", "mtp", "training", "diloco")
 PAIRS = {"training": "trajectories:PAIR", "diloco": "diloco:PAIR"}
-HOMES = {"moe": "data2.expert4-auto"}
+HOMES = {"moe": "data2.expert4-auto", "pipeline": "stage2.fsdp2.tensor2-auto"}
 OF_VALUES = {"values", "gradients", "state"}
 
 
@@ -32,7 +32,7 @@ def plants():
     """Returns the plants that change values, by table and id.
 
     Those of ``operations`` are there for the axis; those of ``unseen`` were written after it, to show how it does on
-    others.
+    others, and those of ``fresh`` after the rules that these led to.
     """
     found = {}
     for table in TABLES:
@@ -41,10 +41,11 @@ def plants():
                 home = HOMES.get(bug["case"].split("-")[0], "fsdp4.tensor2-auto")
                 case = bug["case"] if "@" in bug["case"] else f"{bug['case']}@{home}"
                 found[f"{table}/{bug['id']}"] = {"pair": PAIRS.get(table, ""), **bug, "case": case}
-    for bug in tomllib.loads(UNSEEN.read_text())["bug"]:
-        home = HOMES.get(bug.get("case", "").split("-")[0], "fsdp4.tensor2-auto")
-        where = {} if "stock" in bug else {"case": f"{bug['case']}@{home}"}
-        found[f"unseen/{bug['id']}"] = {"pair": "", **bug, **where}
+    for table in UNSEEN:
+        for bug in tomllib.loads((HERE / f"{table}.toml").read_text())["bug"]:
+            home = HOMES.get(bug.get("case", "").split("-")[0], "fsdp4.tensor2-auto")
+            where = {} if "stock" in bug else {"case": f"{bug['case']}@{home}"}
+            found[f"{table}/{bug['id']}"] = {"pair": "", **bug, **where}
     return found
 
 

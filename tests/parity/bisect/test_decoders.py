@@ -1,0 +1,72 @@
+"""`config` and `size` on decoders with a planted bug; runs that share nothing with theirs check what they say."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from parity.bisect.judge import Judge
+from parity.bisect.report import bisect_case
+from parity.bisect.signature import Answer
+from parity.bisect.size import Sizes, sized
+
+PLANTED = Path(__file__).parents[1] / "planted"
+HOME = "fsdp4.tensor2-auto"
+
+
+@pytest.fixture
+def planted(planting, tmp_path):
+    """``planted(table, id, case, pair)`` is the case with a bug of a table of plants."""
+
+    def case(table, id, name, pair=""):
+        bugs = tomllib.loads((PLANTED / f"{table}.toml").read_text())["bug"]
+        edits = next(bug["edits"] for bug in bugs if bug["id"] == id)
+        files: dict = {}
+        for edit in edits:
+            files.setdefault(edit["file"], []).append((edit["old"], edit["new"]))
+        return planting.case(planting.copy(tmp_path, files), f"{name}@{HOME}", pair)
+
+    return case
+
+
+def off(case, parts):
+    settings = {name: text for part in parts for name, text in part.items()}
+    return case.vary(settings) if settings else case
+
+
+PLANTS = {
+    "one setting": (
+        ("operations", "tied-head-transposed-twice", "llama2-scan-tied/forward"),
+        [{"head": "untied"}],
+    ),
+    "two settings": (
+        ("bugs", "dropout-key-not-split-by-layer", "llama2-scan-dropout/grad"),
+        [{"layout": "unrolled"}, {"dropout": "0.0"}],
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant, needed", PLANTS.values(), ids=PLANTS)
+def test_the_settings_of_a_decoder_that_a_failure_needs(plant, needed, planted):
+    case = planted(*plant)
+    report = bisect_case(case, ("config",))
+    (config,) = report.findings
+    assert config.facts["needed"] == needed, config.sentence
+    assert report.signature is not None
+    anew = Judge(report.signature)
+    others = [part for part in case.ablations if part not in needed]
+    assert anew.ask(off(case, others)) is Answer.FAILS  # what is left is enough
+    assert all(anew.ask(off(case, [*others, part])) is Answer.PASSES for part in needed)  # and all is needed
+
+
+@pytest.mark.slow
+def test_a_decoder_that_needs_no_setting_is_made_small_and_fails_alike(planted):
+    case = planted("bugs", "norm-epsilon-doubled", "llama2-scan/forward")
+    report = bisect_case(case, ("config", "size"))
+    config, size = report.findings
+    assert config.facts["needed"] == [] and "under the plainest configuration too" in config.sentence
+    facts = size.facts
+    assert facts["ratio"] >= 4 and facts["sizes"]["batch"] == facts["sizes"]["sequence"] == 2, size.sentence
+    small = sized(case, Sizes(fields=tuple(facts["fields"].items()), cuts=((0, 2), (1, 2)), single=True))
+    assert report.signature is not None and Judge(report.signature).ask(small) is Answer.FAILS

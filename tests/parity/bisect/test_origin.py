@@ -1,0 +1,226 @@
+"""Who decided, where the code at an operation did not: a condition, a loop, a constructor, what ended too soon."""
+
+import importlib.util
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from parity.bisect.inside import first_unlike
+
+spec = importlib.util.spec_from_file_location("handover", Path(__file__).with_name("test_handover.py"))
+assert spec is not None and spec.loader is not None
+handover = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(handover)
+first, X, W = handover.first, handover.X, handover.W
+HALF = jax.sharding.PartitionSpec("half")
+
+
+class Halves:
+    def halved(self, x):
+        return jax.lax.while_loop(self.goes_on, self.half, x)
+
+    def goes_on(self, x):
+        return jnp.sum(jnp.abs(x)) > 1.0
+
+    def half(self, x):
+        return x * 0.5
+
+
+class EndsTooSoon(Halves):
+    def goes_on(self, x):
+        return jnp.sum(jnp.abs(x)) > 4.0
+
+
+class EndsTooLate(Halves):
+    def goes_on(self, x):
+        return jnp.sum(jnp.abs(x)) > 0.1
+
+
+@pytest.mark.parametrize("other", [EndsTooSoon, EndsTooLate])
+def test_a_loop_that_ends_elsewhere_is_blamed_on_its_condition(other):
+    finding, blamed = first(Halves().halved, other().halved, X)
+    assert blamed[1] == f"{other.__name__}.goes_on" and "gt" in finding.sentence, finding.sentence
+
+
+def test_how_often_a_loop_is_asked_for_is_blamed_on_who_counts():
+    def counted(x, turns):
+        return jax.lax.fori_loop(0, turns, lambda at, x: jnp.sin(x) * 0.5 + at, x)
+
+    def one_less(x, turns):
+        return jax.lax.fori_loop(0, turns - 1, lambda at, x: jnp.sin(x) * 0.5 + at, x)
+
+    finding, blamed = first(counted, one_less, X, np.int32(5))
+    assert blamed[1] is not None and blamed[1].endswith("one_less"), finding.sentence
+
+
+class Layers:
+    def run(self, x, layers):
+        out, _ = jax.lax.scan(self.layer, x, layers)
+        return out
+
+    def layer(self, x, weight):
+        return jnp.tanh(x @ weight), None
+
+
+class Backwards(Layers):
+    def layer(self, x, weight):
+        """Reads otherwise."""
+        return jnp.tanh(x @ weight), None
+
+    def run(self, x, layers):
+        out, _ = jax.lax.scan(lambda x, weight: self.layer(x, weight), x, layers, reverse=True)
+        return out
+
+
+def test_layers_in_another_order_are_blamed_on_the_loop():
+    layers = np.stack([W, W.T, W * W])
+    finding, blamed = first(Layers().run, Backwards().run, X, layers)
+    assert blamed[1] is not None and blamed[1].startswith("Backwards.run"), finding.sentence
+
+
+class Total:
+    def summed(self, x, layers):
+        start = self.start(layers[0]), 0.0
+        return jax.lax.scan(self.turn, start, layers)[0]
+
+    def start(self, like):
+        return jnp.zeros_like(like)
+
+    def turn(self, total, layer):
+        grown = jnp.sin(layer)
+        return (total[0] + grown, total[1] + jnp.sum(grown)), None
+
+
+class TotalFromOne(Total):
+    def summed(self, x, layers):
+        start = self.start(layers[0]), 1.0
+        return jax.lax.scan(self.turn, start, layers)[0]
+
+    def start(self, like):
+        return jnp.ones_like(like)
+
+    def turn(self, total, layer):
+        """Reads otherwise."""
+        grown = jnp.sin(layer)
+        return (total[0] + grown, total[1] + jnp.sum(grown)), None
+
+
+def test_what_a_sum_begins_with_is_blamed_on_who_makes_it():
+    layers = np.stack([W, W.T, W * W])
+    finding, blamed = first(Total().summed, TotalFromOne().summed, X, layers)
+    assert blamed[1] == "TotalFromOne.start", finding.sentence
+
+
+class Scaled:
+    def __init__(self, rate):
+        self.rate = rate
+
+    def __call__(self, x):
+        return x * self.rate
+
+
+class Twice:
+    def __init__(self):
+        self.before, self.after = Scaled(0.5), Scaled(0.25)
+
+    def __call__(self, x):
+        x = jnp.sin(self.before(x))
+        return jnp.cos(self.after(x))
+
+
+class TwiceAlike(Twice):
+    def __init__(self):
+        self.before, self.after = Scaled(0.5), Scaled(0.5)
+
+    def __call__(self, x):
+        x = jnp.sin(self.before(x))
+        return jnp.cos(self.after(x) * 1.0)
+
+
+def test_a_constant_in_code_that_is_right_elsewhere_is_blamed_on_who_made_the_object():
+    finding, blamed = first(Twice().__call__, TwiceAlike().__call__, X)
+    assert blamed[1] == "TwiceAlike.__init__", finding.sentence
+
+
+class Affine:
+    def __call__(self, x, w, b):
+        return jnp.sum(jnp.sin(self.affine(x, w, b)))
+
+    def affine(self, x, w, b):
+        raised = x @ w
+        return raised + b
+
+
+class Bare(Affine):
+    def __call__(self, x, w, b):
+        return jnp.sum(jnp.sin(self.product(x, w)))
+
+    def product(self, x, w):
+        return jnp.matmul(w.T, x.T).T
+
+
+def test_what_is_left_out_at_the_end_of_a_function_is_blamed_on_that_function():
+    finding, blamed = first(Affine(), Bare(), X, W, W[:1])
+    assert blamed[1] == "Bare.product", finding.sentence
+
+
+def gradients(scores):
+    return lambda x, w: jax.grad(lambda w: jnp.sum(scores(x, w) ** 2))(w)
+
+
+def test_a_stopped_gradient_is_told_from_one_that_changes_nothing():
+    def plain(x, w):
+        return jax.nn.softmax(x @ w) @ jnp.sin(w)
+
+    def stopped(x, w):
+        scores = jnp.exp(jax.lax.stop_gradient(x @ w))
+        return scores / jnp.sum(scores, -1, keepdims=True) @ jnp.sin(w)
+
+    finding, blamed = first(gradients(plain), gradients(stopped), X, W)
+    assert "stop_gradient" in finding.sentence and blamed[1].endswith("stopped"), finding.sentence
+
+
+def test_what_turns_values_round_is_not_taken_for_what_computes():
+    weights = np.tril(0.5 ** np.abs(np.arange(4)[:, None] - np.arange(4))).astype("float32")
+
+    def product(x):
+        return jnp.sum(jnp.sin(jnp.einsum("ts,bsf->btf", weights, x)))
+
+    def looped(x):
+        def body(state, each):
+            state = 0.25 * state + each
+            return state, state
+
+        _, states = jax.lax.scan(body, jnp.zeros((3, 6)), jnp.swapaxes(x, 0, 1))
+        return jnp.sum(jnp.sin(jnp.swapaxes(states, 0, 1)))
+
+    finding, blamed = first(product, looped, np.stack([X, 2 * X, X * X]))
+    assert blamed[1] is not None and blamed[1].endswith("looped.<locals>.body"), finding.sentence
+
+
+def on_parts(x):
+    """Returns twice a number, each half by another device."""
+    mesh = jax.make_mesh((2,), ("half",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def local(x):
+        return 2 * x
+
+    return jnp.sin(jax.shard_map(local, mesh=mesh, in_specs=HALF, out_specs=HALF)(x))
+
+
+def on_wrong_parts(x):
+    mesh = jax.make_mesh((2,), ("half",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def local(x):
+        return 2 * x * jax.lax.axis_index("half")
+
+    return jnp.sin(jax.shard_map(local, mesh=mesh, in_specs=HALF, out_specs=HALF)(x))
+
+
+def test_what_each_device_runs_on_its_part_is_looked_into():
+    finding, blamed = first(on_parts, on_wrong_parts, X)
+    assert blamed[1] == "on_wrong_parts.<locals>.local", finding.sentence
+    assert first_unlike(*[jax.make_jaxpr(on_parts)(X).eqns[0]] * 2) is None
