@@ -43,7 +43,7 @@ class Shell:
         """Returns the environment of a child: ``path`` first on PYTHONPATH, and no devices of ours."""
         ours = ("JAX_PLATFORMS", "PYTHONPATH", "COLUMNS", "PYTEST_ADDOPTS")
         kept = {name: value for name, value in os.environ.items() if name not in ours}
-        flags = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
+        flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in flag]
         folders = [str(folder) for folder in path] + ([] if self.installed else [str(REPO)])
         own = {"PYTHONPATH": os.pathsep.join(folders), "PYTHONDONTWRITEBYTECODE": "1"}
         return {**kept, **own, "XLA_FLAGS": " ".join(flags), **variables}
