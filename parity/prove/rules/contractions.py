@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parity.prove.program import Region
 from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import Array
 from parity.prove.rules.views import View, whole
@@ -40,20 +41,21 @@ def reduction_pattern(
     return done
 
 
-def sum_of_one(
-    table: Terms, operand: Value, start: Value, axes: Sequence[int], body: Sequence[Any]
-) -> View | None:
+def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], body: Region) -> View | None:
     """Returns a sum over axes of size one, from zero, as its operand.
 
     Args:
         table: where terms are numbered.
         operand, start: what is summed, and from where.
         axes: which are reduced.
-        body: the operations of the reducer, its return left out.
+        body: the reducer.
     """
     if not table.allows("sum-of-one") or any(operand.type.shape[axis] > 1 for axis in axes):
         return None
-    if len(body) != 1 or body[0].form.name != "stablehlo.add" or len(set(body[0].operands)) != 2:
+    if len(body.ops) != 1 or body.ops[0].form.name != "stablehlo.add":
+        return None
+    add = body.ops[0]
+    if sorted(add.operands) != sorted(body.parameters) or list(body.outputs) != [add.results.start]:
         return None
     key = table.nodes[start.view.source]
     if not any(key[0] == f"#literal {operand.type.element} {zero}" for zero in _ZEROS):

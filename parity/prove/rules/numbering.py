@@ -114,9 +114,7 @@ class RuledNumbering(Numbering):
             return None
         self.table.narrow = _is_narrow(operands)
         if len(operands) == 2 and out[0] is not None:
-            view = sum_of_one(
-                self.table, operands[0], operands[1], list(items["dimensions"]), op.regions[0].ops
-            )
+            view = sum_of_one(self.table, operands[0], operands[1], list(items["dimensions"]), op.regions[0])
             if view is not None:
                 self.vanished.add(op.results.start)
                 number = self.env[op.results.start] = self.table.shaped(Value(view, out[0]))

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from flax import linen, nnx
 
+from parity.jax_internals import parse_module, stablehlo_module
+from parity.prove import prove
 from parity.prove.rules import EXACT, RULES
 from parity.verdicts import Verdict
 
@@ -220,3 +222,23 @@ def test_a_value_written_in_two_ways_on_one_side_only_is_reordered(check):
     assert check(
         lambda x, y: run(x, y, "otherwise"), lambda x, y: run(x, y, "otherwise"), inputs
     ).same_program
+
+
+SUMMED = """module @m { func.func public @main(%x: tensor<3x1xf32>) -> tensor<3xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %sum = stablehlo.reduce(%x init: %zero) across dimensions = [1]
+      : (tensor<3x1xf32>, tensor<f32>) -> tensor<3xf32> reducer(%a: tensor<f32>, %b: tensor<f32>) {
+    %added = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return RETURNED : tensor<f32>
+  }
+  return %sum : tensor<3xf32> } }"""
+RESHAPED = """module @m { func.func public @main(%x: tensor<3x1xf32>) -> tensor<3xf32> {
+  %flat = stablehlo.reshape %x : (tensor<3x1xf32>) -> tensor<3xf32>
+  return %flat : tensor<3xf32> } }"""
+
+
+@pytest.mark.parametrize(("returned", "rung"), [("%added", "proved"), ("%a", "unproved"), ("%b", "unproved")])
+def test_a_reducer_that_adds_and_returns_something_else_is_no_sum(returned, rung):
+    like = stablehlo_module(jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((), jnp.float32)))
+    sides = [parse_module(text, like) for text in (SUMMED.replace("RETURNED", returned), RESHAPED)]
+    assert prove(*sides, arguments=[(0, 0)], results=[(0, 0)]).rung == rung
