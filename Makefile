@@ -7,7 +7,7 @@ WORKERS ?= 2
 TESTS ?= tests
 PART ?= 1/1
 
-.PHONY: setup compiler parity prove test pipeline-grid exact-grid quick page lint format clean
+.PHONY: setup compiler parity prove test pipeline-grid exact-grid quick page docs pictures lint format clean
 
 setup: $(STAMP)
 
@@ -47,6 +47,12 @@ quick: setup  ## the fast inner loop
 page: setup  ## the HTML page opened in headless Chromium or Chrome, which must be on the path
 	$(BIN)/python -m pip install --quiet --editable ".[browser]"
 	$(BIN)/python tests/parity/report/browser.py
+
+docs: setup  ## the pages as a site, in build/site; links that lead nowhere fail
+	$(BIN)/mkdocs build --strict
+
+pictures: setup  ## the pictures of the first page, made anew; Chromium or Chrome must be on the path
+	$(BIN)/python tests/docs/pictures.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -39,6 +39,8 @@ MANY_MAPS = 20_000
 SELDOM = 100_000
 """New objects before garbage is looked for, where Python looks at all; it starts with 700 or 2,000."""
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
+CAUSES = ("program", "tree", "inputs", "rng", "retrace")
+"""What differs there makes values, state and memory differ; so it is said first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ class CaseResult:
     def blocking(self) -> list[ChannelResult]:
         """The channels that keep the case from passing, worst first."""
         blocking = [result for result in self.channels.values() if result.verdict in BLOCKING]
-        return sorted(blocking, key=lambda result: SEVERITY.index(result.verdict))
+        return sorted(blocking, key=lambda r: (SEVERITY.index(r.verdict), r.name not in CAUSES))
 
     def sentence(self) -> str:
         """Returns in one sentence what broke and where; empty when nothing did."""

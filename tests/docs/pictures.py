@@ -1,0 +1,56 @@
+"""The pictures of the first page, made from its own files, with Chromium or Chrome on the path: `make pictures`."""
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+sys.path.insert(0, str(Path(__file__).parent))
+import pages
+
+PICTURES = pages.ROOT / "docs" / "pictures"
+
+
+def terminal(printed: str, title: str, file: Path) -> None:
+    """Draws what stays on a terminal of 80 columns, colours and all: not the bars of progress."""
+    console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
+    stays = (line for line in printed.splitlines() if "\N{BOX DRAWINGS HEAVY HORIZONTAL}" not in line)
+    console.print(Text.from_ansi("\n".join(stays).strip()))
+    # Fonts of the viewer's own: a picture asks no network.
+    file.write_text(re.sub(r"@font-face \{.*?\}", "", console.export_svg(title=title), flags=re.DOTALL))
+
+
+def page(html: Path, file: Path) -> None:
+    """Takes a picture of a page's top."""
+    browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))))
+    command = (browser, "--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1280,900")
+    subprocess.run([*command, f"--screenshot={file}", html.as_uri()], check=True, capture_output=True)
+
+
+def main() -> None:
+    """Writes the first page's files as they stand before the fix, runs them, and draws terminal and report."""
+    environment = {
+        **os.environ,
+        "FORCE_COLOR": "1",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for fence in pages.fences(pages.ROOT / "docs" / "index.md"):
+            if ": replace" not in fence.info:
+                pages.write(fence, folder)
+        command = "parity run 'scorer/[fg]*'"
+        terminal(pages.run(command, folder, environment), command, PICTURES / "run.svg")
+        pages.run("parity run --bisect --html report.html", folder, environment)
+        page(folder / "report.html", PICTURES / "report.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The pages agree with the code that they speak of, and with each other."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import parity
+from parity.channels import CHANNELS
+from parity.verdicts import BLOCKING, Verdict
+
+sys.path.insert(0, str(Path(__file__).parent))
+import pages
+
+DOCS = pages.ROOT / "docs"
+
+
+def table(page: str, head: str) -> dict[str, list[str]]:
+    """The rows of the table that starts with a cell: name in the first cell -> the cells."""
+    lines = (DOCS / page).read_text().split(f"| {head} |")[1].splitlines()[2:]
+    rows = [line.strip("| ").split(" | ") for line in lines[: lines.index("")]]
+    return {name: cells for cells in rows for name in re.findall(r"`([\w-]+)`", cells[0])}
+
+
+def test_every_channel_has_a_row():
+    assert set(table("reading.md", "channel")) == set(CHANNELS)
+
+
+def test_every_verdict_has_a_row_that_says_whether_it_passes():
+    rows = table("reading.md", "verdict")
+    assert list(rows) == [verdict.value for verdict in Verdict]
+    assert {name for name, cells in rows.items() if cells[-1] == "no"} == set(BLOCKING)
+
+
+def test_every_public_name_is_in_the_reference():
+    named = {
+        line.rsplit(".", 1)[1]
+        for line in (DOCS / "reference.md").read_text().splitlines()
+        if line[:3] == ":::"
+    }
+    assert named == set(parity.__all__)
+
+
+def test_every_page_is_in_the_site():
+    text = re.sub(r"!!python/name:\S+", "", (pages.ROOT / "mkdocs.yml").read_text())
+    shown = set(re.findall(r"[\w./-]+\.md", str(yaml.safe_load(text)["nav"])))
+    written = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert {path for path in written if not path.startswith("decisions/0")} == shown
+
+
+def test_every_decision_is_in_the_list():
+    listed = re.findall(r"\((\d[^)]*\.md)\)", (DOCS / "decisions" / "README.md").read_text())
+    assert listed == sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith(("http", "mailto")):
+            continue
+        name, _, anchor = target.partition("#")
+        other = (page.parent / name).resolve() if name else page
+        assert other.exists(), target
+        if anchor and other.suffix == ".md":
+            heads = re.findall(r"^#+ (.*)$", other.read_text(), re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+            assert anchor in slugs, target
+
+
+def test_the_site_builds(tmp_path):
+    mkdocs = shutil.which("mkdocs", path=str(Path(sys.executable).parent))
+    assert mkdocs, "mkdocs is not installed: pip install -e .[docs]"
+    command = [mkdocs, "build", "--quiet", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=pages.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "assert_twins" in (tmp_path / "site" / "reference" / "index.html").read_text()

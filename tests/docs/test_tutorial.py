@@ -1,0 +1,39 @@
+"""The first page works as printed: its files are written, its commands run, its output comes."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import pages
+
+
+@pytest.mark.slow
+def test_first_page(tmp_path, users_shell):
+    commands = 0
+    for fence in pages.fences(pages.ROOT / "docs" / "index.md"):
+        pages.write(fence, tmp_path)
+        for command, shown in pages.transcripts(fence) if fence.language == "console" else ():
+            if command.startswith("pip install"):
+                continue
+            printed = pages.run(command, tmp_path, users_shell)
+            missing = pages.shows(printed, shown)
+            assert missing is None, f"{command}\ndid not print {missing}\nbut\n{printed}"
+            commands += 1
+    assert commands == 5
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown", "missing"),
+    [
+        ("a 1.5 s\nb", ["a 2 s", "b"], None),
+        ("a\nb", ["b", "a"], "a"),
+        ("3 passed in 10 s (trace 1 s)", ["3 passed in 9 s ..."], None),
+        ("x failed", ["x passed"], "x passed"),
+        ("a\nthen\nb", ["a", "...", "b"], None),
+    ],
+)
+def test_what_is_shown_must_be_printed(printed, shown, missing):
+    assert pages.shows(printed, shown) == missing
