@@ -17,6 +17,7 @@ import typer
 from parity.backends.ray_cluster import OWN, is_address
 from parity.cli import (
     bisect,
+    convert,
     doctor,
     flags,
     gate,
@@ -58,6 +59,7 @@ for name, command in {
     "prove": prove.prove,
     "list": list.list_cases,
     "map": map.show_map,
+    "convert": convert.convert_checkpoint,
     "shardings": shardings.shardings,
     "flags": flags.flags,
     "hlo": hlo.hlo,
