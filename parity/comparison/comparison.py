@@ -41,7 +41,6 @@ KEPT_SIDES = 8
 KEPT_CREATORS = 2
 """The same for what makes initial states."""
 
-
 T = TypeVar("T")
 
 
@@ -53,6 +52,7 @@ class Workbench:
         lowest: the lowest rung of the ladder that cases of one structure may rest on.
         compiler: compiles for backends that do so in other processes; one for all by default.
         tell: told of each phase that begins, in words.
+        examine: is given each error of a case once, before the run goes on.
     """
 
     def __init__(
@@ -62,8 +62,9 @@ class Workbench:
         lowest: Verdict = Verdict.ARBITRATED,
         compiler: Compiler | None = None,
         tell: Callable[[str], None] = lambda phase: None,
+        examine: Callable[[BaseException], object] = lambda error: None,
     ):
-        self.paranoid, self.lowest, self._compiler = paranoid, lowest, compiler
+        self.paranoid, self.lowest, self._compiler, self.examine = paranoid, lowest, compiler, examine
         self.clock = Clock(tell)
         self._sides: dict[Hashable, Side] = {}
         self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}

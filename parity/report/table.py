@@ -1,7 +1,8 @@
 """The terminal: live progress, a table that fits 80 columns, and findings in sentences."""
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -106,6 +107,15 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Draws nothing while somebody else has the terminal."""
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
     def started(self, case: Case) -> None:
         """Shows the case that begins."""
         if self._bar and self._task is not None:
@@ -179,7 +189,8 @@ def print_table(console: Console, run: Run) -> None:
         text = f"{weaker} cases equal in numbers only: a proof was tried, and their programs differ"
         console.print(Text(text, "yellow"), soft_wrap=True)
     if run.partial:
-        text = f"PARTIAL: {len(run.results)} of {run.planned} cases finished before the run was interrupted"
+        why = run.stopped or "the run was interrupted"
+        text = f"PARTIAL: {len(run.results)} of {run.planned} cases finished before {why}"
         console.print(Text(text, "bold yellow"))
 
 

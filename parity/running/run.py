@@ -27,6 +27,7 @@ __all__ = [
     "numbers_only",
     "run_case",
     "run_cases",
+    "run_each",
     "skipped_result",
     "verdict_of",
 ]
@@ -121,10 +122,13 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
             names = (work.builds[0].name, work.builds[1].name)
             for name in channels:
                 with bench.clock.book("judge"):
-                    result = _channel(name, work)
+                    result, error = _channel(name, work)
                 same = [other.name for other in results.values() if _same_error(other, result)]
                 results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
+                if error and not same:
+                    bench.examine(error)
     except Exception as error:
+        bench.examine(error)
         results["tree"] = _error("tree", "building the two sides", error)
     let_go()
     seconds = bench.clock.take()
@@ -202,15 +206,15 @@ def _same_error(one: ChannelResult, other: ChannelResult) -> bool:
     return one.findings[0].candidate == other.findings[0].candidate
 
 
-def _channel(name: str, work: Comparison) -> ChannelResult:
+def _channel(name: str, work: Comparison) -> tuple[ChannelResult, BaseException | None]:
     try:
-        return CHANNELS[name].look(work)
+        return CHANNELS[name].look(work), None
     except MapError:
-        return CHANNELS[name].skipped("no weight map")
+        return CHANNELS[name].skipped("no weight map"), None
     except SideError as error:
-        return _error(name, f"{error.build}, {error.phase}", error.cause)
+        return _error(name, f"{error.build}, {error.phase}", error.cause), error.cause
     except Exception as error:
-        return _error(name, "comparing", error)
+        return _error(name, "comparing", error), error
 
 
 def _error(name: str, where: str, error: Exception) -> ChannelResult:
@@ -238,6 +242,16 @@ def run_cases(
         compiler: compiles for backends that do so in other processes.
     """
     bench = Workbench(paranoid=paranoid, lowest=lowest, compiler=compiler)
+    yield from run_each(cases, bench, progress, channels)
+
+
+def run_each(
+    cases: Sequence[Case],
+    bench: Workbench,
+    progress: Callable[[Case], None] = lambda case: None,
+    channels: Sequence[str] = ALL,
+) -> Iterator[CaseResult]:
+    """Yields the result of each case on a bench of the caller's own; see `run_cases`."""
     for case in cases:
         progress(case)
         yield run_case(case, bench, channels)

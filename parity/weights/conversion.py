@@ -180,7 +180,7 @@ def _must_be_certain(entries: Sequence[ExportedEntry]) -> None:
     if doubtful:
         raise ConversionError(
             f"map: {len(doubtful)} of {len(entries)} entries are only guessed: {_listed(doubtful)}; expected each to "
-            "be named, proved or probed; give the pair weight rules for them, or export the map of a case that uses them"
+            "be named, proved or probed; give the pair weight rules, or export the map of a case that uses them"
         )
 
 
