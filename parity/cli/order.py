@@ -139,6 +139,8 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
         cases = [dataclasses.replace(case, backend=order.backend) for case in cases]
     else:
         cases = place(cases, order.backend)
+    if cases and all(case.too_large for case in cases):
+        raise ValueError(cases[0].too_large)
     if order.processes > 1:
         if order.backend != "cpu" or order.workers:
             raise ValueError(

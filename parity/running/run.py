@@ -16,7 +16,7 @@ from parity.comparison.comparison import Comparison, Workbench
 from parity.comparison.side import PHASES, SideError
 from parity.running.errors import error_finding
 from parity.running.waiving import waive
-from parity.verdicts import BLOCKING, ChannelResult, Verdict
+from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 from parity.weights.map import MapError
 
 __all__ = [
@@ -111,6 +111,8 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
     """
     if case.unplaced:
         return skipped_result(case, case.unplaced)
+    if case.too_large:
+        return _not_compared(case, _unable("tree", "devices", case.too_large))
     start = time.perf_counter()
     bench.clock.take()
     results: dict[str, ChannelResult] = {}
@@ -127,9 +129,12 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
                 results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
                 if error and not same:
                     bench.examine(error)
+    except SideError as error:
+        bench.examine(error.cause)
+        results["tree"] = _error("tree", f"{error.build}, {error.phase}", error.cause)
     except Exception as error:
         bench.examine(error)
-        results["tree"] = _error("tree", "building the two sides", error)
+        results["tree"] = _error("tree", "comparing", error)
     let_go()
     seconds = bench.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
@@ -215,6 +220,11 @@ def _channel(name: str, work: Comparison) -> tuple[ChannelResult, BaseException 
         return _error(name, f"{error.build}, {error.phase}", error.cause), error.cause
     except Exception as error:
         return _error(name, "comparing", error), error
+
+
+def _unable(name: str, where: str, why: str) -> ChannelResult:
+    finding = Finding(where=where, reference="", candidate=why, labels=("", ""))
+    return ChannelResult(name=name, verdict=Verdict.ERROR, detail="cannot run here", findings=(finding,))
 
 
 def _error(name: str, where: str, error: Exception) -> ChannelResult:

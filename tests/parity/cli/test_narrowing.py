@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +114,26 @@ def test_the_debugger_needs_the_terminal(runs, option):
 def test_the_report_has_the_traceback_of_an_error(runs, tmp_path):
     ended = runs(RAISES, "toy/forward", "--json", "report.json")
     assert ended.code == 1 and "Traceback" not in ended.out
-    (finding,) = json.loads((tmp_path / "report.json").read_text())["cases"][0]["channels"]["program"]["findings"]
+    (finding,) = json.loads((tmp_path / "report.json").read_text())["cases"][0]["channels"]["program"][
+        "findings"
+    ]
     assert finding["traceback"].startswith("Traceback") and "toy_twins.py" in finding["traceback"]
     assert finding["where"] == "nnx toy, trace" and "toy_twins.py:16 in __call__" in finding["next_step"]
+
+
+def test_a_full_disk_is_a_sentence(shell, tmp_path):
+    for arguments in (("list",), ("run", "--pair", "toy_twins:PAIR", "toy/forward")):
+        (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=SOUND))
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                [sys.executable, "-m", "parity", *arguments],
+                cwd=tmp_path,
+                env=shell.environment(),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert (ended.returncode, ended.stderr.count("\n")) == (3, 1)
+        assert ended.stderr.startswith(
+            "parity: No space left on device: what was printed or written is not whole"
+        )
