@@ -90,7 +90,7 @@ def run(
     compile_seconds: CompileSeconds = None,
     builtin: Annotated[
         bool,
-        typer.Option("--builtin", help="The pairs that come with parity, where no project says otherwise."),
+        typer.Option("--builtin", help="The pairs that come with parity, beside those that are named."),
     ] = False,
     traceback: Annotated[bool, typer.Option(help="Print the traceback of every error.")] = False,
     debug: Annotated[
@@ -104,7 +104,7 @@ def run(
     ] = False,
 ) -> None:
     """Run cases: live progress, a table, findings, and reports on demand."""
-    from parity.cases.settings import must_have_pairs
+    from parity.cases.settings import BUILT_IN, must_have_pairs
     from parity.cli.bisect import bisect_failures
     from parity.cli.narrowing import narrowed
     from parity.cli.order import execute, rewrite
@@ -122,6 +122,8 @@ def run(
         show(earlier, {**({"json": json} if json else {}), **forms}, since or ())
     if not (select or pair or builtin):
         must_have_pairs(Path.cwd())
+    if builtin:
+        pair = [*(pair or ()), *BUILT_IN]
     options = resource_options(
         no_cache=no_cache, workers=workers, compile_gib=compile_gib, compile_seconds=compile_seconds
     )
