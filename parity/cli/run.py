@@ -104,7 +104,6 @@ def run(
     ] = False,
 ) -> None:
     """Run cases: live progress, a table, findings, and reports on demand."""
-    from parity.cases.settings import BUILT_IN, must_have_pairs
     from parity.cli.bisect import bisect_failures
     from parity.cli.narrowing import narrowed
     from parity.cli.order import execute, rewrite
@@ -120,16 +119,12 @@ def run(
                 "--from: runs nothing; leave out selectors, --shard, --pair, --set, --ray, --last-failed and --pdb"
             )
         show(earlier, {**({"json": json} if json else {}), **forms}, since or ())
-    if not (select or pair or builtin):
-        must_have_pairs(Path.cwd())
-    if builtin:
-        pair = [*(pair or ()), *BUILT_IN]
     options = resource_options(
         no_cache=no_cache, workers=workers, compile_gib=compile_gib, compile_seconds=compile_seconds
     )
     order = make_order(
         select,
-        pair,
+        _pairs(select, pair, builtin),
         setting,
         options,
         backend=backend,
@@ -162,6 +157,14 @@ def run(
     if record.disagreements:
         raise typer.Exit(HARNESS)
     finish(record, {**({"json": json} if json else {}), **forms})
+
+
+def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> list[str]:
+    from parity.cases.settings import BUILT_IN, must_have_pairs
+
+    if not (select or named or builtin):
+        must_have_pairs(Path.cwd())
+    return [*(named or ()), *(BUILT_IN if builtin else ())]
 
 
 def _recall(*, remember: bool, fresh: bool, verify: bool, processes: int) -> "Recall":
