@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.programs.skeleton import fill
+from parity.programs.skeleton import Skeleton, fill, leaves_of
 from parity.programs.tree import Leaf, Role
 from parity.weights.exported import ExportedEntry, ExportedMap, ExportedSide
 from parity.weights.map import WeightMap, unheld
@@ -78,17 +78,26 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
     _must_come_back(weights, at, arrays, moved)
     written = _typed(theirs, moved)
     _must_be_certain(entries)
-    tree = _branch(theirs, {path: _as_key(theirs, path, array) for path, array in written.items()}, root)
-    write_stored(dest, tree)
+    branch = _branch(theirs, root)
+    written = {path: written[path] for path in leaves_of(branch) if path in written}
+    if not written:
+        raise ConversionError(
+            f"--root {root}: got none of its leaves in {stored.folder}, expected some; leave it out"
+        )
+    write_stored(dest, fill(branch, {path: _as_key(theirs, path, array) for path, array in written.items()}))
     return Conversion(
         source=ours.name,
         target=theirs.name,
         read=stored.folder,
         roles=collections.Counter(str(theirs.leaves[path].role) for path in written),
-        moved=sum(str(one.entry.transform) != "identity" for one in entries),
+        moved=sum(
+            str(one.entry.transform) != "identity"
+            and (one.entry.candidate, one.entry.reference)[at][0] in written
+            for one in entries
+        ),
         retyped=tuple(_retyped(entries, at, found, written)),
         left=tuple(sorted(alone & set(found))),
-        missing=exported.alone[1 - at],
+        missing=tuple(path for path in exported.alone[1 - at] if path in leaves_of(branch)),
     )
 
 
@@ -249,8 +258,8 @@ def _retyped(entries: Sequence[ExportedEntry], at: int, found: Arrays, written: 
     """Yields in words which counters are in other integers than they were."""
     for one in entries:
         ours, theirs = (one.entry.reference, one.entry.candidate)[:: -1 if at else 1]
-        before, after = found[ours[0]], written[theirs[0]]
-        if not before.shape and before.dtype != after.dtype:
+        before, after = found[ours[0]], written.get(theirs[0])
+        if after is not None and not before.shape and before.dtype != after.dtype:
             yield f"{theirs[0]} {before.dtype} -> {after.dtype} ({int(after)})"
 
 
@@ -261,9 +270,9 @@ def _as_key(side: ExportedSide, path: str, array: np.ndarray) -> Any:
     return jax.random.wrap_key_data(jax.numpy.asarray(plain), impl=side.keys[path])
 
 
-def _branch(side: ExportedSide, leaves: Mapping[str, Any], root: str) -> Any:
+def _branch(side: ExportedSide, root: str) -> Skeleton:
     """Returns the tree to write, or the branch of it that is asked for."""
-    tree: Any = fill(side.skeleton, leaves)
+    tree = side.skeleton
     for name in filter(None, root.split("/")):
         if not isinstance(tree, dict) or name not in tree:
             names = ", ".join(tree) if isinstance(tree, dict) else "no names"

@@ -167,6 +167,7 @@ def test_whatever_wrote_it(fused, tmp_path, form):
     model, _ = trained()
     nnx.update(model, restore(tmp_path / "nnx", no_rng(model)))
     np.testing.assert_array_equal(model.key.bias[...], state.params["qkv"]["bias"][H : 2 * H])
+    assert dict(done.roles) == {"params": 8} and not done.retyped  # of what the branch holds
     assert done.read.name == {"manager": "state", "item": "state"}.get(form, "source")
     if form == "manager":
         assert done.read.parent.name == "10"
@@ -309,6 +310,9 @@ def test_what_exists_is_left_alone(fused, linen_state, tmp_path):
         convert(fused, tmp_path / "nnx", tmp_path / "new")
     with pytest.raises(ValueError, match="--root decoder: got decoder, expected one of model, optimizer"):
         convert(fused, linen_state, tmp_path / "new", root="decoder")
+    bare = save(tmp_path / "bare", train_state(LinenMlp()).params)
+    with pytest.raises(ValueError, match=r"--root optimizer: got none of its leaves in .*bare"):
+        convert(fused, bare, tmp_path / "new", root="optimizer")
     with pytest.raises(ValueError, match="--to 'torch': expected one of reference, candidate, linen, nnx"):
         convert(fused, linen_state, tmp_path / "new", to="torch")
 
