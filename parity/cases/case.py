@@ -12,7 +12,7 @@ from parity.backends.registry import find
 from parity.cases.coverage import Coverage
 from parity.cases.waivers import Waiver
 from parity.programs.build import Build
-from parity.programs.meshes import HeldAxesError, MeshSpec
+from parity.programs.meshes import HeldAxesError, MeshSpec, TooFewDevicesError
 from parity.structure import Budget
 from parity.verdicts import Verdict
 from parity.weights.map import Rule
@@ -66,6 +66,7 @@ class Case:
         held_axes: mesh axes whose size belongs to the model, such as the stages of a pipeline: no backend changes it.
         asked: the mesh in the id, where the backend has made it fit; empty where it runs as it is.
         unplaced: why it cannot run on its backend; empty where it can.
+        too_large: why it cannot run with the devices that there are, which is an error; empty where it can.
         not_applicable: channels that say nothing here, with the reason.
         lowest: the lowest rung of the ladder this case may rest on.
         rules: explicit weight pairings.
@@ -95,6 +96,7 @@ class Case:
     held_axes: tuple[str, ...] = ()
     asked: str = ""
     unplaced: str = ""
+    too_large: str = ""
     not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lowest: Verdict = Verdict.ARBITRATED
     rules: Sequence[Rule] = ()
@@ -141,7 +143,7 @@ class Pair:
 def place(cases: Iterable[Case], backend: str) -> list[Case]:
     """Returns the cases on a backend, with meshes that fit it; ids stay as they are.
 
-    A case whose held axes alone need more devices stays, with the reason why it cannot run there.
+    A case whose mesh, or whose held axes alone, need more devices stays, with the reason why it cannot run there.
 
     Args:
         cases: as the pairs give them.
@@ -158,6 +160,8 @@ def place(cases: Iterable[Case], backend: str) -> list[Case]:
             mesh, candidate_mesh = (fitted(spec, case.held_axes) for spec in case.meshes)
         except HeldAxesError as error:
             return dataclasses.replace(case, backend=backend, unplaced=str(error))
+        except TooFewDevicesError as error:
+            return dataclasses.replace(case, backend=backend, too_large=str(error))
         return dataclasses.replace(
             case,
             backend=backend,

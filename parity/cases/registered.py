@@ -1,5 +1,6 @@
 """What every registration of a pair may say of its cases, and the cases it comes to."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -29,6 +30,7 @@ class CaseOptions(TypedDict, total=False):
     waivers: Sequence[Waiver]
     keys: Keys
     bridged: str
+    full_size: Pair
 
 
 def registered(
@@ -81,4 +83,8 @@ def registered(
             for mesh in options.get("meshes", ("single",))
         ]
 
-    return Pair(name=name, about=f"registered with {by}", cases=cases)
+    whole = Pair(name=name, about=f"registered with {by}", cases=cases)
+    published = options.get("full_size")
+    if published is None:
+        return whole
+    return dataclasses.replace(whole, full_size=lambda settings, devices: published.cases(settings))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +13,8 @@ from flax import linen
 from parity.programs.build import Build
 from parity.programs.tree import describe, flatten, to_host
 from parity.values.noise import is_float
+from parity.weights.map import unheld
+from parity.weights.stored import read_stored
 
 __all__ = ["input_specs", "kept_state", "specs_by_rules", "widened"]
 
@@ -67,13 +70,13 @@ def kept_state(name: str, state: Any, random: Mapping[str, np.ndarray]) -> dict[
 
     Args:
         name: of the pair.
-        state: a tree of the reference's leaves, or of some of them.
+        state: a tree of the reference's leaves, or of some of them, or the path of a checkpoint of them.
         random: all leaves.
 
     Raises:
         ValueError: leaves that the reference does not have, or has in another shape.
     """
-    given = to_host(flatten(state))
+    given = _read(state, random) if isinstance(state, str | Path) else to_host(flatten(state))
     wrong = [
         f"{path} {array.dtype}{list(array.shape)}"
         for path, array in given.items()
@@ -85,3 +88,12 @@ def kept_state(name: str, state: Any, random: Mapping[str, np.ndarray]) -> dict[
             f"{', '.join(f'{path} {list(array.shape)}' for path, array in random.items())}"
         )
     return {**random, **{path: array.astype(random[path].dtype) for path, array in given.items()}}
+
+
+def _read(path: str | Path, random: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns a checkpoint under the paths of a state; holders such as ``params`` may be missing."""
+    names = {unheld(name): name for name in random}
+    arrays = read_stored(Path(path)).arrays
+    return {
+        name if name in random else names.get(unheld(name), name): array for name, array in arrays.items()
+    }

@@ -64,7 +64,8 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         programs: which of the three.
         axis_rules: logical axis name -> mesh axis, for models with logical axes.
         **options: of all cases, any of the following.
-        state: variables of the Linen module to start from, such as a checkpoint, instead of random ones.
+        state: variables of the Linen module to start from, or the path of an Orbax checkpoint of them, instead of
+            random ones.
         weight_rules: explicit weight pairings, where names and shapes do not tell.
         meshes: ``single``, ``data8-auto``, ...; batches lie along the first axis.
         lowest: the lowest rung of the ladder that passes.
@@ -72,6 +73,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         not_applicable: channels to leave out, with the reason, such as ``memory`` where one side fuses kernels.
         waivers: differences that are accepted, with the reason.
         keys: ``shared`` where the NNX module derives its keys as Linen does, so that both start from the same bits.
+        full_size: the same models at their published sizes, as a pair of its own: what ``--full-size`` compares.
         bridged: why a side runs modules of the other framework, through ``nnx.bridge``; else that is a finding.
 
     Returns:

@@ -15,6 +15,7 @@ from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.streams import idle_streams
 from parity.comparison.alone import beginning
 from parity.comparison.comparison import AS_WRITTEN, SEED, Comparison
+from parity.comparison.room import check_room
 from parity.comparison.side import Side
 from parity.jax_internals import content, key_implementation, main_position
 from parity.programs.build import Build, Group
@@ -266,6 +267,7 @@ def _proves(
 
 def _run(work: Comparison, start: _Start) -> dict[str, np.ndarray]:
     with work.bench.clock.phase("initial state", "compile"):
+        check_room(work.builds[0])
         compiled = start.lowered.compile(compiler_options=AS_WRITTEN)
     with work.bench.clock.phase("initial state", "execute"):
         return to_host(compiled(jax.random.key(SEED)))

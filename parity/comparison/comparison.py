@@ -16,8 +16,9 @@ from parity.backends.registry import find
 from parity.cases.case import Case
 from parity.comparison.alone import Alone, arrays_alone, beginning
 from parity.comparison.pairing import pair_positions, state_fingerprints, state_order
+from parity.comparison.room import check_room
 from parity.comparison.runs import SEED, Outputs, Runs
-from parity.comparison.side import Clock, Side, SideError
+from parity.comparison.side import Clock, Side, SideError, built
 from parity.programs.build import Build, Group, renamed
 from parity.programs.meshes import MeshSpec
 from parity.programs.tree import to_host
@@ -36,11 +37,8 @@ __all__ = ["AS_WRITTEN", "SEED", "Comparison", "Workbench"]
 AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Compiler options for a program that runs a few times, such as one that makes an initial state."""
 
-KEPT_SIDES = 8
-"""How many traced and compiled sides stay in memory; the longest unused goes first."""
-KEPT_CREATORS = 2
-"""The same for what makes initial states."""
-
+KEPT_SIDES, KEPT_CREATORS = 8, 2
+"""How many sides, and makers of initial states, stay in memory; the longest unused goes first."""
 
 T = TypeVar("T")
 
@@ -53,6 +51,7 @@ class Workbench:
         lowest: the lowest rung of the ladder that cases of one structure may rest on.
         compiler: compiles for backends that do so in other processes; one for all by default.
         tell: told of each phase that begins, in words.
+        examine: is given each error of a case once, before the run goes on.
     """
 
     def __init__(
@@ -62,8 +61,9 @@ class Workbench:
         lowest: Verdict = Verdict.ARBITRATED,
         compiler: Compiler | None = None,
         tell: Callable[[str], None] = lambda phase: None,
+        examine: Callable[[BaseException], object] = lambda error: None,
     ):
-        self.paranoid, self.lowest, self._compiler = paranoid, lowest, compiler
+        self.paranoid, self.lowest, self._compiler, self.examine = paranoid, lowest, compiler, examine
         self.clock = Clock(tell)
         self._sides: dict[Hashable, Side] = {}
         self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}
@@ -94,6 +94,7 @@ class Workbench:
         if create is None:
             name, key = f"{build.name}, initial state", jax.random.key(seed)
             with self.clock.phase(name, "trace"):
+                check_room(build)
                 lowered = jax.jit(build.create).lower(key)
             with self.clock.phase(name, "compile"):
                 create = lowered.compile(compiler_options=AS_WRITTEN)
@@ -120,7 +121,7 @@ class Comparison:
 
     def __init__(self, case: Case, bench: Workbench):
         self.case, self.bench = case, bench
-        self.builds = (case.reference(), case.candidate())
+        self.builds = (built("reference", case.reference), built("candidate", case.candidate))
         self._own: dict[Hashable, Any] = {}
 
     @functools.cached_property
@@ -271,7 +272,7 @@ class Comparison:
         return self._own[key]
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns what ``make`` made when ``key`` was first asked for, in this case or another."""
+        """The same, in this case or another."""
         return self.bench.remember(key, make)
 
     @functools.cached_property

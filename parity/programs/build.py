@@ -10,6 +10,7 @@ import numpy as np
 from flax import nnx
 
 from parity.programs.saving import Saving
+from parity.programs.skeleton import Skeleton, skeleton
 from parity.programs.tree import Codec, Leaf, describe, flatten
 
 __all__ = ["Build", "Flavour", "Group", "Program", "linen_build", "nnx_build", "renamed"]
@@ -86,6 +87,8 @@ class Build:
         explain: state leaf and mesh -> the rule behind each dimension, in words.
         sources: path fragments of files that only this flavour's model code lives in; may be empty.
         saving: how its state goes to disk and back; None where it does not.
+        skeleton: the state's tree with paths at its leaves, which a checkpoint of it must have; None where only
+            the paths are known.
     """
 
     name: str
@@ -102,6 +105,7 @@ class Build:
     explain: Callable[[Leaf, Any], str] = lambda leaf, mesh: ""
     sources: tuple[str, ...] = ()
     saving: Saving | None = None
+    skeleton: Skeleton = None
 
 
 Native = Callable[[Any, dict[str, Any]], dict[str, Any]]
@@ -146,6 +150,7 @@ def linen_build(
             for name, (function, options) in programs.items()
         },
         specs=lambda mesh: flatten(specs(example, mesh)),
+        skeleton=skeleton(example),
         **_with_abstract_inputs(rest),
     )
 
@@ -196,6 +201,7 @@ def nnx_build(
             for name, (function, options) in programs.items()
         },
         specs=lambda mesh: flatten(specs(example, mesh)),
+        skeleton=skeleton(example),
         **_with_abstract_inputs(rest),
     )
 
@@ -225,6 +231,7 @@ def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
         create=lambda key: {names[path]: leaf for path, leaf in build.create(key).items()},
         programs={program.name: dataclasses.replace(program, function=function)},
         specs=lambda mesh: {names[path]: spec for path, spec in build.specs(mesh).items()},
+        skeleton=None,
     )
 
 

@@ -42,6 +42,7 @@ class Run:
         shard: which part of the cases this run took; None for all.
         unwritten: why a report could not be written, in sentences.
         followed: where failures come from, by id of the case: the records of `parity bisect`.
+        stopped: why the run was ended before its last case, by its own options; empty where it was not.
     """
 
     environment: dict[str, object]
@@ -52,6 +53,7 @@ class Run:
     shard: Shard | None = None
     unwritten: list[str] = dataclasses.field(default_factory=list)
     followed: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    stopped: str = ""
 
     @property
     def partial(self) -> bool:
@@ -105,6 +107,8 @@ def as_json(run: Run) -> dict[str, Any]:
         for result in run.results
     ]
     whole = report(records, run.environment, run.planned, run.seconds)
+    if run.stopped and run.partial:
+        whole["partial"]["why"] = run.stopped
     waivers = sorted(
         {tuple(sorted(one.fields().items())) for result in run.results for one in result.case.waivers}
     )

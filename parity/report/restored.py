@@ -19,10 +19,11 @@ def restore(report: Record) -> Run:
         report: as `read_report` returns it.
     """
     waivers = tuple(Waiver(**fields) for fields in report.get("waivers", ()))
-    planned = report.get("partial", {}).get("planned", len(report["cases"]))
+    partial = report.get("partial", {})
     return Run(
         environment=dict(report["environment"]),
-        planned=planned,
+        planned=partial.get("planned", len(report["cases"])),
+        stopped=partial.get("why", ""),
         results=[_result(case, waivers) for case in report["cases"]],
         seconds=report["seconds"],
         followed={case["id"]: case["bisect"] for case in report["cases"] if "bisect" in case},

@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 from flax import linen, nnx
 from flax.training.train_state import TrainState
 
 import parity
 from parity.channels import ALL
+from parity.comparison.comparison import Comparison, Workbench
 from parity.running.run import run_cases
 
 B, T, D, H, F = 4, 5, 12, 6, 3
@@ -156,3 +158,50 @@ def test_programs_must_have_the_same_names():
         ValueError, match=r"got programs \['train_step'\] and \['eval'\], expected the same names"
     ):
         parity.twin_programs("own", linen=LINEN, nnx=other, inputs=batch)
+
+
+def test_a_checkpoint_on_disk_takes_the_place_of_a_random_state(tmp_path):
+    module = linen.Dense(F)
+    variables = module.init(jax.random.key(9), jnp.ones((1, D)))
+    pairs = [
+        parity.twins(
+            "kept",
+            linen=module,
+            nnx=lambda rngs: nnx.Linear(D, F, rngs=rngs),
+            inputs=batch,
+            loss=loss,
+            state=path,
+        )
+        for path in (tmp_path / "whole", str(tmp_path / "bare"), tmp_path / "other")
+    ]
+    for name, tree in {"whole": variables, "bare": variables["params"], "other": {"w": jnp.ones(3)}}.items():
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(tmp_path / name, tree)
+    for pair in pairs[:2]:
+        state = Comparison(pair.cases({})[0], Workbench()).state
+        np.testing.assert_array_equal(state["params/kernel"], variables["params"]["kernel"])
+        assert "opt_state/0/mu/kernel" in state
+    with pytest.raises(ValueError, match=r"got state leaves w float32\[3\]; expected some of"):
+        _ = Comparison(pairs[2].cases({})[0], Workbench()).state
+
+
+def test_published_sizes_are_a_pair_of_their_own():
+    def pair(name, width, **more):
+        return parity.twins(
+            name,
+            linen=linen.Dense(width),
+            nnx=lambda rngs: nnx.Linear(D, width, rngs=rngs),
+            inputs=batch,
+            loss=loss,
+            programs=("forward",),
+            **more,
+        )
+
+    found = pair("small", 3, full_size=pair("small-7b", 7_000))
+    assert [case.id for case in found.cases({})] == ["small/forward@single"]
+    (case,) = found.full_size({}, 4)
+    assert case.id == "small-7b/forward@single" and case.reference().abstract["params/kernel"].shape == (
+        D,
+        7_000,
+    )
+    assert pair("small", 3).full_size({}, 4) == ()
