@@ -58,7 +58,8 @@ class Case:
 
     Args:
         id: ``pair-variant/program@mesh``.
-        reference, candidate: make the two builds.
+        reference, candidate: make the two builds; one with a parameter ``mesh`` is given the mesh of its backend,
+            with the devices, and None on a single device.
         program: name of the program both have.
         mesh: where it runs.
         candidate_mesh: where the candidate runs, if that is elsewhere.
@@ -86,8 +87,8 @@ class Case:
     """
 
     id: str
-    reference: Callable[[], Build]
-    candidate: Callable[[], Build]
+    reference: Callable[..., Build]
+    candidate: Callable[..., Build]
     program: str
     mesh: MeshSpec = MeshSpec()
     candidate_mesh: MeshSpec | None = None
@@ -98,7 +99,7 @@ class Case:
     not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lowest: Verdict = Verdict.ARBITRATED
     rules: Sequence[Rule] = ()
-    exact: Callable[[], Build] | None = None
+    exact: Callable[..., Build] | None = None
     arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     zero_gradients: Sequence[str] = ()
     not_finite: Sequence[str] = ()

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
@@ -63,7 +64,7 @@ class Workbench:
         compiler: Compiler | None = None,
         tell: Callable[[str], None] = lambda phase: None,
     ):
-        self.paranoid, self.lowest, self._compiler = paranoid, lowest, compiler
+        self.paranoid, self.lowest, self.compiler = paranoid, lowest, compiler
         self.clock = Clock(tell)
         self._sides: dict[Hashable, Side] = {}
         self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}
@@ -75,7 +76,7 @@ class Workbench:
         key = (build, case.program, mesh, case.backend)
         side = self._sides.pop(key, None)
         if side is None:
-            program, backend = build.programs[case.program], find(case.backend, self._compiler)
+            program, backend = build.programs[case.program], find(case.backend, self.compiler)
             side = Side(build, program, mesh, backend, self.clock)
         self._sides[key] = side
         while len(self._sides) > KEPT_SIDES:
@@ -120,8 +121,14 @@ class Comparison:
 
     def __init__(self, case: Case, bench: Workbench):
         self.case, self.bench = case, bench
-        self.builds = (case.reference(), case.candidate())
+        self.builds = (self._made(case.reference, case.meshes[0]), self._made(case.candidate, case.meshes[1]))
         self._own: dict[Hashable, Any] = {}
+
+    def _made(self, make: Callable[..., Build], mesh: MeshSpec) -> Build:
+        """Returns a build; what has a parameter ``mesh`` is given the backend's mesh, with its devices."""
+        if "mesh" not in inspect.signature(make).parameters:
+            return make()
+        return make(mesh=find(self.case.backend, self.bench.compiler).mesh(mesh))
 
     @functools.cached_property
     def reference(self) -> Side:
@@ -350,7 +357,7 @@ class Comparison:
     def exact_side(self) -> Side:
         """The reference in float64."""
         assert self.case.exact is not None
-        return self.bench.side(self.case.exact(), self.case, self.case.mesh)
+        return self.bench.side(self._made(self.case.exact, self.case.mesh), self.case, self.case.mesh)
 
     @functools.cached_property
     def _differs_anywhere(self) -> bool:
