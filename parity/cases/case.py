@@ -5,6 +5,7 @@ import difflib
 import enum
 import fnmatch
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "Keys",
     "Pair",
     "SelectionError",
+    "made",
     "matches",
     "place",
     "select",
@@ -137,6 +139,18 @@ class Pair:
     cases: Callable[[Mapping[str, str]], Sequence[Case]]
     full_size: Callable[[Mapping[str, str], int], Sequence[Case]] = lambda settings, devices: ()
     coverage: Callable[[], Sequence[Coverage]] = tuple
+
+
+def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: MeshSpec) -> Build:
+    """Returns what makes a build made; one with a parameter ``mesh`` is given the mesh, with its devices.
+
+    Args:
+        make: as `Case` has it.
+        mesh_of: gives the mesh of a spec.
+        mesh: where the build runs.
+    """
+    wants = "mesh" in inspect.signature(make).parameters
+    return make(mesh=mesh_of(mesh)) if wants else make()
 
 
 def place(cases: Iterable[Case], backend: str) -> list[Case]:

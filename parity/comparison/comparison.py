@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
@@ -14,9 +13,9 @@ from jax.experimental import multihost_utils
 
 from parity.backends.compiler import Compiler
 from parity.backends.registry import find
-from parity.cases.case import Case
+from parity.cases.case import Case, made
 from parity.comparison.alone import Alone, arrays_alone, beginning
-from parity.comparison.pairing import pair_positions, state_fingerprints, state_order
+from parity.comparison.pairing import pair_positions, state_fingerprints, state_order, without_counters
 from parity.comparison.runs import SEED, Outputs, Runs
 from parity.comparison.side import Clock, Side, SideError
 from parity.programs.build import Build, Group, renamed
@@ -121,14 +120,10 @@ class Comparison:
 
     def __init__(self, case: Case, bench: Workbench):
         self.case, self.bench = case, bench
-        self.builds = (self._made(case.reference, case.meshes[0]), self._made(case.candidate, case.meshes[1]))
+        self._mesh = find(case.backend, bench.compiler).mesh
+        makes = zip((case.reference, case.candidate), case.meshes, strict=True)
+        self.builds = tuple(made(make, self._mesh, mesh) for make, mesh in makes)
         self._own: dict[Hashable, Any] = {}
-
-    def _made(self, make: Callable[..., Build], mesh: MeshSpec) -> Build:
-        """Returns a build; what has a parameter ``mesh`` is given the backend's mesh, with its devices."""
-        if "mesh" not in inspect.signature(make).parameters:
-            return make()
-        return make(mesh=find(self.case.backend, self.bench.compiler).mesh(mesh))
 
     @functools.cached_property
     def reference(self) -> Side:
@@ -203,7 +198,7 @@ class Comparison:
         if not self.weights.is_identity or self.case.meshes[0] != self.case.meshes[1]:
             return None
         sides = (self.reference, self.candidate)
-        pairing = pair_positions(*sides, self.weights)
+        pairing = without_counters(pair_positions(*sides, self.weights), sides, self.weights)
         if pairing.unmatched:
             differences = tuple(finding.sentence() for finding in pairing.unmatched)
             entry = Frontier(where="arguments and results", differences=differences)
@@ -247,10 +242,9 @@ class Comparison:
     @functools.cached_property
     def alone(self) -> tuple[list[Alone], list[Alone]]:
         """The arrays of RNG state that only one side has."""
-        ours, theirs = (
-            arrays_alone(build.abstract, paths)
-            for build, paths in zip(self.builds, self.weights.alone, strict=True)
-        )
+        tiled = self.reference.backend.tiled
+        sides = zip(self.builds, self.weights.alone, strict=True)
+        ours, theirs = (arrays_alone(build.abstract, paths, tiled=tiled) for build, paths in sides)
         return ours, theirs
 
     @functools.cached_property
@@ -357,7 +351,7 @@ class Comparison:
     def exact_side(self) -> Side:
         """The reference in float64."""
         assert self.case.exact is not None
-        return self.bench.side(self._made(self.case.exact, self.case.mesh), self.case, self.case.mesh)
+        return self.bench.side(made(self.case.exact, self._mesh, self.case.mesh), self.case, self.case.mesh)
 
     @functools.cached_property
     def _differs_anywhere(self) -> bool:
