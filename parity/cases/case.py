@@ -5,6 +5,7 @@ import difflib
 import enum
 import fnmatch
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "Keys",
     "Pair",
     "SelectionError",
+    "made",
     "matches",
     "place",
     "select",
@@ -58,7 +60,8 @@ class Case:
 
     Args:
         id: ``pair-variant/program@mesh``.
-        reference, candidate: make the two builds.
+        reference, candidate: make the two builds; one with a parameter ``mesh`` is given the mesh of its backend,
+            with the devices, and None on a single device.
         program: name of the program both have.
         mesh: where it runs.
         candidate_mesh: where the candidate runs, if that is elsewhere.
@@ -87,8 +90,8 @@ class Case:
     """
 
     id: str
-    reference: Callable[[], Build]
-    candidate: Callable[[], Build]
+    reference: Callable[..., Build]
+    candidate: Callable[..., Build]
     program: str
     mesh: MeshSpec = MeshSpec()
     candidate_mesh: MeshSpec | None = None
@@ -100,7 +103,7 @@ class Case:
     not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lowest: Verdict = Verdict.ARBITRATED
     rules: Sequence[Rule] = ()
-    exact: Callable[[], Build] | None = None
+    exact: Callable[..., Build] | None = None
     arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     zero_gradients: Sequence[str] = ()
     not_finite: Sequence[str] = ()
@@ -138,6 +141,18 @@ class Pair:
     cases: Callable[[Mapping[str, str]], Sequence[Case]]
     full_size: Callable[[Mapping[str, str], int], Sequence[Case]] = lambda settings, devices: ()
     coverage: Callable[[], Sequence[Coverage]] = tuple
+
+
+def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: MeshSpec) -> Build:
+    """Returns what makes a build made; one with a parameter ``mesh`` is given the mesh, with its devices.
+
+    Args:
+        make: as `Case` has it.
+        mesh_of: gives the mesh of a spec.
+        mesh: where the build runs.
+    """
+    wants = "mesh" in inspect.signature(make).parameters
+    return make(mesh=mesh_of(mesh)) if wants else make()
 
 
 def place(cases: Iterable[Case], backend: str) -> list[Case]:

@@ -15,7 +15,7 @@ from parity.weights.map import Rule
 
 __all__ = ["CaseOptions", "registered"]
 
-Make = Callable[[], Build]
+Make = Callable[..., Build]
 
 
 class CaseOptions(TypedDict, total=False):
@@ -37,7 +37,7 @@ def registered(
     name: str,
     by: str,
     programs: Sequence[str],
-    builds: Callable[[str], Mapping[str, Make]],
+    builds: Mapping[str, Make],
     options: CaseOptions,
 ) -> Pair:
     """Returns a pair with a case for each program on each mesh.
@@ -46,7 +46,7 @@ def registered(
         name: first word of the case ids.
         by: the function that registers it.
         programs: names of the programs.
-        builds: mesh -> ``reference``, ``candidate`` and perhaps ``exact``, as `Case` takes them.
+        builds: ``reference``, ``candidate`` and perhaps ``exact``, as `Case` takes them.
         options: of all cases.
 
     Raises:
@@ -76,7 +76,7 @@ def registered(
                 program=program,
                 mesh=MeshSpec.parse(mesh),
                 smoke=True,
-                **builds(mesh),
+                **builds,
                 **given,
             )
             for program in programs

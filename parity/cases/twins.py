@@ -15,7 +15,6 @@ from parity.cases.recipe import Inputs, Loss, Recipe
 from parity.cases.registered import CaseOptions, registered
 from parity.cases.shared import input_specs, specs_by_rules, widened
 from parity.programs.build import Build
-from parity.programs.meshes import MeshSpec
 
 __all__ = ["twins"]
 
@@ -48,8 +47,8 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
 
     Args:
         name: first word of the case ids.
-        linen: the Linen module, or makes it; a function with a parameter ``mesh`` is given the abstract mesh of the
-            case, None on a single device.
+        linen: the Linen module, or makes it; a function with a parameter ``mesh`` is given the mesh of the
+            case, with its devices; None on a single device.
         nnx: the NNX module, or makes it, called with ``rngs=``, and with ``mesh=`` where it is a function of that.
         inputs: seed -> batch of host arrays; different seeds give different batches. Or one batch for all steps.
         loss: ``(outputs, batch) -> scalar``.
@@ -97,10 +96,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     )
     makers = _Makers(name, linen, nnx, recipe, axis_rules)
 
-    def builds(mesh: str) -> dict[str, Callable[[], Build]]:
-        sides = {"reference": makers.linen, "candidate": makers.nnx, "exact": makers.exact}
-        return {side: functools.partial(make, mesh) for side, make in sides.items()}
-
+    builds = {"reference": makers.linen, "candidate": makers.nnx, "exact": makers.exact}
     return registered(name, "parity.twins", programs, builds, options)
 
 
@@ -122,23 +118,22 @@ class _Makers:
         self._sources = [(file,) if apart else () for file in files]
         self._builds: dict[Any, Build] = {}
 
-    def _kept(self, which: int, mesh: str, twin: Callable[..., Build]) -> Build:
+    def _kept(self, which: int, mesh: Any, twin: Callable[..., Build]) -> Build:
         make, of_mesh = self._sides[which]
-        key = (which, mesh if of_mesh else "")
+        given = {"mesh": mesh} if of_mesh else {}
+        key = (which, *given.values())
         if key not in self._builds:
-            spec = MeshSpec.parse(mesh)
-            given = {"mesh": spec.abstract() if spec.axes else None} if of_mesh else {}
             rest = {**self._rest, "sources": self._sources[which]}
             self._builds[key] = twin(self._name, functools.partial(make, **given), self._recipe, rest)
         return self._builds[key]
 
-    def linen(self, mesh: str) -> Build:
+    def linen(self, mesh: Any = None) -> Build:
         return self._kept(0, mesh, linen_twin)
 
-    def nnx(self, mesh: str) -> Build:
+    def nnx(self, mesh: Any = None) -> Build:
         return self._kept(1, mesh, nnx_twin)
 
-    def exact(self, mesh: str) -> Build:
+    def exact(self, mesh: Any = None) -> Build:
         build = self.linen(mesh)
         if build not in self._builds:
             self._builds[build] = widened(build)

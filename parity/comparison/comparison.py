@@ -13,9 +13,9 @@ from jax.experimental import multihost_utils
 
 from parity.backends.compiler import Compiler
 from parity.backends.registry import find
-from parity.cases.case import Case
+from parity.cases.case import Case, made
 from parity.comparison.alone import Alone, arrays_alone, beginning
-from parity.comparison.pairing import pair_positions, state_fingerprints, state_order
+from parity.comparison.pairing import pair_positions, state_fingerprints, state_order, without_counters
 from parity.comparison.room import check_room
 from parity.comparison.runs import SEED, Outputs, Runs
 from parity.comparison.side import Clock, Side, SideError, built
@@ -63,7 +63,7 @@ class Workbench:
         tell: Callable[[str], None] = lambda phase: None,
         examine: Callable[[BaseException], object] = lambda error: None,
     ):
-        self.paranoid, self.lowest, self._compiler, self.examine = paranoid, lowest, compiler, examine
+        self.paranoid, self.lowest, self.compiler, self.examine = paranoid, lowest, compiler, examine
         self.clock = Clock(tell)
         self._sides: dict[Hashable, Side] = {}
         self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}
@@ -75,7 +75,7 @@ class Workbench:
         key = (build, case.program, mesh, case.backend)
         side = self._sides.pop(key, None)
         if side is None:
-            program, backend = build.programs[case.program], find(case.backend, self._compiler)
+            program, backend = build.programs[case.program], find(case.backend, self.compiler)
             side = Side(build, program, mesh, backend, self.clock)
         self._sides[key] = side
         while len(self._sides) > KEPT_SIDES:
@@ -121,7 +121,9 @@ class Comparison:
 
     def __init__(self, case: Case, bench: Workbench):
         self.case, self.bench = case, bench
-        self.builds = (built("reference", case.reference), built("candidate", case.candidate))
+        self._mesh = find(case.backend, bench.compiler).mesh
+        makes = zip(("reference", "candidate"), (case.reference, case.candidate), case.meshes, strict=True)
+        self.builds = tuple(built(name, made, make, self._mesh, mesh) for name, make, mesh in makes)
         self._own: dict[Hashable, Any] = {}
 
     @functools.cached_property
@@ -197,7 +199,7 @@ class Comparison:
         if not self.weights.is_identity or self.case.meshes[0] != self.case.meshes[1]:
             return None
         sides = (self.reference, self.candidate)
-        pairing = pair_positions(*sides, self.weights)
+        pairing = without_counters(pair_positions(*sides, self.weights), sides, self.weights)
         if pairing.unmatched:
             differences = tuple(finding.sentence() for finding in pairing.unmatched)
             entry = Frontier(where="arguments and results", differences=differences)
@@ -241,10 +243,9 @@ class Comparison:
     @functools.cached_property
     def alone(self) -> tuple[list[Alone], list[Alone]]:
         """The arrays of RNG state that only one side has."""
-        ours, theirs = (
-            arrays_alone(build.abstract, paths)
-            for build, paths in zip(self.builds, self.weights.alone, strict=True)
-        )
+        tiled = self.reference.backend.tiled
+        sides = zip(self.builds, self.weights.alone, strict=True)
+        ours, theirs = (arrays_alone(build.abstract, paths, tiled=tiled) for build, paths in sides)
         return ours, theirs
 
     @functools.cached_property
@@ -351,7 +352,7 @@ class Comparison:
     def exact_side(self) -> Side:
         """The reference in float64."""
         assert self.case.exact is not None
-        return self.bench.side(self.case.exact(), self.case, self.case.mesh)
+        return self.bench.side(made(self.case.exact, self._mesh, self.case.mesh), self.case, self.case.mesh)
 
     @functools.cached_property
     def _differs_anywhere(self) -> bool:

@@ -68,9 +68,14 @@ def _is_holder(node: Any) -> bool:
     return isinstance(node, linen.meta.AxisMetadata | nnx.Variable)
 
 
+def _unboxed(box: linen.meta.AxisMetadata) -> Any:
+    """Returns what a box holds; a box with a mesh would also constrain it, which shapes alone do not bear."""
+    return box.unbox(apply_constraint=False) if isinstance(box, linen.Partitioned) else box.unbox()
+
+
 def _value(node: Any) -> Any:
     if isinstance(node, linen.meta.AxisMetadata):
-        return node.unbox()
+        return _unboxed(node)
     return node.get_value() if isinstance(node, nnx.Variable) else node
 
 
@@ -149,7 +154,7 @@ class Codec:
     """
 
     def __init__(self, example: Any):
-        unboxed = linen.meta.unbox(example)
+        unboxed = linen.meta.map_axis_meta(_unboxed, example)
         self.paths = [path for path, *_ in _entries(unboxed)]
         self._structure = jax.tree.structure(unboxed)
 
