@@ -45,7 +45,7 @@ BUGS = {
     ],
     "encoder": [Bug("nnx.make_attention_mask(ids > 0", "nnx.make_attention_mask(ids > 1")],
     "half": [Bug("self.block(x))", "2 * self.block(x))")],
-    "lora": [Bug('error(model(batch["x"]))', 'error(2 * model(batch["x"]))', bisect=True)],
+    "lora": [Bug('jnp.mean(model(batch["x"])', 'jnp.mean(2 * model(batch["x"])', bisect=True)],
     "mlp": [Bug("self.dropout(jnp.tanh(x)", "self.dropout(jnp.sin(x)")],
     "refactor": [Bug("(scores / 8**0.5)", "(scores / 8)")],
     "rnn": [Bug("self.rnn(x, seq", "self.rnn(x[:, ::-1], seq")],
