@@ -87,8 +87,9 @@ class Recipe:
         return {**as_jax_holds(self.inputs(seed), self.wide), **added}
 
     def scaled(self, outputs: Any, batch: Mapping[str, Any]) -> jax.Array:
-        """Returns the loss of some outputs under the batch's scale."""
+        """Returns the loss of some outputs under the batch's scale; what it returns beside it is left out."""
         loss = self.loss(outputs, batch)
+        loss = loss[0] if isinstance(loss, tuple) else loss
         return loss * batch[SCALE].astype(loss.dtype)
 
     def linen_method(self, module: linen.Module) -> Callable[..., Any]:
