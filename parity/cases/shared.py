@@ -20,12 +20,17 @@ __all__ = ["input_specs", "kept_state", "specs_by_rules", "widened"]
 
 
 def specs_by_rules(rules: Sequence[tuple[str, Any]], state: Any, mesh: jax.sharding.Mesh) -> dict[str, Any]:
-    """Returns the spec of each leaf by its logical axes; rules of axes that the mesh lacks do not count."""
+    """Returns the spec of each leaf by its axes; rules of axes that the mesh lacks do not count.
+
+    An axis that no rule names is a mesh axis, if the mesh has it, as `with_partitioning` writes them.
+    """
 
     def present(axes: Any) -> bool:
         return set(axes if isinstance(axes, tuple) else (axes,)) - {None} <= set(mesh.axis_names)
 
-    usable = [(name, axes) for name, axes in rules if present(axes)]
+    ruled = {name for name, _ in rules}
+    own = [(axis, axis) for axis in mesh.axis_names if axis not in ruled]
+    usable = [*((name, axes) for name, axes in rules if present(axes)), *own]
     return {
         path: linen.spmd.logical_to_mesh_axes(leaf.logical_axes or (), usable) or jax.sharding.PartitionSpec()
         for path, leaf in describe(state).items()

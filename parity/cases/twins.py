@@ -51,7 +51,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
             case, with its devices; None on a single device.
         nnx: the NNX module, or makes it, called with ``rngs=``, and with ``mesh=`` where it is a function of that.
         inputs: seed -> batch of host arrays; different seeds give different batches. Or one batch for all steps.
-        loss: ``(outputs, batch) -> scalar``.
+        loss: ``(outputs, batch) -> scalar``, or ``(scalar, anything)``, as with ``has_aux``.
         arguments: names of the inputs a model is called with.
         keywords: names of the inputs that it is given by keyword.
         linen_options, nnx_options: further keyword arguments, such as ``{"train": False}`` for one flavour and

@@ -105,10 +105,10 @@ def _audit_side(work: Comparison, side: Side, which: int) -> Audited:
     }
     inputs = sorted(side.build.abstract_inputs)
 
-    def value(index: int) -> Any:
+    def value(index: int, step: int) -> Any:
         if index < len(state):
             return _start(work, which, state[index])
-        return side.build.inputs(SEED)[inputs[index - len(state)]]
+        return side.build.inputs(SEED + step - 1)[inputs[index - len(state)]]
 
     steps = STEPS if side.program.steps > 1 else 1
     with work.bench.clock.book("audit"):
@@ -144,7 +144,7 @@ def _initial(work: Comparison, build: Build) -> Audited:
 def _audit_initial(work: Comparison, build: Build) -> Audited:
     key, jaxpr = jax.random.key(SEED), _created(work, build).jaxpr
     with work.bench.clock.book("audit"):
-        drawn = audit(f"create {build.name}", jaxpr, lambda index: key)
+        drawn = audit(f"create {build.name}", jaxpr, lambda index, step: key)
         return named_by_leaf(drawn, jaxpr, enumerate(_leaves(build)))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.jax_internals import key_implementation
 
-__all__ = ["Alone", "arrays_alone", "beginning", "with_counters_of", "without_alone"]
+__all__ = ["POINTER", "Alone", "arrays_alone", "beginning", "with_counters_of", "without_alone"]
 
 POINTER = 8
 """Bytes that a result takes in the table of results."""

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from parity.programs.constants import take_apart, traceable
 from parity.programs.saving import Saving
 from parity.programs.skeleton import Skeleton, skeleton
 from parity.programs.tree import Codec, Leaf, describe, flatten
@@ -173,18 +174,30 @@ def nnx_build(
         specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
         **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
     """
-    graphdef, example = nnx.split(nnx.eval_shape(lambda: create(jax.random.key(0))))
+    create = traceable(create)
+    graphdef, example, constants = take_apart(create)
     codec = Codec(example)
 
+    build = name
     observed: dict[str, dict[str, Leaf]] = {name: {} for name in programs}
 
     def pure(name: str, function: Native) -> Callable[..., Outputs]:
+        def called(states: tuple[Any, ...], state: dict[str, Any], inputs: dict[str, Any]):
+            module = nnx.merge(graphdef, codec.restore(state), *states)
+            return module, function(module, inputs)
+
         def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
-            module = nnx.merge(graphdef, codec.restore(state))
-            outputs = function(module, inputs)
-            observed[name].update(describe(nnx.state(module)))
+            module, outputs = called(constants.states(), state, inputs)
+            observed[name].update(describe(nnx.state(module, constants.is_state)))
+            if constants.changed(module):
+                altered = constants.altered(lambda *given: called(*given)[0], state, inputs)
+                if altered:
+                    raise ValueError(
+                        f"{build}: {name} changes {', '.join(altered)}, which the module holds as plain arrays; "
+                        "expected state in Variables; hold them in an nnx.Variable"
+                    )
             return {
-                group: flatten(nnx.state(tree) if isinstance(tree, nnx.Module) else tree)
+                group: flatten(nnx.state(tree, constants.is_state) if isinstance(tree, nnx.Module) else tree)
                 for group, tree in outputs.items()
             }
 
@@ -193,7 +206,7 @@ def nnx_build(
     return Build(
         name=name,
         flavour=Flavour.NNX,
-        create=lambda key: flatten(nnx.state(create(key))),
+        create=lambda key: flatten(nnx.state(create(key), constants.is_state)),
         leaves=describe(example),
         abstract=flatten(example),
         programs={

@@ -74,6 +74,9 @@ def _unboxed(box: linen.meta.AxisMetadata) -> Any:
 
 
 def _value(node: Any) -> Any:
+    if isinstance(node, linen.Partitioned):
+        abstract = isinstance(jax.tree.leaves(node.value)[0], jax.ShapeDtypeStruct)
+        return node.unbox(apply_constraint=not abstract)  # which only arrays can be given
     if isinstance(node, linen.meta.AxisMetadata):
         return _unboxed(node)
     return node.get_value() if isinstance(node, nnx.Variable) else node

@@ -102,6 +102,14 @@ def test_models_without_parameters_are_compared_by_the_gradients_of_their_inputs
     assert found.verdicts("program") == {"forward": "proved", "grad": "proved"}
 
 
+def test_a_loss_may_return_more_than_the_loss(compare):
+    def loss(out, batch):
+        return jnp.mean(out**2), {"total": out.sum()}
+
+    found = compare(LinenActs, lambda rngs: NnxActs(), programs=("grad",), loss=loss, channels=("program",))
+    assert found.verdicts("program") == {"grad": "proved"}
+
+
 def test_training_a_model_without_parameters_says_what_to_do(compare):
     found = compare(LinenActs, lambda rngs: NnxActs(), channels=("program",))
     assert "no parameters to train; register it with programs=('forward', 'grad')" in found.text
