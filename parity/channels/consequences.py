@@ -31,7 +31,7 @@ def causes_first(
         if leaf in leaves and leaves[leaf].role is Role.PARAMS:
             owners.setdefault((step, normalise(leaf)), at)
     names = {name for _, name in owners}
-    folded: dict[int, int] = {}
+    folded: dict[int, list[Finding]] = {}
     kept: list[int] = []
     for at, path in enumerate(paths):
         step, leaf = _parted(path)
@@ -42,9 +42,9 @@ def causes_first(
         if owner is None:
             kept.append(at)
         else:
-            folded[owner] = folded.get(owner, 0) + 1
+            folded.setdefault(owner, []).append(findings[at])
     kept.sort(key=lambda at: _place(paths[at], leaves, roles))
-    return [_with_moments(findings[at], folded.get(at, 0)) for at in kept]
+    return [_with_moments(findings[at], folded.get(at, ())) for at in kept]
 
 
 def _parted(path: str) -> tuple[str, str]:
@@ -57,9 +57,9 @@ def _place(path: str, leaves: Mapping[str, Leaf], roles: Sequence[Role]) -> int:
     return len(roles) if leaf is None else roles.index(leaf.role)
 
 
-def _with_moments(finding: Finding, count: int) -> Finding:
-    if not count:
+def _with_moments(finding: Finding, moments: Sequence[Finding]) -> Finding:
+    if not moments:
         return finding
-    words = f"its moments, too ({count})"
+    words = f"its moments, too ({len(moments)})"
     distance = f"{finding.distance}; {words}" if finding.distance else words
-    return dataclasses.replace(finding, distance=distance)
+    return dataclasses.replace(finding, distance=distance, follows=tuple(moments))

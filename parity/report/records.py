@@ -10,6 +10,7 @@ from typing import Any
 
 from parity.report.shards import Shard
 from parity.running.run import CaseResult, numbers_only
+from parity.verdicts import Finding
 
 __all__ = [
     "SCHEMA",
@@ -65,6 +66,13 @@ class ReportNotWrittenError(OSError):
     """The disk took no report; what was there before is untouched."""
 
 
+def _finding(finding: Finding) -> dict[str, Any]:
+    fields = dataclasses.asdict(dataclasses.replace(finding, follows=()))
+    del fields["follows"]
+    follows = [_finding(one) for one in finding.follows]
+    return {**fields, **({"follows": follows} if follows else {})}
+
+
 def case_record(result: CaseResult) -> dict[str, Any]:
     """Returns one case in the form of the schema."""
     return {
@@ -83,8 +91,8 @@ def case_record(result: CaseResult) -> dict[str, Any]:
             name: {
                 "verdict": str(channel.verdict),
                 "detail": channel.detail,
-                "findings": [dataclasses.asdict(finding) for finding in channel.findings],
-                **({"notes": [dataclasses.asdict(note) for note in channel.notes]} if channel.notes else {}),
+                "findings": [_finding(finding) for finding in channel.findings],
+                **({"notes": [_finding(note) for note in channel.notes]} if channel.notes else {}),
                 **({"measures": dict(channel.measures)} if channel.measures else {}),
                 **({"tables": dict(channel.tables)} if channel.tables else {}),
             }

@@ -67,7 +67,8 @@ def _channel(name: str, record: Record) -> ChannelResult:
 
 
 def _finding(record: Record) -> Finding:
-    return Finding(**{**record, "labels": tuple(record.get("labels", ("reference", "candidate")))})
+    labels = tuple(record.get("labels", ("reference", "candidate")))
+    return Finding(**{**record, "labels": labels, "follows": tuple(map(_finding, record.get("follows", ())))})
 
 
 def _not_built() -> Build:

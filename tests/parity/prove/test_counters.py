@@ -61,3 +61,13 @@ def kept(step, x):
 def test_only_a_number_that_is_counted_up_and_returned_counts(function, expected, dtype):
     shapes = (jax.ShapeDtypeStruct((), dtype), jax.ShapeDtypeStruct((3,), "float32"))
     assert increment(read_program(jax.jit(function).lower(*shapes)), 0, 0) == expected
+
+
+def counter_returned_too(step, x):
+    return step + 1, step
+
+
+@pytest.mark.parametrize("function", [counter_returned_too])
+def test_a_counter_that_is_returned_as_it_was_is_no_counter(function):
+    shapes = (jax.ShapeDtypeStruct((), "int32"), jax.ShapeDtypeStruct((3,), "float32"))
+    assert increment(read_program(jax.jit(function).lower(*shapes)), 0, 0) is None
