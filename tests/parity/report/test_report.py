@@ -96,7 +96,7 @@ def test_the_report_has_the_schema_s_keys():
         "values": {
             "verdict": "failed",
             "detail": "leaves differ",
-            "findings": [dataclasses.asdict(finding(0))],
+            "findings": [{name: value for name, value in vars(finding(0)).items() if name != "follows"}],
         }
     }
 
