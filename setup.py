@@ -18,6 +18,7 @@ AS_THEY_LIE = {"editable_wheel", "develop"} & set(sys.argv)
 PREFIX = "" if AS_THEY_LIE else f"{HOME}."
 
 setup(
+    include_package_data=False,
     packages=[*ENGINE, *(f"{PREFIX}{name}" for name in MODELS)],
     package_dir={} if AS_THEY_LIE else {f"{HOME}.{name}": name for name in TWINS},
     package_data={

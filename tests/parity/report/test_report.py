@@ -1,6 +1,5 @@
 """What people and tools read: JSON written whole or not at all, a table in 80 columns, findings in sentences."""
 
-import dataclasses
 import io
 import json
 import os
