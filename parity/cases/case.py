@@ -88,6 +88,7 @@ class Case:
         keys: whether both sides draw from the same keys; asked of two flavours only.
         paranoid: whether it is compiled and run also where it is proved.
         smoke: whether the case is in the small subset.
+        core: whether it is in the subset in which all meets that is worth a case of its own.
     """
 
     id: str
@@ -118,6 +119,7 @@ class Case:
     keys: Keys = Keys.SHARED
     paranoid: bool = False
     smoke: bool = False
+    core: bool = True
 
     @property
     def meshes(self) -> tuple[MeshSpec, MeshSpec]:
@@ -209,8 +211,8 @@ class SelectionError(ValueError):
 def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
     """Returns the cases whose id matches a selector, in the order of the matrix; all without selectors.
 
-    A selector is a glob over the whole id, or a prefix of it such as a pair's name; ``smoke`` selects
-    the small subset.
+    A selector is a glob over the whole id, or a prefix of it such as a pair's name; ``smoke`` and ``core``
+    select the subset of that name.
 
     Raises:
         SelectionError: a selector matches nothing; names the nearest ids.
@@ -233,7 +235,14 @@ def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
 
 def matches(case: Case, selector: str) -> bool:
     """Returns whether a selector, as `select` takes it, selects a case."""
-    return case.smoke if selector == "smoke" else selects(case.id, selector)
+    return SUBSETS[selector](case) if selector in SUBSETS else selects(case.id, selector)
+
+
+SUBSETS: Mapping[str, Callable[[Case], bool]] = {
+    "smoke": lambda case: case.smoke,
+    "core": lambda case: case.core or case.smoke,
+}
+"""Selectors that name no case."""
 
 
 def selects(id: str, selector: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from models_nnx.config import AttentionKernel, LayerLayout, ModelConfig, TrainConfig
 from parity.cases.case import Case
+from parity.pairs.core import core_ids
 from parity.pairs.decoders import SMALL, decoder_build
 from parity.pairs.vary import ablations, sizes, varied
 from parity.programs.build import Build, Flavour
@@ -98,8 +99,10 @@ def twins(variant: Variant, program: str, mesh: str, **more: Any) -> Case:
         **more: other fields of `Case`.
     """
     fields = {"lowest": Verdict.PROVED, **more}
+    id = f"{variant.name}/{program}@{mesh}"
     return Case(
-        id=f"{variant.name}/{program}@{mesh}",
+        id=id,
+        core=id in core_ids(),
         reference=functools.partial(variant.build, Flavour.LINEN),
         candidate=functools.partial(variant.build, Flavour.NNX),
         program=program,
@@ -133,6 +136,7 @@ def same_flavour(
     (ours, home), (theirs, mesh) = reference, candidate
     fields = {"id": f"{name}-{flavour}/{program}@{mesh}", **more}
     return Case(
+        core=fields["id"] in core_ids(),
         reference=functools.partial(ours.build, flavour),
         candidate=functools.partial(theirs.build, flavour),
         program=program,

@@ -1,0 +1,137 @@
+"""Chooses the core: ``python -m parity.pairs.core.choose [parity.json]`` writes `core.json` anew.
+
+A case of twins is worth the pairs of options in it, a case of one flavour against itself the way in which its sides
+differ. The core has every such pair, and every such way, that a case written by hand has; of cases that have the
+same the cheaper one is taken, by the seconds of a report or else by its program. What is left over adds no pair.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from parity.cases.case import Case
+from parity.cases.settings import collect
+from parity.pairs.cases import Variant
+from parity.pairs.core import PATH
+from parity.programs.build import Flavour
+
+__all__ = ["choose", "main", "worths"]
+
+SIZES = frozenset(
+    {
+        *("vocab", "embed", "layers", "norm_epsilon"),
+        *(f"attention.{name}" for name in ("heads", "kv_heads", "head_dim", "rope_theta", "local_rope_theta")),
+        *(f"attention.{name}" for name in ("query_scalar", "rope_scaling.factor")),
+        *(f"attention.rope_scaling.{name}" for name in ("angle_factor", "score_factor")),
+        *(f"moe.{name}" for name in ("experts", "hidden", "top_k", "shared_hidden", "groups", "top_groups")),
+        *(f"moe.{name}" for name in ("load_balance", "bias_rate", "capacity_factor")),
+        "pipeline.microbatches",
+        *(f"train.optimizer.{name}" for name in ("final_learning_rate", "warmup_steps", "total_steps")),
+        *(f"train.optimizer.{name}" for name in ("b1", "b2", "epsilon", "weight_decay", "clip_norm")),
+        *(f"train.optimizer.{name}" for name in ("max_bad_steps", "spike_window", "spike_factor")),
+    }
+)
+"""Fields that are numbers and choose no code by which of them they are, or that follow another field."""
+SECONDS = {"forward": 2.0, "prefill": 2.0, "diloco_step": 12.0}
+"""What a case of a program costs where no report tells, and `OTHERWISE`."""
+OTHERWISE = 5.0
+COVERING, FLIPPING = "covering-", "flags-"
+
+Worth = frozenset[Any]
+
+
+def choose(cases: Sequence[Case], seconds: Mapping[str, float]) -> list[str]:
+    """Returns the ids of the core, in the order of the matrix.
+
+    Greedy: the case that brings most that is new for its time is taken next.
+
+    Args:
+        cases: the matrix.
+        seconds: what cases cost, by id.
+    """
+    brought = worths(cases)
+    wanted = {one for id, worth in brought.items() if not id.startswith(COVERING) for one in worth}
+    programs = {case.id: case.program for case in cases}
+    cost = {id: seconds.get(id, SECONDS.get(programs[id], OTHERWISE)) for id in brought}
+    taken = [case.id for case in cases if case.smoke]
+    left = {id: set(worth) for id, worth in brought.items() if id not in taken}
+    wanted -= {one for id in taken for one in brought[id]}
+    while wanted:
+        best = max(left, key=lambda id: (len(left[id] & wanted) / cost[id], id))
+        wanted -= left.pop(best)
+        taken.append(best)
+    return [case.id for case in cases if case.id in set(taken)]
+
+
+def worths(cases: Sequence[Case]) -> dict[str, Worth]:
+    """Returns what each case is worth: pairs of its options, or how its sides differ.
+
+    Args:
+        cases: the matrix; an option is what differs between any two of them.
+    """
+    rows = {case.id: [dict(_options(case, side)) for side in (0, 1)] for case in cases}
+    values: dict[str, set[str]] = {}
+    for row in itertools.chain(*rows.values()):
+        for name, value in row.items():
+            values.setdefault(name, set()).add(value)
+    constant = {name for name, found in values.items() if len(found) == 1}
+    return {id: _worth(id, *sides, constant) for id, sides in rows.items()}
+
+
+def _worth(id: str, ours: Mapping[str, str], theirs: Mapping[str, str], constant: set[str]) -> Worth:
+    named = [(name, value) for name, value in sorted(ours.items()) if name not in constant]
+    if not ours or id.startswith(FLIPPING):
+        return frozenset({id.split("/")[0] if not ours else FLIPPING})
+    if ours == theirs:
+        return frozenset(itertools.combinations(named, 2))
+    differ = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+    return frozenset((name, ours.get(name), theirs.get(name)) for name in differ)
+
+
+def _options(case: Case, side: int) -> Iterator[tuple[str, str]]:
+    """Yields the options of a side, by name; none where the side is no variant of a decoder or is altered."""
+    make = (case.reference, case.candidate)[side]
+    variant = getattr(getattr(make, "func", None), "__self__", None)
+    if not (isinstance(make, functools.partial) and isinstance(variant, Variant)):
+        return
+    mesh = case.meshes[side]
+    yield "program", case.program
+    for name, size in mesh.axes:
+        if size > 1:
+            yield f"axis {name}", "there"
+    yield "mode", str(mesh.mode)
+    parts: dict[str, Any] = {"": variant.config, "train": variant.train}
+    parts |= {"diloco": getattr(variant, "diloco", None)}
+    for name, part in parts.items():
+        yield from _fields(part, f"{name}." if name else "")
+
+
+def _fields(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    for field in dataclasses.fields(value) if dataclasses.is_dataclass(value) else ():
+        name, inner = f"{prefix}{field.name}", getattr(value, field.name)
+        if dataclasses.is_dataclass(inner):
+            yield name, "there"
+            yield from _fields(inner, f"{name}.")
+        elif name not in SIZES:
+            yield name, repr(inner)
+
+
+def main() -> None:
+    """Writes the core, and prints how many of which pair are in it."""
+    report = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")) if sys.argv[1:] else {"cases": []}
+    seconds = {case["id"]: sum(case["seconds"].values()) for case in report["cases"] if case["seconds"]}
+    cases = collect((), {})[1]
+    ids = choose(cases, seconds)
+    PATH.write_text(json.dumps(ids, indent=1) + "\n", encoding="utf-8")
+    words = Counter(id.split("-")[0].split("/")[0] for id in ids)
+    print(f"{len(ids)} of {len(cases)} cases: " + ", ".join(f"{word} {words[word]}" for word in words))
+
+
+if __name__ == "__main__":
+    main()
