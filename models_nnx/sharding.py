@@ -7,6 +7,7 @@ Specs have one entry per dimension (trailing ``None`` kept): ``None``, an axis, 
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 
@@ -128,7 +129,14 @@ def _check_axes(logical_axes: Sequence[str | None], ndim: int, where: str) -> No
 def _explain(
     logical_axes: Sequence[str | None], shape: Sequence[int], rules: Rules, sizes: Mapping[str, int]
 ) -> tuple[Binding, ...]:
-    names = list(logical_axes)
+    return _bound(tuple(logical_axes), tuple(shape), tuple(rules), tuple(sizes.items()))
+
+
+@functools.lru_cache(maxsize=4_096)  # tracing asks the same of every layer, and a table has some hundred rules
+def _bound(
+    names: tuple[str | None, ...], shape: tuple[int, ...], rules: Rules, mesh: tuple[tuple[str, int], ...]
+) -> tuple[Binding, ...]:
+    sizes = dict(mesh)
     won: dict[int, Binding] = {}
     lost: dict[int, list[str]] = {}
     owner: dict[str, int] = {}

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -320,20 +321,14 @@ def scan_split(equation: Any) -> tuple[int, int]:
 
 
 def equation_place(equation: Any) -> str:
-    """Returns ``file:line (function)`` of the user's code behind an equation.
-
-    JAX 0.10 to 0.12 keep it in ``jax._src.source_info_util``.
-    """
+    """Returns ``file:line (function)`` of the user's code behind an equation (JAX 0.10 to 0.12)."""
     from jax._src import source_info_util
 
     return source_info_util.summarize(equation.source_info)
 
 
 def equation_frames(equation: Any) -> list[tuple[str, int, str]]:
-    """Returns ``(file, line, function)`` of each frame of user code behind an equation, innermost first.
-
-    JAX 0.10 to 0.12 keep them in ``jax._src.source_info_util``.
-    """
+    """Returns ``(file, line, function)`` of each user frame behind an equation, innermost first (JAX 0.10 to 0.12)."""
     from jax._src import source_info_util
 
     frames = source_info_util.user_frames(equation.source_info.traceback)
@@ -343,6 +338,19 @@ def equation_frames(equation: Any) -> list[tuple[str, int, str]]:
 def equation_scope(equation: Any) -> str:
     """Returns the name stack of an equation, such as ``jvp(Model)/decoder`` (JAX 0.10 to 0.12)."""
     return str(equation.source_info.name_stack)
+
+
+def live(jaxpr: Any) -> Any:
+    """Returns a jaxpr without what no result needs (``partial_eval.dce_jaxpr``, JAX 0.10 to 0.12)."""
+    from jax._src.interpreters import partial_eval
+
+    return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
+
+
+def equation_codes(equation: Any) -> list[types.CodeType]:
+    """Returns the code of each Python frame that an equation was made in, innermost first (JAX 0.10 to 0.12)."""
+    traceback = equation.source_info.traceback
+    return traceback.raw_frames()[0] if traceback else []
 
 
 # --- the tracing cache (used by parity.channels.retrace) ---

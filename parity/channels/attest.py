@@ -1,49 +1,82 @@
 """Flavour attestation: a program shows by the modules and files in its trace which framework made it."""
 
 import collections
+import dataclasses
 import functools
 import inspect
+import types
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from flax import linen, nnx
 
 from parity.comparison.side import Side
+from parity.jax_internals import equation_codes, live
 from parity.programs.build import Build, Flavour
-from parity.prove import op_frames
+from parity.rng.demand import bodies
 from parity.verdicts import EXPECTED_GOT, Finding
 
-__all__ = ["Made", "attest", "made"]
+__all__ = ["Origins", "attest", "origins"]
 
-Made = Mapping[Flavour, int]
 OTHER = {Flavour.LINEN: Flavour.NNX, Flavour.NNX: Flavour.LINEN}
 BRIDGE = "flax/nnx/bridge/"
+TRACED_HERE = frozenset({"scan", "while", "cond", "shard_map", "remat2", "custom_jvp_call", "custom_vjp_call"})
+"""Primitives whose programs the trace itself made; ``jit`` and combiners of reductions keep those of others."""
+HARNESS = (Side.function.func.__code__.co_filename, "Side.function.<locals>.function")
+"""What is further out on a call stack is the harness, and whoever called it."""
 ITSELF = "a build that runs the other twin, so the check compares a twin with itself"
 
 
-def made(side: Side) -> Made:
-    """Returns how many live operations come from the modules of each framework.
+@dataclasses.dataclass(frozen=True)
+class Origins:
+    """Where the operations of a trace come from.
 
-    The innermost module on an operation's call stack counts: a Linen module inside ``ToNNX`` is Linen.
-    Operations outside of any module, such as a loss, do not count.
+    Args:
+        modules: how many come from the modules of each framework; the innermost module on an operation's call stack
+            counts, so that a Linen module inside ``ToNNX`` is Linen. Those outside of any module, such as a loss, do not.
+        files: how many have each file on their call stacks.
+    """
+
+    modules: Mapping[Flavour, int]
+    files: Mapping[str, int]
+
+
+def origins(side: Side) -> Origins:
+    """Returns where what a side computes comes from.
+
+    ``jit`` keeps traces with the call stacks of whoever traced first: a call counts as one operation of its caller.
+
+    Args:
+        side: traced when asked.
     """
     methods = _methods(len(list(_classes(linen.Module))), len(list(_classes(nnx.Module))))
-    found: collections.Counter[Flavour] = collections.Counter()
-    for frames in op_frames(side.operations):
-        owners = (methods.get((file, function)) for function, file, _ in frames)
-        owner = next((owner for owner in owners if owner), None)
+    modules: collections.Counter[Flavour] = collections.Counter()
+    files: collections.Counter[str] = collections.Counter()
+    for codes in _stacks(live(side.traced.jaxpr.jaxpr)):
+        named = [(code.co_filename, code.co_qualname) for code in codes]
+        own = named[: named.index(HARNESS)] if HARNESS in named else named
+        files.update({file for file, _ in own})
+        owner = next((methods[name] for name in own if name in methods), None)
         if owner:
-            found[owner] += 1
-    return found
+            modules[owner] += 1
+    return Origins(modules, files)
 
 
-def attest(build: Build, files: Mapping[str, int], foreign: Sequence[str], counted: Made) -> list[Finding]:
+def _stacks(jaxpr: Any) -> Iterator[list[types.CodeType]]:
+    for equation in jaxpr.eqns:
+        yield equation_codes(equation)
+        if equation.primitive.name in TRACED_HERE:
+            for body in bodies(equation):
+                yield from _stacks(getattr(body, "jaxpr", body))
+
+
+def attest(build: Build, found: Origins, foreign: Sequence[str]) -> list[Finding]:
     """Finds evidence that a program was not made by the flavour its build claims.
 
     Args:
         build: the side and its claim.
-        files: operations per source file anywhere on their call stacks.
+        found: where its operations come from.
         foreign: path fragments that only the other flavour's model code has.
-        counted: operations of modules per framework, as `made` counts them.
 
     Returns:
         Findings when all modules are of the other framework, when no operation comes from the build's own
@@ -51,13 +84,13 @@ def attest(build: Build, files: Mapping[str, int], foreign: Sequence[str], count
     """
 
     def count(fragments: Sequence[str]) -> int:
-        return sum(number for file, number in files.items() if any(part in file for part in fragments))
+        return sum(number for file, number in found.files.items() if any(part in file for part in fragments))
 
     problems = []
     other = OTHER[build.flavour]
-    if counted.get(other) and not counted.get(build.flavour):
+    if found.modules.get(other) and not found.modules.get(build.flavour):
         problems.append(
-            (f"all {counted[other]} operations of modules are of {other} modules", f"{build.flavour} modules")
+            (f"all {found.modules[other]} operations of modules are of {other} modules", f"{build.flavour} modules")
         )
     if build.sources and not count(build.sources):
         problems.append((f"no operation from {', '.join(build.sources)}", "operations of its own model code"))

@@ -1,9 +1,9 @@
 """The channel ``program``: which framework made each side, and whether both are the same program."""
 
-from parity.channels.attest import attest, made
+from parity.channels.attest import attest, origins
 from parity.channels.channel import Aspect, Channel, Need
 from parity.comparison.comparison import Comparison
-from parity.prove import Proof, source_files
+from parity.prove import Proof
 from parity.verdicts import ChannelResult, Finding, Row, Verdict
 
 __all__ = ["CHANNEL"]
@@ -56,25 +56,24 @@ def _nothing(work: Comparison) -> ChannelResult | None:
 def _attested(work: Comparison) -> tuple[str, tuple[Finding, ...]]:
     """Returns in words which framework made each side, and what speaks against it."""
     sides = (work.reference, work.candidate)
-    counted = [made(side) for side in sides]
+    found = [origins(side) for side in sides]
     flavours = " and ".join(side.build.flavour for side in sides)
     if work.case.bridged:
         return f"claims {flavours}, bridged: {work.case.bridged}", ()
     findings = tuple(
         finding
-        for (side, other), modules in zip((sides, sides[::-1]), counted, strict=True)
+        for side, other, made in zip(sides, sides[::-1], found, strict=True)
         for finding in attest(
             side.build,
-            source_files(side.operations).stack,
+            made,
             () if side.build.flavour is other.build.flavour else other.build.sources,
-            modules,
         )
     )
     if findings:
         return f"claimed {flavours}", findings
     shown = all(
-        side.build.sources or modules.get(side.build.flavour)
-        for side, modules in zip(sides, counted, strict=True)
+        side.build.sources or made.modules.get(side.build.flavour)
+        for side, made in zip(sides, found, strict=True)
     )
     if shown:
         return f"attested {flavours}", ()
