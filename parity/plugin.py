@@ -75,9 +75,11 @@ def _chosen(config: pytest.Config) -> list["Case"]:
         ValueError: an option, the settings or a mesh cannot be used.
     """
     from parity.cases.case import place, select
-    from parity.cases.settings import collect
+    from parity.cases.settings import collect, must_have_pairs
 
     option = config.option
+    if not (option.parity_pair or option.parity_select):
+        must_have_pairs(config.invocation_params.dir)
     _, cases = collect(option.parity_pair, start=config.invocation_params.dir)
     return place(select(cases, option.parity_select), option.parity_backend)
 

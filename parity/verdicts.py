@@ -57,6 +57,7 @@ class Finding:
         next_step: what the reader can do now; empty when nothing is known.
         labels: what the two texts are, where they are not the two sides'; an empty text is left out.
         traceback: of an exception; empty where there was none.
+        follows: differences that follow from this one, such as those of a parameter's moments; counted, not listed.
     """
 
     where: str
@@ -67,6 +68,7 @@ class Finding:
     next_step: str = ""
     labels: tuple[str, str] = ("reference", "candidate")
     traceback: str = ""
+    follows: tuple["Finding", ...] = ()
 
     def sentence(self) -> str:
         """Returns the finding as one sentence a person can act on."""

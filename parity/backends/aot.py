@@ -123,6 +123,7 @@ class AheadOfTime:
     compiler: Compiler | None = dataclasses.field(default=None, compare=False)
     executes: bool = dataclasses.field(default=False, init=False)
     inspects: bool = dataclasses.field(default=True, init=False)
+    tiled: bool = dataclasses.field(default=True, init=False)
 
     @property
     def name(self) -> str:

@@ -33,6 +33,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def tiled(self) -> bool:
+        """Whether arrays lie in memory in tiles, so that small ones take more than their bytes."""
+        ...
+
+    @property
     def topology(self) -> Topology | None:
         """The slice that need not exist; None for devices that this process has."""
         ...

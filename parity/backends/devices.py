@@ -21,6 +21,7 @@ class Devices:
     Args:
         name: as the command line spells it.
         devices: finds the devices.
+        tiled: whether arrays lie in tiles there.
         options: what the compiler is told, as flags of XLA without the dashes; a flag that is also in
             ``XLA_FLAGS`` keeps the value it has there.
     """
@@ -30,6 +31,7 @@ class Devices:
     options: tuple[tuple[str, Any], ...] = ()
     executes: bool = dataclasses.field(default=True, init=False)
     inspects: bool = dataclasses.field(default=False, init=False)
+    tiled: bool = False
     topology: None = dataclasses.field(default=None, init=False)
     placement: None = dataclasses.field(default=None, init=False)
 

@@ -24,6 +24,7 @@ class Lowering:
     topology: Topology
     executes: bool = dataclasses.field(default=False, init=False)
     inspects: bool = dataclasses.field(default=False, init=False)
+    tiled: bool = dataclasses.field(default=True, init=False)
     placement: None = dataclasses.field(default=None, init=False)
 
     @property

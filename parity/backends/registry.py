@@ -21,6 +21,7 @@ BACKENDS: dict[str, Backend] = {
     "cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"), options=FAST_TO_COMPILE),
     "tpu": Accelerators(
         name="tpu",
+        tiled=True,
         devices=lambda: jax.devices("tpu"),
         remedy='run on a TPU machine with pip install "jax[tpu]"; aot:v5p:2x2x1 compiles without one',
     ),

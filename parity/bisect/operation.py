@@ -50,7 +50,8 @@ def describe(found: Evaluated) -> Finding:
     files = [{frame.file for one in each for frame in one.own} for each in sites]
     sources = _Sources(shared(sites), [Calls(each) for each in sites], files)
     divergences = list(found.divergences)
-    if found.alignment.backward(divergences[0]):
+    alone = None in (divergences[0].reference, divergences[0].candidate)
+    if any(map(found.alignment.backward, divergences if alone else divergences[:1])):
         divergences[:0] = stopped(found.alignment, (each.path for each in found.failing))[:1]
     entries = [_Entry(found.alignment, each, sources) for each in divergences]
     first, worst = entries[0], found.failing[0]

@@ -5,6 +5,7 @@ import difflib
 import enum
 import fnmatch
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from parity.backends.registry import find
 from parity.cases.coverage import Coverage
 from parity.cases.waivers import Waiver
 from parity.programs.build import Build
-from parity.programs.meshes import HeldAxesError, MeshSpec
+from parity.programs.meshes import HeldAxesError, MeshSpec, TooFewDevicesError
 from parity.structure import Budget
 from parity.verdicts import Verdict
 from parity.weights.map import Rule
@@ -23,6 +24,7 @@ __all__ = [
     "Keys",
     "Pair",
     "SelectionError",
+    "made",
     "matches",
     "place",
     "select",
@@ -58,7 +60,8 @@ class Case:
 
     Args:
         id: ``pair-variant/program@mesh``.
-        reference, candidate: make the two builds.
+        reference, candidate: make the two builds; one with a parameter ``mesh`` is given the mesh of its backend,
+            with the devices, and None on a single device.
         program: name of the program both have.
         mesh: where it runs.
         candidate_mesh: where the candidate runs, if that is elsewhere.
@@ -66,6 +69,7 @@ class Case:
         held_axes: mesh axes whose size belongs to the model, such as the stages of a pipeline: no backend changes it.
         asked: the mesh in the id, where the backend has made it fit; empty where it runs as it is.
         unplaced: why it cannot run on its backend; empty where it can.
+        too_large: why it cannot run with the devices that there are, which is an error; empty where it can.
         not_applicable: channels that say nothing here, with the reason.
         lowest: the lowest rung of the ladder this case may rest on.
         rules: explicit weight pairings.
@@ -86,8 +90,8 @@ class Case:
     """
 
     id: str
-    reference: Callable[[], Build]
-    candidate: Callable[[], Build]
+    reference: Callable[..., Build]
+    candidate: Callable[..., Build]
     program: str
     mesh: MeshSpec = MeshSpec()
     candidate_mesh: MeshSpec | None = None
@@ -95,10 +99,11 @@ class Case:
     held_axes: tuple[str, ...] = ()
     asked: str = ""
     unplaced: str = ""
+    too_large: str = ""
     not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lowest: Verdict = Verdict.ARBITRATED
     rules: Sequence[Rule] = ()
-    exact: Callable[[], Build] | None = None
+    exact: Callable[..., Build] | None = None
     arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     zero_gradients: Sequence[str] = ()
     not_finite: Sequence[str] = ()
@@ -138,10 +143,22 @@ class Pair:
     coverage: Callable[[], Sequence[Coverage]] = tuple
 
 
+def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: MeshSpec) -> Build:
+    """Returns what makes a build made; one with a parameter ``mesh`` is given the mesh, with its devices.
+
+    Args:
+        make: as `Case` has it.
+        mesh_of: gives the mesh of a spec.
+        mesh: where the build runs.
+    """
+    wants = "mesh" in inspect.signature(make).parameters
+    return make(mesh=mesh_of(mesh)) if wants else make()
+
+
 def place(cases: Iterable[Case], backend: str) -> list[Case]:
     """Returns the cases on a backend, with meshes that fit it; ids stay as they are.
 
-    A case whose held axes alone need more devices stays, with the reason why it cannot run there.
+    A case whose mesh, or whose held axes alone, need more devices stays, with the reason why it cannot run there.
 
     Args:
         cases: as the pairs give them.
@@ -158,6 +175,8 @@ def place(cases: Iterable[Case], backend: str) -> list[Case]:
             mesh, candidate_mesh = (fitted(spec, case.held_axes) for spec in case.meshes)
         except HeldAxesError as error:
             return dataclasses.replace(case, backend=backend, unplaced=str(error))
+        except TooFewDevicesError as error:
+            return dataclasses.replace(case, backend=backend, too_large=str(error))
         return dataclasses.replace(
             case,
             backend=backend,

@@ -10,6 +10,8 @@ from flax import linen, nnx
 
 from parity.cases.recipe import Recipe
 from parity.programs.build import Build, linen_build, nnx_build
+from parity.programs.constants import traceable
+from parity.programs.handed import handed_on
 
 __all__ = ["linen_twin", "nnx_twin"]
 
@@ -135,6 +137,7 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: Recipe, rest: d
         rest: the other fields of `Build`.
     """
 
+    @traceable
     def model(key: jax.Array) -> nnx.Module:
         return make(rngs=nnx.Rngs(key))
 
@@ -151,18 +154,21 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: Recipe, rest: d
 
     def value_and_grad(state: Any, batch: dict[str, Any]):
         graphdef, params, rest = nnx.split(state.model, nnx.Param, ...)
+        changed = written(lambda model: run(model, batch), graphdef, params, rest)
 
         def loss(params: Any):
             model = nnx.merge(graphdef, params, rest, copy=True)  # its own Variables, to change inside grad
-            return recipe.scaled(run(model, batch), batch), nnx.state(model, nnx.Not(nnx.Param))
+            return recipe.scaled(run(model, batch), batch), nnx.state(model, changed)
 
         (value, after), grads = jax.value_and_grad(loss, has_aux=True)(params)
         nnx.update(state.model, after)
         return value, grads
 
+    written = _Written()
+
     def forward(state: Any, batch: dict[str, Any]):
         out = run(state.model, batch)
-        after = nnx.state(state.model, nnx.Not(nnx.Any(nnx.Param, nnx.RngState)))
+        after = nnx.state(state.model, nnx.All(nnx.Variable, nnx.Not(nnx.Any(nnx.Param, nnx.RngState))))
         return {
             "values": {"outputs": out},
             **({"state": {"model": after}} if jax.tree.leaves(after) else {}),
@@ -183,6 +189,30 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: Recipe, rest: d
 
     programs = _programs(forward, grad if trains else pull, train_step if trains else _untrained(name))
     return nnx_build(f"nnx {name}", create, programs, **rest)
+
+
+class _Written:
+    """Tells which Variables a call may leave changed: a scan hands parameters on, and some layers write to them."""
+
+    def __init__(self):
+        self._same: set[Any] | None = None
+
+    def __call__(self, run: Callable[[nnx.Module], Any], graphdef: Any, params: Any, rest: Any) -> Any:
+        """Returns a filter; the call is traced for the first one."""
+
+        def after(params: Any) -> list[Any]:
+            model = nnx.merge(graphdef, params, rest, copy=True)
+            run(model)
+            return [variable.get_value() for _, variable in nnx.to_flat_state(nnx.state(model, nnx.Param))]
+
+        if self._same is None:
+            paths = [path for path, _ in nnx.to_flat_state(params)]
+            found = handed_on(after, params)
+            self._same = {
+                path for at, (path, number) in enumerate(zip(paths, found, strict=True)) if at == number
+            }
+        same = self._same
+        return lambda path, node: isinstance(node, nnx.Variable) and path not in same
 
 
 def _pulled(recipe: Recipe, batch: dict[str, Any], model: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:

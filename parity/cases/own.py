@@ -10,10 +10,11 @@ import numpy as np
 from flax import nnx
 
 from parity.cases.case import Pair
-from parity.cases.recipe import Inputs
+from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits
 from parity.cases.registered import CaseOptions, registered
 from parity.cases.shared import input_specs, specs_by_rules
 from parity.programs.build import Build, Flavour, Group, linen_build, nnx_build
+from parity.programs.constants import traceable
 from parity.programs.tree import flatten
 
 __all__ = ["Own", "twin_programs"]
@@ -38,6 +39,7 @@ class Own:
 
     def build(self, name: str, inputs: Inputs, axis_rules: Sequence[tuple[str, Any]]) -> Build:
         """Returns the build of this side."""
+        create = traceable(self.create)
         example = jax.eval_shape(self._state, jax.random.key(0))
         batch = {path: jax.ShapeDtypeStruct(a.shape, a.dtype) for path, a in inputs(0).items()}
         programs = {
@@ -49,20 +51,20 @@ class Own:
             "specs": functools.partial(specs_by_rules, axis_rules),
             "input_specs": input_specs,
         }
-        is_module = isinstance(nnx.eval_shape(lambda: self.create(jax.random.key(0))), nnx.Module)
+        is_module = isinstance(nnx.eval_shape(lambda: create(jax.random.key(0))), nnx.Module)
         make = nnx_build if is_module else linen_build
-        made = make(f"{self.flavour} {name}", self.create, programs, **rest)
+        made = make(f"{self.flavour} {name}", create, programs, **rest)
         return dataclasses.replace(made, flavour=self.flavour)
 
     def _state(self, key: jax.Array) -> dict[str, Any]:
-        state = self.create(key)
+        state = traceable(self.create)(key)
         return flatten(nnx.state(state) if isinstance(state, nnx.Module) else state)
 
     def _options(self, function: Any, example: Mapping[str, Any], batch: Any) -> dict[str, Any]:
         """A program that returns all of the state is run for some steps, and donates what it is given."""
 
         def returned(key: jax.Array, batch: Any) -> dict[str, Any]:
-            outputs = function(self.create(key), batch)
+            outputs = function(traceable(self.create)(key), batch)
             tree = outputs.get(Group.STATE, {})
             return flatten(nnx.state(tree) if isinstance(tree, nnx.Module) else tree)
 
@@ -117,13 +119,14 @@ def twin_programs(
             f"pair {name}: got programs {sorted(linen.programs)} and {sorted(nnx.programs)}, expected the same names"
         )
 
+    wide = holds_64_bits()
+
     @functools.cache
     def batch(seed: int) -> dict[str, np.ndarray]:
-        given = inputs(seed) if callable(inputs) else inputs
-        return {path: np.asarray(array) for path, array in given.items()}
+        return as_jax_holds(inputs(seed) if callable(inputs) else inputs, wide)
 
     made = {
         place: functools.cache(functools.partial(side.build, name, batch, axis_rules))
         for place, side in (("reference", linen), ("candidate", nnx))
     }
-    return registered(name, "parity.twin_programs", tuple(linen.programs), lambda mesh: made, options)
+    return registered(name, "parity.twin_programs", tuple(linen.programs), made, options)

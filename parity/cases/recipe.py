@@ -11,12 +11,33 @@ import numpy as np
 import optax
 from flax import linen, nnx
 
-__all__ = ["KEY", "SCALE", "Recipe"]
+__all__ = ["KEY", "SCALE", "Recipe", "as_jax_holds", "holds_64_bits"]
 
 Inputs = Callable[[int], Mapping[str, np.ndarray]]
 Loss = Callable[[Any, Mapping[str, Any]], jax.Array]
 SCALE, KEY = "loss_scale", "stream_key"
 """What is added to a batch: the loss scale, and a key where the models draw."""
+
+
+def holds_64_bits() -> bool:
+    """Returns whether JAX holds numbers of 64 bits."""
+    return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+
+
+def as_jax_holds(batch: Mapping[str, Any], wide: bool) -> dict[str, np.ndarray]:
+    """Returns a batch in the types that JAX holds it in: those of 32 bits unless asked for 64.
+
+    Args:
+        batch: arrays, scalars, lists.
+        wide: whether JAX holds numbers of 64 bits.
+    """
+    arrays = {name: np.asarray(array) for name, array in batch.items()}
+    narrow = (
+        {}
+        if wide
+        else {"int64": np.int32, "uint64": np.uint32, "float64": np.float32, "complex128": np.complex64}
+    )
+    return {name: array.astype(narrow.get(str(array.dtype), array.dtype)) for name, array in arrays.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +53,7 @@ class Recipe:
         method: names of the methods that are called, Linen's and NNX's.
         streams: names of the random streams that both are given.
         optimizer: for ``train_step``.
+        wide: whether JAX holds numbers of 64 bits where the pair is registered.
     """
 
     inputs: Inputs
@@ -42,6 +64,7 @@ class Recipe:
     method: tuple[str, str] = ("__call__", "__call__")
     streams: tuple[str, ...] = ()
     optimizer: optax.GradientTransformation = dataclasses.field(default_factory=lambda: optax.adam(1e-2))
+    wide: bool = dataclasses.field(init=False, default_factory=holds_64_bits)
 
     def call(self, which: int, model: Callable[..., Any], batch: Mapping[str, Any]) -> Any:
         """Returns what a model makes of a batch; ``which`` is 0 for Linen and 1 for NNX."""
@@ -61,11 +84,12 @@ class Recipe:
         added = {SCALE: np.asarray(rng.uniform(0.5, 8.0), np.float32)}
         if self.streams:
             added[KEY] = rng.integers(1, 2**32 - 1, 2, np.uint32)
-        return {**{name: np.asarray(array) for name, array in self.inputs(seed).items()}, **added}
+        return {**as_jax_holds(self.inputs(seed), self.wide), **added}
 
     def scaled(self, outputs: Any, batch: Mapping[str, Any]) -> jax.Array:
-        """Returns the loss of some outputs under the batch's scale."""
+        """Returns the loss of some outputs under the batch's scale; what it returns beside it is left out."""
         loss = self.loss(outputs, batch)
+        loss = loss[0] if isinstance(loss, tuple) else loss
         return loss * batch[SCALE].astype(loss.dtype)
 
     def linen_method(self, module: linen.Module) -> Callable[..., Any]:

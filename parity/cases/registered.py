@@ -1,5 +1,6 @@
 """What every registration of a pair may say of its cases, and the cases it comes to."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -14,7 +15,7 @@ from parity.weights.map import Rule
 
 __all__ = ["CaseOptions", "registered"]
 
-Make = Callable[[], Build]
+Make = Callable[..., Build]
 
 
 class CaseOptions(TypedDict, total=False):
@@ -29,13 +30,14 @@ class CaseOptions(TypedDict, total=False):
     waivers: Sequence[Waiver]
     keys: Keys
     bridged: str
+    full_size: Pair
 
 
 def registered(
     name: str,
     by: str,
     programs: Sequence[str],
-    builds: Callable[[str], Mapping[str, Make]],
+    builds: Mapping[str, Make],
     options: CaseOptions,
 ) -> Pair:
     """Returns a pair with a case for each program on each mesh.
@@ -44,7 +46,7 @@ def registered(
         name: first word of the case ids.
         by: the function that registers it.
         programs: names of the programs.
-        builds: mesh -> ``reference``, ``candidate`` and perhaps ``exact``, as `Case` takes them.
+        builds: ``reference``, ``candidate`` and perhaps ``exact``, as `Case` takes them.
         options: of all cases.
 
     Raises:
@@ -74,11 +76,15 @@ def registered(
                 program=program,
                 mesh=MeshSpec.parse(mesh),
                 smoke=True,
-                **builds(mesh),
+                **builds,
                 **given,
             )
             for program in programs
             for mesh in options.get("meshes", ("single",))
         ]
 
-    return Pair(name=name, about=f"registered with {by}", cases=cases)
+    whole = Pair(name=name, about=f"registered with {by}", cases=cases)
+    published = options.get("full_size")
+    if published is None:
+        return whole
+    return dataclasses.replace(whole, full_size=lambda settings, devices: published.cases(settings))

@@ -213,7 +213,7 @@ def collect(
     """Loads all pairs and their cases.
 
     Args:
-        extra: further pairs, ``module:ATTRIBUTE``.
+        extra: further pairs, ``module:ATTRIBUTE``; the only ones where no project says which there are.
         overrides: config fields to set in every case.
         start: where to look for settings; the working directory by default.
         devices: take the cases at published size, for this many devices, instead of the small ones.
@@ -226,7 +226,9 @@ def collect(
     start, overrides, select = start or Path.cwd(), overrides or {}, tuple(select)
     settings = find_settings(start)
     _make_importable([start, *([settings.root] if settings.root else [])])
-    pairs = [pair for name in dict.fromkeys((*settings.pairs, *extra)) for pair in load_pairs(name)]
+    extra = tuple(extra)
+    known = () if extra and settings.root is None else settings.pairs  # who names a pair means that one
+    pairs = [pair for name in dict.fromkeys((*known, *extra)) for pair in load_pairs(name)]
     cases = [
         dataclasses.replace(
             case,

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,17 +13,24 @@ from flax import linen
 from parity.programs.build import Build
 from parity.programs.tree import describe, flatten, to_host
 from parity.values.noise import is_float
+from parity.weights.map import unheld
+from parity.weights.stored import read_stored
 
 __all__ = ["input_specs", "kept_state", "specs_by_rules", "widened"]
 
 
 def specs_by_rules(rules: Sequence[tuple[str, Any]], state: Any, mesh: jax.sharding.Mesh) -> dict[str, Any]:
-    """Returns the spec of each leaf by its logical axes; rules of axes that the mesh lacks do not count."""
+    """Returns the spec of each leaf by its axes; rules of axes that the mesh lacks do not count.
+
+    An axis that no rule names is a mesh axis, if the mesh has it, as `with_partitioning` writes them.
+    """
 
     def present(axes: Any) -> bool:
         return set(axes if isinstance(axes, tuple) else (axes,)) - {None} <= set(mesh.axis_names)
 
-    usable = [(name, axes) for name, axes in rules if present(axes)]
+    ruled = {name for name, _ in rules}
+    own = [(axis, axis) for axis in mesh.axis_names if axis not in ruled]
+    usable = [*((name, axes) for name, axes in rules if present(axes)), *own]
     return {
         path: linen.spmd.logical_to_mesh_axes(leaf.logical_axes or (), usable) or jax.sharding.PartitionSpec()
         for path, leaf in describe(state).items()
@@ -67,13 +75,13 @@ def kept_state(name: str, state: Any, random: Mapping[str, np.ndarray]) -> dict[
 
     Args:
         name: of the pair.
-        state: a tree of the reference's leaves, or of some of them.
+        state: a tree of the reference's leaves, or of some of them, or the path of a checkpoint of them.
         random: all leaves.
 
     Raises:
         ValueError: leaves that the reference does not have, or has in another shape.
     """
-    given = to_host(flatten(state))
+    given = _read(state, random) if isinstance(state, str | Path) else to_host(flatten(state))
     wrong = [
         f"{path} {array.dtype}{list(array.shape)}"
         for path, array in given.items()
@@ -85,3 +93,12 @@ def kept_state(name: str, state: Any, random: Mapping[str, np.ndarray]) -> dict[
             f"{', '.join(f'{path} {list(array.shape)}' for path, array in random.items())}"
         )
     return {**random, **{path: array.astype(random[path].dtype) for path, array in given.items()}}
+
+
+def _read(path: str | Path, random: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns a checkpoint under the paths of a state; holders such as ``params`` may be missing."""
+    names = {unheld(name): name for name in random}
+    arrays = read_stored(Path(path)).arrays
+    return {
+        name if name in random else names.get(unheld(name), name): array for name, array in arrays.items()
+    }

@@ -15,7 +15,6 @@ from parity.cases.recipe import Inputs, Loss, Recipe
 from parity.cases.registered import CaseOptions, registered
 from parity.cases.shared import input_specs, specs_by_rules, widened
 from parity.programs.build import Build
-from parity.programs.meshes import MeshSpec
 
 __all__ = ["twins"]
 
@@ -48,11 +47,11 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
 
     Args:
         name: first word of the case ids.
-        linen: the Linen module, or makes it; a function with a parameter ``mesh`` is given the abstract mesh of the
-            case, None on a single device.
+        linen: the Linen module, or makes it; a function with a parameter ``mesh`` is given the mesh of the
+            case, with its devices; None on a single device.
         nnx: the NNX module, or makes it, called with ``rngs=``, and with ``mesh=`` where it is a function of that.
         inputs: seed -> batch of host arrays; different seeds give different batches. Or one batch for all steps.
-        loss: ``(outputs, batch) -> scalar``.
+        loss: ``(outputs, batch) -> scalar``, or ``(scalar, anything)``, as with ``has_aux``.
         arguments: names of the inputs a model is called with.
         keywords: names of the inputs that it is given by keyword.
         linen_options, nnx_options: further keyword arguments, such as ``{"train": False}`` for one flavour and
@@ -64,7 +63,8 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         programs: which of the three.
         axis_rules: logical axis name -> mesh axis, for models with logical axes.
         **options: of all cases, any of the following.
-        state: variables of the Linen module to start from, such as a checkpoint, instead of random ones.
+        state: variables of the Linen module to start from, or the path of an Orbax checkpoint of them, instead of
+            random ones.
         weight_rules: explicit weight pairings, where names and shapes do not tell.
         meshes: ``single``, ``data8-auto``, ...; batches lie along the first axis.
         lowest: the lowest rung of the ladder that passes.
@@ -72,6 +72,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
         not_applicable: channels to leave out, with the reason, such as ``memory`` where one side fuses kernels.
         waivers: differences that are accepted, with the reason.
         keys: ``shared`` where the NNX module derives its keys as Linen does, so that both start from the same bits.
+        full_size: the same models at their published sizes, as a pair of its own: what ``--full-size`` compares.
         bridged: why a side runs modules of the other framework, through ``nnx.bridge``; else that is a finding.
 
     Returns:
@@ -95,10 +96,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     )
     makers = _Makers(name, linen, nnx, recipe, axis_rules)
 
-    def builds(mesh: str) -> dict[str, Callable[[], Build]]:
-        sides = {"reference": makers.linen, "candidate": makers.nnx, "exact": makers.exact}
-        return {side: functools.partial(make, mesh) for side, make in sides.items()}
-
+    builds = {"reference": makers.linen, "candidate": makers.nnx, "exact": makers.exact}
     return registered(name, "parity.twins", programs, builds, options)
 
 
@@ -120,23 +118,22 @@ class _Makers:
         self._sources = [(file,) if apart else () for file in files]
         self._builds: dict[Any, Build] = {}
 
-    def _kept(self, which: int, mesh: str, twin: Callable[..., Build]) -> Build:
+    def _kept(self, which: int, mesh: Any, twin: Callable[..., Build]) -> Build:
         make, of_mesh = self._sides[which]
-        key = (which, mesh if of_mesh else "")
+        given = {"mesh": mesh} if of_mesh else {}
+        key = (which, *given.values())
         if key not in self._builds:
-            spec = MeshSpec.parse(mesh)
-            given = {"mesh": spec.abstract() if spec.axes else None} if of_mesh else {}
             rest = {**self._rest, "sources": self._sources[which]}
             self._builds[key] = twin(self._name, functools.partial(make, **given), self._recipe, rest)
         return self._builds[key]
 
-    def linen(self, mesh: str) -> Build:
+    def linen(self, mesh: Any = None) -> Build:
         return self._kept(0, mesh, linen_twin)
 
-    def nnx(self, mesh: str) -> Build:
+    def nnx(self, mesh: Any = None) -> Build:
         return self._kept(1, mesh, nnx_twin)
 
-    def exact(self, mesh: str) -> Build:
+    def exact(self, mesh: Any = None) -> Build:
         build = self.linen(mesh)
         if build not in self._builds:
             self._builds[build] = widened(build)

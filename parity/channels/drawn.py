@@ -8,9 +8,9 @@ from parity.comparison.side import Side
 from parity.programs.tree import Role
 from parity.structure import Collective, LoopTree, Memory, loop_rows
 from parity.verdicts import Row
-from parity.weights.map import WeightMap
+from parity.weights.map import Entry, WeightMap, normalise, unheld
 
-__all__ = ["collective_table", "loop_table", "map_table", "memory_table", "spec_table"]
+__all__ = ["collective_table", "loop_table", "map_table", "memory_table", "renamed_modules", "spec_table"]
 
 MOST_LOOPS = 80
 """Loops of one program; a tree that is larger is cut, and nobody reads it in a picture."""
@@ -86,6 +86,20 @@ def map_table(weights: WeightMap) -> list[Row]:
         }
         for (role, how, transform), names in groups.items()
     ]
+
+
+def renamed_modules(entries: Iterable[Entry]) -> list[Row]:
+    """Returns a row a module, or a leaf outside of modules, that has other names on both sides."""
+    names: collections.Counter[tuple[str, str]] = collections.Counter()
+    for entry in entries:
+        if entry.role in (Role.PARAMS, Role.STATE) and len(entry.reference) == len(entry.candidate) == 1:
+            ours, theirs = unheld(entry.reference[0]).split("/"), unheld(entry.candidate[0]).split("/")
+            if normalise(entry.reference[0]) == normalise(entry.candidate[0]):
+                continue
+            while len(ours) > 1 and len(theirs) > 1 and ours[-1] == theirs[-1]:
+                ours, theirs = ours[:-1], theirs[:-1]
+            names["/".join(ours), "/".join(theirs)] += 1
+    return [{"reference": one, "candidate": other, "leaves": count} for (one, other), count in names.items()]
 
 
 def spec_table(reference: Side, candidate: Side, weights: WeightMap) -> list[Row]:

@@ -44,13 +44,12 @@ def loops(work: Comparison) -> ChannelResult:
     equal_memory = work.compiles_alike or _needs_no_more(*work.compiling)
     library = FLAX if equal_memory else ""
     slack = max(slack, 2 * sum(array.size for array in arrays))
-    carried = {array.compiled for array in arrays}
+    carried = {words for array in arrays for words in (array.compiled, *array.compiled_inner)}
+    traced = {words for array in arrays for words in (array.traced, *array.inner)}
     result = compare_loops(ours, theirs, slack, carried=carried, library=library)
     counts = [tree.optimised.count if tree.optimised else 0 for tree in (ours, theirs)]
     result = budgeted(result, budgets, {"count": (counts[0], counts[1])})
-    returned, notes = compare_passed_through(
-        sides[0].traced.jaxpr, sides[1].traced.jaxpr, {array.traced for array in arrays}, library
-    )
+    returned, notes = compare_passed_through(sides[0].traced.jaxpr, sides[1].traced.jaxpr, traced, library)
     notes = (*notes, *result.notes)
     result = dataclasses.replace(result, notes=notes, tables=_tables(ours, theirs, result))
     if returned:

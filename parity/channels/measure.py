@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from parity.comparison.comparison import Comparison
+from parity.comparison.runs import NO_EXACT
 from parity.comparison.stress import stress
 from parity.programs.build import Group
 from parity.values.ladder import climb
@@ -40,6 +41,8 @@ def measured(
             name=group, verdict=Verdict.FAILED, detail="outputs differ", findings=tuple(missing)
         )
     result = climb(group, reference, candidate, work.judge(group))
+    if why := work.once(NO_EXACT, str):
+        result = dataclasses.replace(result, detail=f"{result.detail}; not arbitrated, no float64 run: {why}")
     if work.only_ties:
         detail = f"{result.detail}; routing forced equal past {ties(work)}"
         result = dataclasses.replace(result, detail=detail)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.drawn import memory_table
+from parity.comparison.alone import POINTER
 from parity.comparison.comparison import Comparison
 from parity.structure import (
     MEMORY_BUDGETS,
@@ -36,7 +37,7 @@ def memory(work: Comparison) -> ChannelResult:
         measures |= again
     less, more = ([array.compiled for array in side] for side in work.alone)
     before, after = (read_donation(side.optimised) for side in sides)
-    donation = compare_donation(before, after, (less, more))
+    donation = compare_donation(before, after, (less, more), by_shape=work.weights.is_identity)
     failed = Verdict.FAILED in (result.verdict, donation.verdict)
     return dataclasses.replace(
         result,
@@ -49,16 +50,24 @@ def memory(work: Comparison) -> ChannelResult:
 
 
 def _allowance(work: Comparison, reference: Memory) -> dict[str, Budget]:
-    """Returns budgets for RNG state that one side has alone; none where no side has any."""
+    """Returns budgets for RNG state that one side has alone, and for the table of results where leaves are merged."""
     less, more = (sum(array.size for array in side) for side in work.alone)
-    if not less and not more:
-        return {}
+    merged = [
+        POINTER * sum(map(len, side.traced.out_info.values())) for side in (work.reference, work.candidate)
+    ]
+    fewer, further = (0, 0) if work.weights.is_identity else (merged[0] - merged[1], merged[1] - merged[0])
     budgets = {}
-    for quantity in ("argument", "output"):
-        size = reference.values.get(quantity) or 0
-        floor = max(0.0, 1 - less / size) if size else 0.0
-        reason = "RNG state that one side has alone"
-        budgets[quantity] = Budget(slack=more, floor=floor, reason=reason)
+    for quantity, gone, added in (
+        ("argument", less, more),
+        ("output", less + max(fewer, 0), more + max(further, 0)),
+    ):
+        if gone or added:
+            size = reference.values.get(quantity) or 0
+            floor = max(0.0, 1 - gone / size) if size else 0.0
+            reason = (
+                "RNG state that one side has alone" if less or more else "leaves that are merged on one side"
+            )
+            budgets[quantity] = Budget(slack=added, floor=floor, reason=reason)
     return budgets
 
 

@@ -85,18 +85,16 @@ def _of(leaves: Mapping[str, Any], path: str) -> str:
     return _type(leaves[path]) if path in leaves else "no such leaf"
 
 
-def _returns_part(side: Side) -> bool:
-    returned = side.traced.out_info.get(Group.STATE)
-    return bool(returned) and set(returned) < set(side.build.abstract)
-
-
 def _applies(work: Comparison) -> str:
     sides = (work.reference, work.candidate)
-    if all(side.program.steps == 1 and _returns_part(side) for side in sides):
+    returned = [set(side.traced.out_info.get(Group.STATE, {})) for side in sides]
+    if not any(returned):
+        return f"{work.case.program} returns no state to call it with again"
+    once = all(side.program.steps == 1 for side in sides)
+    whole = (set(side.build.abstract) <= paths for side, paths in zip(sides, returned, strict=True))
+    if once and not any(whole):
         return f"{work.case.program} returns part of its state, and is not called with it again"
-    if any(side.traced.out_info.get(Group.STATE) for side in sides):
-        return ""
-    return f"{work.case.program} returns no state to call it with again"
+    return ""
 
 
 def retrace(work: Comparison) -> ChannelResult:

@@ -15,6 +15,7 @@ from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.streams import idle_streams
 from parity.comparison.alone import beginning
 from parity.comparison.comparison import AS_WRITTEN, SEED, Comparison
+from parity.comparison.room import check_room
 from parity.comparison.side import Side
 from parity.jax_internals import content, key_implementation, main_position
 from parity.programs.build import Build, Group
@@ -104,10 +105,10 @@ def _audit_side(work: Comparison, side: Side, which: int) -> Audited:
     }
     inputs = sorted(side.build.abstract_inputs)
 
-    def value(index: int) -> Any:
+    def value(index: int, step: int) -> Any:
         if index < len(state):
             return _start(work, which, state[index])
-        return side.build.inputs(SEED)[inputs[index - len(state)]]
+        return side.build.inputs(SEED + step - 1)[inputs[index - len(state)]]
 
     steps = STEPS if side.program.steps > 1 else 1
     with work.bench.clock.book("audit"):
@@ -143,7 +144,7 @@ def _initial(work: Comparison, build: Build) -> Audited:
 def _audit_initial(work: Comparison, build: Build) -> Audited:
     key, jaxpr = jax.random.key(SEED), _created(work, build).jaxpr
     with work.bench.clock.book("audit"):
-        drawn = audit(f"create {build.name}", jaxpr, lambda index: key)
+        drawn = audit(f"create {build.name}", jaxpr, lambda index, step: key)
         return named_by_leaf(drawn, jaxpr, enumerate(_leaves(build)))
 
 
@@ -266,6 +267,7 @@ def _proves(
 
 def _run(work: Comparison, start: _Start) -> dict[str, np.ndarray]:
     with work.bench.clock.phase("initial state", "compile"):
+        check_room(work.builds[0])
         compiled = start.lowered.compile(compiler_options=AS_WRITTEN)
     with work.bench.clock.phase("initial state", "execute"):
         return to_host(compiled(jax.random.key(SEED)))

@@ -1,17 +1,19 @@
 """The channel ``state``: parameters, optimizer, keys, counts and the rest, after the first and the last step."""
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 
 from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
+from parity.channels.consequences import causes_first
 from parity.channels.measure import measured, nothing_returned
 from parity.comparison.comparison import Comparison
 from parity.programs.build import Group
-from parity.programs.tree import Role
+from parity.programs.tree import Leaf, Role
 from parity.values.vacuity import nothing_moved
-from parity.verdicts import ChannelResult, Finding
+from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL"]
 
@@ -28,7 +30,26 @@ def state(work: Comparison) -> ChannelResult:
         }
         return nothing_moved(before, after, [f"*{glob}" for glob in work.case.zero_gradients])
 
-    return measured(work, Group.STATE, guard)
+    return _by_cause(measured(work, Group.STATE, guard), work.builds[0].leaves)
+
+
+def _by_cause(result: ChannelResult, leaves: Mapping[str, Leaf]) -> ChannelResult:
+    """Puts what differs in parameters first, with their moments; what passes excuses nothing that does not."""
+    rows = result.tables.get("leaves", ())
+    found = [(finding, row) for finding, row in zip(result.findings, rows, strict=False)]
+    if len(rows) != len(result.findings) or any(
+        not finding.where.startswith(str(row["leaf"])) for finding, row in found
+    ):
+        return result  # of something else, such as a guard
+    parts = [
+        [one for one in found if (one[1]["rung"] == Verdict.FAILED) is failed] for failed in (True, False)
+    ]
+    findings = [
+        finding
+        for part in parts
+        for finding in causes_first([one for one, _ in part], [str(row["leaf"]) for _, row in part], leaves)
+    ]
+    return dataclasses.replace(result, findings=tuple(findings))
 
 
 CHANNEL = Channel(

@@ -1,10 +1,15 @@
 """RNG state that one side has alone: shown apart, and told where it costs something and gives nothing."""
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from parity.comparison.alone import beginning
 from parity.comparison.comparison import Comparison
 from parity.comparison.side import Side
+from parity.jax_internals import key_implementation
 from parity.programs.build import Group
 from parity.rng import Demand, Recorder
 from parity.verdicts import Finding
@@ -47,7 +52,10 @@ def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
     if any(index >= len(inputs) for index in demand.inputs):  # a stream that data moves is not idle
         return []
     starts = {path: beginning(path, side.build.abstract[path]) for path in inputs}
-    given = [starts[path] if index in demand.inputs else None for path, index in inputs.items()]
+    given = [
+        _typed(starts[path], side.build.abstract[path]) if index in demand.inputs else None
+        for path, index in inputs.items()
+    ]
     flat = [*given, *[None] * (len(jaxpr.jaxpr.invars) - len(given))]
     after = Recorder(demand).run(jaxpr, flat)
     moved = {
@@ -57,6 +65,14 @@ def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
         and not np.array_equal(np.asarray(after[place]), starts[path])
     }
     return sorted({path.rpartition("/")[0] for path in moved})
+
+
+def _typed(array: np.ndarray, leaf: Any) -> Any:
+    """Returns a leaf as the program takes it: the words of a key as a key."""
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return (
+        jax.random.wrap_key_data(jnp.asarray(array), impl=key_implementation(leaf.dtype)) if is_key else array
+    )
 
 
 def _note(stream: str, which: str) -> Finding:

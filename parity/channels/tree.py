@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.drawn import map_table
+from parity.channels.consequences import causes_first
+from parity.channels.drawn import map_table, renamed_modules
 from parity.channels.streams import alone_words
 from parity.comparison.certificate import certify
 from parity.comparison.comparison import Comparison
@@ -53,9 +54,13 @@ def tree(work: Comparison) -> ChannelResult:
                 )
             )
         findings += compare_axes(entry, leaves)
+    findings = causes_first(findings, [finding.where for finding in findings], leaves[1])
     findings += _contradicted(work)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
     detail = f"{len(leaves[0])} leaves" + (f", {moved} of {len(entries)} transformed" if moved else "")
+    if renamed := renamed_modules(entries):
+        first = renamed[0]
+        detail += f", {len(renamed)} renamed, such as {first['reference']} as {first['candidate']}"
     if guessed := work.weights.guessed:
         detail = f"{len(guessed)} guessed, such as {_pairing(guessed[0])}, {_confirmed(work)}; {detail}"
     if alone := alone_words(work):
@@ -67,7 +72,7 @@ def tree(work: Comparison) -> ChannelResult:
         detail=detail,
         findings=tuple(findings),
         notes=tuple(notes),
-        tables={"map": map_table(work.weights)},
+        tables={"map": map_table(work.weights), **({"renamed": renamed} if renamed else {})},
     )
 
 
@@ -129,10 +134,14 @@ def _leftovers(error: MapError) -> tuple[Finding, ...]:
     named = [{normalise(leaf.path): leaf for leaf in leaves} for _, leaves in sides]
     unlike = [(named[0][name], named[1][name]) for name in named[0] if name in named[1]]
     told = {leaf.path for pair in unlike for leaf in pair}
+    candidate = {leaf.path: leaf for leaf in error.candidate}
+    differing = causes_first(
+        [_unlike(*pair) for pair in unlike], [theirs.path for _, theirs in unlike], candidate
+    )
     roles = list(Role)
     moments = [_moments(leaves) for _, leaves in sides]
     folded = {path for held in moments for paths in held.values() for path in paths}
-    return tuple(_unlike(*pair) for pair in unlike) + tuple(
+    return tuple(differing) + tuple(
         Finding(
             where=leaf.path,
             reference=f"{leaf.dtype}{list(leaf.shape)}" if side == "reference" else "no such leaf",

@@ -4,6 +4,7 @@ Exit codes: 0 parity, 1 a difference, 2 wrong usage or configuration, 3 the harn
 130 interrupted.
 """
 
+import errno
 import itertools
 import os
 import signal
@@ -17,6 +18,7 @@ import typer
 from parity.backends.ray_cluster import OWN, is_address
 from parity.cli import (
     bisect,
+    convert,
     doctor,
     flags,
     gate,
@@ -37,6 +39,8 @@ from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE
 from parity.environment import prepare
 
 __all__ = ["app", "main"]
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(
     add_completion=False,
@@ -59,6 +63,7 @@ for name, command in {
     "prove": prove.prove,
     "list": list.list_cases,
     "map": map.show_map,
+    "convert": convert.convert_checkpoint,
     "shardings": shardings.shardings,
     "flags": flags.flags,
     "hlo": hlo.hlo,
@@ -106,6 +111,9 @@ def _flushed(code: int) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return INTERRUPTED
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _explain(error)
     return code
 
 
@@ -135,6 +143,14 @@ def _explain(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):
         print("parity: nobody reads the output any more", file=sys.stderr)
         return INTERRUPTED
+    if isinstance(error, OSError) and error.errno in FULL:
+        print(
+            f"parity: {error.strerror}: what was printed or written is not whole; make room", file=sys.stderr
+        )
+        return HARNESS
+    if type(error).__name__ == "ReportNotWrittenError":
+        print(f"parity: {error}", file=sys.stderr)
+        return HARNESS
     message = getattr(error, "format_message", None)  # typer's usage errors, whichever click they are made of
     if message:
         print(f"parity: {message()}; see parity --help", file=sys.stderr)

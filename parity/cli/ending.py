@@ -35,9 +35,9 @@ def finish(
         annotate(as_json(record))
     if record.unwritten:
         raise typer.Exit(HARNESS)
-    if record.partial:
+    if record.partial and not record.stopped:
         raise typer.Exit(INTERRUPTED)
-    unused = [] if record.shard else unused_in(record.results)  # another part may use it
+    unused = [] if record.shard or record.partial else unused_in(record.results)  # another part may use it
     for sentence in unused:
         console().print(sentence, style="bold red", soft_wrap=True, markup=False, highlight=False)
     found = {channel.verdict for result in record.results for channel in result.channels.values()}

@@ -1,5 +1,6 @@
 """``parity map``: the weight map and what certifies it."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,15 +22,22 @@ def show_map(
     select: Annotated[str, typer.Argument(help="A pair, a variant or a case.")],
     pair: Pairs = None,
     setting: Settings = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", help="Write the map as JSON, for `parity convert`.")
+    ] = None,
 ) -> None:
     """Print the weight map of a pair's first matching case, and what certifies it."""
     from parity.cli.order import chosen
     from parity.comparison.certificate import certify
     from parity.comparison.comparison import Comparison, Workbench
+    from parity.comparison.exporting import export as exported
     from parity.programs.tree import Role
     from parity.report import map_line
+    from parity.report.records import check_writable, write_json
     from parity.weights.map import MapError
 
+    if export:
+        check_writable(export, "--export")
     cases = chosen(make_order([select], pair, setting))[1]
     work = Comparison(cases[0], Workbench())
     screen = console()
@@ -53,4 +61,13 @@ def show_map(
         f"{leaves[0]} reference and {leaves[1]} candidate leaves in {len(certified)} entries: total, one-to-one"
         + (f"; {wrong} contradicted by the probe" if wrong else "")
     )
+    if export:
+        data = exported(work, certified)
+        write_json(data.as_json(), export)
+        screen.print(f"map: {export}", soft_wrap=True, markup=False, highlight=False)
+        doubtful = [one for one in data.entries if one.doubt]
+        if doubtful:
+            screen.print(
+                f"{len(doubtful)} entries are only guessed: parity convert refuses them", soft_wrap=True
+            )
     raise typer.Exit(DIFFERENCE if wrong else PARITY)

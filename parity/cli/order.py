@@ -5,7 +5,7 @@ import dataclasses
 import enum
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -28,7 +28,7 @@ from parity.running.memory import Memory, disagreement
 from parity.running.parallel import Plan, run_in_workers
 from parity.running.processes import check_processes, run_in_processes
 from parity.running.remote import run_on_ray
-from parity.running.run import CaseResult, run_cases
+from parity.running.run import CaseResult, run_each
 from parity.running.touched import found_cases, touched, watch
 from parity.verdicts import Verdict
 
@@ -69,6 +69,9 @@ class Order:
         since: earlier reports that forms compare with, the oldest first.
         shard: which part of the cases to run; None for all.
         memory: what to do with verdicts of earlier runs.
+        only: ids of the cases to run of those that are selected; None for all.
+        fail_fast: end with the first case that does not pass.
+        debug: is given each error of a case, with the terminal to itself; needs one process.
     """
 
     select: tuple[str, ...] = ()
@@ -88,6 +91,9 @@ class Order:
     since: tuple[Path, ...] = ()
     shard: Shard | None = None
     memory: Recall = Recall.NONE
+    only: frozenset[str] | None = None
+    fail_fast: bool = False
+    debug: Callable[[BaseException], object] | None = None
 
     @property
     def files(self) -> dict[str, Path]:
@@ -127,10 +133,14 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
         )
     pairs, cases = collect(order.pairs, dict(order.settings), devices=order.devices, select=order.select)
     cases = select(cases, order.select)
+    if order.only is not None:
+        cases = [case for case in cases if case.id in order.only]
     if elsewhere:
         cases = [dataclasses.replace(case, backend=order.backend) for case in cases]
     else:
         cases = place(cases, order.backend)
+    if cases and all(case.too_large for case in cases):
+        raise ValueError(cases[0].too_large)
     if order.processes > 1:
         if order.backend != "cpu" or order.workers:
             raise ValueError(
@@ -182,6 +192,9 @@ def execute(order: Order, console: Console) -> Run:
                     memory.keep(result)
                 if result.case.id in again and (words := disagreement(known[result.case.id], result)):
                     record.disagreements.append(words)
+                if order.fail_fast and result.blocking and len(record.results) < len(cases):
+                    record.stopped = "--fail-fast ended the run"
+                    break
     except KeyboardInterrupt:
         pass
     finally:
@@ -229,6 +242,8 @@ def _remembered(order: Order, cases: Sequence[Case]) -> tuple[Memory | None, dic
 def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterator[CaseResult]:
     shared = order.backend not in PLATFORMS  # an accelerator belongs to one process
     most = order.resources.workers if shared and len(cases) >= WORTH_WORKERS else 1
+    if order.debug:
+        most = 1
     workers = order.workers or (order.resources.workers if order.ray is not None else most)
     plan = Plan(
         find="parity.cases.settings:find_cases",
@@ -246,14 +261,14 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
         return run_in_processes(cases, plan, order.processes, progress.started)
     if workers == 1:
         compiler = order.resources.compiler()
-        found = run_cases(
-            cases,
-            progress.started,
-            channels=order.channels,
-            paranoid=order.paranoid,
-            lowest=order.lowest,
-            compiler=compiler,
-        )
+
+        def examine(error: BaseException) -> None:
+            if order.debug:
+                with progress.paused():
+                    order.debug(error)
+
+        bench = Workbench(paranoid=order.paranoid, lowest=order.lowest, compiler=compiler, examine=examine)
+        found = run_each(cases, bench, progress.started, order.channels)
         return (dataclasses.replace(result, read=touched()) for result in found) if plan.watched else found
     return run_in_workers(cases, plan, progress.started)
 

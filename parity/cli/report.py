@@ -52,6 +52,6 @@ def report(
         console().print(change.sentence(), style=style, soft_wrap=True, markup=False, highlight=False)
     if unwritten:
         raise typer.Exit(HARNESS)
-    if "partial" in found:
+    if "partial" in found and "why" not in found["partial"]:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(PARITY if passes(found) else DIFFERENCE)

@@ -90,31 +90,41 @@ def run(
     compile_seconds: CompileSeconds = None,
     builtin: Annotated[
         bool,
-        typer.Option("--builtin", help="The pairs that come with parity, where no project says otherwise."),
+        typer.Option("--builtin", help="The pairs that come with parity, beside those that are named."),
     ] = False,
     traceback: Annotated[bool, typer.Option(help="Print the traceback of every error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--pdb", help="Open Python's debugger where a side raised; in one process.")
+    ] = False,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="End the run with the first case that does not pass.")
+    ] = False,
+    last_failed: Annotated[
+        bool, typer.Option("--last-failed", help="Only cases that did not pass when they last ran here.")
+    ] = False,
 ) -> None:
     """Run cases: live progress, a table, findings, and reports on demand."""
-    from parity.cases.settings import must_have_pairs
     from parity.cli.bisect import bisect_failures
+    from parity.cli.narrowing import narrowed
     from parity.cli.order import execute, rewrite
     from parity.report import print_table, print_tracebacks
     from parity.report.shards import Shard
     from parity.running.explain import print_explanations
+    from parity.running.latest import Latest
 
     forms = asked_forms(html=html, junit=junit, markdown=markdown, annotations=annotations)
     if earlier:
-        if select or shard or pair or setting or ray:
-            raise ValueError("--from: runs nothing; leave out selectors, --shard, --pair, --set and --ray")
+        if select or shard or pair or setting or ray or last_failed or debug:
+            raise ValueError(
+                "--from: runs nothing; leave out selectors, --shard, --pair, --set, --ray, --last-failed and --pdb"
+            )
         show(earlier, {**({"json": json} if json else {}), **forms}, since or ())
-    if not (select or pair or builtin):
-        must_have_pairs(Path.cwd())
     options = resource_options(
         no_cache=no_cache, workers=workers, compile_gib=compile_gib, compile_seconds=compile_seconds
     )
     order = make_order(
         select,
-        pair,
+        _pairs(select, pair, builtin),
         setting,
         options,
         backend=backend,
@@ -127,9 +137,12 @@ def run(
         forms=forms,
         since=tuple(since or ()),
         shard=Shard.parse(shard) if shard else None,
+        fail_fast=fail_fast,
         memory=_recall(remember=remember, fresh=fresh, verify=verify_memory, processes=processes),
     )
-    record = execute(order, console())
+    latest = Latest.of(Path.cwd(), (order.backend, order.settings, order.full_size))
+    record = execute(narrowed(order, latest, last_failed=last_failed, debug=debug), console())
+    latest.keep(record.results)
     print_table(console(), record)
     if traceback:
         print_tracebacks(console(), record.results)
@@ -144,6 +157,14 @@ def run(
     if record.disagreements:
         raise typer.Exit(HARNESS)
     finish(record, {**({"json": json} if json else {}), **forms})
+
+
+def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> list[str]:
+    from parity.cases.settings import BUILT_IN, must_have_pairs
+
+    if not (select or named or builtin):
+        must_have_pairs(Path.cwd())
+    return [*(named or ()), *(BUILT_IN if builtin else ())]
 
 
 def _recall(*, remember: bool, fresh: bool, verify: bool, processes: int) -> "Recall":

@@ -11,10 +11,13 @@ import numpy as np
 
 from parity.jax_internals import key_implementation
 
-__all__ = ["Alone", "arrays_alone", "beginning", "with_counters_of", "without_alone"]
+__all__ = ["POINTER", "Alone", "arrays_alone", "beginning", "with_counters_of", "without_alone"]
 
 POINTER = 8
 """Bytes that a result takes in the table of results."""
+
+ROWS, COLUMNS = 8, 128
+"""The largest tile of a TPU's memory, for numbers of 32 bits."""
 
 SEED = 20_240_229
 
@@ -26,20 +29,25 @@ class Alone:
     Args:
         traced: such as ``key<fry>[3]``.
         compiled: such as ``u32[3,2]``.
-        size: its bytes, and those of a pointer to it.
+        size: its bytes as it lies on a device, and those of a pointer to it.
+        inner: what scans inside of scans have of it, which take its leading axes off, in words of traced programs.
+        compiled_inner: the same in those of compiled programs.
     """
 
     traced: str
     compiled: str
     size: int
+    inner: tuple[str, ...] = ()
+    compiled_inner: tuple[str, ...] = ()
 
 
-def arrays_alone(abstract: Mapping[str, Any], paths: Collection[str]) -> list[Alone]:
+def arrays_alone(abstract: Mapping[str, Any], paths: Collection[str], *, tiled: bool = False) -> list[Alone]:
     """Describes the leaves of one side that have no partner.
 
     Args:
         abstract: ``{path: jax.ShapeDtypeStruct}`` of that side's state.
         paths: of the leaves.
+        tiled: whether arrays lie in tiles, as on a TPU.
     """
     found = []
     for path in paths:
@@ -48,15 +56,29 @@ def arrays_alone(abstract: Mapping[str, Any], paths: Collection[str]) -> list[Al
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             data = jax.eval_shape(jax.random.key_data, leaf)
         kind = {"i": "s", "u": "u", "f": "f"}.get(data.dtype.kind, data.dtype.kind)
-        sizes = ",".join(map(str, data.shape))
+        depths = range(max(1, len(leaf.shape)))
+        traced = [f"{leaf.dtype}{list(leaf.shape[depth:])}" for depth in depths]
+        compiled = [
+            f"{kind}{8 * data.dtype.itemsize}[{','.join(map(str, data.shape[depth:]))}]" for depth in depths
+        ]
+        shape = _in_tiles(data.shape) if tiled else data.shape
         found.append(
             Alone(
-                traced=f"{leaf.dtype}{list(leaf.shape)}",
-                compiled=f"{kind}{8 * data.dtype.itemsize}[{sizes}]",
-                size=int(np.prod(data.shape)) * data.dtype.itemsize + POINTER,
+                traced=traced[0],
+                compiled=compiled[0],
+                size=int(np.prod(shape)) * data.dtype.itemsize + POINTER,
+                inner=tuple(traced[1:]),
+                compiled_inner=tuple(compiled[1:]),
             )
         )
     return found
+
+
+def _in_tiles(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns what an array takes in tiles of 1, 2, 4 or 8 rows of 128 numbers."""
+    *outer, rows, columns = (1, 1, *shape)
+    tile = next((size for size in (1, 2, 4) if rows <= size), ROWS)
+    return (*outer, -(-rows // tile) * tile, -(-columns // COLUMNS) * COLUMNS)
 
 
 def beginning(path: str, leaf: Any) -> np.ndarray:

@@ -67,7 +67,7 @@ def _probe(work: Comparison, entry: Entry, base: list[dict[str, np.ndarray]]) ->
         moved[path] = (moved[path].astype(np.float64) + 0.1 * noise).astype(moved[path].dtype)
     runs = (
         work.reference.run(moved, SEED),
-        work.candidate.run(work.weights.to_candidate(moved), SEED),
+        work.candidate.run(work.as_candidate(moved), SEED),
     )
     changes = [
         np.concatenate(

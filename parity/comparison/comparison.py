@@ -11,20 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from parity.backends.compiler import Compiler
 from parity.backends.registry import find
-from parity.cases.case import Case
+from parity.cases.case import Case, made
 from parity.comparison.alone import Alone, arrays_alone, beginning
-from parity.comparison.pairing import pair_positions, state_fingerprints, state_order
+from parity.comparison.bench import AS_WRITTEN, Workbench
+from parity.comparison.pairing import pair_positions, state_fingerprints, state_order, without_counters
 from parity.comparison.runs import SEED, Outputs, Runs
-from parity.comparison.side import Clock, Side, SideError
-from parity.programs.build import Build, Group, renamed
-from parity.programs.meshes import MeshSpec
-from parity.programs.tree import to_host
+from parity.comparison.side import Side, SideError, built
+from parity.programs.build import Group, renamed
 from parity.prove import Frontier, Proof, heavy_beside, prove
 from parity.prove.reader import read_program
 from parity.values.ladder import Judge, deviation
-from parity.values.noise import measure_floor, randomise
+from parity.values.noise import measure_floor
 from parity.values.routing import Flip, find_flips, forced_inputs, margin_noise
 from parity.verdicts import RUNGS, Verdict
 from parity.weights.inference import Uses, infer
@@ -33,81 +31,7 @@ from parity.weights.modules import Order
 
 __all__ = ["AS_WRITTEN", "SEED", "Comparison", "Workbench"]
 
-AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""Compiler options for a program that runs a few times, such as one that makes an initial state."""
-
-KEPT_SIDES = 8
-"""How many traced and compiled sides stay in memory; the longest unused goes first."""
-KEPT_CREATORS = 2
-"""The same for what makes initial states."""
-
-
 T = TypeVar("T")
-
-
-class Workbench:
-    """Keeps what cases share, so that nothing is built, traced or compiled twice in a session.
-
-    Args:
-        paranoid: compile and run also what is proved.
-        lowest: the lowest rung of the ladder that cases of one structure may rest on.
-        compiler: compiles for backends that do so in other processes; one for all by default.
-        tell: told of each phase that begins, in words.
-    """
-
-    def __init__(
-        self,
-        *,
-        paranoid: bool = False,
-        lowest: Verdict = Verdict.ARBITRATED,
-        compiler: Compiler | None = None,
-        tell: Callable[[str], None] = lambda phase: None,
-    ):
-        self.paranoid, self.lowest, self._compiler = paranoid, lowest, compiler
-        self.clock = Clock(tell)
-        self._sides: dict[Hashable, Side] = {}
-        self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}
-        self._states: dict[Build, dict[str, np.ndarray]] = {}
-        self._remembered: dict[Hashable, Any] = {}
-
-    def side(self, build: Build, case: Case, mesh: MeshSpec) -> Side:
-        """Returns the side of ``build`` for ``case``, the same one for the same build, program and mesh."""
-        key = (build, case.program, mesh, case.backend)
-        side = self._sides.pop(key, None)
-        if side is None:
-            program, backend = build.programs[case.program], find(case.backend, self._compiler)
-            side = Side(build, program, mesh, backend, self.clock)
-        self._sides[key] = side
-        while len(self._sides) > KEPT_SIDES:
-            self._sides.pop(next(iter(self._sides)))
-        return side
-
-    def state(self, build: Build) -> dict[str, np.ndarray]:
-        """Returns a random state of ``build``, on the host."""
-        if build not in self._states:
-            self._states[build] = randomise(self.fresh(build, SEED), build.leaves, SEED)
-        return self._states[build]
-
-    def fresh(self, build: Build, seed: int) -> dict[str, np.ndarray]:
-        """Returns the initial state of ``build`` for a seed, on the host; few runs pay for no optimisation."""
-        create = self._creators.pop(build, None)
-        if create is None:
-            name, key = f"{build.name}, initial state", jax.random.key(seed)
-            with self.clock.phase(name, "trace"):
-                lowered = jax.jit(build.create).lower(key)
-            with self.clock.phase(name, "compile"):
-                create = lowered.compile(compiler_options=AS_WRITTEN)
-        self._creators[build] = create
-        while len(self._creators) > KEPT_CREATORS:
-            self._creators.pop(next(iter(self._creators)))
-        with self.clock.phase(build.name, "execute"):
-            return to_host(create(jax.random.key(seed)))
-
-    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns what ``make`` made when ``key`` was first asked for."""
-        if key not in self._remembered:
-            self._remembered[key] = make()
-        return self._remembered[key]
 
 
 class Comparison:
@@ -120,7 +44,9 @@ class Comparison:
 
     def __init__(self, case: Case, bench: Workbench):
         self.case, self.bench = case, bench
-        self.builds = (case.reference(), case.candidate())
+        self._mesh = find(case.backend, bench.compiler).mesh
+        makes = zip(("reference", "candidate"), (case.reference, case.candidate), case.meshes, strict=True)
+        self.builds = tuple(built(name, made, make, self._mesh, mesh) for name, make, mesh in makes)
         self._own: dict[Hashable, Any] = {}
 
     @functools.cached_property
@@ -196,7 +122,7 @@ class Comparison:
         if not self.weights.is_identity or self.case.meshes[0] != self.case.meshes[1]:
             return None
         sides = (self.reference, self.candidate)
-        pairing = pair_positions(*sides, self.weights)
+        pairing = without_counters(pair_positions(*sides, self.weights), sides, self.weights)
         if pairing.unmatched:
             differences = tuple(finding.sentence() for finding in pairing.unmatched)
             entry = Frontier(where="arguments and results", differences=differences)
@@ -240,10 +166,9 @@ class Comparison:
     @functools.cached_property
     def alone(self) -> tuple[list[Alone], list[Alone]]:
         """The arrays of RNG state that only one side has."""
-        ours, theirs = (
-            arrays_alone(build.abstract, paths)
-            for build, paths in zip(self.builds, self.weights.alone, strict=True)
-        )
+        tiled = self.reference.backend.tiled
+        sides = zip(self.builds, self.weights.alone, strict=True)
+        ours, theirs = (arrays_alone(build.abstract, paths, tiled=tiled) for build, paths in sides)
         return ours, theirs
 
     @functools.cached_property
@@ -350,7 +275,7 @@ class Comparison:
     def exact_side(self) -> Side:
         """The reference in float64."""
         assert self.case.exact is not None
-        return self.bench.side(self.case.exact(), self.case, self.case.mesh)
+        return self.bench.side(made(self.case.exact, self._mesh, self.case.mesh), self.case, self.case.mesh)
 
     @functools.cached_property
     def _differs_anywhere(self) -> bool:

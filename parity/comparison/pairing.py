@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from parity.comparison.side import Side
 from parity.jax_internals import main_position
 from parity.programs.build import Group
+from parity.programs.tree import is_counter
 from parity.prove import Alone, argument_fingerprints
+from parity.prove.counters import increment
 from parity.prove.proof import NOTHING_ALONE
 from parity.verdicts import Finding
 from parity.weights.map import WeightMap
@@ -19,6 +21,7 @@ __all__ = [
     "state_arguments",
     "state_fingerprints",
     "state_order",
+    "without_counters",
 ]
 
 Positions = list[tuple[int, int]]
@@ -31,7 +34,7 @@ class Pairing:
     Args:
         arguments, results: (reference, candidate) pairs.
         unmatched: what only one side reads or returns; a proof needs none.
-        alone: RNG state that only one side reads or returns, which the map leaves without a partner.
+        alone: RNG state that only one side reads or returns, which the map leaves without a partner; and counters.
     """
 
     arguments: Positions
@@ -60,6 +63,58 @@ def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pair
         unmatched=(*read, *returned),
         alone=Alone(arguments=alone_read, results=alone_returned),
     )
+
+
+def without_counters(pairing: Pairing, sides: tuple[Side, Side], weights: WeightMap) -> Pairing:
+    """Returns the pairs without counters of two integer types that both sides only count up, by the same number.
+
+    `parity.prove.counters` says why they stay the same number; the rest of the programs is left to be compared.
+
+    Args:
+        pairing: of all positions.
+        sides: the two sides.
+        weights: their map.
+    """
+    arguments, results = pairing.arguments, pairing.results
+    taken: tuple[list[int], list[int]] = ([], [])
+    given: tuple[list[int], list[int]] = ([], [])
+    for entry in weights.entries:
+        paths = entry.reference[0], entry.candidate[0]
+        leaves = [side.build.leaves[path] for side, path in zip(sides, paths, strict=True)]
+        if not all(map(is_counter, leaves)) or leaves[0].dtype == leaves[1].dtype:
+            continue
+        read = tuple(state_arguments(side).get(path, -1) for side, path in zip(sides, paths, strict=True))
+        written = tuple(
+            _returned(side, {}).get(f"{Group.STATE} {path}", -1)
+            for side, path in zip(sides, paths, strict=True)
+        )
+        if read not in arguments or written not in results:
+            continue
+        steps = [increment(side.operations, *at) for side, *at in zip(sides, read, written, strict=True)]
+        widths = {leaf.dtype.removeprefix("u") for leaf in leaves}
+        if None in steps or len({*steps}) > 1 or len(widths) > 1:
+            continue
+        arguments = [pair for pair in arguments if pair != read]
+        results = [pair for pair in results if pair != written]
+        for side in (0, 1):
+            taken[side].append(read[side])
+            given[side].append(written[side])
+    return dataclasses.replace(
+        pairing,
+        arguments=arguments,
+        results=results,
+        alone=Alone(
+            arguments=_joined(pairing.alone.arguments, taken),
+            results=_joined(pairing.alone.results, given),
+            counters=len(taken[0]),
+        ),
+    )
+
+
+def _joined(
+    alone: tuple[tuple[int, ...], tuple[int, ...]], more: tuple[list[int], list[int]]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return (*alone[0], *more[0]), (*alone[1], *more[1])
 
 
 def _apart(

@@ -306,3 +306,20 @@ class Side:
 def _spread(host: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
     """Returns an array over several processes; each puts its own part, and none asks the others."""
     return jax.make_array_from_callback(host.shape, sharding, lambda index: np.array(host[index]))
+
+
+def built(side: str, make: Callable[..., Build], *given: Any) -> Build:
+    """Returns the build of a side of a case.
+
+    Args:
+        side: ``reference`` or ``candidate``.
+        make: makes it.
+        *given: what it is called with.
+
+    Raises:
+        SideError: it raised.
+    """
+    try:
+        return make(*given)
+    except Exception as cause:
+        raise SideError(f"the {side}", "build", cause) from cause

@@ -9,7 +9,9 @@ import jax
 import numpy as np
 from flax import nnx
 
+from parity.programs.constants import take_apart, traceable
 from parity.programs.saving import Saving
+from parity.programs.skeleton import Skeleton, skeleton
 from parity.programs.tree import Codec, Leaf, describe, flatten
 
 __all__ = ["Build", "Flavour", "Group", "Program", "linen_build", "nnx_build", "renamed"]
@@ -86,6 +88,8 @@ class Build:
         explain: state leaf and mesh -> the rule behind each dimension, in words.
         sources: path fragments of files that only this flavour's model code lives in; may be empty.
         saving: how its state goes to disk and back; None where it does not.
+        skeleton: the state's tree with paths at its leaves, which a checkpoint of it must have; None where only
+            the paths are known.
     """
 
     name: str
@@ -102,6 +106,7 @@ class Build:
     explain: Callable[[Leaf, Any], str] = lambda leaf, mesh: ""
     sources: tuple[str, ...] = ()
     saving: Saving | None = None
+    skeleton: Skeleton = None
 
 
 Native = Callable[[Any, dict[str, Any]], dict[str, Any]]
@@ -146,6 +151,7 @@ def linen_build(
             for name, (function, options) in programs.items()
         },
         specs=lambda mesh: flatten(specs(example, mesh)),
+        skeleton=skeleton(example),
         **_with_abstract_inputs(rest),
     )
 
@@ -168,18 +174,30 @@ def nnx_build(
         specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
         **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
     """
-    graphdef, example = nnx.split(nnx.eval_shape(lambda: create(jax.random.key(0))))
+    create = traceable(create)
+    graphdef, example, constants = take_apart(create)
     codec = Codec(example)
 
+    build = name
     observed: dict[str, dict[str, Leaf]] = {name: {} for name in programs}
 
     def pure(name: str, function: Native) -> Callable[..., Outputs]:
+        def called(states: tuple[Any, ...], state: dict[str, Any], inputs: dict[str, Any]):
+            module = nnx.merge(graphdef, codec.restore(state), *states)
+            return module, function(module, inputs)
+
         def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
-            module = nnx.merge(graphdef, codec.restore(state))
-            outputs = function(module, inputs)
-            observed[name].update(describe(nnx.state(module)))
+            module, outputs = called(constants.states(), state, inputs)
+            observed[name].update(describe(nnx.state(module, constants.is_state)))
+            if constants.changed(module):
+                altered = constants.altered(lambda *given: called(*given)[0], state, inputs)
+                if altered:
+                    raise ValueError(
+                        f"{build}: {name} changes {', '.join(altered)}, which the module holds as plain arrays; "
+                        "expected state in Variables; hold them in an nnx.Variable"
+                    )
             return {
-                group: flatten(nnx.state(tree) if isinstance(tree, nnx.Module) else tree)
+                group: flatten(nnx.state(tree, constants.is_state) if isinstance(tree, nnx.Module) else tree)
                 for group, tree in outputs.items()
             }
 
@@ -188,7 +206,7 @@ def nnx_build(
     return Build(
         name=name,
         flavour=Flavour.NNX,
-        create=lambda key: flatten(nnx.state(create(key))),
+        create=lambda key: flatten(nnx.state(create(key), constants.is_state)),
         leaves=describe(example),
         abstract=flatten(example),
         programs={
@@ -196,6 +214,7 @@ def nnx_build(
             for name, (function, options) in programs.items()
         },
         specs=lambda mesh: flatten(specs(example, mesh)),
+        skeleton=skeleton(example),
         **_with_abstract_inputs(rest),
     )
 
@@ -225,6 +244,7 @@ def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
         create=lambda key: {names[path]: leaf for path, leaf in build.create(key).items()},
         programs={program.name: dataclasses.replace(program, function=function)},
         specs=lambda mesh: {names[path]: spec for path, spec in build.specs(mesh).items()},
+        skeleton=None,
     )
 
 

@@ -10,11 +10,15 @@ from collections.abc import Collection
 import jax
 import numpy as np
 
-__all__ = ["HeldAxesError", "MeshSpec", "Mode"]
+__all__ = ["HeldAxesError", "MeshSpec", "Mode", "TooFewDevicesError"]
 
 
 class HeldAxesError(ValueError):
     """A mesh cannot be made smaller without axes whose size is given."""
+
+
+class TooFewDevicesError(ValueError):
+    """A mesh needs more devices than there are."""
 
 
 class Mode(enum.StrEnum):
@@ -72,10 +76,10 @@ class MeshSpec:
         """Returns the mesh over the first of ``devices``.
 
         Raises:
-            ValueError: it needs more than there are.
+            TooFewDevicesError: it needs more than there are.
         """
         if self.size > len(devices):
-            raise ValueError(
+            raise TooFewDevicesError(
                 f"mesh {self}: needs {self.size} devices, found {len(devices)} ({devices[0].platform}); "
                 "choose a smaller mesh, or raise --xla_force_host_platform_device_count in XLA_FLAGS"
             )

@@ -12,7 +12,7 @@ import numpy as np
 from flax import linen, nnx
 from jax.experimental import multihost_utils
 
-__all__ = ["Codec", "Leaf", "Role", "describe", "flatten", "is_counter", "to_host"]
+__all__ = ["Codec", "Leaf", "Role", "describe", "flatten", "is_counter", "key_name", "to_host"]
 
 Flat = dict[str, Any]
 
@@ -56,7 +56,8 @@ def is_counter(leaf: Leaf) -> bool:
     return not leaf.shape and leaf.role is not Role.PARAMS and leaf.dtype.startswith(("int", "uint"))
 
 
-def _name(key: Any) -> str:
+def key_name(key: Any) -> str:
+    """Returns the name of one key of a tree's path."""
     for attribute in ("key", "name", "idx"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
@@ -67,9 +68,17 @@ def _is_holder(node: Any) -> bool:
     return isinstance(node, linen.meta.AxisMetadata | nnx.Variable)
 
 
+def _unboxed(box: linen.meta.AxisMetadata) -> Any:
+    """Returns what a box holds; a box with a mesh would also constrain it, which shapes alone do not bear."""
+    return box.unbox(apply_constraint=False) if isinstance(box, linen.Partitioned) else box.unbox()
+
+
 def _value(node: Any) -> Any:
+    if isinstance(node, linen.Partitioned):
+        abstract = isinstance(jax.tree.leaves(node.value)[0], jax.ShapeDtypeStruct)
+        return node.unbox(apply_constraint=not abstract)  # which only arrays can be given
     if isinstance(node, linen.meta.AxisMetadata):
-        return node.unbox()
+        return _unboxed(node)
     return node.get_value() if isinstance(node, nnx.Variable) else node
 
 
@@ -77,7 +86,7 @@ def _entries(tree: Any) -> list[tuple[str, Any, Any]]:
     """Returns ``(path, holder, array)`` of each array; a holder may have several, as sown values do."""
     holders, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_holder)
     entries = [
-        ("/".join(map(_name, (*path, *inner))), holder, array)
+        ("/".join(map(key_name, (*path, *inner))), holder, array)
         for path, holder in holders
         for inner, array in jax.tree_util.tree_flatten_with_path(_value(holder))[0]
     ]
@@ -148,7 +157,7 @@ class Codec:
     """
 
     def __init__(self, example: Any):
-        unboxed = linen.meta.unbox(example)
+        unboxed = linen.meta.map_axis_meta(_unboxed, example)
         self.paths = [path for path, *_ in _entries(unboxed)]
         self._structure = jax.tree.structure(unboxed)
 

@@ -28,10 +28,12 @@ class Alone:
 
     Args:
         arguments, results: the positions.
+        counters: how many of them are counters of both sides that `parity.prove.counters` found alike.
     """
 
     arguments: _Positions = ((), ())
     results: _Positions = ((), ())
+    counters: int = 0
 
 
 NOTHING_ALONE = Alone()
@@ -51,6 +53,7 @@ class Proof:
         frontier: the first differences, empty if proved.
         unequal_results: positions in ``results`` whose values were not shown equal.
         alone: how many results of each side have no partner and were left out.
+        counters: how many results of both were left out as counters that count up alike in two integer types.
         rules: how often each rule was used, where the rung needs rules; empty if it does without.
     """
 
@@ -62,6 +65,7 @@ class Proof:
     unequal_results: tuple[int, ...] = ()
     reordered: bool = False
     alone: tuple[int, int] = (0, 0)
+    counters: int = 0
     rules: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
@@ -83,6 +87,9 @@ class Proof:
     def sentence(self) -> str:
         """Returns the outcome in one sentence."""
         scope = " up to sharding annotations" if self.ignored_shardings else ""
+        if self.counters:
+            some = f"{self.counters} counter{'s' * (self.counters > 1)}"
+            scope += f" but for {some} that both sides count up alike, in other integers"
         if any(self.alone):
             scope += f" but for {self.alone[0]} and {self.alone[1]} results that one side has alone"
         if self.proved and self.rules:
@@ -172,7 +179,8 @@ def prove(
         ignored_shardings=ignore_shardings,
         frontier=tuple(entries),
         unequal_results=tuple(shown.unequal),
-        alone=(len(alone.results[0]), len(alone.results[1])),
+        alone=(len(alone.results[0]) - alone.counters, len(alone.results[1]) - alone.counters),
+        counters=alone.counters,
     )
 
 

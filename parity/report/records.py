@@ -10,6 +10,7 @@ from typing import Any
 
 from parity.report.shards import Shard
 from parity.running.run import CaseResult, numbers_only
+from parity.verdicts import Finding
 
 __all__ = [
     "SCHEMA",
@@ -42,6 +43,7 @@ class Run:
         shard: which part of the cases this run took; None for all.
         unwritten: why a report could not be written, in sentences.
         followed: where failures come from, by id of the case: the records of `parity bisect`.
+        stopped: why the run was ended before its last case, by its own options; empty where it was not.
     """
 
     environment: dict[str, object]
@@ -52,6 +54,7 @@ class Run:
     shard: Shard | None = None
     unwritten: list[str] = dataclasses.field(default_factory=list)
     followed: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    stopped: str = ""
 
     @property
     def partial(self) -> bool:
@@ -61,6 +64,13 @@ class Run:
 
 class ReportNotWrittenError(OSError):
     """The disk took no report; what was there before is untouched."""
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    fields = dataclasses.asdict(dataclasses.replace(finding, follows=()))
+    del fields["follows"]
+    follows = [_finding(one) for one in finding.follows]
+    return {**fields, **({"follows": follows} if follows else {})}
 
 
 def case_record(result: CaseResult) -> dict[str, Any]:
@@ -81,8 +91,8 @@ def case_record(result: CaseResult) -> dict[str, Any]:
             name: {
                 "verdict": str(channel.verdict),
                 "detail": channel.detail,
-                "findings": [dataclasses.asdict(finding) for finding in channel.findings],
-                **({"notes": [dataclasses.asdict(note) for note in channel.notes]} if channel.notes else {}),
+                "findings": [_finding(finding) for finding in channel.findings],
+                **({"notes": [_finding(note) for note in channel.notes]} if channel.notes else {}),
                 **({"measures": dict(channel.measures)} if channel.measures else {}),
                 **({"tables": dict(channel.tables)} if channel.tables else {}),
             }
@@ -105,6 +115,8 @@ def as_json(run: Run) -> dict[str, Any]:
         for result in run.results
     ]
     whole = report(records, run.environment, run.planned, run.seconds)
+    if run.stopped and run.partial:
+        whole["partial"]["why"] = run.stopped
     waivers = sorted(
         {tuple(sorted(one.fields().items())) for result in run.results for one in result.case.waivers}
     )

@@ -19,10 +19,11 @@ def restore(report: Record) -> Run:
         report: as `read_report` returns it.
     """
     waivers = tuple(Waiver(**fields) for fields in report.get("waivers", ()))
-    planned = report.get("partial", {}).get("planned", len(report["cases"]))
+    partial = report.get("partial", {})
     return Run(
         environment=dict(report["environment"]),
-        planned=planned,
+        planned=partial.get("planned", len(report["cases"])),
+        stopped=partial.get("why", ""),
         results=[_result(case, waivers) for case in report["cases"]],
         seconds=report["seconds"],
         followed={case["id"]: case["bisect"] for case in report["cases"] if "bisect" in case},
@@ -66,7 +67,8 @@ def _channel(name: str, record: Record) -> ChannelResult:
 
 
 def _finding(record: Record) -> Finding:
-    return Finding(**{**record, "labels": tuple(record.get("labels", ("reference", "candidate")))})
+    labels = tuple(record.get("labels", ("reference", "candidate")))
+    return Finding(**{**record, "labels": labels, "follows": tuple(map(_finding, record.get("follows", ())))})
 
 
 def _not_built() -> Build:

@@ -1,7 +1,8 @@
 """The terminal: live progress, a table that fits 80 columns, and findings in sentences."""
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 MOST_FINDINGS = 8
+MOST_RENAMED = 4
 CELL = 4
 """Letters of a verdict in the table."""
 
@@ -106,23 +108,32 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Draws nothing while somebody else has the terminal."""
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
     def started(self, case: Case) -> None:
         """Shows the case that begins."""
         if self._bar and self._task is not None:
             self._bar.update(self._task, description=case.id[:48])
 
     def finished(self, result: CaseResult) -> None:
-        """Counts a case; one that did not pass is printed at once."""
+        """Counts a case; one that did not pass is named at once, its findings come after the table."""
         self._done += 1
         per_case = (time.monotonic() - self._start) / self._done
         if self._bar and self._task is not None:
             left = f"{per_case * (self._total - self._done):.0f} s left"
             self._bar.update(self._task, advance=1, left=left)
-        else:
+        if self._bar is None or result.blocking:
             line = Text(f"[{self._done}/{self._total}] {result.case.id} ")
-            self._console.print(line.append(str(result.verdict), STYLES[str(result.verdict)]), soft_wrap=True)
-        if result.blocking:
-            self._console.print(Text("  " + result.sentence(), "red"), soft_wrap=True)
+            line.append(str(result.verdict), STYLES[str(result.verdict)])
+            names = ", ".join(channel.name for channel in result.blocking)
+            self._console.print(line.append(f": {names}" if names else "", "red"), soft_wrap=True)
 
 
 def _cell(result: CaseResult, names: Sequence[str]) -> Text:
@@ -161,6 +172,11 @@ def print_table(console: Console, run: Run) -> None:
         style = "" if str(result.verdict) == "passed" else STYLES[str(result.verdict)]
         cells = [_cell(result, names) for names in COLUMNS.values()]
         line(Text(name, style), cells, spent)
+    _print_closing(console, run)
+
+
+def _print_closing(console: Console, run: Run) -> None:
+    """Prints what stands below the table: the legend, counts, times, and what else concerns all cases."""
     shown = {channel.verdict for result in run.results for channel in result.channels.values()}
     legend = ", ".join(f"{word} {verdict}" for verdict, word in SHORT.items() if verdict in shown)
     console.print(Text(legend, "dim"), soft_wrap=True)
@@ -175,12 +191,27 @@ def print_table(console: Console, run: Run) -> None:
     }
     phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in spent.items())
     console.print(f"{words} in {run.seconds:.0f} s" + (f" ({phases})" if phases else ""), soft_wrap=True)
+    for words in dict.fromkeys(_renamed(result) for result in run.results):
+        if words:
+            console.print(Text(words, "dim"), soft_wrap=True)
     if weaker := sum(map(numbers_only, run.results)):
         text = f"{weaker} cases equal in numbers only: a proof was tried, and their programs differ"
         console.print(Text(text, "yellow"), soft_wrap=True)
     if run.partial:
-        text = f"PARTIAL: {len(run.results)} of {run.planned} cases finished before the run was interrupted"
+        why = run.stopped or "the run was interrupted"
+        text = f"PARTIAL: {len(run.results)} of {run.planned} cases finished before {why}"
         console.print(Text(text, "bold yellow"))
+
+
+def _renamed(result: CaseResult) -> str:
+    """Returns which modules of a pair have other names on both sides; the same words for all its programs."""
+    tree = result.channels.get("tree")
+    rows = tree.tables.get("renamed", ()) if tree else ()
+    if not rows:
+        return ""
+    shown = ", ".join(f"{row['reference']} is {row['candidate']}" for row in rows[:MOST_RENAMED])
+    more = f" and {len(rows) - MOST_RENAMED} more" if len(rows) > MOST_RENAMED else ""
+    return f"{result.case.id.partition('/')[0]}: {shown}{more}; `parity map` shows all"
 
 
 def _fitted(results: Sequence[CaseResult]) -> list[tuple[str, str]]:

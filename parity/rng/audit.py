@@ -43,7 +43,7 @@ class Audited:
 def audit(
     name: str,
     jaxpr: Any,
-    value: Callable[[int], Any],
+    value: Callable[[int, int], Any],
     feedback: Mapping[int, int] | None = None,
     steps: int = 1,
 ) -> Audited:
@@ -52,8 +52,8 @@ def audit(
     Args:
         name: of the build.
         jaxpr: the closed traced program of flat arguments.
-        value: position of an argument -> its value before the first step; only asked for where a key
-            depends on it.
+        value: position of an argument and step -> its value; only asked for where a key depends on it, and after
+            the first step only of arguments that no output takes the place of.
         feedback: argument -> the output that takes its place in the next step.
         steps: how many.
     """
@@ -66,10 +66,12 @@ def audit(
         if demand.inputs <= needed:
             break
         needed = demand.inputs | needed
-    arguments = [value(index) if index in needed else None for index in range(len(opened(jaxpr).invars))]
+    arguments = [value(index, 1) if index in needed else None for index in range(len(opened(jaxpr).invars))]
     draws: list[Draw] = []
     unseen: dict[str, None] = {}
     for step in range(1, steps + 1):
+        for index in needed - set(feedback) if step > 1 else ():
+            arguments[index] = value(index, step)
         recorder = Recorder(demand, step)
         outputs = recorder.run(jaxpr, arguments)
         draws += [draw for draw in recorder.draws if draw.equation in living]

@@ -4,13 +4,19 @@ import linecache
 import traceback
 from pathlib import Path
 
+from parity.running.content import INSTALLED
 from parity.verdicts import Finding
 
-__all__ = ["error_finding"]
+__all__ = ["error_finding", "is_own"]
 
 LONGEST = 600
 """Characters of a message in a sentence; the report has all."""
 OURS = str(Path(__file__).parents[1])
+
+
+def is_own(file: str) -> bool:
+    """Returns whether a source file is the user's: neither ours nor a library's."""
+    return "site-packages" not in file and not file.startswith((OURS, "<", *INSTALLED))
 
 
 def error_finding(where: str, error: BaseException) -> Finding:
@@ -38,11 +44,7 @@ def error_finding(where: str, error: BaseException) -> Finding:
 def _place(error: BaseException) -> str:
     """Returns the innermost line that is neither ours nor a library's; empty where there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [
-        frame
-        for frame in frames
-        if "site-packages" not in frame.filename and not frame.filename.startswith((OURS, "<"))
-    ]
+    theirs = [frame for frame in frames if is_own(frame.filename)]
     if not theirs:
         return ""
     frame = theirs[-1]

@@ -15,7 +15,7 @@ __all__ = ["TRIES", "run_on_ray", "visit"]
 
 TRIES = 3
 """Workers that one case may lose: after that the case itself is the likely cause, and an error."""
-PLACED = ("mesh", "candidate_mesh", "asked", "unplaced")
+PLACED = ("mesh", "candidate_mesh", "asked", "unplaced", "too_large")
 """What a case says of the devices that it got, which only a worker knows."""
 
 

@@ -16,7 +16,7 @@ from parity.comparison.comparison import Comparison, Workbench
 from parity.comparison.side import PHASES, SideError
 from parity.running.errors import error_finding
 from parity.running.waiving import waive
-from parity.verdicts import BLOCKING, ChannelResult, Verdict
+from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 from parity.weights.map import MapError
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "numbers_only",
     "run_case",
     "run_cases",
+    "run_each",
     "skipped_result",
     "verdict_of",
 ]
@@ -112,6 +113,8 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
     """
     if case.unplaced:
         return skipped_result(case, case.unplaced)
+    if case.too_large:
+        return _not_compared(case, _unable("tree", "devices", case.too_large))
     start = time.perf_counter()
     bench.clock.take()
     results: dict[str, ChannelResult] = {}
@@ -123,11 +126,17 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
             names = (work.builds[0].name, work.builds[1].name)
             for name in channels:
                 with bench.clock.book("judge"):
-                    result = _channel(name, work)
+                    result, error = _channel(name, work)
                 same = [other.name for other in results.values() if _same_error(other, result)]
                 results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
+                if error and not same:
+                    bench.examine(error)
+    except SideError as error:
+        bench.examine(error.cause)
+        results["tree"] = _error("tree", f"{error.build}, {error.phase}", error.cause)
     except Exception as error:
-        results["tree"] = _error("tree", "building the two sides", error)
+        bench.examine(error)
+        results["tree"] = _error("tree", "comparing", error)
     let_go()
     seconds = bench.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
@@ -204,15 +213,20 @@ def _same_error(one: ChannelResult, other: ChannelResult) -> bool:
     return one.findings[0].candidate == other.findings[0].candidate
 
 
-def _channel(name: str, work: Comparison) -> ChannelResult:
+def _channel(name: str, work: Comparison) -> tuple[ChannelResult, BaseException | None]:
     try:
-        return CHANNELS[name].look(work)
+        return CHANNELS[name].look(work), None
     except MapError:
-        return CHANNELS[name].skipped("no weight map")
+        return CHANNELS[name].skipped("no weight map"), None
     except SideError as error:
-        return _error(name, f"{error.build}, {error.phase}", error.cause)
+        return _error(name, f"{error.build}, {error.phase}", error.cause), error.cause
     except Exception as error:
-        return _error(name, "comparing", error)
+        return _error(name, "comparing", error), error
+
+
+def _unable(name: str, where: str, why: str) -> ChannelResult:
+    finding = Finding(where=where, reference="", candidate=why, labels=("", ""))
+    return ChannelResult(name=name, verdict=Verdict.ERROR, detail="cannot run here", findings=(finding,))
 
 
 def _error(name: str, where: str, error: Exception) -> ChannelResult:
@@ -240,6 +254,16 @@ def run_cases(
         compiler: compiles for backends that do so in other processes.
     """
     bench = Workbench(paranoid=paranoid, lowest=lowest, compiler=compiler)
+    yield from run_each(cases, bench, progress, channels)
+
+
+def run_each(
+    cases: Sequence[Case],
+    bench: Workbench,
+    progress: Callable[[Case], None] = lambda case: None,
+    channels: Sequence[str] = ALL,
+) -> Iterator[CaseResult]:
+    """Yields the result of each case on a bench of the caller's own; see `run_cases`."""
     for case in cases:
         progress(case)
         yield run_case(case, bench, channels)

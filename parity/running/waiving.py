@@ -1,7 +1,7 @@
 """What becomes of a channel whose findings are accepted."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.cases.waivers import Waiver
@@ -35,6 +35,7 @@ def _waived(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> Chan
     findings = result.findings or (
         Finding(where=result.name, reference="as the case demands", candidate=str(result.verdict)),
     )
+    findings = tuple(_apart(findings, lambda finding: bool(_reason(case, result.name, finding, waivers))))
     reasons = [_reason(case, result.name, finding, waivers) for finding in findings]
     if not any(reasons):
         return result
@@ -52,9 +53,24 @@ def _waived(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> Chan
     )
 
 
+def _apart(findings: Iterable[Finding], accepted: Callable[[Finding], bool]) -> Iterator[Finding]:
+    """Yields findings, and by themselves what follows from one and is accepted where it is not, or the reverse."""
+    for finding in findings:
+        apart = [one for one in finding.follows if accepted(one) != accepted(finding)]
+        yield finding
+        yield from apart
+
+
 def _reason(case: str, channel: str, finding: Finding, waivers: Sequence[Waiver]) -> str:
     covering = (waiver for waiver in waivers if waiver.covers(case, channel, finding.where))
     return next((waiver.reason for waiver in covering), "")
+
+
+def _accepts(waiver: Waiver, case: str, channel: str, finding: Finding) -> bool:
+    if not finding.next_step.startswith(PREFIX):
+        return False
+    own = finding.next_step == f"{PREFIX}{waiver.reason}" and waiver.covers(case, channel, finding.where)
+    return own or any(waiver.covers(case, channel, one.where) for one in finding.follows)
 
 
 def unused_in(results: Iterable[Any]) -> list[str]:
@@ -69,8 +85,7 @@ def unused_in(results: Iterable[Any]) -> list[str]:
     for result in results:
         for waiver in result.case.waivers:
             used[waiver] = used.get(waiver, False) or any(
-                finding.next_step == f"{PREFIX}{waiver.reason}"
-                and waiver.covers(result.case.id, channel.name, finding.where)
+                _accepts(waiver, result.case.id, channel.name, finding)
                 for channel in result.channels.values()
                 for finding in channel.findings
             )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity.structure.hlo_shapes import Shape
@@ -82,6 +82,8 @@ def compare_donation(
     reference: Donation,
     candidate: Donation,
     alone: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    *,
+    by_shape: bool = True,
 ) -> ChannelResult:
     """Compares which arrays two programs reuse, by shape and number, whatever their order.
 
@@ -89,6 +91,7 @@ def compare_donation(
         reference: donation of the reference build.
         candidate: donation of the candidate build.
         alone: shapes of arrays that only one side has, the reference's and the candidate's.
+        by_shape: whether both sides keep their numbers in the same arrays; else as many bytes are as good.
 
     Returns:
         The ``donation`` channel: equal, failed with the arrays that only one side reuses, or vacuous when a
@@ -100,7 +103,11 @@ def compare_donation(
     sizes = {_kind(alias): alias.bytes for side in (reference, candidate) for alias in side.aliases}
     alone = ([_counter(shape) for shape in alone[0]], [_counter(shape) for shape in alone[1]])
     findings = []
-    for shape in sorted(set(ours) | set(theirs), key=lambda shape: -sizes[shape]):
+    shapes = sorted(set(ours) | set(theirs), key=lambda shape: -sizes[shape])
+    shared = [shape for shape in shapes if shape not in (*alone[0], *alone[1])]
+    if not by_shape and _bytes(ours, shared, sizes) == _bytes(theirs, shared, sizes):
+        shapes = [shape for shape in shapes if shape not in shared]
+    for shape in shapes:
         before, after = ours.count(shape), theirs.count(shape)
         few, many = before - alone[0].count(shape), after - alone[1].count(shape)
         if before == after or (few <= after and many <= before):
@@ -121,6 +128,10 @@ def compare_donation(
         detail += f" -> {len(theirs)} aliased, {candidate.bytes:,} bytes"
     verdict = Verdict.FAILED if findings else Verdict.EQUAL
     return ChannelResult(name="donation", verdict=verdict, detail=detail, findings=tuple(findings))
+
+
+def _bytes(kinds: Sequence[str], shapes: Sequence[str], sizes: Mapping[str, int]) -> int:
+    return sum(kinds.count(shape) * sizes[shape] for shape in shapes)
 
 
 def _kind(alias: Alias) -> str:

@@ -113,7 +113,10 @@ class _Reader:
         return found
 
     def _loop(self, item: _Item, scope: Scope | None, caller: Provenance) -> Loop:
-        reader = _WhileReader(self.values, item.op, scope, mlir.locate(item.op, caller))
+        place = mlir.locate(item.op, caller)
+        if place.label == "rng" and caller.file:  # JAX traces it once, for its first caller in the process
+            place = dataclasses.replace(caller, name=place.name)
+        reader = _WhileReader(self.values, item.op, scope, place)
         kinds = [operand.type for operand in item.op.operands]
         stacked = reader.stacked()
         return Loop(

@@ -94,7 +94,9 @@ def margin_noise(reference: Flat, others: Sequence[Flat]) -> dict[str, float]:
         others: of the reference with nudged inputs, or in a wider type; all with the reference's choices.
     """
     return {
-        path.removesuffix(MARGIN): max(_resolution(margin), *(_typical(margin, run[path]) for run in others))
+        path.removesuffix(MARGIN): max(
+            _resolution(margin), *(_typical(margin, run[path]) for run in others if path in run)
+        )
         for path, margin in reference.items()
         if path.endswith(MARGIN)
     }

@@ -20,7 +20,7 @@ from parity.weights.map import (
     normalise,
     unheld,
 )
-from parity.weights.modules import Order, beside_paired, moment_of, pair_modules
+from parity.weights.modules import Order, beside_paired, copied, moment_of, pair_modules
 from parity.weights.stacks import layer_groups, stack_axes
 from parity.weights.transforms import Identity, Stack, Transform, Unstack
 
@@ -78,6 +78,10 @@ class _Search:
     def __init__(self, reference: Leaves, candidate: Leaves):
         self.leaves = (reference, candidate)
         self.names = tuple({normalise(path): path for path in side} for side in self.leaves)
+        copies = [copied(_named(side, names)) for side, names in self.sides()]
+        sizes = [sum(leaf.role is Role.PARAMS for leaf in side.values()) for side in self.leaves]
+        only_copies = sizes[0] - len(copies[0]) == sizes[1] - len(copies[1])
+        self.copies = tuple(frozenset(found) if only_copies else frozenset() for found in copies)
         for side, names in zip(self.leaves, self.names, strict=True):
             if len(names) < len(side):
                 clashes = sorted(set(side) - set(names.values()))
@@ -91,7 +95,12 @@ class _Search:
 
     def _of(self, side: int, role: Role) -> dict[str, Leaf]:
         leaves, names = self.leaves[side], self.names[side]
-        return {name: leaves[path] for name, path in names.items() if leaves[path].role is role}
+        return {name: leaves[path] for name, path in names.items() if self._role(side, name) is role}
+
+    def _role(self, side: int, name: str) -> Role:
+        """A copy of a parameter, such as an average that NNX holds in a Param, is no parameter."""
+        role = self.leaves[side][self.names[side][name]].role
+        return Role.STATE if role is Role.PARAMS and name in self.copies[side] else role
 
     def _pair(
         self,
@@ -294,6 +303,10 @@ class _Search:
         for _, name, other in sorted(options, reverse=True):
             if name in self.names[0] and other in self.names[1]:
                 self._pair([name], [other], "shape" if name in unique else NEAREST)
+
+
+def _named(leaves: Leaves, names: Mapping[str, str]) -> dict[str, Leaf]:
+    return {name: leaves[path] for name, path in names.items() if leaves[path].role is Role.PARAMS}
 
 
 def _same_moment(moments: Mapping[str, str], moment: str) -> str | None:

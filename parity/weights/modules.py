@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from parity.programs.tree import Leaf
 
-__all__ = ["Order", "beside_paired", "moment_of", "pair_modules", "unheld_prefix"]
+__all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_modules", "unheld_prefix"]
 
 Order = tuple[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]]
 """Path of a leaf -> where its side's program first uses it."""
@@ -143,6 +143,20 @@ def unheld_prefix(prefix: str, holders: Iterable[str]) -> str:
     """Returns what comes before a parameter's name without the names of holders: ``0/mu/params/`` is ``0/mu``."""
     gone = set(holders)
     return "/".join(part for part in prefix.split("/") if part and part not in gone)
+
+
+def copied(parameters: Mapping[str, Leaf]) -> set[str]:
+    """Returns the names of parameters that end with the whole name of another one of the same shape.
+
+    Args:
+        parameters: of one side, by normalised name.
+    """
+    found = set()
+    for name, leaf in parameters.items():
+        owned = moment_of(name, parameters, ())
+        if owned and parameters[owned[1]].shape == leaf.shape:
+            found.add(name)
+    return found
 
 
 def moment_of(name: str, owners: Iterable[str], holders: Iterable[str]) -> tuple[str, str] | None:

@@ -78,14 +78,18 @@ def transcripts(fence: Fence) -> Iterator[tuple[str, list[str]]]:
 def shows(printed: str, shown: list[str]) -> str | None:
     """The first line that a page shows and a command did not print in that order; None if there is none.
 
-    Numbers may differ: times, rounding, versions. `...` stands for anything.
+    Numbers may differ, and so the width of their columns: times, rounding, versions. `...` stands for anything.
     """
-    lines = iter(NUMBER.sub("#", line).rstrip() for line in printed.splitlines())
+    lines = iter(map(_without_numbers, printed.splitlines()))
     for line in shown:
-        pattern = ".*".join(re.escape(part) for part in NUMBER.sub("#", line).rstrip().split("..."))
+        pattern = ".*".join(re.escape(part) for part in _without_numbers(line).split("..."))
         if line != "..." and not any(re.fullmatch(pattern, other) for other in lines):
             return line
     return None
+
+
+def _without_numbers(line: str) -> str:
+    return re.sub(r"\s+", " ", NUMBER.sub("#", line)).strip()
 
 
 def run(command: str, folder: Path, environment: dict[str, str]) -> str:

@@ -211,3 +211,14 @@ def test_bad_input_is_one_message(project, arguments, words):
     assert result.ret == 4, text
     assert words in text
     assert "Traceback" not in text and "INTERNALERROR" not in text and "plugin.py" not in text
+
+
+def test_without_settings_it_is_said_how_to_begin(pytester, shell, monkeypatch):
+    for name, value in shell.environment().items():
+        monkeypatch.setenv(name, value)
+    loaded = () if shell.installed else ("-p", "parity.plugin")
+    ended = pytester.runpytest_subprocess(*loaded, "-m", "parity", timeout=120)
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    ended.stderr.fnmatch_lines(
+        ["ERROR: *no pyproject.toml here or above has [[]tool.parity]. To begin, write a pair*"]
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from parity.report.formats.form import Form, blocking, gate_blocks, places, sentence
+from parity.report.formats.form import Form, blocking, gate_blocks, partial_words, places, sentence
 from parity.report.reading import Record
 
 __all__ = ["FORM", "annotations"]
@@ -31,7 +31,7 @@ def annotations(report: Record, earlier: Sequence[Record] = ()) -> str:
         lines.append(_command("error", texts[0] + more, _properties(file, line, title)))
     lines += [_command("error", block, {"title": "flip held back"}) for block in gate_blocks(report)]
     if partial := report.get("partial"):
-        text = f"{partial['finished']} of {partial['planned']} cases finished before the run was interrupted"
+        text = partial_words(partial)
         lines.append(_command("error", text, {"title": "partial report"}))
     if len(lines) > MOST:
         text = f"{len(lines) - MOST + 1} further differences; the report has all"

@@ -59,6 +59,12 @@ def headline(report: Record) -> str:
     return words
 
 
+def partial_words(partial: Record) -> str:
+    """Returns what a report says of cases that did not run: how many did, and why not all."""
+    why = partial.get("why", "the run was interrupted")
+    return f"{partial['finished']} of {partial['planned']} cases finished before {why}"
+
+
 def sentence(finding: Record) -> str:
     """Returns a finding of a record as one sentence."""
     fields: dict[str, Any] = {**finding, "labels": tuple(finding.get("labels", ("reference", "candidate")))}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from parity.report.formats.form import Form, blocking, gate_blocks, sentence
+from parity.report.formats.form import Form, blocking, gate_blocks, partial_words, sentence
 from parity.report.reading import Record
 
 __all__ = ["FORM", "junit"]
@@ -29,7 +29,7 @@ def junit(report: Record, earlier: Sequence[Record] = ()) -> str:
     _suite(suites, "parity", [_case(case) for case in report["cases"]], report["seconds"])
     extra = [_failure("gate", block.partition(":")[0], "blocked", block) for block in gate_blocks(report)]
     if partial := report.get("partial"):
-        text = f"{partial['finished']} of {partial['planned']} cases finished before the run was interrupted"
+        text = partial_words(partial)
         extra.append(_failure("run", "interrupted", "partial", text))
     if extra:
         _suite(suites, "parity.gate", extra, 0.0)

@@ -172,6 +172,17 @@ def test_pairs_of_the_file_and_further_ones_from_a_folder_below(tmp_path):
     assert ids(cases) == ["first_pair/forward@single", "second_pair/forward@single"]
 
 
+def test_where_no_project_says_which_pairs_there_are_the_named_ones_are_all(tmp_path):
+    pairs, cases = collect([module(tmp_path, "lone_pair")], {}, tmp_path)
+    assert [pair.name for pair in pairs] == ["lone_pair"] and ids(cases) == ["lone_pair/forward@single"]
+
+
+def test_one_name_may_stand_for_several_pairs(tmp_path):
+    text = f"{PAIR}\nOTHER = PAIR.__class__(name='o', about='', cases=lambda settings: [])\nALL = [PAIR, OTHER]\n"
+    module(tmp_path, "several_pair", text)
+    assert [pair.name for pair in collect(["several_pair:ALL"], {}, tmp_path)[0]] == ["several_pair", "o"]
+
+
 def test_overrides_reach_every_pair(tmp_path):
     settings(tmp_path, f'[tool.parity]\npairs = ["{module(tmp_path, "third_pair")}"]\n')
     assert ids(collect((), {"embed": "96"}, tmp_path)[1]) == [

@@ -28,7 +28,7 @@ def drop(x, key):
 def audited(function, *arguments, feedback=None, steps=1):
     """Audits a function of flat arguments."""
     jaxpr = jax.jit(function).trace(*arguments).jaxpr
-    return audit("toy", jaxpr, lambda index: arguments[index], feedback, steps)
+    return audit("toy", jaxpr, lambda index, step: arguments[index], feedback, steps)
 
 
 def causes(found):
@@ -134,7 +134,7 @@ def test_only_what_keys_depend_on_is_computed():
 
     arguments = (KEY, jnp.ones((D, D)), X)
     jaxpr = jax.jit(model).trace(*arguments).jaxpr
-    audit("toy", jaxpr, lambda index: asked.append(index) or arguments[index])
+    audit("toy", jaxpr, lambda index, step: asked.append(index) or arguments[index])
     assert asked == [0]
 
 

@@ -242,3 +242,12 @@ def test_keys_become_their_data():
     host = to_host({"keys": keys})["keys"]
     assert host.dtype == np.uint32 and host.shape == (3, 2)
     np.testing.assert_array_equal(host, np.asarray(jax.random.key_data(keys)))
+
+
+def test_a_box_with_a_mesh_is_opened_as_it_is():
+    """Opening it in the usual way would constrain shapes that no device has."""
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("data",))
+    box = linen.LogicallyPartitioned(jax.ShapeDtypeStruct((4,), jnp.float32), ("embed",), mesh=mesh)
+    with linen.logical_axis_rules((("embed", "data"),)):
+        assert flatten({"w": box}) == {"w": box.value}
+        assert Codec({"w": box}).paths == ["w"]

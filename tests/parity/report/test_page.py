@@ -207,6 +207,6 @@ def test_a_report_whose_pictures_cannot_be_drawn_is_refused(rich, broken, words)
 
 
 def test_the_files_of_the_page_are_packaged():
-    settings = (Path(__file__).parents[3] / "pyproject.toml").read_text()
-    assert '"parity.report.formats" = ["page/*"]' in settings
+    settings = (Path(__file__).parents[3] / "setup.py").read_text()
+    assert '"parity.report.formats": ["page/*"]' in settings
     assert {"page.html", "page.css", "page.js", "pictures.js"} <= {path.name for path in FOLDER.iterdir()}

@@ -21,6 +21,7 @@ def test_a_report_restored_and_written_again_is_the_same(whole, make):
     whole["cases"][0]["channels"]["values"] |= {
         "measures": {"ratio": 1.5},
         "notes": [make.finding(where="note")],
+        "findings": [make.finding(where="params/w", follows=[make.finding(where="mu/w")])],
     }
     assert json.loads(json.dumps(as_json(restore(whole)))) == whole
 

@@ -1,6 +1,5 @@
 """What people and tools read: JSON written whole or not at all, a table in 80 columns, findings in sentences."""
 
-import dataclasses
 import io
 import json
 import os
@@ -96,7 +95,7 @@ def test_the_report_has_the_schema_s_keys():
         "values": {
             "verdict": "failed",
             "detail": "leaves differ",
-            "findings": [dataclasses.asdict(finding(0))],
+            "findings": [{name: value for name, value in vars(finding(0)).items() if name != "follows"}],
         }
     }
 
@@ -252,8 +251,7 @@ def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once():
             progress.finished(one)
     assert console.file.getvalue().splitlines() == [
         "[1/2] toy-a/forward@single passed",
-        "[2/2] toy-b/grad@single failed",
-        "  toy-b/grad@single: values failed: leaf0: reference 1, candidate 2",
+        "[2/2] toy-b/grad@single failed: values",
     ]
 
 

@@ -1,5 +1,6 @@
 """Accepted differences: they are shown with their reason, block no longer, and must be there."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -39,6 +40,25 @@ def test_what_is_left_still_blocks_and_comes_first():
     channels = waive("mlp/grad@single", failed("a", "b"), [Waiver(where="a", reason="known")])
     assert channels["tree"].verdict is Verdict.FAILED
     assert [one.where for one in channels["tree"].findings] == ["b", "a"]
+
+
+def with_moment():
+    """A parameter that differs, and its moment, which is folded into it."""
+    parameter = dataclasses.replace(finding("params/w"), follows=(finding("mu/w"),))
+    return {"state": ChannelResult(name="state", verdict=Verdict.FAILED, detail="two", findings=(parameter,))}
+
+
+@pytest.mark.parametrize(
+    ("globs", "left"),
+    [(("params/w",), ["mu/w"]), (("mu/w",), ["params/w"]), (("params/w", "mu/w"), []), (("*w",), [])],
+)
+def test_what_follows_from_a_finding_is_accepted_by_itself(globs, left):
+    waivers = tuple(Waiver(where=glob, reason=f"known: {glob}") for glob in globs)
+    found = result("mlp/train_step@single", waivers, with_moment())
+    state = found.channels["state"]
+    assert [one.where for one in state.findings if not one.next_step.startswith("waived: ")] == left
+    assert (state.verdict is Verdict.WAIVED) == (not left)
+    assert unused_in([found]) == []
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,22 @@
 """The words of a result: what was raised and where, what was expected, one finding for one difference."""
 
-import pytest
+import re
 
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+from rich.console import Console
+
+import parity
+from parity.cases.case import place
+from parity.channels.consequences import causes_first
 from parity.channels.tree import _leftovers
 from parity.programs.tree import Leaf, Role
+from parity.report.records import Run
+from parity.report.table import print_table
 from parity.running.errors import error_finding
+from parity.running.run import run_cases
 from parity.values.vacuity import not_finite
 from parity.verdicts import EXPECTED_GOT, Finding
 from parity.weights.inference import infer
@@ -91,3 +103,127 @@ def test_a_run_without_settings_tells_how_to_begin(command):
     assert ended.code == 2
     assert "no pyproject.toml here or above has [tool.parity]" in ended.err
     assert 'pairs = ["my_twins:PAIR"]' in ended.err and "--builtin" in ended.err
+
+
+def test_moments_of_a_shape_that_differs_are_one_finding_and_parameters_come_first():
+    ours, theirs = {}, {}
+    for side, top, shape in ((ours, "params", (3,)), (theirs, "model", (4,))):
+        for moment in ("mu", "nu"):
+            side.update(leaf(f"opt_state/0/{moment}/up/kernel", shape, Role.OPTIMIZER))
+        side.update(leaf(f"{top}/up/kernel", shape) | leaf(f"{top}/w", (7,)))
+    with pytest.raises(MapError) as caught:
+        infer(ours, theirs)
+    (found,) = _leftovers(caught.value)
+    assert found.where == "model/up/kernel" and found.distance == "its moments, too (2)"
+
+
+def test_consequences_are_folded_within_a_step_and_what_has_no_cause_stays():
+    leaves = leaf("params/a", (3,)) | leaf("params/b", (3,)) | leaf("batch_stats/a", (3,), Role.STATE)
+    leaves |= leaf("opt_state/0/mu/a", (3,), Role.OPTIMIZER) | leaf("opt_state/0/mu/b", (3,), Role.OPTIMIZER)
+    paths = ["step1/opt_state/0/mu/b", "step3/opt_state/0/mu/a", "step3/batch_stats/a", "step3/params/a"]
+    findings = [Finding(where=path, reference="1", candidate="2", distance="far") for path in paths]
+    found = [(one.where, one.distance) for one in causes_first(findings, paths, leaves)]
+    assert found == [
+        ("step3/params/a", "far; its moments, too (1)"),
+        ("step1/opt_state/0/mu/b", "far"),
+        ("step3/batch_stats/a", "far"),
+    ]
+
+
+LAYERS = 3
+
+
+class Wide(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        for number in range(LAYERS):
+            x = jnp.tanh(linen.Dense(6, name=f"d_{number}")(x))
+        return x
+
+
+class Renamed(nnx.Module):
+    def __init__(self, rngs, dtype="float32", function=jnp.tanh, name="layer"):
+        self.name = name
+        for number in range(LAYERS):
+            setattr(self, f"{name}_{number}", nnx.Linear(6, 6, param_dtype=dtype, rngs=rngs))
+        self.function = function
+
+    def __call__(self, x):
+        for number in range(LAYERS):
+            x = self.function(getattr(self, f"{self.name}_{number}")(x))
+        return x
+
+
+def inputs(seed):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=(4, 6)).astype("float32") for name in ("x", "y")}
+
+
+def run(make, meshes=("single",), program="train_step"):
+    pair = parity.twins(
+        "own",
+        linen=Wide,
+        nnx=make,
+        inputs=inputs,
+        loss=lambda out, batch: jnp.mean((out - batch["y"]) ** 2),
+        meshes=meshes,
+        programs=(program,),
+    )
+    return list(run_cases(place(pair.cases({}), "cpu")))
+
+
+def test_six_parameters_in_another_dtype_are_six_findings():
+    (result,) = run(lambda rngs: Renamed(rngs, dtype="bfloat16", name="d"))
+    tree = result.channels["tree"]
+    assert [finding.where for finding in tree.findings[:2]] == ["model/d_0/bias", "model/d_0/kernel"]
+    assert len(tree.findings) == 2 * LAYERS
+    assert all(finding.distance == "its moments, too (2)" for finding in tree.findings)
+
+
+def test_parameters_come_before_moments_in_the_state():
+    (result,) = run(lambda rngs: Renamed(rngs, function=jnp.sin))
+    found = [one for one in result.channels["state"].findings if "rung failed" in one.distance]
+    params = ["/params/" in finding.where for finding in found]
+    assert any(params) and params == sorted(params, reverse=True)
+    assert sum("its moments, too (2)" in finding.distance for finding in found) == sum(params)
+    causes = {finding.where.replace("/params/", "/").partition("[")[0] for finding in found[: sum(params)]}
+    left = {re.sub("opt_state/0/[mn]u/", "", one.where).partition("[")[0] for one in found[sum(params) :]}
+    assert left and not left & causes  # of parameters that Adam moved alike
+
+
+def test_renames_show_in_the_tree_and_once_below_the_table(capsys):
+    results = run(Renamed) + run(Renamed, program="forward")
+    for result in results:
+        assert "3 renamed, such as d_0 as layer_0" in result.channels["tree"].detail
+    print_table(Console(width=80), Run(environment={}, planned=2, results=results))
+    told = [line for line in capsys.readouterr().out.splitlines() if "layer_0" in line]
+    assert told == ["own: d_0 is layer_0, d_1 is layer_1, d_2 is layer_2; `parity map` shows all"]
+
+
+def test_a_mesh_that_is_too_large_is_an_error_of_its_case():
+    fits, too_large = run(Renamed, meshes=("single", "data64-auto"), program="forward")
+    assert (str(fits.verdict), str(too_large.verdict)) == ("passed", "error")
+    assert too_large.sentence().startswith(
+        "own/forward@data64-auto: tree error: devices: mesh data64-auto: needs 64 devices, found 8 (cpu); choose"
+    )
+
+
+def test_a_side_that_cannot_be_built_is_named():
+    def broken(rngs):
+        raise ZeroDivisionError("no luck")
+
+    (result,) = run(broken)
+    assert result.sentence().startswith(
+        "own/train_step@single: tree error: the candidate, build: ZeroDivision"
+    )
+    assert "in broken: raise ZeroDivisionError" in result.sentence()
+
+
+def test_a_state_that_cannot_fit_is_said_before_it_is_made(monkeypatch):
+    monkeypatch.setattr("parity.comparison.room.machine_memory", lambda: 4 * 2**10)
+    (result,) = run(lambda rngs: Renamed(rngs, function=jnp.sin))
+    assert str(result.verdict) == "error"
+    assert (
+        "NoRoomError: a state of 1.42e-06 GiB, of which a run holds 4, got 3.81e-06 GiB" in result.sentence()
+    )
+    assert str(result.channels["program"].verdict) == "unproved"  # what needs no state is still said

@@ -162,3 +162,18 @@ def test_first_uses_look_into_calls_and_loops():
     places = first_uses(jax.make_jaxpr(step)(1.0, 2.0, 3.0, 4.0))
     assert sorted(places, key=lambda number: places[number]) == [2, 1, 0]
     assert 3 not in places
+
+
+def test_an_average_in_variables_of_the_parameters_type_is_no_parameter():
+    """As `nnx.EMA` holds it: its leaves are paired with an average of other names, not with parameters."""
+    averages = leaves("ema/Dense_0/kernel 5x5, ema/Dense_1/kernel 5x5", Role.STATE)
+    reference = leaves("params/Dense_0/kernel 5x5, params/Dense_1/kernel 5x5") | averages
+    names = ("ema/params/up", "ema/params/down", "model/up", "model/down")
+    candidate = leaves(", ".join(f"{name}/kernel 5x5" for name in names))
+    used = order(["params/Dense_0/kernel", "params/Dense_1/kernel"], ["model/up/kernel", "model/down/kernel"])
+    assert pairs(infer(reference, candidate, order=lambda: used)) == {
+        "params/Dense_0/kernel": "model/up/kernel",
+        "params/Dense_1/kernel": "model/down/kernel",
+        "ema/Dense_0/kernel": "ema/params/up/kernel",
+        "ema/Dense_1/kernel": "ema/params/down/kernel",
+    }

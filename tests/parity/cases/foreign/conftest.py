@@ -1,6 +1,8 @@
 """What the foreign pairs share: a batch, a loss, and a run that says what every channel came to."""
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,8 @@ import parity
 from parity.channels import ALL
 from parity.report.table import findings_text
 from parity.running.run import CaseResult, run_cases
+
+sys.path.append(str(Path(__file__).parent))  # the package flax_layers
 
 # B batch, T position, D in, F out
 B, T, D, F = 4, 5, 12, 3

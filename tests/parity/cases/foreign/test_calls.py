@@ -34,7 +34,7 @@ def test_methods_keywords_and_functions_of_the_mesh(cases_of, compare):
 
     def of_mesh(flavour):
         def make(mesh, **rngs):
-            seen.append(mesh and dict(mesh.shape))
+            seen.append(mesh and (dict(mesh.shape), len(mesh.devices.flat)))
             return flavour(shift=0.0 if mesh is None else 1.0, **rngs)
 
         return make
@@ -47,7 +47,7 @@ def test_methods_keywords_and_functions_of_the_mesh(cases_of, compare):
     }
     found = compare(of_mesh(LinenTwo), of_mesh(NnxTwo), programs=("grad",), channels=("program",), **options)
     assert found.verdicts("program") == {"grad": "proved"}
-    assert None in seen and {"data": 2} in seen
+    assert None in seen and ({"data": 2}, 2) in seen
     assert len(cases_of(LinenTwo, NnxTwo, programs=("grad",), **options)) == 2
 
 
@@ -100,6 +100,14 @@ def test_models_without_parameters_are_compared_by_the_gradients_of_their_inputs
     found.assert_passed()
     assert set(found["grad"].case.reference().abstract) == set()
     assert found.verdicts("program") == {"forward": "proved", "grad": "proved"}
+
+
+def test_a_loss_may_return_more_than_the_loss(compare):
+    def loss(out, batch):
+        return jnp.mean(out**2), {"total": out.sum()}
+
+    found = compare(LinenActs, lambda rngs: NnxActs(), programs=("grad",), loss=loss, channels=("program",))
+    assert found.verdicts("program") == {"grad": "proved"}
 
 
 def test_training_a_model_without_parameters_says_what_to_do(compare):

@@ -1,180 +1,106 @@
-"""Pairs as people have them, right when right, and with a planted bug that is named by its line."""
+"""Pairs as people have them, a file each: right when right, and with a planted bug that is named by its line."""
 
-import functools
-import inspect
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
-from flax import linen, nnx
-from flax.nnx import bridge
 
-B, T, D, H, F = 4, 5, 12, 6, 3
+from parity.bisect.report import bisect_case
+from parity.report.table import findings_text
+from parity.running.run import run_cases
 
-
-# --- a convolutional network with batch statistics ---
-
-
-class LinenCnn(linen.Module):
-    @linen.compact
-    def __call__(self, x, train):
-        x = linen.Conv(H, (3,))(x)
-        x = jax.nn.relu(linen.BatchNorm(use_running_average=not train, momentum=0.9)(x))
-        x = jax.nn.relu(linen.BatchNorm(use_running_average=not train, momentum=0.9)(linen.Conv(H, (3,))(x)))
-        return linen.Dense(F)(x)
+FOLDER = Path(__file__).parent / "pairs"
+PAIRS = sorted(path.stem for path in FOLDER.glob("*.py"))
+MOST_LINES = 40
 
 
-class NnxCnn(nnx.Module):
-    def __init__(self, rngs, bug=False):
-        self.first, self.second = nnx.Conv(D, H, (3,), rngs=rngs), nnx.Conv(H, H, (3,), rngs=rngs)
-        self.norm1, self.norm2 = (nnx.BatchNorm(H, momentum=0.9, rngs=rngs) for _ in range(2))
-        self.out, self.bug = nnx.Linear(H, F, rngs=rngs), bug
+@dataclasses.dataclass(frozen=True)
+class Bug:
+    """A text that another takes the place of.
 
-    def __call__(self, x, deterministic):
-        x = jnp.abs(x) if self.bug else x
-        x = jax.nn.relu(self.norm1(self.first(x), use_running_average=deterministic))
-        x = jax.nn.relu(self.norm2(self.second(x), use_running_average=deterministic))
-        return self.out(x)
+    Args:
+        old, new: the texts.
+        words: what is said of it; by default its line.
+        bisect: whether that takes a bisect.
+    """
 
-
-TRAINING = {"linen_options": {"train": True}, "nnx_options": {"deterministic": False}}
-
-
-# --- a recurrent network ---
+    old: str
+    new: str
+    words: str = ""
+    bisect: bool = False
 
 
-class LinenRnn(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        return linen.Dense(F)(linen.RNN(linen.LSTMCell(H))(x))
-
-
-class NnxRnn(nnx.Module):
-    def __init__(self, rngs, bug=False):
-        self.rnn = nnx.RNN(nnx.LSTMCell(D, H, rngs=rngs), rngs=rngs)
-        self.out, self.bug = nnx.Linear(H, F, rngs=rngs), bug
-
-    def __call__(self, x):
-        if self.bug:
-            x = jnp.flip(x, 1)
-        return self.out(self.rnn(x))
-
-
-# --- an encoder with attention ---
-
-
-class LinenEncoder(linen.Module):
-    @linen.compact
-    def __call__(self, x, mask):
-        y = linen.MultiHeadDotProductAttention(num_heads=2, name="attention")(x, mask=mask)
-        return linen.Dense(F, name="out")(linen.LayerNorm(name="norm")(x + y))
-
-
-class NnxEncoder(nnx.Module):
-    def __init__(self, rngs, bug=False):
-        self.attention = nnx.MultiHeadAttention(num_heads=2, in_features=D, decode=False, rngs=rngs)
-        self.norm, self.out = nnx.LayerNorm(D, rngs=rngs), nnx.Linear(D, F, rngs=rngs)
-        self.bug = bug
-
-    def __call__(self, x, mask):
-        x = jnp.flip(x, 1) if self.bug else x
-        y = self.attention(x, mask=mask)
-        return self.out(self.norm(x + y))
-
-
-def masked(seed):
-    rng = np.random.default_rng(seed)
-    batch = {name: rng.normal(size=(B, T, size)).astype("float32") for name, size in (("x", D), ("y", F))}
-    mask = np.tril(np.ones((B, 1, T, T), bool)) & (rng.random((B, 1, 1, T)) > 0.3)
-    return {**batch, "mask": mask | np.eye(T, dtype=bool)}
-
-
-# --- low-rank adapters on frozen weights ---
-
-
-class LinenLora(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        frozen = self.variable("frozen", "kernel", lambda: jnp.zeros((D, F)))
-        down = self.param("down", linen.initializers.lecun_normal(), (D, 2))
-        up = self.param("up", linen.initializers.lecun_normal(), (2, F))
-        return x @ frozen.value + 0.5 * (x @ down @ up)
-
-
-class Frozen(nnx.Variable):
-    """A weight that is not trained."""
-
-
-class NnxLora(nnx.Module):
-    def __init__(self, rngs, bug=False):
-        init = nnx.initializers.lecun_normal()
-        self.kernel = Frozen(jnp.zeros((D, F)))
-        self.down, self.up = nnx.Param(init(rngs(), (D, 2))), nnx.Param(init(rngs(), (2, F)))
-        self.scale = 1.0 if bug else 0.5
-
-    def __call__(self, x):
-        y = x @ self.kernel[...]
-        return y + self.scale * (x @ self.down[...] @ self.up[...])
-
-
-# --- bridged ---
-
-
-class LinenMlp(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        return linen.Dense(F)(jnp.tanh(linen.Dense(H)(x)))
-
-
-class NnxMlp(nnx.Module):
-    def __init__(self, rngs, bug=False):
-        self.up, self.out, self.bug = nnx.Linear(D, H, rngs=rngs), nnx.Linear(H, F, rngs=rngs), bug
-
-    def __call__(self, x):
-        x = self.up(x)
-        return self.out(jnp.sin(x) if self.bug else jnp.tanh(x))
-
-
-class Bridged(nnx.Module):
-    """A Linen module in an NNX one."""
-
-    def __init__(self, rngs, bug=False):
-        self.mlp, self.bug = bridge.ToNNX(LinenMlp(), rngs=rngs).lazy_init(jnp.zeros((B, T, D))), bug
-
-    def __call__(self, x):
-        x = 2 * x if self.bug else x
-        return self.mlp(x)
-
-
-PAIRS = {
-    "cnn": (LinenCnn, NnxCnn, "jnp.abs(x)", {**TRAINING, "programs": ("grad",)}),
-    "rnn": (LinenRnn, NnxRnn, "jnp.flip(x, 1)", {}),
-    "encoder": (
-        LinenEncoder,
-        NnxEncoder,
-        "jnp.flip(x, 1)",
-        {"inputs": masked, "keywords": ("mask",), "programs": ("forward",)},
-    ),
-    "lora": (LinenLora, NnxLora, "self.scale * (x", {}),
-    "to_nnx": (LinenMlp, Bridged, "2 * x if self.bug", {}),
-    "to_linen": (lambda: bridge.to_linen(NnxMlp), NnxMlp, "jnp.sin(x)", {"bridged": "on its way back"}),
+BUGS = {
+    "cache": [Bug('model(batch["x"])', 'model(2 * batch["x"])', bisect=True)],
+    "cnn": [Bug("jax.nn.relu(self.norm", "jax.nn.gelu(self.norm")],
+    "ema": [
+        Bug(
+            "self.model, decay=0.9",
+            "self.model, decay=0.99",
+            "in nnx_step (through flax/nnx/variablelib.py",
+            True,
+        )
+    ],
+    "encoder": [Bug("nnx.make_attention_mask(ids > 0", "nnx.make_attention_mask(ids > 1")],
+    "half": [Bug("self.block(x))", "2 * self.block(x))")],
+    "lora": [Bug('jnp.mean(model(batch["x"])', 'jnp.mean(2 * model(batch["x"])', bisect=True)],
+    "mlp": [Bug("self.dropout(jnp.tanh(x)", "self.dropout(jnp.sin(x)")],
+    "refactor": [Bug("(scores / 8**0.5)", "(scores / 8)")],
+    "rnn": [Bug("self.rnn(x, seq", "self.rnn(x[:, ::-1], seq")],
+    "scan": [Bug("x + jnp.tanh(self.dense(x))", "x - jnp.tanh(self.dense(x))")],
+    "sharded": [
+        Bug("jnp.tanh(self.up(x))", "jnp.sin(self.up(x))"),
+        Bug('nnx_init("embed", "mlp")', 'nnx_init("mlp", "embed")', "model/up/kernel"),
+    ],
+    "to_linen": [Bug("x = self.first(x)", "x = -self.first(x)")],
+    "train_state": [Bug('loss(model(batch["x"])', 'loss(2 * model(batch["x"])', bisect=True)],
 }
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_right_pair_passes(compare, name):
-    reference, candidate, _, options = PAIRS[name]
-    compare(reference, candidate, **options).assert_passed()
+@pytest.fixture
+def cases(tmp_path, monkeypatch):
+    """``cases(name, text)`` gives the cases of a user's file."""
+
+    def load(name, text):
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location(f"foreign_{name}", path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+        return module.PAIR.cases({})
+
+    return load
+
+
+def source(name):
+    return (FOLDER / f"{name}.py").read_text()
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_planted_bug_is_named_by_its_line(compare, name):
-    reference, candidate, text, options = PAIRS[name]
-    planted = functools.partial(candidate, bug=True)
-    found = compare(reference, planted, channels=("program",), **{**options, "programs": ("forward",)})
-    source, start = inspect.getsourcelines(candidate)
-    line = next(start + at for at, code in enumerate(source) if text in code)
-    assert found.verdicts("program") == {"forward": "unproved"}
-    sentences = [finding.sentence() for finding in found["forward"].channels["program"].findings]
-    assert any(f"test_pairs.py:{line}" in sentence for sentence in sentences), (line, sentences)
+def test_a_right_pair_passes(cases, name):
+    results = list(run_cases(cases(name, source(name))))
+    assert {str(result.verdict) for result in results} == {"passed"}, "\n".join(map(findings_text, results))
+
+
+@pytest.mark.parametrize(("name", "bug"), [(name, bug) for name, bugs in BUGS.items() for bug in bugs])
+def test_a_planted_bug_is_named_by_its_line(cases, name, bug):
+    text = source(name)
+    assert text.count(bug.old) == 1
+    line = text[: text.index(bug.old)].count("\n") + 1
+    results = list(run_cases(cases(name, text.replace(bug.old, bug.new))))
+    failed = [result for result in results if str(result.verdict) == "failed"]
+    said = "\n".join(map(findings_text, results))
+    assert failed, said
+    if bug.bisect:
+        said = bisect_case(failed[0].case, ("op",), result=failed[0]).sentence()
+    assert (bug.words or f"{name}.py:{line}") in said, said
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pair_is_little_code_and_has_a_bug(name):
+    code = [line for line in source(name).splitlines()[1:] if line.strip()]
+    assert len(code) <= MOST_LINES
+    assert name in BUGS

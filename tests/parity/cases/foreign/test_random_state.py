@@ -7,6 +7,9 @@ import jax.numpy as jnp
 import pytest
 from flax import linen, nnx
 
+import parity
+from parity.comparison.alone import POINTER, arrays_alone
+
 B, T, D, H, F, L = 4, 5, 12, 6, 3, 2
 
 
@@ -90,6 +93,79 @@ def test_a_stream_that_is_advanced_and_not_drawn_from_is_a_note(compare):
     found.assert_passed()
     (note,) = found.notes("rng")
     assert note.startswith("model/drop/rngs: ") and "nothing draws from it" in note
+
+
+def test_a_stream_whose_key_moves_is_followed(compare):
+    """A pipeline that folds its turn into the keys it holds draws nothing from them: the loops say what it costs."""
+
+    class Folded(NnxDrop):
+        def __call__(self, x):
+            key = self.drop.rngs.key
+            key.set_value(jax.random.fold_in(key[...], 1))
+            return super().__call__(x)
+
+    found = compare(LinenDrop, functools.partial(Folded, idle=True), channels=("rng",))
+    assert found.verdicts("rng") == {"train_step": "equal"}, found.text
+    (note,) = found.notes("rng")
+    assert note.startswith("model/drop/rngs: ") and "nothing draws from it" in note
+
+
+def test_inner_scans_and_tiles_have_their_own_words_and_sizes():
+    abstract = {"keys": jax.ShapeDtypeStruct((1, 5), jax.random.key(0).dtype)}
+    (flat,), (tiled,) = (arrays_alone(abstract, ["keys"], tiled=tiled) for tiled in (False, True))
+    assert (flat.traced, flat.inner) == ("key<fry>[1, 5]", ("key<fry>[5]",))
+    assert (flat.compiled, flat.compiled_inner) == ("u32[1,5,2]", ("u32[5,2]",))
+    assert (flat.size, tiled.size) == (1 * 5 * 2 * 4 + POINTER, 1 * 8 * 128 * 4 + POINTER)
+
+
+@pytest.mark.parametrize(
+    ("shape", "numbers"),
+    [((), 128), ((2,), 128), ((129,), 256), ((2, 2), 256), ((3, 2), 512), ((2, 9, 2), 2 * 16 * 128)],
+)
+def test_small_arrays_take_whole_tiles(shape, numbers):
+    (found,) = arrays_alone({"count": jax.ShapeDtypeStruct(shape, "uint32")}, ["count"], tiled=True)
+    assert found.size == 4 * numbers + POINTER
+
+
+def test_state_of_scans_inside_of_scans_is_no_finding(compare):
+    """A body that returns all its state, as blocks of blocks do: the streams of the inner one have lost an axis."""
+
+    class Blocks(nnx.Module):
+        def __init__(self, rngs):
+            def stack(make):
+                return nnx.split_rngs(splits=L)(nnx.vmap(make, in_axes=0))
+
+            self.blocks = stack(stack(lambda rngs: NnxLayer(rngs)))(rngs)
+            self.out = nnx.Linear(D, F, rngs=rngs)
+
+        def __call__(self, x):
+            graph, params, rest = nnx.split(self.blocks, nnx.Param, ...)
+
+            def inner(x, held):
+                layer = nnx.merge(graph, *held)
+                return layer(x), nnx.state(layer, nnx.Not(nnx.Param))
+
+            def block(x, held):
+                return jax.lax.scan(jax.checkpoint(inner), x, held)
+
+            return self.out(jax.lax.scan(block, x, (params, rest))[0])
+
+    class LinenBlock(linen.Module):
+        @linen.compact
+        def __call__(self, x, _):
+            scan = linen.scan(LinenLayer, variable_axes={"params": 0}, split_rngs={"params": True}, length=L)
+            return scan(name="layers")(x, None)[0], None
+
+    class LinenBlocks(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            scan = linen.scan(LinenBlock, variable_axes={"params": 0}, split_rngs={"params": True}, length=L)
+            return linen.Dense(F, name="out")(scan(name="blocks")(x, None)[0])
+
+    rule = parity.Rule(reference=(r"(.*)blocks/layers/(.*)",), candidate=(r"\1blocks/\2",))
+    found = compare(LinenBlocks, Blocks, programs=("forward",), weight_rules=(rule,))
+    found.assert_passed()
+    assert found.verdicts("loops") == {"forward": "equal"}
 
 
 def test_results_that_depend_on_a_stream_of_one_side_fail(compare):

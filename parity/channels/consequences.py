@@ -1,0 +1,65 @@
+"""Causes before consequences: findings of parameters come first, and what follows from one is folded into it."""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+from parity.programs.tree import Leaf, Role
+from parity.verdicts import Finding
+from parity.weights.map import HOLDERS, normalise
+from parity.weights.modules import moment_of
+
+__all__ = ["causes_first"]
+
+STEP = re.compile(r"step\d+/")
+
+
+def causes_first(
+    findings: Sequence[Finding], paths: Sequence[str], leaves: Mapping[str, Leaf]
+) -> list[Finding]:
+    """Returns findings of leaves by role, each role in the order given; moments are folded into their parameter.
+
+    Args:
+        findings: one a leaf, or several.
+        paths: of which leaf each is; may begin with ``step3/``, and is then a consequence within that step alone.
+        leaves: of the side whose paths these are; findings of other leaves come last.
+    """
+    roles = list(Role)
+    owners: dict[tuple[str, str], int] = {}
+    for at, path in enumerate(paths):
+        step, leaf = _parted(path)
+        if leaf in leaves and leaves[leaf].role is Role.PARAMS:
+            owners.setdefault((step, normalise(leaf)), at)
+    names = {name for _, name in owners}
+    folded: dict[int, list[Finding]] = {}
+    kept: list[int] = []
+    for at, path in enumerate(paths):
+        step, leaf = _parted(path)
+        owner = None
+        if leaf in leaves and leaves[leaf].role is Role.OPTIMIZER:
+            owned = moment_of(normalise(leaf), names, HOLDERS)
+            owner = owners.get((step, owned[1])) if owned else None
+        if owner is None:
+            kept.append(at)
+        else:
+            folded.setdefault(owner, []).append(findings[at])
+    kept.sort(key=lambda at: _place(paths[at], leaves, roles))
+    return [_with_moments(findings[at], folded.get(at, ())) for at in kept]
+
+
+def _parted(path: str) -> tuple[str, str]:
+    step = STEP.match(path)
+    return (step[0], path[step.end() :]) if step else ("", path)
+
+
+def _place(path: str, leaves: Mapping[str, Leaf], roles: Sequence[Role]) -> int:
+    leaf = leaves.get(_parted(path)[1])
+    return len(roles) if leaf is None else roles.index(leaf.role)
+
+
+def _with_moments(finding: Finding, moments: Sequence[Finding]) -> Finding:
+    if not moments:
+        return finding
+    words = f"its moments, too ({len(moments)})"
+    distance = f"{finding.distance}; {words}" if finding.distance else words
+    return dataclasses.replace(finding, distance=distance, follows=tuple(moments))

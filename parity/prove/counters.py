@@ -1,0 +1,52 @@
+"""Counters of two integer types, such as int32 and uint32: whether both only count up, by the same number."""
+
+import re
+from collections.abc import Iterator
+
+from parity.prove.program import Op, Program, Region
+
+__all__ = ["increment"]
+
+_NUMBER = re.compile(r"dense<(\d+)> : tensor<")
+
+
+def increment(program: Program, argument: int, result: int) -> int | None:
+    """Returns by how much a result counts an argument up, where that is all the argument is used for.
+
+    A sum of integers wraps alike in signed and unsigned ones, so two counters of equal width that start from the same
+    bits and count up by the same number have the same bits for ever.
+
+    Args:
+        program: the program.
+        argument, result: positions in ``@main``.
+
+    Returns:
+        The number; None where the argument or the counted value has another use, or is no such sum.
+    """
+    counter, counted = program.body.parameters[argument], program.body.outputs[result]
+    readers = [op for op in _operations(program.body) if counter in op.operands]
+    if len(readers) != 1 or readers[0].form.name != "stablehlo.add" or counted not in readers[0].results:
+        return None
+    returned = [value for value in program.body.outputs if value in (counter, counted)]
+    inside = {value for op in _operations(program.body) for region in op.regions for value in region.outputs}
+    if len(returned) != 1 or counter in inside or counted in inside:
+        return None
+    if any(counted in op.operands for op in _operations(program.body)):
+        return None
+    others = [value for value in readers[0].operands if value != counter]
+    made = {value: op for op in program.body.ops for value in op.results}
+    return _constant(made.get(others[0])) if len(others) == 1 else None
+
+
+def _constant(op: Op | None) -> int | None:
+    if op is None or op.form.name != "stablehlo.constant":
+        return None
+    found = _NUMBER.search(op.form.word)
+    return int(found[1]) if found else None
+
+
+def _operations(region: Region) -> Iterator[Op]:
+    for op in region.ops:
+        yield op
+        for inner in op.regions:
+            yield from _operations(inner)

@@ -1,0 +1,139 @@
+"""``--fail-fast``, ``--last-failed`` and ``--pdb``: what one runs while one mends something."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAIRS = """
+import jax.numpy as jnp, numpy as np
+from flax import linen, nnx
+import parity
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return jnp.tanh(linen.Dense(5, name="dense")(x))
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(6, 5, rngs=rngs)
+
+    def __call__(self, x):
+        return {nnx}
+
+def inputs(seed):
+    rng = np.random.default_rng(seed)
+    return {{name: rng.normal(size=(4, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}}
+
+def loss(out, batch):
+    return jnp.mean((out - batch["y"]) ** 2)
+
+PAIR = parity.twins("toy", linen=Linen, nnx=Nnx, inputs=inputs, loss=loss, programs=("forward", "grad"))
+"""
+SOUND, WRONG, RAISES = "jnp.tanh(self.dense(x))", "jnp.sin(self.dense(x))", "self.dense(x[:, :3])"
+
+
+@pytest.fixture
+def runs(command, tmp_path, monkeypatch):
+    """``runs(nnx, options...)`` runs ``parity run`` on a pair, in a project and with a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "pyproject.toml").write_text('[tool.parity]\npairs = ["toy_twins:PAIR"]\n')
+
+    def run(nnx, *options):
+        (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=nnx))
+        return command("run", *options)
+
+    return run
+
+
+def test_fail_fast_ends_with_the_first_failure_and_says_so(runs, tmp_path):
+    ended = runs(WRONG, "--fail-fast", "--json", "report.json")
+    assert ended.code == 1
+    assert "PARTIAL: 1 of 2 cases finished before --fail-fast ended the run" in ended.out
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["partial"] == {"planned": 2, "finished": 1, "why": "--fail-fast ended the run"}
+    assert [case["id"] for case in report["cases"]] == ["toy/forward@single"]
+
+
+def test_fail_fast_of_a_run_that_passes_changes_nothing(runs):
+    ended = runs(SOUND, "--fail-fast")
+    assert ended.code == 0 and "2 passed" in ended.out and "PARTIAL" not in ended.out
+
+
+def test_last_failed_runs_what_failed_until_it_passes(runs):
+    ended = runs(SOUND, "--last-failed")
+    assert ended.code == 2 and "--last-failed: nothing has run in this project yet; leave it out" in ended.err
+    assert runs(WRONG, "toy/grad").code == 1
+    ended = runs(WRONG, "--last-failed")
+    assert ended.code == 1 and "[1/1] toy/grad@single failed" in ended.out
+    assert runs(SOUND, "toy/forward").code == 0  # which says nothing of the other
+    ended = runs(SOUND, "--last-failed", "toy/forward")
+    assert ended.code == 2 and "none of the cases that failed last is selected: toy/grad@single" in ended.err
+    ended = runs(SOUND, "--last-failed", "--shard", "1/2")
+    assert ended.code == 2 and "--last-failed: got --shard" in ended.err
+    ended = runs(SOUND, "--last-failed", "--remember")
+    assert ended.code == 0 and "[1/1] toy/grad@single passed" in ended.out
+    ended = runs(SOUND, "--last-failed")
+    assert ended.code == 0 and ended.out == "--last-failed: all cases that ran last passed; nothing to run\n"
+
+
+def test_the_debugger_opens_where_a_side_raised_once_an_error(runs, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("up 1\np 'batch of', x.shape[0]\ncontinue\ncontinue\n"))
+    ended = runs(RAISES, "--pdb")
+    assert ended.code == 1
+    assert ended.err.count("`continue` goes on with the run") == 2  # cases, not channels
+    assert "TypeError: dot_general requires" in ended.err and "`up 1` goes to your own code" in ended.err
+    assert "('batch of', 4)" in ended.out and "2 error in" in ended.out
+
+
+def test_quitting_the_debugger_leaves_a_partial_report(shell, tmp_path):
+    (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=RAISES))
+    arguments = ("run", "--pair", "toy_twins:PAIR", "toy", "--pdb", "--json", "report.json")
+    ended = subprocess.run(
+        [sys.executable, "-m", "parity", *arguments],
+        input="quit\n",
+        cwd=tmp_path,
+        env=shell.environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 130 and "PARTIAL" in ended.stdout
+    assert json.loads((tmp_path / "report.json").read_text())["partial"]["planned"] == 2
+
+
+@pytest.mark.parametrize("option", ["--workers=2", "--processes=2"])
+def test_the_debugger_needs_the_terminal(runs, option):
+    ended = runs(RAISES, "--pdb", option)
+    assert ended.code == 2 and "--pdb: runs cases in this process" in ended.err
+
+
+def test_the_report_has_the_traceback_of_an_error(runs, tmp_path):
+    ended = runs(RAISES, "toy/forward", "--json", "report.json")
+    assert ended.code == 1 and "Traceback" not in ended.out
+    (finding,) = json.loads((tmp_path / "report.json").read_text())["cases"][0]["channels"]["program"][
+        "findings"
+    ]
+    assert finding["traceback"].startswith("Traceback") and "toy_twins.py" in finding["traceback"]
+    assert finding["where"] == "nnx toy, trace" and "toy_twins.py:16 in __call__" in finding["next_step"]
+
+
+def test_a_full_disk_is_a_sentence(shell, tmp_path):
+    for arguments in (("list",), ("run", "--pair", "toy_twins:PAIR", "toy/forward")):
+        (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=SOUND))
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                [sys.executable, "-m", "parity", *arguments],
+                cwd=tmp_path,
+                env=shell.environment(),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert (ended.returncode, ended.stderr.count("\n")) == (3, 1)
+        assert ended.stderr.startswith(
+            "parity: No space left on device: what was printed or written is not whole"
+        )

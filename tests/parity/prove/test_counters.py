@@ -1,0 +1,73 @@
+"""Counters of two integer types: which of them are shown to stay the same number."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from parity.prove.counters import increment
+from parity.prove.reader import read_program
+
+
+def once(step, x):
+    return step + 1, x * 2
+
+
+def by_two(step, x):
+    return step + 2, x * 2
+
+
+def read_elsewhere(step, x):
+    return step + 1, x * step.astype(x.dtype)
+
+
+def counted_elsewhere(step, x):
+    after = step + 1
+    return after, x * after.astype(x.dtype)
+
+
+def in_a_branch(step, x):
+    return step + 1, jax.lax.cond(step > 3, lambda x: x, jnp.sin, x)
+
+
+def in_a_loop(step, x):
+    return step + 1, jax.lax.fori_loop(0, 3, lambda i, x: x + step.astype(x.dtype), x)
+
+
+def doubled(step, x):
+    return step * 2, x * 2
+
+
+def by_data(step, x):
+    return step + x[0].astype(step.dtype), x * 2
+
+
+def twice_returned(step, x):
+    return step + 1, (step + 1).astype(x.dtype)
+
+
+def kept(step, x):
+    return step, x * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        *[(once, 1), (by_two, 2)],
+        *[(function, None) for function in (read_elsewhere, counted_elsewhere, in_a_branch, in_a_loop)],
+        *[(function, None) for function in (doubled, by_data, twice_returned, kept)],
+    ],
+)
+@pytest.mark.parametrize("dtype", ["int32", "uint32"])
+def test_only_a_number_that_is_counted_up_and_returned_counts(function, expected, dtype):
+    shapes = (jax.ShapeDtypeStruct((), dtype), jax.ShapeDtypeStruct((3,), "float32"))
+    assert increment(read_program(jax.jit(function).lower(*shapes)), 0, 0) == expected
+
+
+def counter_returned_too(step, x):
+    return step + 1, step
+
+
+@pytest.mark.parametrize("function", [counter_returned_too])
+def test_a_counter_that_is_returned_as_it_was_is_no_counter(function):
+    shapes = (jax.ShapeDtypeStruct((), "int32"), jax.ShapeDtypeStruct((3,), "float32"))
+    assert increment(read_program(jax.jit(function).lower(*shapes)), 0, 0) is None
