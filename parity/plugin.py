@@ -74,14 +74,16 @@ def _chosen(config: pytest.Config) -> list["Case"]:
     Raises:
         ValueError: an option, the settings or a mesh cannot be used.
     """
-    from parity.cases.case import place, select
+    from parity.cases.case import place, refuse_unless_some_fit, select
     from parity.cases.settings import collect, must_have_pairs
 
     option = config.option
     if not (option.parity_pair or option.parity_select):
         must_have_pairs(config.invocation_params.dir)
     _, cases = collect(option.parity_pair, start=config.invocation_params.dir)
-    return place(select(cases, option.parity_select), option.parity_backend)
+    placed = place(select(cases, option.parity_select), option.parity_backend)
+    refuse_unless_some_fit(placed)
+    return placed
 
 
 class _Cases:

@@ -27,6 +27,7 @@ __all__ = [
     "made",
     "matches",
     "place",
+    "refuse_unless_some_fit",
     "select",
     "selects",
 ]
@@ -186,6 +187,19 @@ def place(cases: Iterable[Case], backend: str) -> list[Case]:
         )
 
     return [on_backend(case) for case in cases]
+
+
+def refuse_unless_some_fit(cases: Sequence[Case]) -> None:
+    """Checks that of several cases not all need more devices than there are.
+
+    Args:
+        cases: from `place`.
+
+    Raises:
+        ValueError: all do.
+    """
+    if cases and all(case.too_large for case in cases):
+        raise ValueError(cases[0].too_large)
 
 
 class SelectionError(ValueError):

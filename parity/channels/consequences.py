@@ -19,6 +19,9 @@ def causes_first(
 ) -> list[Finding]:
     """Returns findings of leaves by role, each role in the order given; moments are folded into their parameter.
 
+    The first of each step, role and part of the state come before all others, the earliest step first: what started it
+    may be a counter or a bias, which hundreds of parameters that follow must not hide.
+
     Args:
         findings: one a leaf, or several.
         paths: of which leaf each is; may begin with ``step3/``, and is then a consequence within that step alone.
@@ -44,6 +47,12 @@ def causes_first(
         else:
             folded.setdefault(owner, []).append(findings[at])
     kept.sort(key=lambda at: _place(paths[at], leaves, roles))
+    first: dict[tuple[str, int, str], int] = {}
+    for at in kept:
+        step, leaf = _parted(paths[at])
+        first.setdefault((step, _place(paths[at], leaves, roles), leaf.split("/")[0]), at)
+    leading = [first[part] for part in sorted(first, key=lambda part: (len(part[0]), part))]
+    kept = [*leading, *(at for at in kept if at not in leading)]
     return [_with_moments(findings[at], folded.get(at, ())) for at in kept]
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from parity.backends.compiler import Resources
 from parity.backends.ray_cluster import OWN, check_address
 from parity.backends.registry import find
-from parity.cases.case import Case, Pair, place, select
+from parity.cases.case import Case, Pair, place, refuse_unless_some_fit, select
 from parity.cases.settings import collect
 from parity.channels import ALL
 from parity.comparison.comparison import Comparison, Workbench
@@ -139,8 +139,7 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
         cases = [dataclasses.replace(case, backend=order.backend) for case in cases]
     else:
         cases = place(cases, order.backend)
-    if cases and all(case.too_large for case in cases):
-        raise ValueError(cases[0].too_large)
+    refuse_unless_some_fit(cases)
     if order.processes > 1:
         if order.backend != "cpu" or order.workers:
             raise ValueError(

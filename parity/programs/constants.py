@@ -14,6 +14,9 @@ from parity.programs.handed import handed_on
 
 __all__ = ["Constants", "take_apart", "traceable"]
 
+KEYS = 16
+"""How many keys must make an array alike: two make a truth value alike every second time."""
+
 Path = tuple[Any, ...]
 T = TypeVar("T")
 
@@ -104,14 +107,16 @@ def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Con
         graphs.append(graphdef)
         return tuple(states)
 
-    keys = jax.random.key(0), jax.random.key(1)
-    held, bare = jax.eval_shape(lambda key: split(key, nnx.Variable, ...), keys[0])
+    key = jax.random.key(0)
+    held, bare = jax.eval_shape(lambda key: split(key, nnx.Variable, ...), key)
     if not jax.tree.leaves(bare):
         return graphs[-1], held, Constants({})
     make = jax.jit(lambda key: split(key, nnx.Variable, ...)[1])
-    first, second = (dict(nnx.to_flat_state(make(key))) for key in keys)
-    constants = Constants({path: array for path, array in first.items() if _same(array, second[path])})
-    (held, _) = jax.eval_shape(lambda key: split(key, constants.is_state, ...), keys[0])
+    first, *others = (dict(nnx.to_flat_state(make(jax.random.key(seed)))) for seed in range(KEYS))
+    constants = Constants(
+        {path: array for path, array in first.items() if all(_same(array, other[path]) for other in others)}
+    )
+    (held, _) = jax.eval_shape(lambda key: split(key, constants.is_state, ...), key)
     return graphs[-1], held, constants
 
 

@@ -199,7 +199,10 @@ def test_selecting_adding_pairs_and_junit(project, pytester):
         (("-n", "2", "--parity-select", "sond"), "selector 'sond': matches none of 3 cases"),
         (("--parity-backend", "cpv"), "backend 'cpv': expected one of cpu"),
         (("--parity-pair", "nope:PAIR"), "pair 'nope:PAIR': No module named 'nope'"),
-        (("--parity-pair", "my_twins:WIDE"), "mesh data64-auto: needs 64 devices, found 8"),
+        (
+            ("--parity-pair", "my_twins:WIDE", "--parity-select", "wide"),
+            "mesh data64-auto: needs 64 devices, found 8",
+        ),
         (("--parity-report=missing/out",), "folder missing/out does not exist"),
         (("--parity-report", "out"), "write it with an equals sign, --parity-report=out"),
     ],
@@ -211,6 +214,12 @@ def test_bad_input_is_one_message(project, arguments, words):
     assert result.ret == 4, text
     assert words in text
     assert "Traceback" not in text and "INTERNALERROR" not in text and "plugin.py" not in text
+
+
+def test_a_mesh_that_is_too_large_fails_its_cases_alone(project):
+    result = project("-m", "parity", "--parity-pair", "my_twins:WIDE")
+    result.assert_outcomes(passed=3, failed=3, deselected=2)
+    assert "mesh data64-auto: needs 64 devices, found 8" in result.stdout.str()
 
 
 def test_without_settings_it_is_said_how_to_begin(pytester, shell, monkeypatch):
