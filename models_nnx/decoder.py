@@ -42,7 +42,7 @@ def scanned(config: ModelConfig, stack: Stack, *, rngs: PathRngs) -> nnx.Module:
     block, cycle = (SplitBlock, SplitCycle) if split else (Block, Cycle)
     axes = nnx.StateAxes({nnx.Param: config.scan_axis, ...: 0})
 
-    @nnx.vmap(in_axes=0, out_axes=axes, transform_metadata={nnx.PARTITION_NAME: stack.axis})
+    @nnx.scan(in_axes=0, out_axes=axes, transform_metadata={nnx.PARTITION_NAME: stack.axis})
     def create(keys):
         if single:
             return block(config, stack.cycle[0], rngs=rngs.using(keys))

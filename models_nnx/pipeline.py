@@ -25,7 +25,7 @@ def stacked(create: Callable[[PathRngs], nnx.Module], axes: list[tuple[str, int]
         return create(rngs)
     (name, length), *rest = axes
 
-    @nnx.vmap(in_axes=0, out_axes=0, transform_metadata={nnx.PARTITION_NAME: name})
+    @nnx.scan(in_axes=0, out_axes=0, transform_metadata={nnx.PARTITION_NAME: name})
     def create_all(keys):
         return stacked(create, rest, rngs.using(keys))
 
