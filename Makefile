@@ -7,7 +7,7 @@ WORKERS ?= 2
 TESTS ?= tests
 PART ?= 1/1
 
-.PHONY: setup compiler parity prove test pipeline-grid exact-grid quick page docs pictures lint format clean
+.PHONY: setup compiler parity prove test pipeline-grid exact-grid quick page docs pictures mutants lint format clean
 
 setup: $(STAMP)
 
@@ -47,6 +47,10 @@ quick: setup  ## the fast inner loop
 page: setup  ## the HTML page opened in headless Chromium or Chrome, which must be on the path
 	$(BIN)/python -m pip install --quiet --editable ".[browser]"
 	$(BIN)/python tests/parity/report/browser.py
+
+mutants: setup  ## planted bugs, each against every channel: docs/mutants.md; PART=2/6 for one part of them
+	mkdir -p parity-report
+	$(BIN)/parity mutants --shard $(PART) --workers $(WORKERS) --json parity-report/mutants.json
 
 docs: setup  ## the pages as a site, in build/site; links that lead nowhere fail
 	$(BIN)/mkdocs build --strict

@@ -17,14 +17,18 @@ from parity.bisect.operation import describe
 from parity.bisect.single import on_one_device
 from parity.comparison.comparison import Comparison
 
-PLANTED = Path(__file__).parents[1] / "planted"
+MUTANTS = Path(__file__).parents[2] / "mutants"
 HERE = Path(__file__).parent
 UNSEEN = ("unseen", "fresh")
 STOCK = HERE / "stock.py"
 TWINS = Path(models_nnx.__file__).parent
-TABLES = ("operations", "bugs", "moe", "families", "mtp", "training", "diloco")
-PAIRS = {"training": "trajectories:PAIR", "diloco": "diloco:PAIR"}
-HOMES = {"moe": "data2.expert4-auto", "pipeline": "stage2.fsdp2.tensor2-auto"}
+TABLES = ("operations", "llama2", "moe", "families", "mtp", "training", "diloco")
+FAMILIES = {"gemma2": "GEMMA2", "gemma3": "GEMMA3", "deepseek3": "DEEPSEEK3", "gpt": "GPT_OSS"}
+PAIRS = {
+    "training": "trajectories:PAIR",
+    "batch": "batch_split:PAIR",
+    **{first: f"families:{name}" for first, name in FAMILIES.items()},
+}
 OF_VALUES = {"values", "gradients", "state"}
 
 
@@ -35,18 +39,20 @@ def plants():
     others, and those of ``fresh`` after the rules that these led to.
     """
     found = {}
-    for table in TABLES:
-        for bug in tomllib.loads((PLANTED / f"{table}.toml").read_text())["bug"]:
-            if "case" in bug and OF_VALUES & set(bug.get("channels", OF_VALUES)):
-                home = HOMES.get(bug["case"].split("-")[0], "fsdp4.tensor2-auto")
-                case = bug["case"] if "@" in bug["case"] else f"{bug['case']}@{home}"
-                found[f"{table}/{bug['id']}"] = {"pair": PAIRS.get(table, ""), **bug, "case": case}
+    for table in (*TABLES, *UNSEEN):
+        for bug in tomllib.loads((MUTANTS / f"{table}.toml").read_text())["mutant"]:
+            if "case" in bug and not bug.get("benign") and OF_VALUES & set(bug.get("channels", OF_VALUES)):
+                edits = [{**edit, "file": edit["file"].removeprefix("models_nnx/")} for edit in bug["edits"]]
+                found[f"{table}/{bug['id']}"] = {**bug, "edits": edits, "pair": _pair(bug["case"])}
     for table in UNSEEN:
         for bug in tomllib.loads((HERE / f"{table}.toml").read_text())["bug"]:
-            home = HOMES.get(bug.get("case", "").split("-")[0], "fsdp4.tensor2-auto")
-            where = {} if "stock" in bug else {"case": f"{bug['case']}@{home}"}
-            found[f"{table}/{bug['id']}"] = {"pair": "", **bug, **where}
+            found[f"{table}/{bug['id']}"] = bug
     return found
+
+
+def _pair(case):
+    """Returns where the case's pair is, `module:NAME` in `parity.pairs`; empty for what the id starts with."""
+    return PAIRS.get(case.split("-")[0], "")
 
 
 def files(bug):

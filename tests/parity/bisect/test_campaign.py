@@ -29,9 +29,9 @@ def plants():
     [
         ("operations/logits-from-before-the-norm", "in LanguageModel._hidden"),  # a call that is left out
         ("operations/no-gradient-through-the-mlp", "/ stop_gradient (forward"),
-        ("bugs/parameter-baked-in-as-a-constant", "/ add (forward)"),
+        ("llama2/parameter-baked-in-as-a-constant", "/ add (forward)"),
         ("operations/predictor-without-its-norm", "in Predictor.__call__"),
-        ("bugs/dropout-key-the-same-every-step", "the reference goes on with random_fold_in"),
+        ("llama2/dropout-key-the-same-every-step", "the reference goes on with random_fold_in"),
     ],
 )
 def test_a_plant_is_traced_to_its_function(name, words, plants, planting, tmp_path):

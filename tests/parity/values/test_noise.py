@@ -202,3 +202,10 @@ def test_float64_widens_floats_exactly_and_only_them():
         floating = array.dtype in (np.float32, ml_dtypes.bfloat16)
         assert wide[path].dtype == (np.float64 if floating else array.dtype)
         np.testing.assert_array_equal(wide[path].astype(np.float64), array.astype(np.float64))
+
+
+def test_a_noisy_leaf_lends_its_floor_to_no_other():
+    x = rng().uniform(1.0, 2.0, 100).astype(np.float32)
+    amplified = floor_of(lambda x: {"a noisy": (x - 1.5) * 0 + np.sin(1e6 * x), "calm": x + x}, x)
+    alone = floor_of(lambda x: {"calm": x + x}, x)
+    assert amplified["calm"] == alone["calm"] < amplified["a noisy"] / 100

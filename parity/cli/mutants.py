@@ -1,0 +1,76 @@
+"""``parity mutants``: every planted bug against every channel."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parity.cli.options import DIFFERENCE, INTERRUPTED, PARITY, Json, Markdown, Workers, console
+
+__all__ = ["mutants"]
+
+
+def mutants(
+    folder: Annotated[Path, typer.Argument(help="Where the *.toml files of mutants lie.")] = Path(
+        "tests/mutants"
+    ),
+    select: Annotated[
+        list[str] | None, typer.Option("--select", help="Globs or prefixes of ids, cases or origins.")
+    ] = None,
+    shard: Annotated[str | None, typer.Option("--shard", help="Try one part of them, such as 3/8.")] = None,
+    json: Json = None,
+    markdown: Markdown = None,
+    workers: Workers = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Time that one may take.")] = 600,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Try anew what the file of --json has.")] = False,
+) -> None:
+    """Plant bugs, one by one, and see which channels catch them: the kill matrix, survivors first."""
+    import os
+
+    from parity.environment import describe_environment
+    from parity.mutants import (
+        as_json,
+        as_markdown,
+        print_matrix,
+        read_mutants,
+        read_outcomes,
+        succeeded,
+        try_mutants,
+    )
+    from parity.mutants.mutant import choose
+    from parity.report import write_json, write_text
+    from parity.report.records import check_writable
+    from parity.report.shards import Shard
+
+    for path, option in ((json, "--json"), (markdown, "--markdown")):
+        if path:
+            check_writable(path, option)
+    every = read_mutants(folder)
+    chosen = choose(every, select or ())
+    chosen = Shard.parse(shard).take(chosen) if shard else chosen
+    before = read_outcomes(json) if json else {}
+    screen, outcomes, tried, environment = console(), dict(before), [], describe_environment()
+    known = {} if fresh else before
+
+    def keep() -> None:
+        if json:
+            write_json(as_json([outcomes[one.id] for one in every if one.id in outcomes], environment), json)
+
+    trials = try_mutants(chosen, Path.cwd(), known, workers=workers or os.cpu_count() or 1, limit=seconds)
+    try:
+        for outcome in trials:
+            outcomes[outcome.id] = outcome
+            tried.append(outcome)
+            by = f" by {', '.join(outcome.by)}" if outcome.by else ""
+            line = f"[{len(tried)}/{len(chosen)}] {outcome.id} {outcome.status}{by}"
+            screen.print(line, soft_wrap=True, markup=False, highlight=False)
+            keep()
+    except KeyboardInterrupt:
+        trials.close()
+        print_matrix(screen, tried)
+        screen.print(f"interrupted: {len(tried)} of {len(chosen)}; the same command goes on, with --json")
+        raise typer.Exit(INTERRUPTED) from None
+    print_matrix(screen, tried)
+    if markdown:
+        write_text(as_markdown(tried, every), markdown)
+    raise typer.Exit(PARITY if succeeded(tried) else DIFFERENCE)

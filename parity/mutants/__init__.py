@@ -1,0 +1,27 @@
+"""Bugs planted on purpose, and whether they are caught: the kill matrix.
+
+A mutant is data: a small patch, the case or the test that shall kill it, what must be named. Each is tried in a copy of
+the packages that it patches, by the command line in a process of its own, as a user would. Imports: `report` and below.
+Gives: `read_mutants`, `try_mutants`, `Outcome`, and the matrix as table, Markdown and JSON.
+"""
+
+from parity.mutants.campaign import content_of, try_mutants
+from parity.mutants.matrix import as_json, as_markdown, print_matrix, read_outcomes, succeeded
+from parity.mutants.mutant import Edit, Mutant, MutantError, read_mutants
+from parity.mutants.outcome import Outcome, Status
+
+__all__ = [
+    "Edit",
+    "Mutant",
+    "MutantError",
+    "Outcome",
+    "Status",
+    "as_json",
+    "as_markdown",
+    "content_of",
+    "print_matrix",
+    "read_mutants",
+    "read_outcomes",
+    "succeeded",
+    "try_mutants",
+]

@@ -1,0 +1,79 @@
+"""Many mutants tried side by side; what was tried with the same content is not tried again."""
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from parity.mutants.mutant import Mutant
+from parity.mutants.outcome import Outcome
+from parity.mutants.trial import Processes, try_mutant
+
+__all__ = ["content_of", "try_mutants"]
+
+VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
+
+
+def content_of(mutant: Mutant, sources: str) -> str:
+    """Returns a digest of all that decides what becomes of a mutant.
+
+    Args:
+        mutant: the mutant.
+        sources: digest of the project, from `sources_of`.
+    """
+    text = json.dumps(dataclasses.asdict(mutant), sort_keys=True)
+    return hashlib.sha256(f"{sources}{text}".encode()).hexdigest()[:16]
+
+
+def sources_of(root: Path) -> str:
+    """Returns a digest of the project's sources and tests, of Python, and of what they compute with."""
+    digest = hashlib.sha256(platform.python_version().encode())
+    for name in VERSIONS:
+        digest.update(f"{name}{metadata.version(name)}".encode())
+    packages = sorted(path.parent for path in root.glob("*/__init__.py"))
+    for folder in (*packages, root / "tests"):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def try_mutants(
+    mutants: Sequence[Mutant],
+    root: Path,
+    known: Mapping[str, Outcome],
+    *,
+    workers: int = 1,
+    limit: float = 600.0,
+) -> Iterator[Outcome]:
+    """Yields what became of each mutant, as it becomes known.
+
+    Args:
+        mutants: to be tried.
+        root: of the project that they patch.
+        known: outcomes of before, by id; those of the same content are yielded as they are.
+        workers: how many are tried at once.
+        limit: seconds that each may take.
+    """
+    sources = sources_of(root)
+    contents = {mutant.id: content_of(mutant, sources) for mutant in mutants}
+    anew = []
+    for mutant in mutants:
+        before = known.get(mutant.id)
+        if before and before.content == contents[mutant.id]:
+            yield before
+        else:
+            anew.append(mutant)
+    processes = Processes()
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        tries = [pool.submit(try_mutant, one, root, contents[one.id], processes, limit) for one in anew]
+        try:
+            for done in concurrent.futures.as_completed(tries):
+                yield done.result()
+        finally:
+            for one in tries:
+                one.cancel()
+            processes.end()

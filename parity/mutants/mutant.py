@@ -1,0 +1,146 @@
+"""What a mutant is, and how a folder of them is read."""
+
+import dataclasses
+import fnmatch
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from parity.channels import ALL
+
+__all__ = ["Edit", "Mutant", "MutantError", "choose", "plant", "read_mutants"]
+
+
+class MutantError(ValueError):
+    """A file of mutants, or a patch, that cannot be used."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Edit:
+    """One replacement.
+
+    Args:
+        file: below the project's root, such as ``models_nnx/mlp.py``.
+        old: stands there exactly once; empty where ``new`` goes to the end, or is a new file.
+        new: what stands there afterwards.
+    """
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """A planted bug, or an edit that changes nothing and must pass.
+
+    Args:
+        id: unique in all files.
+        edits: the patch.
+        case: the case that shall tell; empty with ``oracle``.
+        settings: of the case, as ``--set`` takes them.
+        oracle: a test that shall fail, as pytest takes it; for what both twins share, and for the engine.
+        channels: those that must block.
+        words: what the findings must have: the place.
+        verdict: what the case comes to.
+        origin: id in the history of real bugs; empty for others.
+        benign: the case must pass.
+    """
+
+    id: str
+    edits: tuple[Edit, ...]
+    case: str = ""
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    oracle: str = ""
+    channels: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    verdict: str = "failed"
+    origin: str = ""
+    benign: bool = False
+
+    @property
+    def packages(self) -> list[str]:
+        """The top-level packages that the patch touches."""
+        return sorted({edit.file.split("/")[0] for edit in self.edits})
+
+
+FIELDS = {field.name for field in dataclasses.fields(Mutant)}
+
+
+def read_mutants(folder: Path) -> list[Mutant]:
+    """Returns the mutants of all ``*.toml`` files of a folder, in the order of their names.
+
+    Raises:
+        MutantError: there are none, a file cannot be read, a field is not known, an id is there twice.
+    """
+    files = sorted(folder.glob("*.toml"))
+    found = [mutant for file in files for mutant in _read(file)]
+    if not found:
+        raise MutantError(f"mutants {folder}: no [[mutant]] in any *.toml there; expected at least one")
+    ids = [mutant.id for mutant in found]
+    if twice := sorted({id for id in ids if ids.count(id) > 1}):
+        raise MutantError(f"mutants {folder}: ids {twice} are there twice, expected distinct ones")
+    return found
+
+
+def _read(file: Path) -> Iterable[Mutant]:
+    try:
+        tables = tomllib.loads(file.read_text()).get("mutant", [])
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise MutantError(f"mutants {file}: cannot be read: {error}") from error
+    return [_mutant(file, table) for table in tables]
+
+
+def _mutant(file: Path, table: Mapping[str, Any]) -> Mutant:
+    where = f"mutants {file}, {table.get('id', 'one without id')!r}"
+    if unknown := sorted(set(table) - FIELDS):
+        raise MutantError(f"{where}: got fields {unknown}, expected some of {sorted(FIELDS)}")
+    if "id" not in table or not table.get("edits") or bool(table.get("case")) == bool(table.get("oracle")):
+        raise MutantError(f"{where}: expected id, edits, and either a case or an oracle")
+    if strangers := sorted(set(table.get("channels", ())) - set(ALL)):
+        raise MutantError(f"{where}: got channels {strangers}, expected some of {', '.join(ALL)}")
+    try:
+        edits = tuple(Edit(**edit) for edit in table["edits"])
+    except TypeError as error:
+        raise MutantError(f"{where}: an edit has file, old and new; {error}") from error
+    lists = {name: tuple(table.get(name, ())) for name in ("channels", "words")}
+    return Mutant(**{**table, **lists, "edits": edits})
+
+
+def choose(mutants: Sequence[Mutant], selectors: Sequence[str]) -> list[Mutant]:
+    """Returns those whose id, case or oracle a glob or prefix selects; all without selectors.
+
+    Raises:
+        MutantError: a selector selects none.
+    """
+    if not selectors:
+        return list(mutants)
+
+    def fits(mutant: Mutant, selector: str) -> bool:
+        names = (mutant.id, mutant.case, mutant.oracle, mutant.origin)
+        return any(name.startswith(selector) or fnmatch.fnmatch(name, selector) for name in names if name)
+
+    for selector in selectors:
+        if not any(fits(mutant, selector) for mutant in mutants):
+            raise MutantError(
+                f"select {selector!r}: matches no mutant; expected a glob or prefix of an id or case"
+            )
+    return [mutant for mutant in mutants if any(fits(mutant, selector) for selector in selectors)]
+
+
+def plant(mutant: Mutant, folder: Path) -> None:
+    """Patches the copies of the packages that lie in a folder.
+
+    Raises:
+        MutantError: an old text does not stand there exactly once.
+    """
+    for edit in mutant.edits:
+        path = folder / edit.file
+        text = path.read_text() if path.exists() else ""
+        if edit.old and text.count(edit.old) != 1:
+            count = text.count(edit.old)
+            raise MutantError(
+                f"mutant {mutant.id}: {edit.file} has {count} times {edit.old!r}, expected once"
+            )
+        path.write_text(text.replace(edit.old, edit.new) if edit.old else text + edit.new)

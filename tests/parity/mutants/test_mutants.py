@@ -1,0 +1,195 @@
+"""Mutants of a small project of a user: killed, survived, benign, broken; by a case and by a test; and resumed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from parity.channels import ALL
+from parity.mutants import MutantError, Outcome, Status, as_json, as_markdown, read_mutants, read_outcomes
+from parity.mutants.matrix import catches, score
+from parity.mutants.mutant import choose, plant
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
+HEAD = '[[mutant]]\nid = "one"\n'
+EDIT = '[[mutant.edits]]\nfile = "twins/pair.py"\nold = "24"\nnew = "25"\n'
+
+
+def mutant(id, old, new, **fields):
+    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
+    edit = f'[[mutant.edits]]\nfile = "twins/pair.py"\nold = {json.dumps(old)}\nnew = {json.dumps(new)}\n'
+    return "\n".join(["[[mutant]]", f'id = "{id}"', *lines, edit])
+
+
+GELU = "return self.down(jax.nn.gelu(self.up(x)))"
+CASE = "mlp/forward@single"
+MUTANTS = {
+    "killed": mutant(
+        "killed",
+        GELU,
+        GELU.replace("gelu", "silu"),
+        case=CASE,
+        channels=["values"],
+        words=["outputs", "pair.py:"],
+    ),
+    "misnamed": mutant(
+        "misnamed",
+        GELU,
+        GELU.replace("gelu", "relu"),
+        case=CASE,
+        channels=["values", "rng"],
+        words=["no such word"],
+    ),
+    "survived": mutant("survived", "import numpy as np", "import numpy as np  # a comment", case=CASE),
+    "harmless": mutant("harmless", "x)))\n\n\ndef inputs", "x)))\n\n\n\ndef inputs", case=CASE, benign=True),
+    "alarm": mutant("alarm", GELU, f"x = 2 * x\n        {GELU}", case=CASE, benign=True),
+    "tested": mutant("tested", "size=(8, size)", "size=(9, size)", oracle="test_pair.py"),
+    "broken": mutant("broken", "no such text", "", case=CASE),
+    "lost": mutant("lost", "mlp", "mlp", case="nothing/forward"),
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A user's project: a package with a pair, its settings, a test, and mutants."""
+    root = tmp_path_factory.mktemp("project")
+    (root / "twins").mkdir()
+    (root / "twins" / "__init__.py").write_text("")
+    (root / "twins" / "pair.py").write_text(EXAMPLE.read_text())
+    (root / "pyproject.toml").write_text('[tool.parity]\npairs = ["twins.pair:PAIR"]\n')
+    (root / "test_pair.py").write_text(
+        "from twins import pair\n\ndef test_rows():\n    assert len(pair.inputs(0)['x']) == 8\n"
+    )
+    (root / "mutants").mkdir()
+    names = ("killed", "misnamed", "survived", "harmless", "alarm", "tested", "broken")
+    (root / "mutants" / "all.toml").write_text("\n".join(MUTANTS[name] for name in names))
+    return root
+
+
+@pytest.mark.slow
+def test_each_becomes_what_it_is(shell, project, tmp_path):
+    files = ("--json", str(tmp_path / "kills.json"), "--markdown", str(tmp_path / "kills.md"))
+    ended = shell("mutants", "mutants", *files, cwd=project)
+    record = json.loads((tmp_path / "kills.json").read_text())
+    found = {row["id"]: row for row in record["mutants"]}
+    assert {id: row["status"] for id, row in found.items()} == {
+        "killed": "killed",
+        "misnamed": "killed",
+        "survived": "survived",
+        "harmless": "passed",
+        "alarm": "alarm",
+        "tested": "killed",
+        "broken": "broken",
+    }
+    assert ended.code == 1
+    assert (found["killed"]["missed"], found["killed"]["unnamed"]) == ([], [])
+    assert (found["misnamed"]["missed"], found["misnamed"]["unnamed"]) == (["rng"], ["no such word"])
+    assert found["tested"]["by"] == ["oracle"] and "0 times" in found["broken"]["why"]
+    assert record["score"]["score"] == 3 / 4 and record["score"]["alarm"] == 1
+    assert (
+        "3 of 4 bugs killed (75.0%)" in ended.out
+        and "1 of 2 benign edits raise an alarm; 1 could not be tried" in ended.out
+    )
+    page = (tmp_path / "kills.md").read_text()
+    assert page.index("| survived |") < page.index("| killed |")
+
+    again = shell("mutants", "mutants", *files, "--select", "killed", cwd=project)
+    assert again.code == 0 and "1 of 1 bugs killed" in again.out
+    after = {row["id"]: row for row in json.loads((tmp_path / "kills.json").read_text())["mutants"]}
+    assert after == found, "what was tried with the same content was tried again, or forgotten"
+
+
+def test_an_edit_of_the_project_forgets(project, tmp_path):
+    from parity.mutants.campaign import content_of, sources_of
+
+    (one, *_) = read_mutants(project / "mutants")
+    before = content_of(one, sources_of(project))
+    file = project / "twins" / "pair.py"
+    text = file.read_text()
+    file.write_text(text + "# more\n")
+    assert content_of(one, sources_of(project)) != before
+    file.write_text(text)
+    assert content_of(one, sources_of(project)) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no [[mutant]] in any *.toml"),
+        ("[[mutant", "cannot be read"),
+        (HEAD + 'case = "a"\ncolour = "red"\n' + EDIT, "got fields ['colour']"),
+        (HEAD + 'case = "a"\n', "expected id, edits, and either a case or an oracle"),
+        (HEAD + 'case = "a"\noracle = "b"\n' + EDIT, "either a case or an oracle"),
+        (HEAD + 'case = "a"\nchannels = ["valeus"]\n' + EDIT, "got channels ['valeus']"),
+        (HEAD + 'case = "a"\n[[mutant.edits]]\nfile = "f"\n', "an edit has file, old and new"),
+        ((HEAD + 'case = "a"\n' + EDIT) * 2, "ids ['one'] are there twice"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path, text, words):
+    (tmp_path / "some.toml").write_text(text)
+    with pytest.raises(MutantError) as raised:
+        read_mutants(tmp_path)
+    assert words in str(raised.value) and str(tmp_path) in str(raised.value)
+
+
+def read(tmp_path, *names):
+    (tmp_path / "some.toml").write_text("\n".join(MUTANTS[name] for name in names))
+    return read_mutants(tmp_path)
+
+
+def test_a_selector_takes_ids_cases_and_oracles(tmp_path):
+    every = read(tmp_path, "killed", "survived", "tested")
+    assert [one.id for one in choose(every, ["kil", "test_pair.py"])] == ["killed", "tested"]
+    assert [one.id for one in choose(every, ["*forward*"])] == ["killed", "survived"]
+    with pytest.raises(MutantError, match="'nothing': matches no mutant"):
+        choose(every, ["killed", "nothing"])
+
+
+def test_a_patch_takes_each_text_once(tmp_path):
+    (tmp_path / "twins").mkdir()
+    (one,) = read(tmp_path, "lost")
+    (tmp_path / "twins" / "pair.py").write_text("mlp mlp")
+    with pytest.raises(MutantError, match="2 times 'mlp', expected once"):
+        plant(one, tmp_path)
+
+
+def outcome(id, status, *by):
+    return Outcome(id=id, content="c", status=status, by=by)
+
+
+def test_what_a_channel_alone_catches():
+    outcomes = [
+        outcome("a", Status.KILLED, "program", "values"),
+        outcome("b", Status.KILLED, "values", "state"),
+        outcome("c", Status.KILLED, "program"),
+        outcome("d", Status.SURVIVED),
+        outcome("e", Status.ALARM, "memory"),
+    ]
+    found = catches(outcomes)
+    assert (found["values"], found["state"], found["program"], found["memory"]) == (
+        (2, 1),
+        (1, 0),
+        (2, 1),
+        (0, 0),
+    )
+    assert set(found) == {*ALL, "oracle"}
+    assert score(outcomes)["score"] == 3 / 4
+
+
+def test_a_record_comes_back(tmp_path):
+    outcomes = [outcome("a", Status.KILLED, "values"), outcome("b", Status.BROKEN)]
+    (tmp_path / "kills.json").write_text(json.dumps(as_json(outcomes, {})))
+    assert read_outcomes(tmp_path / "kills.json") == {one.id: one for one in outcomes}
+    assert read_outcomes(tmp_path / "none.json") == {}
+    (tmp_path / "other.json").write_text('{"cases": []}')
+    with pytest.raises(MutantError, match="is no record of `parity mutants`"):
+        read_outcomes(tmp_path / "other.json")
+
+
+def test_the_page_has_a_row_for_each(tmp_path):
+    every = read(tmp_path, "killed", "tested")
+    page = as_markdown(
+        [outcome("killed", Status.SURVIVED), outcome("tested", Status.KILLED, "oracle")], every
+    )
+    assert "| killed |  | `twins/pair.py` | `mlp/forward@single` | survived |  |" in page
+    assert "| tested |  | `twins/pair.py` | `test_pair.py` | killed | oracle |" in page
