@@ -132,7 +132,9 @@ def _explain(
     return _bound(tuple(logical_axes), tuple(shape), tuple(rules), tuple(sizes.items()))
 
 
-@functools.lru_cache(maxsize=4_096)  # tracing asks the same of every layer, and a table has some hundred rules
+@functools.lru_cache(
+    maxsize=4_096
+)  # tracing asks the same of every layer, and a table has some hundred rules
 def _bound(
     names: tuple[str | None, ...], shape: tuple[int, ...], rules: Rules, mesh: tuple[tuple[str, int], ...]
 ) -> tuple[Binding, ...]:

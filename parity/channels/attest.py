@@ -20,7 +20,9 @@ __all__ = ["Origins", "attest", "origins"]
 
 OTHER = {Flavour.LINEN: Flavour.NNX, Flavour.NNX: Flavour.LINEN}
 BRIDGE = "flax/nnx/bridge/"
-TRACED_HERE = frozenset({"scan", "while", "cond", "shard_map", "remat2", "custom_jvp_call", "custom_vjp_call"})
+TRACED_HERE = frozenset(
+    {"scan", "while", "cond", "shard_map", "remat2", "custom_jvp_call", "custom_vjp_call"}
+)
 """Primitives whose programs the trace itself made; ``jit`` and combiners of reductions keep those of others."""
 HARNESS = (Side.function.func.__code__.co_filename, "Side.function.<locals>.function")
 """What is further out on a call stack is the harness, and whoever called it."""
@@ -32,8 +34,8 @@ class Origins:
     """Where the operations of a trace come from.
 
     Args:
-        modules: how many come from the modules of each framework; the innermost module on an operation's call stack
-            counts, so that a Linen module inside ``ToNNX`` is Linen. Those outside of any module, such as a loss, do not.
+        modules: how many come from the modules of each framework: from the innermost module on the call stack, so
+            that a Linen module inside ``ToNNX`` is Linen. Those outside of any module, such as a loss, do not count.
         files: how many have each file on their call stacks.
     """
 
@@ -62,12 +64,14 @@ def origins(side: Side) -> Origins:
     return Origins(modules, files)
 
 
-def _stacks(jaxpr: Any) -> Iterator[list[types.CodeType]]:
+def _stacks(jaxpr: Any, outer: Sequence[types.CodeType] = ()) -> Iterator[list[types.CodeType]]:
+    """Yields the call stack behind each equation; JAX keeps of it what a loop's body adds to that of the loop."""
     for equation in jaxpr.eqns:
-        yield equation_codes(equation)
+        stack = [*equation_codes(equation), *outer]
+        yield stack
         if equation.primitive.name in TRACED_HERE:
             for body in bodies(equation):
-                yield from _stacks(getattr(body, "jaxpr", body))
+                yield from _stacks(getattr(body, "jaxpr", body), stack)
 
 
 def attest(build: Build, found: Origins, foreign: Sequence[str]) -> list[Finding]:
@@ -90,7 +94,10 @@ def attest(build: Build, found: Origins, foreign: Sequence[str]) -> list[Finding
     other = OTHER[build.flavour]
     if found.modules.get(other) and not found.modules.get(build.flavour):
         problems.append(
-            (f"all {found.modules[other]} operations of modules are of {other} modules", f"{build.flavour} modules")
+            (
+                f"all {found.modules[other]} operations of modules are of {other} modules",
+                f"{build.flavour} modules",
+            )
         )
     if build.sources and not count(build.sources):
         problems.append((f"no operation from {', '.join(build.sources)}", "operations of its own model code"))

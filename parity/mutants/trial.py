@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from parity.mutants.mutant import Mutant, MutantError, plant
 from parity.mutants.outcome import Outcome, Status
@@ -97,7 +98,7 @@ def try_mutant(mutant: Mutant, root: Path, content: str, processes: Processes, l
                 mutant, root, folder, lambda command: _run(command, root, folder, processes, limit)
             )
         except (MutantError, TimeoutError) as error:
-            outcome = {"status": Status.BROKEN, "why": str(error)}
+            outcome: dict[str, Any] = {"status": Status.BROKEN, "why": str(error)}
     return Outcome(id=mutant.id, content=content, seconds=time.monotonic() - begun, **outcome)
 
 
@@ -121,7 +122,7 @@ def _copy(mutant: Mutant, root: Path, folder: Path) -> None:
         shutil.copy(root / "pyproject.toml", folder)
 
 
-def _by_test(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, object]:
+def _by_test(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, Any]:
     target = str(root / mutant.oracle)
     alone = ("-p", "no:cacheprovider", "--import-mode=importlib")  # else the project's own folder comes first
     code, printed = run(["pytest", "-q", "-x", *alone, f"--rootdir={root}", target])
@@ -133,7 +134,7 @@ def _by_test(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, ob
     return {"status": Status.KILLED, "by": ("oracle",), "unnamed": _unnamed(mutant, printed), "why": last}
 
 
-def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, object]:
+def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, Any]:
     settings = [word for name, value in mutant.settings.items() for word in ("--set", f"{name}={value}")]
     code, printed = run(["parity", "run", mutant.case, *settings, "--workers", "1", "--json", REPORT])
     report = folder / REPORT

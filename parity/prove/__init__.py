@@ -4,7 +4,7 @@ from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, Side
 from parity.prove.liveness import heavy_beside
 from parity.prove.proof import Alone, Proof, prove
-from parity.prove.provenance import Place, SourceFiles, op_frames, source_files
+from parity.prove.provenance import Place
 
 __all__ = [
     "Alone",
@@ -12,11 +12,8 @@ __all__ = [
     "Place",
     "Proof",
     "Side",
-    "SourceFiles",
     "argument_fingerprints",
     "heavy_beside",
-    "op_frames",
     "program_fingerprint",
     "prove",
-    "source_files",
 ]

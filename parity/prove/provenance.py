@@ -1,17 +1,14 @@
 """Where operations come from: files, lines, functions and name stacks, from MLIR locations."""
 
-import collections
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from parity.prove.program import Chain, Op, Region
-from parity.prove.reader import read_program
+from parity.prove.program import Chain, Op
 
-__all__ = ["Place", "SourceFiles", "op_frames", "op_place", "short_path", "source_files"]
+__all__ = ["Place", "op_place", "short_path"]
 
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
 _FRAME = re.compile(rf"{_QUOTED}\({_QUOTED}:(\d+):")
@@ -20,7 +17,6 @@ _JITTED = re.compile(r"jit\(([^()]*)\)$")
 _Frame = tuple[str, str, int]
 _parsed: dict[str, tuple[str, tuple[_Frame, ...]]] = {}
 _PARSED_LIMIT = 200_000
-_CONTROL = frozenset({"stablehlo.while", "stablehlo.if", "stablehlo.case", "sdy.manual_computation"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,21 +51,6 @@ class Place:
         return f"{self}, called at {_frame_text(callers[0])}" if callers else str(self)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFiles:
-    """How many live operations of a program come from each file.
-
-    Args:
-        innermost: by the innermost user frame; each operation counts once.
-        stack: by all user frames; an operation counts once for each file on its call stack.
-        operations: how many live operations there are, with or without a known file.
-    """
-
-    innermost: dict[str, int]
-    stack: dict[str, int]
-    operations: int
-
-
 def _frame_text(frame: _Frame) -> str:
     function, file, line = frame
     return f"{short_path(file)}:{line} in {function}"
@@ -82,50 +63,6 @@ def short_path(file: str) -> str:
         return inside
     here = f"{Path.cwd()}{os.sep}"
     return file.removeprefix(here)
-
-
-def source_files(program: Any) -> SourceFiles:
-    """Counts the live operations of a program by the files in their locations.
-
-    ``jit`` caches traces, and so do its derivatives, with the locations of whoever traced first: what lies
-    inside a called function may name the file of another caller. Such operations count for the place of the
-    outermost call, which this very trace made; those of a reducer or scatter combiner do not count at all.
-
-    Args:
-        program: a ``jax.stages.Lowered`` or an MLIR module.
-    """
-    innermost: collections.Counter[str] = collections.Counter()
-    stack: collections.Counter[str] = collections.Counter()
-    total = 0
-    for frames in op_frames(program):
-        total += 1
-        if frames:
-            innermost[frames[0][1]] += 1
-        stack.update({file for _, file, _ in frames})
-    return SourceFiles(innermost=dict(innermost), stack=dict(stack), operations=total)
-
-
-def op_frames(program: Any) -> Iterator[tuple[_Frame, ...]]:
-    """Yields of each live operation the frames ``(function, file, line)`` of its outermost call, innermost first.
-
-    Args:
-        program: a ``jax.stages.Lowered`` or an MLIR module.
-    """
-    seen: dict[Any, tuple[_Frame, ...]] = {}
-    for op in _placed_ops(read_program(program).body):
-        yield _traced_frames(op, seen)
-
-
-def _traced_frames(op: Op, seen: dict[Any, tuple[_Frame, ...]]) -> tuple[_Frame, ...]:
-    """Returns the frames of the outermost call; ``seen`` spares printing a location more than once."""
-    source, chain = op.source, op.chain
-    while chain is not None:
-        source, chain = chain.call, chain.parent
-    location = source.location
-    frames = seen.get(location.attr)
-    if frames is None:
-        frames = seen[location.attr] = _parse(location)[1]
-    return frames
 
 
 def op_place(op: Op) -> Place:
@@ -168,12 +105,3 @@ def _parse(location: Any) -> tuple[str, tuple[_Frame, ...]]:
             _parsed.clear()
         found = _parsed[text] = (name.group(1) if name else "", tuple(frames))
     return found
-
-
-def _placed_ops(region: Region) -> Iterator[Op]:
-    """Yields live operations whose location is of this trace: outside the combiners of reductions and sorts."""
-    for op in region.ops:
-        if op.live is not None:
-            yield op
-            for inner in op.regions if op.form.name in _CONTROL else ():
-                yield from _placed_ops(inner)

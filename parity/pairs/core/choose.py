@@ -19,14 +19,16 @@ from parity.cases.case import Case
 from parity.cases.settings import collect
 from parity.pairs.cases import Variant
 from parity.pairs.core import PATH
-from parity.programs.build import Flavour
 
 __all__ = ["choose", "main", "worths"]
 
 SIZES = frozenset(
     {
         *("vocab", "embed", "layers", "norm_epsilon"),
-        *(f"attention.{name}" for name in ("heads", "kv_heads", "head_dim", "rope_theta", "local_rope_theta")),
+        *(
+            f"attention.{name}"
+            for name in ("heads", "kv_heads", "head_dim", "rope_theta", "local_rope_theta")
+        ),
         *(f"attention.{name}" for name in ("query_scalar", "rope_scaling.factor")),
         *(f"attention.rope_scaling.{name}" for name in ("angle_factor", "score_factor")),
         *(f"moe.{name}" for name in ("experts", "hidden", "top_k", "shared_hidden", "groups", "top_groups")),
@@ -75,13 +77,13 @@ def worths(cases: Sequence[Case]) -> dict[str, Worth]:
     Args:
         cases: the matrix; an option is what differs between any two of them.
     """
-    rows = {case.id: [dict(_options(case, side)) for side in (0, 1)] for case in cases}
+    rows = {case.id: (dict(_options(case, 0)), dict(_options(case, 1))) for case in cases}
     values: dict[str, set[str]] = {}
     for row in itertools.chain(*rows.values()):
         for name, value in row.items():
             values.setdefault(name, set()).add(value)
     constant = {name for name, found in values.items() if len(found) == 1}
-    return {id: _worth(id, *sides, constant) for id, sides in rows.items()}
+    return {id: _worth(id, ours, theirs, constant) for id, (ours, theirs) in rows.items()}
 
 
 def _worth(id: str, ours: Mapping[str, str], theirs: Mapping[str, str], constant: set[str]) -> Worth:

@@ -2,12 +2,18 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen, nnx
 
-from parity.channels.attest import attest
+from parity.backends.registry import find
+from parity.channels.attest import Origins, attest, origins
 from parity.comparison.comparison import Workbench
+from parity.comparison.side import Clock, Side
 from parity.pairs.llama2 import PAIR
+from parity.programs.build import Flavour, nnx_build
 from parity.programs.meshes import MeshSpec
 from parity.report.table import findings_text
 from parity.running.run import run_case
@@ -37,14 +43,56 @@ def test_one_segment_in_the_batch_is_vacuous_where_values_decide():
     assert "batch segments: expected entries that differ, got all 320 entries are 1" in findings_text(result)
 
 
+def origins_of(*files, **modules):
+    return Origins({Flavour(name): number for name, number in modules.items()}, dict(files))
+
+
 def test_a_program_without_operations_of_its_own_model_code_is_not_attested():
     build = real("llama2-scan/forward@fsdp4.tensor2-auto").candidate()
-    own = {"/somewhere/models_nnx/mlp.py": 7, "/somewhere/jax/lax.py": 90}
+    own, library = ("/somewhere/models_nnx/mlp.py", 7), ("/somewhere/jax/lax.py", 90)
     foreign = ("models_linen/",)
-    assert attest(build, own, foreign, {}) == []
-    (finding,) = attest(build, {"/somewhere/jax/lax.py": 90}, foreign, {})
+    assert attest(build, origins_of(own, library), foreign) == []
+    (finding,) = attest(build, origins_of(library), foreign)
     assert (
         finding.where == f"flavour of {build.name}" and "no operation from models_nnx/" in finding.candidate
     )
-    (finding,) = attest(build, {**own, "/somewhere/models_linen/mlp.py": 2}, foreign, {})
+    (finding,) = attest(build, origins_of(own, ("/somewhere/models_linen/mlp.py", 2)), foreign)
     assert finding.candidate == "2 operations from models_linen/"
+    (finding,) = attest(build, origins_of(own, linen=3), foreign)
+    assert finding.candidate == "all 3 operations of modules are of linen modules"
+
+
+class Doubling(nnx.Module):
+    def __init__(self):
+        self.weight = nnx.Param(jnp.ones(3))
+
+    def __call__(self, x):
+        return jax.lax.fori_loop(0, 2, lambda _, x: self.scaled(jnp.where(x > 0, x, jnp.sin(x))), x)
+
+    def scaled(self, x):
+        return x * self.weight
+
+
+class Unneeded(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return 2 * x
+
+
+def test_only_what_the_trace_made_and_someone_needs_counts():
+    def forward(model, inputs):
+        Unneeded().apply({}, inputs["x"])
+        return {"values": {"y": model(inputs["x"]) + 1}}
+
+    build = nnx_build(
+        "doubling",
+        lambda key: Doubling(),
+        {"forward": (forward, {})},
+        inputs=lambda seed: {"x": np.ones(3, np.float32)},
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: jax.sharding.PartitionSpec(), tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, jax.sharding.PartitionSpec()),
+    )
+    found = origins(Side(build, build.programs["forward"], MeshSpec(), find("cpu"), Clock()))
+    assert set(found.modules) == {Flavour.NNX}
+    assert found.files[__file__] > found.modules[Flavour.NNX] >= 3
+    assert not [file for file in found.files if "pytest" in file or "running" in file]

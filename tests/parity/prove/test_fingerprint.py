@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import pytest
 
 from parity.jax_internals import kept_arguments, main_position
-from parity.prove import argument_fingerprints, program_fingerprint, source_files
+from parity.prove import argument_fingerprints, program_fingerprint
 from parity.prove.campaign.programs import samples, twin_samples
 
 
@@ -58,15 +58,3 @@ def test_dropped_arguments_keep_their_place():
     lowered = _lower(lambda a, b, c: a - c, (3,), (4,), (3,))
     assert kept_arguments(lowered) == (0, 2)
     assert main_position(lowered) == {0: 0, 2: 1}
-
-
-def test_source_files_name_this_file_even_through_cached_jits():
-    def first(x):
-        return jnp.where(x > 0, x, jnp.sin(x))
-
-    _lower(first, (5,))
-    counted = source_files(_lower(lambda x: jnp.where(x > 0, x, jnp.cos(x)), (5,)))
-    assert set(counted.innermost) == {__file__}
-    assert counted.stack[__file__] == counted.operations
-    twins = twin_samples()[0]
-    assert all("programs.py" in file for file in source_files(twins.reference).innermost)
