@@ -149,9 +149,13 @@ class Toy:
     def mesh(self):
         return MeshSpec.parse(f"stage{self.stages}.fsdp2-{self.mode}").on(jax.devices())
 
+    def lowered(self):
+        with jax.set_mesh(self.mesh):
+            return jax.jit(self.gradients(self.pipelined)).lower(*self.placed(self.mesh))
+
     def compiled(self):
         with jax.set_mesh(self.mesh):
-            return jax.jit(self.gradients(self.pipelined)).lower(*self.placed(self.mesh)).compile()
+            return self.lowered().compile()
 
     def differences(self):
         """``{leaf: relative difference}`` of pipeline and sequence."""
@@ -286,6 +290,12 @@ def gathers(compiled):
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_prefetch_gathers_once_per_repeat_in_each_direction(mode):
     assert gathers(Toy(2, 2, 5, PREFETCH, mode, width=64).compiled()) == {"forward": 5, "backward": 5}
+
+
+def test_activations_move_to_the_next_stage_and_to_no_other():
+    """History E8: every stage gathers what all stages made, and keeps one part of it."""
+    text = Toy(2, 2, 2, {}, "explicit").lowered().as_text()
+    assert "stablehlo.collective_permute" in text and "stablehlo.all_gather" not in text
 
 
 @pytest.mark.slow

@@ -156,6 +156,16 @@ def test_another_key_of_one_twin_is_named():
     assert compare_draws(ours, ours) == []
 
 
+def test_a_draw_that_one_twin_leaves_out_is_named():
+    def both(x, key):
+        return drop(drop(x, jax.random.fold_in(key, 0)), jax.random.fold_in(key, 1))
+
+    ours, theirs = audited(both, X, KEY), audited(lambda x, key: drop(x, jax.random.fold_in(key, 0)), X, KEY)
+    for first, second, side in ((ours, theirs, "reference"), (theirs, ours, "candidate")):
+        (finding,) = compare_draws(first, second)
+        assert finding.where.endswith(f"of the {side}")
+
+
 def _folded_twice(key, index):
     return jax.random.fold_in(jax.random.fold_in(key, index), 0)
 

@@ -8,6 +8,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from parity.structure import (
+    Alias,
+    Donation,
     Loops,
     compare_collectives,
     compare_donation,
@@ -373,3 +375,10 @@ def test_a_gather_inside_a_tile_loop(cpu):
     assert channel.verdict is Verdict.FAILED
     assert "inside a loop of the candidate that the other does once outside" in text
     assert "6 times in loops" in text and "test_seeded_bugs.py" in text
+
+
+def test_one_of_two_arrays_alike_is_donated():
+    aliases = [Alias(parameter=i, result=i, shape="f32[4]", bytes=16) for i in range(2)]
+    two, one = (Donation(aliases=tuple(aliases[:number]), parameters=3) for number in (2, 1))
+    (finding,) = compare_donation(two, one).findings
+    assert (finding.reference, finding.candidate) == ("2 reused in place", "1 reused in place")
