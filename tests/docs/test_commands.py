@@ -27,6 +27,7 @@ ELSEWHERE = (
     "mlp",
     "net",
     "smoke",
+    "core",
     "optax>=",
     "head:",
 )  # pairs that a page makes up, and what is no case's id
