@@ -25,15 +25,17 @@ class Called:
     Args:
         drifted: state leaf -> (type it had, type it comes back with).
         again: functions that were traced in the second call though the first had traced them, and why.
+        altered: Python attribute of the model -> (what it was, what the step made of it).
     """
 
     drifted: Mapping[str, tuple[str, str]]
     again: Mapping[str, str]
+    altered: Mapping[str, tuple[str, str]]
 
     @property
     def traces(self) -> int:
         """How often a training loop traces the step, as far as two calls tell."""
-        return 2 if self.drifted or self.again else 1
+        return 2 if self.drifted or self.again or self.altered else 1
 
 
 def _type(leaf: Any) -> str:
@@ -49,7 +51,7 @@ def call_twice(side: Side, again: Callable[[Side], Mapping[str, str]]) -> Called
         again: tells which functions a second call traces again; only asked where the types are stable.
     """
     drifted = _drifted(side)
-    return Called(drifted=drifted, again={} if drifted else again(side))
+    return Called(drifted=drifted, again={} if drifted else again(side), altered=side.program.altered)
 
 
 def traced_twice(side: Side) -> dict[str, str]:
@@ -136,6 +138,19 @@ def _findings(called: list[Called], index: int) -> list[Finding]:
                 **words,
                 cause="the state comes back with another type, so that the next call traces the step again",
                 next_step="cast what is returned, or create the leaf with the type the step gives it",
+            )
+        )
+    for path, (before, after) in one.altered.items():
+        words = {
+            SIDES[1 - index]: "left alone, or another name",
+            side: f"{before} before the step, {after} after it",
+        }
+        found.append(
+            Finding(
+                where=f"attribute {path} of the {side}",
+                **words,
+                cause="Python state: a step that is traced once changes it once, and a new value traces the step again",
+                next_step="hold it in an nnx.Variable, or set it outside of the step",
             )
         )
     for name, why in one.again.items():

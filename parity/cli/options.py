@@ -47,7 +47,8 @@ PARITY, DIFFERENCE, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
 NARROWEST = 100
 
 Select = Annotated[
-    list[str] | None, typer.Argument(help="Globs or prefixes of case ids, `core` or `smoke`; all cases without.")
+    list[str] | None,
+    typer.Argument(help="Globs or prefixes of case ids, `core` or `smoke`; all cases without."),
 ]
 Pairs = Annotated[
     list[str] | None, typer.Option("--pair", help="A further pair, module:ATTRIBUTE; may be repeated.")

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from parity.programs.attributes import changes, settings_of
 from parity.programs.constants import take_apart, traceable
 from parity.programs.saving import Saving
 from parity.programs.skeleton import Skeleton, skeleton
@@ -60,6 +61,7 @@ class Program:
         donate: whether the state's buffers are given away, as a training loop would.
         observed: the state's leaves as they are after the program, filled in while it is traced; stays
             empty for flavours whose arrays carry no metadata.
+        altered: ``{path: (was, is)}`` of Python attributes that the program changed, filled in while it is traced.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Program:
     steps: int = 1
     donate: bool = False
     observed: dict[str, Leaf] = dataclasses.field(default_factory=dict)
+    altered: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -180,20 +183,24 @@ def nnx_build(
 
     build = name
     observed: dict[str, dict[str, Leaf]] = {name: {} for name in programs}
+    altered: dict[str, dict[str, tuple[str, str]]] = {name: {} for name in programs}
 
     def pure(name: str, function: Native) -> Callable[..., Outputs]:
         def called(states: tuple[Any, ...], state: dict[str, Any], inputs: dict[str, Any]):
             module = nnx.merge(graphdef, codec.restore(state), *states)
-            return module, function(module, inputs)
+            before = settings_of(module)
+            outputs = function(module, inputs)
+            altered[name].update(changes(before, settings_of(module)))
+            return module, outputs
 
         def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
             module, outputs = called(constants.states(), state, inputs)
             observed[name].update(describe(nnx.state(module, constants.is_state)))
             if constants.changed(module):
-                altered = constants.altered(lambda *given: called(*given)[0], state, inputs)
-                if altered:
+                written = constants.altered(lambda *given: called(*given)[0], state, inputs)
+                if written:
                     raise ValueError(
-                        f"{build}: {name} changes {', '.join(altered)}, which the module holds as plain arrays; "
+                        f"{build}: {name} changes {', '.join(written)}, which the module holds as plain arrays; "
                         "expected state in Variables; hold them in an nnx.Variable"
                     )
             return {
@@ -210,7 +217,13 @@ def nnx_build(
         leaves=describe(example),
         abstract=flatten(example),
         programs={
-            name: Program(name=name, function=pure(name, function), observed=observed[name], **options)
+            name: Program(
+                name=name,
+                function=pure(name, function),
+                observed=observed[name],
+                altered=altered[name],
+                **options,
+            )
             for name, (function, options) in programs.items()
         },
         specs=lambda mesh: flatten(specs(example, mesh)),

@@ -15,7 +15,7 @@ def _direction(one: TypedOp) -> str:
 
 
 def _full(one: TypedOp) -> Hashable:
-    return (one.kind, one.operands, one.result, one.sizes, _direction(one))
+    return (one.kind, one.operands, one.result, one.precision, one.sizes, _direction(one))
 
 
 def _alike(one: TypedOp) -> Hashable:
@@ -79,7 +79,9 @@ def _size(one: TypedOp) -> str:
 
 def _differs(ours: TypedOp, theirs: TypedOp, count: int) -> Finding:
     cause = "a cast on one side only"
-    if ours.kind in ("exponential", "sum", "log", "logistic"):
+    if (ours.operands, ours.result) == (theirs.operands, theirs.result):
+        cause = "a precision or an algorithm asked for on one side only; numbers show it on a TPU or a GPU, not here"
+    elif ours.kind in ("exponential", "sum", "log", "logistic"):
         cause = f"a softmax, norm or loss computed in {theirs.result} instead of {ours.result}"
     elif ours.kind == "dot" and ours.operands == theirs.operands:
         cause = "preferred_element_type (accumulation type) given on one side only"

@@ -5,9 +5,11 @@ float32, a TPU multiplies float32 in bfloat16 passes), the lowered program holds
 """
 
 import dataclasses
+import re
 from typing import Any
 
 from parity.jax_internals import stablehlo_module
+from parity.mlir import attribute_items
 from parity.structure import mlir
 from parity.structure.model import Provenance
 
@@ -29,6 +31,7 @@ SENSITIVE = {
 """The operations that are read, with the word for each; of the reductions only sums."""
 
 _FLOATS = ("f", "bf", "complex")
+_PRECISION = re.compile(r"precision ([A-Z]+)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,7 @@ class TypedOp:
         kind: a word of ``SENSITIVE``.
         operands: element types it takes.
         result: element type it gives.
+        precision: what a dot or convolution asks for, such as ``HIGHEST`` or an algorithm; empty for the default.
         sizes: dimensions of its result.
         loops: number of loops around it.
         provenance: where it comes from.
@@ -50,11 +54,13 @@ class TypedOp:
     sizes: tuple[int, ...]
     loops: int
     provenance: Provenance
+    precision: str = ""
 
     @property
     def types(self) -> str:
-        """The types in one word, such as ``bf16 x bf16 -> f32``."""
-        return f"{' x '.join(self.operands)} -> {self.result}"
+        """The types in one word, such as ``bf16 x bf16 -> f32``, and the precision if it is not the default."""
+        asked = f" at {self.precision}" if self.precision else ""
+        return f"{' x '.join(self.operands)} -> {self.result}{asked}"
 
 
 def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
@@ -132,7 +138,15 @@ def _typed(op: Any, name: str, loops: int) -> TypedOp | None:
         sizes=tuple(result.shape),
         loops=loops,
         provenance=mlir.locate(op, Provenance()),
+        precision=_precision(op),
     )
+
+
+def _precision(op: Any) -> str:
+    """Returns the precision of each operand, once where they are alike, and the algorithm."""
+    given = {name: str(attribute) for name, attribute in attribute_items(op)}
+    asked = list(dict.fromkeys(_PRECISION.findall(given.get("precision_config", ""))))
+    return ", ".join([*([] if asked == ["DEFAULT"] else asked), *filter(None, [given.get("algorithm")])])
 
 
 def _depends_on_arguments(value: Any) -> bool:

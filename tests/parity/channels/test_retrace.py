@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jax.sharding import PartitionSpec
 
 from parity.cases.case import Case
 from parity.channels.retrace import CHANNEL
 from parity.comparison.comparison import Comparison, Workbench
-from parity.programs.build import linen_build
+from parity.programs.build import linen_build, nnx_build
 from parity.programs.meshes import MeshSpec
 from parity.verdicts import Verdict
 
@@ -195,3 +196,47 @@ def test_the_logger_is_left_as_it_was():
     before = (logger.level, logger.propagate, list(logger.handlers))
     outcome(plain, counting)
     assert (logger.level, logger.propagate, list(logger.handlers)) == before
+
+
+class Counted(nnx.Module):
+    def __init__(self, key):
+        self.params, self.step = (
+            nnx.Param(jax.random.normal(key, (D,))),
+            nnx.Variable(jnp.zeros((), jnp.uint32)),
+        )
+        self.calls, self.name, self.limit = 0, "counted", float("nan")
+
+
+def test_a_python_attribute_that_a_step_changes_is_named():
+    """The array is state and may change; the number is Python's, and stays what the trace made it."""
+
+    def build(name, step):
+        return nnx_build(
+            name,
+            Counted,
+            {"step": (step, {"steps": 3})},
+            inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
+            specs=lambda tree, mesh: jax.tree.map(lambda leaf: PartitionSpec(), tree),
+            input_specs=lambda leaves, mesh: {"x": PartitionSpec()},
+        )
+
+    def stepping(module, inputs):
+        module.params[...] -= 0.1 * inputs["x"].sum(0)
+        module.step[...] += 1
+        return {"state": module}
+
+    def counting(module, inputs):
+        module.calls += 1
+        return stepping(module, inputs)
+
+    def compared(reference, candidate):
+        sides = [build("left", reference), build("right", candidate)]
+        case = Case(
+            id="toy/step@single", reference=lambda: sides[0], candidate=lambda: sides[1], program="step"
+        )
+        return CHANNEL.look(Comparison(case, Workbench()))
+
+    assert compared(stepping, stepping).findings == ()
+    (finding,) = compared(stepping, counting).findings
+    assert finding.where == "attribute calls of the candidate"
+    assert finding.candidate == "0 before the step, 1 after it" and "nnx.Variable" in finding.next_step
