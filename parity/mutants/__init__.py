@@ -5,23 +5,29 @@ the packages that it patches, by the command line in a process of its own, as a 
 Gives: `read_mutants`, `try_mutants`, `Outcome`, and the matrix as table, Markdown and JSON.
 """
 
-from parity.mutants.campaign import content_of, try_mutants
+from parity.mutants.benign import benign_mutants, read_fields
+from parity.mutants.campaign import content_of, sources_of, try_mutants
 from parity.mutants.matrix import as_json, as_markdown, print_matrix, read_outcomes, succeeded
 from parity.mutants.mutant import Edit, Mutant, MutantError, read_mutants
 from parity.mutants.outcome import Outcome, Status
+from parity.mutants.processes import Processes
 
 __all__ = [
     "Edit",
     "Mutant",
     "MutantError",
     "Outcome",
+    "Processes",
     "Status",
     "as_json",
     "as_markdown",
+    "benign_mutants",
     "content_of",
     "print_matrix",
+    "read_fields",
     "read_mutants",
     "read_outcomes",
+    "sources_of",
     "succeeded",
     "try_mutants",
 ]
