@@ -48,7 +48,7 @@ def lines_of_cases(
     found = cache.load(key)
     if found is None:
         words = [word for pair in pairs for word in ("--pair", pair)]
-        asked = ["parity.mutants.armed", str(root), *words, *cases]
+        asked = ["parity.mutants.armed", str(root), *cases, *words]
         with tempfile.TemporaryDirectory(prefix="parity-armed-") as apart:
             folder = (
                 Path(apart) if pairs else root
