@@ -45,8 +45,7 @@ def mutants(
         succeeded,
         try_mutants,
     )
-    from parity.mutants.benign import PREFIX
-    from parity.mutants.mutant import choose
+    from parity.mutants.mutant import PREFIX, choose
     from parity.report import write_json, write_text
     from parity.report.records import check_writable
     from parity.report.shards import Shard
@@ -81,7 +80,7 @@ def mutants(
             tried.append(outcome)
             by = f" by {', '.join(outcome.by)}" if outcome.by else ""
             line = f"[{len(tried)}/{len(chosen)}] {outcome.id} {outcome.status}{by}"
-            screen.print(line, soft_wrap=True, markup=False, highlight=False)
+            screen.print(line, soft_wrap=True, markup=False, highlight=False, emoji=False)
             keep()
     except KeyboardInterrupt:
         trials.close()

@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from parity.mutants.armed import Lines, lines_of_cases
-from parity.mutants.mutant import Edit, Mutant, MutantError, import_root
+from parity.mutants.mutant import PREFIX, Edit, Mutant, MutantError, import_root
 from parity.mutants.processes import Processes
 from parity.mutants.rewrites import RULES, Patch, Rule, Source, patched
 from parity.mutants.rewrites.source import FUNCTIONS
 
-__all__ = ["PREFIX", "Field", "benign_mutants", "read_fields"]
-
-PREFIX = "benign/"
-"""Of the ids of what is made here."""
+__all__ = ["Field", "benign_mutants", "read_fields"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def try_mutants(
     *,
     workers: int = 1,
     limit: float = 600.0,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Yields what became of each mutant, as it becomes known.
 
     Args:

@@ -9,7 +9,10 @@ from typing import Any
 
 from parity.channels import ALL
 
-__all__ = ["Edit", "Mutant", "MutantError", "choose", "import_root", "plant", "read_mutants"]
+__all__ = ["PREFIX", "Edit", "Mutant", "MutantError", "choose", "import_root", "plant", "read_mutants"]
+
+PREFIX = "benign/"
+"""Of the ids of benign edits that rules make; see `parity.mutants.benign`."""
 
 
 class MutantError(ValueError):

@@ -1,5 +1,6 @@
 """The processes in which mutants are tried: each of its own, or forked from one that has the engine imported."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -93,6 +94,7 @@ class Processes:
     def _forked(self, command: Command) -> tuple[int, str]:
         with self._lock:
             server = self._idle.pop() if self._idle else None
+        ready = server is not None
         server = server or self._start(
             SERVER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -106,6 +108,8 @@ class Processes:
                 "printed": printed.name,
             }
             try:
+                if not ready:
+                    json.loads(server.stdout.readline())
                 server.stdin.write(json.dumps(asked) + "\n")
                 server.stdin.flush()
                 if not select.select([server.stdout], [], [], command.limit)[0]:
@@ -132,15 +136,22 @@ class Processes:
         self._running.add(process)
         return process
 
-    def _let_go(self, process: subprocess.Popen) -> None:
-        _kill(process)
-        self._running.discard(process)
+    def _let_go(self, server: subprocess.Popen) -> None:
+        _kill(server)
+        self._running.discard(server)
+        for pipe in (server.stdin, server.stdout):
+            if pipe:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
     def end(self) -> None:
         """Ends what runs; nothing starts any more."""
         self._over = True
         for process in tuple(self._running):
-            self._let_go(process)
+            _kill(process)
+        with self._lock:
+            while self._idle:
+                self._let_go(self._idle.pop())
 
 
 def _kill(process: subprocess.Popen) -> None:

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from parity.mutants.mutant import Mutant, MutantError, import_root, plant
 from parity.mutants.outcome import Outcome, Status
@@ -70,7 +71,7 @@ def _copy(mutant: Mutant, root: Path, folder: Path) -> None:
         shutil.copy(root / "pyproject.toml", folder)
 
 
-def _by_test(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, object]:
+def _by_test(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, Any]:
     target = str(root / mutant.oracle)
     alone = ("-p", "no:cacheprovider", "--import-mode=importlib")  # else the project's own folder comes first
     code, printed = run(["pytest", "-q", "-x", *alone, f"--rootdir={root}", target])
@@ -82,7 +83,7 @@ def _by_test(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, ob
     return {"status": Status.KILLED, "by": ("oracle",), "unnamed": _unnamed(mutant, printed), "why": last}
 
 
-def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, object]:
+def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, Any]:
     settings = [word for name, value in mutant.settings.items() for word in ("--set", f"{name}={value}")]
     settings += [word for pair in mutant.pairs for word in ("--pair", pair)]
     code, printed = run(["parity", "run", mutant.case, *settings, "--workers", "1", "--json", REPORT])

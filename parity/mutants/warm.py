@@ -1,8 +1,8 @@
 """A process that has JAX, Flax and the engine imported and forks a child for each command: seconds less for each.
 
-Started by `parity.mutants.processes`: a line of JSON for each command on stdin, a line
-with the exit code on stdout. No JAX backend is ever started here, nor a module of the project imported: a child finds
-them anew on its own import path.
+Started by `parity.mutants.processes`: a line of JSON for each command on stdin; on stdout a line when it is ready, and
+one with the exit code of each. No JAX backend is ever started here, nor a module of the project imported: a child
+finds them anew on its own import path. That is why forking is safe, although Python and JAX warn of it.
 """
 
 import gc
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -28,8 +29,10 @@ def main() -> None:
     gc.freeze()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
-        child = os.fork()
+        with warnings.catch_warnings(action="ignore"):
+            child = os.fork()
         if not child:
             _become(json.loads(line))
         _, status = os.waitpid(child, 0)
