@@ -173,28 +173,33 @@ _SOURCES: dict[tuple[str, Path], Source] = {}
 def _source(place: _Place) -> Source:
     key = place.file, place.root
     if key not in _SOURCES:
-        texts = {str(path.relative_to(place.root)): path.read_text() for path in _others(place)}
-        text = (place.root / place.file).read_text()
-        others = [other for file, other in texts.items() if file != place.file]
-        _SOURCES[key] = Source(text, place.file, [*others, *map(repr, place.pairs)], place.field.pure)
+        others = [*_others(place), *map(repr, place.pairs)]
+        _SOURCES[key] = Source((place.root / place.file).read_text(), place.file, others, place.field.pure)
     return _SOURCES[key]
 
 
-def _others(place: _Place) -> list[Path]:
-    """Returns the files that may name what this one has: all packages of the project, and its own folder."""
-    packages = [path.parent for path in place.root.glob("*/__init__.py")]
-    folders = [*packages, (place.root / place.file).parent]
-    return sorted(
-        {path for folder in folders for path in folder.rglob("*.py") if "__pycache__" not in path.parts}
-    )
+def _others(place: _Place) -> list[str]:
+    """Returns the files that may name what this one has: those around it, and those that name its package."""
+    file, home = place.root / place.file, import_root(place.root, place.file)
+    package = Path(place.file).relative_to(home).parts[0].removesuffix(".py")
+    folders = [file.parent, *(path.parent for path in place.root.glob("*/__init__.py"))]
+    paths = {path for folder in folders for path in folder.rglob("*.py") if "__pycache__" not in path.parts}
+    near = place.root / home / package if file.parent != place.root / home else file.parent
+    texts = {path: path.read_text() for path in sorted(paths - {file})}
+    return [text for path, text in texts.items() if path.is_relative_to(near) or package in text]
 
 
 def _touched(source: Source, patches: Sequence[Patch]) -> set[int]:
-    """Returns the lines that must be run for an edit to say anything: its own, or those of a body it opens."""
+    """Returns the lines of which one must be run for an edit to say anything.
+
+    Its own, or those of a body that it opens; outside functions all, since what is there is run by an import.
+    """
     lines = {number for patch in patches for number in source.lines_of(patch)}
-    for node in source.nodes(*FUNCTIONS):
-        head = range(node.lineno, node.body[0].end_lineno + 1)  # type: ignore[operator]
-        if lines & set(head):
+    functions = list(source.nodes(*FUNCTIONS))
+    if not any(node.lineno <= number <= (node.end_lineno or 0) for node in functions for number in lines):
+        return set(range(1, source.data.count(b"\n") + 2))
+    for node in functions:
+        if lines & set(range(node.lineno, (node.body[0].end_lineno or 0) + 1)):
             lines |= {
                 number for one in node.body[:2] for number in range(one.lineno, (one.end_lineno or 0) + 1)
             }

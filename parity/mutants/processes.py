@@ -32,6 +32,7 @@ class Command:
         path: folders that come first on the import path.
         limit: seconds that it may take.
         warm: whether it may be forked from a process that has the engine, JAX and Flax imported.
+        edited: packages of which it must find its own copy, and none imported.
     """
 
     words: Sequence[str]
@@ -39,6 +40,7 @@ class Command:
     path: Sequence[Path]
     limit: float
     warm: bool = False
+    edited: Sequence[str] = ()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -104,6 +106,7 @@ class Processes:
                 "command": list(command.words),
                 "folder": str(command.folder),
                 "path": list(map(str, command.path)),
+                "edited": list(command.edited),
                 "environment": command.environment,
                 "printed": printed.name,
             }

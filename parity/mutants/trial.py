@@ -55,7 +55,10 @@ def _run(
 ) -> tuple[int, str]:
     found = dict.fromkeys(folder / import_root(root, edit.file) for edit in mutant.edits)
     warm = words[0] == "parity" and ENGINE not in mutant.packages
-    return processes.run(Command(words=words, folder=folder, path=[*found, root], limit=limit, warm=warm))
+    path, edited = [*found, root], mutant.packages
+    return processes.run(
+        Command(words=words, folder=folder, path=path, limit=limit, warm=warm, edited=edited)
+    )
 
 
 def _copy(mutant: Mutant, root: Path, folder: Path) -> None:

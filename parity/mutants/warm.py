@@ -49,6 +49,8 @@ def _become(asked: Mapping[str, Any]) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(asked["folder"])
         os.environ.update(asked["environment"])
+        if stale := sorted(set(asked["edited"]) & set(sys.modules)):
+            raise ImportError(f"packages {stale} are imported, expected them to be found in {asked['path']}")
         sys.path[:0] = asked["path"]
         sys.dont_write_bytecode = True
         module, *sys.argv[1:] = asked["command"]

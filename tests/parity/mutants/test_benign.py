@@ -110,7 +110,10 @@ def test_edits_are_where_a_case_comes_by_and_fit(project, places, tmp_path):
         plant(one, tmp_path)
         after = (tmp_path / "twins" / "pair.py").read_text()
         assert after != text and compile(after, "pair.py", "exec")
-        assert "never" in one.edits[0].old or "y" in one.edits[0].old
+        old = one.edits[0].old
+        assert "never" in old or "y" in old or old.startswith("\nimport"), (
+            "what an import runs, every case runs"
+        )
 
 
 def test_a_seed_chooses_and_a_count_ends(places):
@@ -159,12 +162,13 @@ def test_a_file_is_imported_from_around_its_packages(tmp_path):
 def said(tmp_path, processes):
     """``said(text)`` is what a forked process ends with and prints that runs a module of that text."""
 
-    def run(text, limit=60.0):
+    def run(text, limit=60.0, edited=("a_module",)):
         folder = tmp_path / "edited"
         folder.mkdir(exist_ok=True)
         (folder / "a_module.py").write_text(f"def main():\n    {text}\n")
         words = ["a_module", "a word"]
-        return processes.run(Command(words=words, folder=tmp_path, path=[folder], limit=limit, warm=True))
+        options = {"folder": tmp_path, "path": [folder], "limit": limit, "edited": edited}
+        return processes.run(Command(words=words, warm=True, **options))
 
     return run
 
@@ -191,6 +195,11 @@ def test_what_raises_or_dies_is_told_from_what_differs(said):
     code, _ = said("import os; os.abort()")
     assert code == -signal.SIGABRT
     assert said("print('on')") == (0, "on\n")
+
+
+def test_what_is_edited_must_not_be_imported_before(said):
+    code, printed = said("print('on')", edited=("parity",))
+    assert code > 1 and "['parity'] are imported" in printed
 
 
 def test_what_takes_too_long_is_ended_and_the_next_starts(said, tmp_path):
