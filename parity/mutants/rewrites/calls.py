@@ -1,6 +1,7 @@
 """Rules that write a call otherwise: its arguments, its name, what stands around it."""
 
 import ast
+import string
 
 from parity.mutants.rewrites.knowing import is_array, is_pure
 from parity.mutants.rewrites.rule import Rule, Sites
@@ -117,6 +118,36 @@ def _closed(node: ast.AST) -> bool:
         isinstance(one, kinds) or (isinstance(one, ast.Name) and one.id in ("super", "__class__"))
         for one in ast.walk(node)
     )
+
+
+def _inverted(source: Source) -> Sites:
+    for node in source.nodes(ast.Call):
+        if source.dotted(node.func) != "jax.numpy.where" or len(node.args) != 3 or not source.computed(node):
+            continue
+        test, yes, no = node.args
+        array = isinstance(test, ast.Compare) and any(
+            is_array(source, one) for one in (test.left, *test.comparators)
+        )
+        if array and len(test.ops) == 1 and all(is_pure(source, one) for one in node.args):  # type: ignore[union-attr]
+            yield [
+                source.replace(test, f"~({source.of(test)})"),
+                source.replace(yes, source.of(no)),
+                source.replace(no, source.of(yes)),
+            ]
+
+
+def _letters(source: Source) -> Sites:
+    for node in source.nodes(ast.Call):
+        first = node.args[0] if node.args else None
+        if source.dotted(node.func) != "jax.numpy.einsum" or not isinstance(first, ast.Constant):
+            continue
+        text = first.value
+        used = sorted({one for one in str(text) if one.isalpha()})
+        if isinstance(text, str) and source.of(first) == f'"{text}"' and used and source.computed(node):
+            others = dict(zip(used, string.ascii_letters[-len(used) :], strict=True))
+            renamed = "".join(others.get(one, one) for one in text)
+            if renamed != text:
+                yield [source.replace(first, f'"{renamed}"')]
 
 
 def _lambdas(source: Source) -> Sites:
@@ -272,6 +303,10 @@ RULES = (
     Rule(name="method-for-function", harmless="the first argument is an array", sites=_as_methods),
     Rule(name="alias-spelled", harmless="both names stand for one function of jax.nn", sites=_aliases),
     Rule(name="tree-spelled", harmless="both names stand for one function of jax.tree", sites=_trees),
+    Rule(
+        name="where-inverted", harmless="the test compares arrays, and nothing has an effect", sites=_inverted
+    ),
+    Rule(name="letters-renamed", harmless="of an einsum, in the same order", sites=_letters),
     Rule(
         name="wrapped-in-lambda",
         harmless="called at once; it sets no name, and needs no class around it",

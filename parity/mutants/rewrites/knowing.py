@@ -111,6 +111,8 @@ def is_still(node: ast.AST) -> bool:
 
 def is_array(source: Source, node: ast.AST) -> bool:
     """Whether an expression is one of JAX's arrays for sure."""
+    if isinstance(node, ast.Name):
+        return _set_to_array(source, node)
     if isinstance(node, ast.Call):
         name = source.dotted(node.func)
         if name.startswith(OF_ARRAYS) and name.rpartition(".")[2] in ARRAYS:
@@ -122,6 +124,21 @@ def is_array(source: Source, node: ast.AST) -> bool:
     if isinstance(node, ast.UnaryOp):
         return not isinstance(node.op, ast.Not) and is_array(source, node.operand)
     return isinstance(node, ast.Subscript) and is_array(source, node.value)
+
+
+def _set_to_array(source: Source, node: ast.Name) -> bool:
+    """Whether a name is set once in its function, to an array."""
+    function = source.function(node)
+    if function is None or isinstance(node.ctx, ast.Store):
+        return False
+    uses = [one for one in source.names[node.id] if function in source.around(one)]
+    stores = [one for one in uses if not isinstance(one.ctx, ast.Load)]
+    if len(stores) != 1 or stores[0].lineno >= node.lineno or source.function(stores[0]) is not function:
+        return False
+    held = source.parent(stores[0])
+    plain = isinstance(held, ast.Assign) and held.targets == stores and source.parent(held) is function
+    given = any(isinstance(one, ast.arg) and one.arg == node.id for one in ast.walk(function))
+    return plain and not given and is_array(source, held.value)  # type: ignore[union-attr]
 
 
 def is_number(source: Source, node: ast.AST) -> bool:

@@ -87,6 +87,28 @@ def _functions(source: Source) -> Sites:
     yield from _neighbours(source, source.tree.body)
 
 
+def _keyed_by_place(source: Source, node: ast.Assign) -> bool:
+    """Whether a submodule draws by its path: it is given ``rngs.at("its name")``, and no other stream."""
+    streams = [one for one in source.nodes(ast.Name, under=node.value) if "rng" in one.id or "key" in one.id]
+    held = [source.parent(one) for one in streams]
+    return bool(held) and all(isinstance(one, ast.Attribute) and one.attr == "at" for one in held)
+
+
+def _submodules(source: Source) -> Sites:
+    for function in source.nodes(ast.FunctionDef):
+        linen, nnx = function.name == "setup", function.name == "__init__"
+        for first, second in itertools.pairwise(function.body if linen or nnx else []):
+            pair = [one for one in (first, second) if isinstance(one, ast.Assign) and source.alone(one)]
+            targets = [one.targets[0] for one in pair if isinstance(one.targets[0], ast.Attribute)]
+            if len(targets) != 2 or not all(isinstance(one.value, ast.Call) for one in pair):
+                continue
+            names = [source.of(one) for one in targets]
+            read = [name for one in pair for name in names if name in source.of(one.value)]
+            still = names[0] != names[1] and not read and source.line_end(first) == source.line_start(second)
+            if still and (linen or all(_keyed_by_place(source, one) for one in pair)):
+                yield _swapped(source, first, second)
+
+
 def _annotations(source: Source) -> Sites:
     for node in source.nodes(*FUNCTIONS):
         if node.decorator_list:
@@ -115,6 +137,11 @@ RULES = (
         name="functions-swapped",
         harmless="neighbours in a module that do not name each other in decorators, defaults or annotations",
         sites=_functions,
+    ),
+    Rule(
+        name="submodules-swapped",
+        harmless="neighbours in setup, whose parameters go by name; in __init__ where each draws by its path",
+        sites=_submodules,
     ),
     Rule(
         name="annotation-dropped",

@@ -55,6 +55,18 @@ EXAMPLES = {
             "def f():\n    return 1\n\n\nx = f()\n",
         ),
     ),
+    "submodules-swapped": Example(
+        text="class A:\n    def setup(self):\n        self.a = list('ab')\n        self.b = list('cd')\n\n\n"
+        "def f():\n    it = A()\n    it.setup()\n    return it.a, it.b\n",
+        has="self.b = list('cd')\n        self.a = list('ab')",
+        near=(
+            "class A:\n    def __init__(self, rngs):\n        self.a = B(rngs=rngs)\n        self.b = B(rngs=rngs)\n",
+            "class A:\n    def __init__(self, rngs):\n        self.a = B()\n        self.b = B()\n",
+            "class A:\n    def setup(self):\n        self.a = list('ab')\n        self.b = list(self.a)\n",
+            "class A:\n    def setup(self):\n        self.a = list('ab')\n        # b\n        self.b = list('b')\n",
+            "class A:\n    def __call__(self):\n        self.a = list('ab')\n        self.b = list('b')\n",
+        ),
+    ),
     "annotation-dropped": Example(
         text="def f(x: int = 2) -> int:\n    return x\n",
         has="def f(x: int = 2):",
@@ -330,6 +342,20 @@ EXAMPLES = {
             "import jax as j\n" + f("return j.tree.map(abs, 1)"),
         ),
     ),
+    "where-inverted": Example(
+        text=HEAD + f("return jnp.where(jnp.exp(x) > 2, x, 1.0)"),
+        has="jnp.where(~(jnp.exp(x) > 2), 1.0, x)",
+        near=(
+            HEAD + f("return jnp.where(x, 1, 2)"),
+            HEAD + f("return jnp.where(x > 2, 1, 2)"),
+            HEAD + f("return jnp.where(jnp.exp(x) > g(), 1, 2)"),
+        ),
+    ),
+    "letters-renamed": Example(
+        text=HEAD + f('return jnp.einsum("bq,kq->bk", x, x)'),
+        has='jnp.einsum("XZ,YZ->XY", x, x)',
+        near=(HEAD + f('return g("bq,kq->bk", x, x)'), HEAD + f('return jnp.einsum("XZ,YZ->XY", x, x)')),
+    ),
     "wrapped-in-lambda": Example(
         text=f("return len('abc') + 1"),
         has="(lambda: len('abc'))() + 1",
@@ -434,6 +460,31 @@ def test_what_is_written_otherwise_computes_the_same(name):
 )
 def test_what_might_change_stays(name, text):
     assert rewritten(name, text) == []
+
+
+def test_a_submodule_that_draws_by_its_path_may_be_made_later():
+    text = (
+        "class A:\n    def __init__(self, rngs):\n"
+        "        self.a = B(rngs=rngs.at('a'))\n        self.b = B(rngs=rngs.at('b'))\n"
+    )
+    (found,) = rewritten("submodules-swapped", text)
+    assert found.index("self.b") < found.index("self.a")
+    assert rewritten("submodules-swapped", text.replace("at('b')", "fork('b')")) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "known"),
+    [
+        (("y = jnp.exp(x)", "return 1 - y"), True),
+        (("y = jnp.exp(x)", "y = g(y)", "return 1 - y"), False),
+        (("if x:", "    y = jnp.exp(x)", "return 1 - y"), False),
+        (("y, z = jnp.exp(x), 2", "return 1 - y"), False),
+        (("for y in x:", "    y = jnp.exp(x)", "return 1 - y"), False),
+        (("def g(y):", "    return 1 - y", "y = jnp.exp(x)", "return g"), False),
+    ],
+)
+def test_a_name_is_an_array_if_it_is_set_once_to_one(body, known):
+    assert bool(rewritten("difference-spelled", HEAD + f(*body))) == known
 
 
 @pytest.mark.parametrize(
