@@ -17,6 +17,10 @@ def mutants(
     select: Annotated[
         list[str] | None, typer.Option("--select", help="Globs or prefixes of ids, cases or origins.")
     ] = None,
+    benign: Annotated[
+        int, typer.Option("--benign", min=0, help="Add so many edits that change nothing, made by rules.")
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Chooses the places that --benign rewrites.")] = 0,
     shard: Annotated[str | None, typer.Option("--shard", help="Try one part of them, such as 3/8.")] = None,
     json: Json = None,
     markdown: Markdown = None,
@@ -29,15 +33,19 @@ def mutants(
 
     from parity.environment import describe_environment
     from parity.mutants import (
+        Processes,
         as_json,
         as_markdown,
+        benign_mutants,
         print_matrix,
+        read_fields,
         read_mutants,
         read_outcomes,
+        sources_of,
         succeeded,
         try_mutants,
     )
-    from parity.mutants.mutant import choose
+    from parity.mutants.mutant import PREFIX, choose
     from parity.report import write_json, write_text
     from parity.report.records import check_writable
     from parity.report.shards import Shard
@@ -45,7 +53,14 @@ def mutants(
     for path, option in ((json, "--json"), (markdown, "--markdown")):
         if path:
             check_writable(path, option)
-    every = read_mutants(folder)
+    every, root = read_mutants(folder), Path.cwd()
+    if benign:
+        console().print("looking which lines each case comes by", highlight=False)
+        processes = Processes()
+        try:
+            every += benign_mutants(read_fields(folder), root, sources_of(root), benign, seed, processes)
+        finally:
+            processes.end()
     chosen = choose(every, select or ())
     chosen = Shard.parse(shard).take(chosen) if shard else chosen
     before = read_outcomes(json) if json else {}
@@ -54,16 +69,18 @@ def mutants(
 
     def keep() -> None:
         if json:
-            write_json(as_json([outcomes[one.id] for one in every if one.id in outcomes], environment), json)
+            ids = [one.id for one in every]
+            ids += [id for id in outcomes if id.startswith(PREFIX) and not benign]  # made by another run
+            write_json(as_json([outcomes[id] for id in ids if id in outcomes], environment), json)
 
-    trials = try_mutants(chosen, Path.cwd(), known, workers=workers or os.cpu_count() or 1, limit=seconds)
+    trials = try_mutants(chosen, root, known, workers=workers or os.cpu_count() or 1, limit=seconds)
     try:
         for outcome in trials:
             outcomes[outcome.id] = outcome
             tried.append(outcome)
             by = f" by {', '.join(outcome.by)}" if outcome.by else ""
             line = f"[{len(tried)}/{len(chosen)}] {outcome.id} {outcome.status}{by}"
-            screen.print(line, soft_wrap=True, markup=False, highlight=False)
+            screen.print(line, soft_wrap=True, markup=False, highlight=False, emoji=False)
             keep()
     except KeyboardInterrupt:
         trials.close()

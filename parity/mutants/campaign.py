@@ -11,9 +11,10 @@ from pathlib import Path
 
 from parity.mutants.mutant import Mutant
 from parity.mutants.outcome import Outcome
-from parity.mutants.trial import Processes, try_mutant
+from parity.mutants.processes import Processes
+from parity.mutants.trial import try_mutant
 
-__all__ = ["content_of", "try_mutants"]
+__all__ = ["content_of", "sources_of", "try_mutants"]
 
 VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.channels import ALL
-from parity.mutants.mutant import Mutant, MutantError
+from parity.mutants.mutant import PREFIX, Mutant, MutantError
 from parity.mutants.outcome import Outcome, Status
 
 __all__ = ["as_json", "as_markdown", "print_matrix", "read_outcomes", "succeeded"]
@@ -91,7 +91,7 @@ def print_matrix(screen: Console, outcomes: Sequence[Outcome]) -> None:
     for outcome in _sorted(outcomes):
         if not outcome.as_expected:
             screen.print(Text(f"{outcome.status}  ", "bold red").append(outcome.id, "bold"), soft_wrap=True)
-            screen.print(f"  {_why(outcome)}", soft_wrap=True, markup=False, highlight=False)
+            screen.print(f"  {_why(outcome)}", soft_wrap=True, markup=False, highlight=False, emoji=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in ("channel", "catches", "alone"):
         table.add_column(head, justify="left" if head == "channel" else "right")
@@ -122,7 +122,10 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def as_markdown(outcomes: Sequence[Outcome], mutants: Sequence[Mutant]) -> str:
-    """Returns the matrix as a page: the score, catches by channel, and a row for each mutant, survivors first."""
+    """Returns the matrix as a page: the score, catches by channel, and a row for each mutant, survivors first.
+
+    Benign edits that rules made are counted by rule; those that raise an alarm have a row as well.
+    """
     of = {mutant.id: mutant for mutant in mutants}
     lines = [
         "# The kill matrix",
@@ -133,8 +136,20 @@ def as_markdown(outcomes: Sequence[Outcome], mutants: Sequence[Mutant]) -> str:
         "|---|---|---|",
     ]
     lines += [f"| `{name}` | {n} | {alone} |" for name, (n, alone) in catches(outcomes).items()]
+    rules = collections.defaultdict(list)
+    for outcome in outcomes:
+        if outcome.id.startswith(PREFIX):
+            rules[outcome.id.split("/")[1]].append(outcome.status)
+    if rules:
+        lines += ["", "| benign edits by rule | tried | alarms |", "|---|---|---|"]
+        lines += [
+            f"| {name} | {len(found)} | {found.count(Status.ALARM)} |"
+            for name, found in sorted(rules.items())
+        ]
     lines += ["", "| mutant | origin | in | armed by | status | caught by |", "|---|---|---|---|---|---|"]
     for outcome in _sorted(outcomes):
+        if outcome.id.startswith(PREFIX) and outcome.as_expected:
+            continue
         mutant = of[outcome.id]
         files = ", ".join(dict.fromkeys(f"`{edit.file}`" for edit in mutant.edits))
         armed = mutant.case or Path(mutant.oracle.split("::")[0]).name

@@ -9,7 +9,10 @@ from typing import Any
 
 from parity.channels import ALL
 
-__all__ = ["Edit", "Mutant", "MutantError", "choose", "plant", "read_mutants"]
+__all__ = ["PREFIX", "Edit", "Mutant", "MutantError", "choose", "import_root", "plant", "read_mutants"]
+
+PREFIX = "benign/"
+"""Of the ids of benign edits that rules make; see `parity.mutants.benign`."""
 
 
 class MutantError(ValueError):
@@ -40,6 +43,7 @@ class Mutant:
         edits: the patch.
         case: the case that shall tell; empty with ``oracle``.
         settings: of the case, as ``--set`` takes them.
+        pairs: ``module:ATTRIBUTE`` of the case's pair, where the project's settings do not name it.
         oracle: a test that shall fail, as pytest takes it; for what both twins share, and for the engine.
         channels: those that must block.
         words: what the findings must have: the place.
@@ -52,6 +56,7 @@ class Mutant:
     edits: tuple[Edit, ...]
     case: str = ""
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pairs: tuple[str, ...] = ()
     oracle: str = ""
     channels: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
@@ -63,6 +68,14 @@ class Mutant:
     def packages(self) -> list[str]:
         """The top-level packages that the patch touches."""
         return sorted({edit.file.split("/")[0] for edit in self.edits})
+
+
+def import_root(root: Path, file: str) -> Path:
+    """Returns the folder, below a project's root, that a file is imported from: the one around its packages."""
+    folder = Path(file).parent
+    while (root / folder / "__init__.py").exists():
+        folder = folder.parent
+    return folder
 
 
 FIELDS = {field.name for field in dataclasses.fields(Mutant)}
@@ -104,7 +117,7 @@ def _mutant(file: Path, table: Mapping[str, Any]) -> Mutant:
         edits = tuple(Edit(**edit) for edit in table["edits"])
     except TypeError as error:
         raise MutantError(f"{where}: an edit has file, old and new; {error}") from error
-    lists = {name: tuple(table.get(name, ())) for name in ("channels", "words")}
+    lists = {name: tuple(table.get(name, ())) for name in ("channels", "words", "pairs")}
     return Mutant(**{**table, **lists, "edits": edits})
 
 

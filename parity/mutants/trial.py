@@ -1,80 +1,26 @@
 """One mutant tried: a copy of what it patches, and the command line, or a test, in a process of its own."""
 
+import functools
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from parity.mutants.mutant import Mutant, MutantError, plant
+from parity.mutants.mutant import Mutant, MutantError, import_root, plant
 from parity.mutants.outcome import Outcome, Status
+from parity.mutants.processes import Command, Processes
 from parity.verdicts import BLOCKING
 
-__all__ = ["Processes", "try_mutant"]
+__all__ = ["try_mutant"]
 
 WITHOUT = shutil.ignore_patterns("__pycache__")
 REPORT = "report.json"
 ENDED_BY_A_TEST = 1
-
-
-class Processes:
-    """The processes at work; `end` ends them all, with their children."""
-
-    def __init__(self):
-        self._running: set[subprocess.Popen[str]] = set()
-        self._over = False
-
-    def run(
-        self, command: list[str], folder: Path, environment: dict[str, str], limit: float
-    ) -> tuple[int, str]:
-        """Returns the exit code, and what was printed.
-
-        Raises:
-            TimeoutError: it took longer than ``limit`` seconds.
-            InterruptedError: all were ended meanwhile.
-        """
-        if self._over:
-            raise InterruptedError
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self._running.add(process)
-        try:
-            printed, _ = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired as error:
-            _kill(process)
-            raise TimeoutError(f"took over {limit:.0f} s") from error
-        finally:
-            self._running.discard(process)
-        if self._over:
-            raise InterruptedError
-        return process.returncode, printed
-
-    def end(self) -> None:
-        """Ends what runs; nothing starts any more."""
-        self._over = True
-        for process in tuple(self._running):
-            _kill(process)
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.wait()
+ENGINE = "parity"
+"""The package that a process which forks has imported: edits of it need one that has not."""
 
 
 def try_mutant(mutant: Mutant, root: Path, content: str, processes: Processes, limit: float) -> Outcome:
@@ -94,9 +40,8 @@ def try_mutant(mutant: Mutant, root: Path, content: str, processes: Processes, l
             _copy(mutant, root, folder)
             plant(mutant, folder)
             judge = _by_test if mutant.oracle else _by_case
-            outcome = judge(
-                mutant, root, folder, lambda command: _run(command, root, folder, processes, limit)
-            )
+            run = functools.partial(_run, mutant, root, folder, processes, limit)
+            outcome = judge(mutant, root, folder, run)
         except (MutantError, TimeoutError) as error:
             outcome: dict[str, Any] = {"status": Status.BROKEN, "why": str(error)}
     return Outcome(id=mutant.id, content=content, seconds=time.monotonic() - begun, **outcome)
@@ -105,20 +50,27 @@ def try_mutant(mutant: Mutant, root: Path, content: str, processes: Processes, l
 Run = Callable[[list[str]], tuple[int, str]]
 
 
-def _run(command: list[str], root: Path, folder: Path, processes: Processes, limit: float) -> tuple[int, str]:
-    path = os.pathsep.join(filter(None, (str(folder), str(root), os.environ.get("PYTHONPATH", ""))))
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
-    return processes.run([sys.executable, "-P", "-m", *command], folder, environment, limit)
+def _run(
+    mutant: Mutant, root: Path, folder: Path, processes: Processes, limit: float, words: list[str]
+) -> tuple[int, str]:
+    found = dict.fromkeys(folder / import_root(root, edit.file) for edit in mutant.edits)
+    warm = words[0] == "parity" and ENGINE not in mutant.packages
+    path, edited = [*found, root], mutant.packages
+    return processes.run(
+        Command(words=words, folder=folder, path=path, limit=limit, warm=warm, edited=edited)
+    )
 
 
 def _copy(mutant: Mutant, root: Path, folder: Path) -> None:
-    for package in mutant.packages:
-        if not (root / package).is_dir():
-            raise MutantError(
-                f"mutant {mutant.id}: no folder {package} in {root}; edits name files from there"
-            )
-        shutil.copytree(root / package, folder / package, ignore=WITHOUT)
-    if (root / "pyproject.toml").exists():
+    """Copies what a patch touches: whole packages, and the folders of files that stand in none."""
+    for edit in mutant.edits:
+        home, file = import_root(root, edit.file), Path(edit.file)
+        part = home / file.relative_to(home).parts[0] if file.parent != home else home
+        if not (root / part).is_dir():
+            raise MutantError(f"mutant {mutant.id}: no folder {part} in {root}; edits name files from there")
+        if not (folder / part).exists():
+            shutil.copytree(root / part, folder / part, ignore=WITHOUT)
+    if (root / "pyproject.toml").exists() and not mutant.pairs:
         shutil.copy(root / "pyproject.toml", folder)
 
 
@@ -136,6 +88,7 @@ def _by_test(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
 
 def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, Any]:
     settings = [word for name, value in mutant.settings.items() for word in ("--set", f"{name}={value}")]
+    settings += [word for pair in mutant.pairs for word in ("--pair", pair)]
     code, printed = run(["parity", "run", mutant.case, *settings, "--workers", "1", "--json", REPORT])
     report = folder / REPORT
     if code > 1 or not report.exists():

@@ -8,7 +8,7 @@ import pytest
 from parity.channels import ALL
 from parity.mutants import MutantError, Outcome, Status, as_json, as_markdown, read_mutants, read_outcomes
 from parity.mutants.matrix import catches, score
-from parity.mutants.mutant import choose, plant
+from parity.mutants.mutant import Edit, Mutant, choose, plant
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
 HEAD = '[[mutant]]\nid = "one"\n'
@@ -193,3 +193,14 @@ def test_the_page_has_a_row_for_each(tmp_path):
     )
     assert "| killed |  | `twins/pair.py` | `mlp/forward@single` | survived |  |" in page
     assert "| tested |  | `twins/pair.py` | `test_pair.py` | killed | oracle |" in page
+
+
+def test_the_page_counts_benign_edits_by_rule(tmp_path):
+    found = [
+        outcome("benign/line-moved/a.py:1:1", Status.PASSED),
+        outcome("benign/line-moved/a.py:2:1", Status.ALARM, "memory"),
+    ]
+    every = [Mutant(id=one.id, edits=(Edit("a.py", "", ""),), case="c", benign=True) for one in found]
+    page = as_markdown(found, every)
+    assert "| line-moved | 2 | 1 |" in page
+    assert "| benign/line-moved/a.py:2:1 |" in page and "a.py:1:1" not in page

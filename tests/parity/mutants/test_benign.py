@@ -1,0 +1,217 @@
+"""Benign edits of a small project of a user: made where a case comes by, alike for a seed, and none raises an alarm."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from parity.mutants import MutantError, Processes, benign_mutants, read_fields
+from parity.mutants import benign as made
+from parity.mutants.armed import lines_of_cases, recorded
+from parity.mutants.mutant import import_root, plant
+from parity.mutants.processes import Command
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
+FIELDS = '[[benign]]\nfiles = ["twins/*.py"]\ncases = ["mlp/forward@single"]\n'
+NEVER = "\n\ndef never(x):\n    y = 2 * x\n    return y\n"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A user's project: a package with a pair, a function in it that no case comes by, and a mutant."""
+    root = tmp_path_factory.mktemp("project")
+    for name, text in {
+        "twins/__init__.py": "",
+        "twins/pair.py": EXAMPLE.read_text() + NEVER,
+        "pyproject.toml": '[tool.parity]\npairs = ["twins.pair:PAIR"]\n',
+        "mutants/all.toml": FIELDS + '[[mutant]]\nid = "one"\ncase = "mlp/forward@single"\n'
+        '[[mutant.edits]]\nfile = "twins/pair.py"\nold = "gelu(self.up"\nnew = "silu(self.up"\n',
+    }.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.fixture
+def processes():
+    found = Processes()
+    yield found
+    found.end()
+
+
+@pytest.mark.slow
+def test_none_raises_an_alarm_and_none_is_tried_twice(shell, project, tmp_path):
+    record = tmp_path / "kills.json"
+    words = ("mutants", "mutants", "--benign", "6", "--select", "benign/", "--json", str(record))
+    ended = shell(*words, "--seed", "3", cwd=project)
+    assert ended.code == 0, ended.out
+    first = {row["id"]: row for row in json.loads(record.read_text())["mutants"]}
+    assert len(first) == 6 and {row["status"] for row in first.values()} == {"passed"}
+    assert "0 of 6 benign edits raise an alarm" in ended.out
+    assert len({id.split("/")[1] for id in first}) == 6, "one of each rule in turn"
+
+    shell(*words, "--seed", "3", cwd=project)
+    assert {row["id"]: row for row in json.loads(record.read_text())["mutants"]} == first
+    shell("mutants", "mutants", "--select", "one", "--json", str(record), cwd=project)
+    rows = {row["id"]: row for row in json.loads(record.read_text())["mutants"]}
+    assert rows.pop("one")["status"] == "killed" and rows == first, "a run without --benign forgets them"
+
+
+def test_lines_are_those_of_functions_that_a_case_comes_by(project, processes, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked = (project, "digest", ("mlp/forward@single",), (), (project,))
+    found = lines_of_cases(*asked, processes)
+    lines = (project / "twins" / "pair.py").read_text().splitlines()
+    ran = [lines[number - 1].strip() for number in sorted(found["mlp/forward@single"]["twins/pair.py"])]
+    assert "return self.down(jax.nn.gelu(self.up(x)))" in ran
+    assert "y = 2 * x" not in ran and "def inputs(seed):" not in ran
+    processes.end()
+    assert lines_of_cases(*asked, processes) == found, "known, yet run again"
+
+
+def test_a_record_begins_anew(tmp_path):
+    (tmp_path / "it.py").write_text(
+        "def f(x):\n    if x:\n        return 1\n    return 2\n\n\nclass A:\n    y = 1\n"
+    )
+    names = {}
+    with recorded(tmp_path) as begin:
+        before = begin()
+        exec(compile((tmp_path / "it.py").read_text(), str(tmp_path / "it.py"), "exec"), names)
+        names["f"](True)
+        after = begin()
+        names["f"](False)
+    assert (before, after) == ({"it.py": {2, 3}}, {"it.py": {2, 4}})
+
+
+@pytest.fixture
+def places(project, monkeypatch):
+    """``places(lines)`` makes benign edits, as if the case came by these lines."""
+
+    def make(lines, count=40, seed=0):
+        ran = {"mlp/forward@single": {"twins/pair.py": frozenset(lines)}}
+        monkeypatch.setattr(made, "lines_of_cases", lambda *asked: ran)
+        return benign_mutants(read_fields(project / "mutants"), project, "digest", count, seed, Processes())
+
+    return make
+
+
+def test_edits_are_where_a_case_comes_by_and_fit(project, places, tmp_path):
+    text = (project / "twins" / "pair.py").read_text()
+    last = text.count("\n")
+    found = places([last - 1, last])
+    assert found and places([]) == []
+    (tmp_path / "twins").mkdir()
+    for one in found:
+        assert one.benign and one.case == "mlp/forward@single"
+        (tmp_path / "twins" / "pair.py").write_text(text)
+        plant(one, tmp_path)
+        after = (tmp_path / "twins" / "pair.py").read_text()
+        assert after != text and compile(after, "pair.py", "exec")
+        old = one.edits[0].old
+        assert "never" in old or "y" in old or old.startswith("\nimport"), (
+            "what an import runs, every case runs"
+        )
+
+
+def test_a_seed_chooses_and_a_count_ends(places):
+    every = range(1, 200)
+    one, again, other = places(every, 20), places(every, 20), places(every, 20, seed=1)
+    assert one == again and one != other
+    assert len(one) == len({mutant.id for mutant in one}) == 20
+    assert len(places(every, 10_000)) == len({mutant.id for mutant in places(every, 10_000)}) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no [[benign]] in any *.toml there"),
+        ("[[benign", "cannot be read"),
+        ('[[benign]]\ncases = ["a"]\n', "expected files, and cases or pairs"),
+        ('[[benign]]\nfiles = ["a"]\n', "expected files, and cases or pairs"),
+        (FIELDS + "colour = 1\n", "got fields ['colour']"),
+    ],
+)
+def test_fields_that_cannot_be_used_say_why(tmp_path, text, words):
+    (tmp_path / "some.toml").write_text(text)
+    with pytest.raises(MutantError) as raised:
+        read_fields(tmp_path)
+    assert words in str(raised.value)
+
+
+def test_a_field_without_files_says_so(project):
+    field = made.Field(files=("nothing/*.py",), cases=("mlp",))
+    with pytest.raises(MutantError, match=r"nothing/\*.py match none"):
+        benign_mutants([field], project, "", 1, 0, Processes())
+
+
+def test_a_file_is_imported_from_around_its_packages(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in ("a/__init__.py", "a/b/__init__.py"):
+        (tmp_path / name).write_text("")
+    assert import_root(tmp_path, "a/b/c.py") == Path()
+    assert import_root(tmp_path, "docs/c.py") == Path("docs")
+
+
+# --- processes that fork ---
+
+
+@pytest.fixture
+def said(tmp_path, processes):
+    """``said(text)`` is what a forked process ends with and prints that runs a module of that text."""
+
+    def run(text, limit=60.0, edited=("a_module",)):
+        folder = tmp_path / "edited"
+        folder.mkdir(exist_ok=True)
+        (folder / "a_module.py").write_text(f"def main():\n    {text}\n")
+        words = ["a_module", "a word"]
+        options = {"folder": tmp_path, "path": [folder], "limit": limit, "edited": edited}
+        return processes.run(Command(words=words, warm=True, **options))
+
+    return run
+
+
+def test_each_is_forked_anew(said, tmp_path):
+    code, printed = said(
+        "import os, sys; print(sys.argv[1:], os.getcwd(), os.getpid(), 'jax' in sys.modules)"
+    )
+    words, process, warm = "['a word']", printed.split()[-2], printed.split()[-1]
+    assert code == 0 and printed.startswith(f"{words} {tmp_path}") and warm == "True"
+    code, printed = said("import os, sys; print(os.getpid()); print('no', file=sys.stderr); sys.exit(3)")
+    assert code == 3 and printed.split()[0] != process and "no" in printed, (
+        "an edited module was not read again"
+    )
+
+
+def test_devices_are_chosen_before_jax_is_imported(said):
+    assert said("import jax; print(len(jax.devices()))") == (0, "8\n")
+
+
+def test_what_raises_or_dies_is_told_from_what_differs(said):
+    code, printed = said("raise KeyError('why')")
+    assert code > 1 and "KeyError: 'why'" in printed
+    code, _ = said("import os; os.abort()")
+    assert code == -signal.SIGABRT
+    assert said("print('on')") == (0, "on\n")
+
+
+def test_what_is_edited_must_not_be_imported_before(said):
+    code, printed = said("print('on')", edited=("parity",))
+    assert code > 1 and "['parity'] are imported" in printed
+
+
+def test_what_takes_too_long_is_ended_and_the_next_starts(said, tmp_path):
+    with pytest.raises(TimeoutError, match="took over 4 s"):
+        said(
+            f"import os, time; open({str(tmp_path / 'id')!r}, 'w').write(str(os.getpid())); time.sleep(600)",
+            4.0,
+        )
+    process = int((tmp_path / "id").read_text())
+    begun = time.monotonic()
+    while Path(f"/proc/{process}").exists() and time.monotonic() < begun + 20:
+        time.sleep(0.1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+    assert said("print('on')") == (0, "on\n")
