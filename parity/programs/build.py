@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from parity.programs.calling import Way, linen_ways, nnx_ways
 from parity.programs.constants import take_apart, traceable
 from parity.programs.saving import Saving
 from parity.programs.skeleton import Skeleton, skeleton
@@ -90,6 +91,8 @@ class Build:
         saving: how its state goes to disk and back; None where it does not.
         skeleton: the state's tree with paths at its leaves, which a checkpoint of it must have; None where only
             the paths are known.
+        ways: how a loop may call a step of it, by name; the first is the recommended one. Empty where only its pure
+            programs are known.
     """
 
     name: str
@@ -107,6 +110,7 @@ class Build:
     sources: tuple[str, ...] = ()
     saving: Saving | None = None
     skeleton: Skeleton = None
+    ways: Mapping[str, Way] = dataclasses.field(default_factory=dict)
 
 
 Native = Callable[[Any, dict[str, Any]], dict[str, Any]]
@@ -152,6 +156,7 @@ def linen_build(
         },
         specs=lambda mesh: flatten(specs(example, mesh)),
         skeleton=skeleton(example),
+        ways=linen_ways(codec),
         **_with_abstract_inputs(rest),
     )
 
@@ -215,6 +220,7 @@ def nnx_build(
         },
         specs=lambda mesh: flatten(specs(example, mesh)),
         skeleton=skeleton(example),
+        ways=nnx_ways(graphdef, codec, constants),
         **_with_abstract_inputs(rest),
     )
 
@@ -245,6 +251,7 @@ def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
         programs={program.name: dataclasses.replace(program, function=function)},
         specs=lambda mesh: {names[path]: spec for path, spec in build.specs(mesh).items()},
         skeleton=None,
+        ways={},
     )
 
 
