@@ -190,7 +190,7 @@ def measured(subject: Subject, desk: Desk, tell: Callable[[str], None] = lambda 
     case = subject.case
     return Measured(
         id=case.id,
-        name=subject.name or ("NNX over Linen" if usual else f"{theirs.build.name} over {ours.build.name}"),
+        name=subject.name or ("NNX over Linen" if usual else _named(ours, theirs)),
         sides=(ours.build.name, theirs.build.name),
         heads=("linen", "nnx") if usual else ("under", "over"),
         backend=case.backend,
@@ -200,6 +200,13 @@ def measured(subject: Subject, desk: Desk, tell: Callable[[str], None] = lambda 
         bounds=BOUNDS if usual else {},
         same=desk.work.same_program,
     )
+
+
+def _named(ours: Side, theirs: Side) -> str:
+    """What differs: the build, or else the mesh."""
+    apart = ours.build.name != theirs.build.name
+    names = [str(side.build.name if apart else side.mesh) for side in (theirs, ours)]
+    return " over ".join(names)
 
 
 def measure_each(

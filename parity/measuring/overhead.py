@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Overhead:
     Args:
         cases: how many.
         own: by run, what is not trace, lower, compile or execute, as a share: lower quartile, median, upper quartile.
-        ratios: wall time of whole processes, the run over the script.
+        ratios: processor time of whole processes, the run over the script.
     """
 
     cases: int
@@ -103,11 +103,16 @@ def measure_overhead(
 
 
 def _timed(arguments: Sequence[str], environment: Mapping[str, str]) -> Mapping[str, float]:
-    """Returns the seconds of a Python process, to its end."""
-    start = time.perf_counter()
+    """Returns the processor seconds of a Python process and of what it starts, to its end."""
+    before = _spent()
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
-    seconds = time.perf_counter() - start
+    seconds = _spent() - before
     if done.returncode:
         words = " | ".join((done.stderr or done.stdout).strip().splitlines()[-LAST_LINES:])
         raise ValueError(f"python {' '.join(arguments)}: ended with {done.returncode}: {words}")
     return {"seconds": seconds}
+
+
+def _spent() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
