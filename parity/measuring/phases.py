@@ -1,7 +1,7 @@
 """What a side costs from its source to a step: to initialise, trace, lower, compile, and to run.
 
-Steps are timed by the clock on the wall. All else is work of this machine's processor, and counts processor time: other
-jobs on the machine take none of it.
+What is work of this machine's processor counts processor time: other jobs on the machine take none of it. Steps do,
+too, where the devices are simulated; on others the clock on the wall counts.
 """
 
 import contextlib
@@ -108,9 +108,13 @@ class Steps:
     Args:
         side: compiled already, or compiled now.
         state: where it starts, on the host.
+        clock: what counts.
     """
 
-    def __init__(self, side: Side, state: Mapping[str, np.ndarray]):
+    def __init__(
+        self, side: Side, state: Mapping[str, np.ndarray], clock: Callable[[], float] = time.perf_counter
+    ):
+        self._clock = clock
         self._side, self.state = side, side.placed(state)
         self._batch = side.placed_inputs(side.build.inputs(SEED))
         self.count = 1
@@ -118,22 +122,27 @@ class Steps:
     def __call__(self) -> float:
         compiled = self._side.compiled
         with self._side.backend.context(self._side.mesh):
-            start = time.perf_counter()
+            start = self._clock()
             for _ in range(self.count):
                 outputs = compiled(self.state, self._batch)
                 self.state = self.state | outputs.get(Group.STATE, {})  # a forward pass returns some of it
             jax.block_until_ready(outputs)
-            return time.perf_counter() - start
+            return self._clock() - start
 
 
-def steps(sides: tuple[Side, Side], states: tuple[Mapping[str, np.ndarray], ...]) -> tuple[Steps, Steps]:
+def steps(
+    sides: tuple[Side, Side],
+    states: tuple[Mapping[str, np.ndarray], ...],
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Steps, Steps]:
     """Returns the steps of both sides, so many a round that the clock can tell.
 
     Args:
         sides: reference and candidate.
         states: where each starts.
+        clock: what counts.
     """
-    ours, theirs = (Steps(side, state) for side, state in zip(sides, states, strict=True))
+    ours, theirs = (Steps(side, state, clock) for side, state in zip(sides, states, strict=True))
     for one in (ours, theirs):
         one()
     ours.count = theirs.count = int(np.clip(np.ceil(BRIEF / max(ours(), 1e-9)), 1, MOST_STEPS))

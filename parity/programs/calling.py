@@ -10,7 +10,7 @@ from flax import nnx
 from parity.programs.constants import Constants
 from parity.programs.tree import Codec
 
-__all__ = ["Loop", "Step", "Way", "linen_ways", "nnx_ways"]
+__all__ = ["Loop", "linen_ways", "nnx_ways"]
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 """``(state, batch) -> (state, metrics)`` for any trees of arrays; the state is None where it stays as it is."""
