@@ -7,7 +7,7 @@ WORKERS ?= 2
 TESTS ?= tests
 PART ?= 1/1
 
-.PHONY: setup compiler parity matrix prove test pipeline-grid exact-grid quick page docs pictures mutants lint format clean
+.PHONY: setup compiler parity matrix prove test pipeline-grid exact-grid quick page docs pictures plots mutants lint format clean
 
 setup: $(STAMP)
 
@@ -61,6 +61,9 @@ docs: setup  ## the pages as a site, in build/site; links that lead nowhere fail
 
 pictures: setup  ## the pictures of the first page, made anew; Chromium or Chrome must be on the path
 	$(BIN)/python tests/docs/pictures.py
+
+plots: setup  ## the plots of docs/bench.md, measured anew: half an hour
+	$(BIN)/python tests/docs/plots.py
 
 lint: setup
 	$(BIN)/ruff check .

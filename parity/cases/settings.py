@@ -51,6 +51,7 @@ class Settings:
         budgets: how far structure may grow in every case, by ``channel.quantity``.
         waivers: differences that are accepted, in every case that they are for.
         gate: what `parity.gate` reads: ``flips``, ``gate`` and ``loosened``, as they are in the file.
+        bench: what `parity.measuring` reads: which cases ``parity bench`` measures, as the file has it.
         root: folder of the file, put on the import path; None without a file.
     """
 
@@ -59,6 +60,7 @@ class Settings:
     budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
     waivers: tuple[Waiver, ...] = ()
     gate: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    bench: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     root: Path | None = None
 
 
@@ -79,6 +81,7 @@ KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "waivers": (lambda value: isinstance(value, list), "tables [[tool.parity.waivers]]"),
     "flips": (lambda value: isinstance(value, dict), "tables [tool.parity.flips.NAME]"),
     "gate": (lambda value: isinstance(value, dict), "a table [tool.parity.gate]"),
+    "bench": (lambda value: isinstance(value, dict), "a table [tool.parity.bench]"),
     "loosened": (lambda value: isinstance(value, list), "tables [[tool.parity.loosened]]"),
     "budgets": (lambda value: isinstance(value, dict), "tables such as [tool.parity.budgets.memory]"),
 }
@@ -133,6 +136,7 @@ def find_settings(start: Path) -> Settings:
             budgets=budgets,
             waivers=waivers,
             gate={name: table[name] for name in GATE_KEYS if name in table},
+            bench=table.get("bench", {}),
             root=folder,
         )
     return Settings()

@@ -17,6 +17,7 @@ import typer
 
 from parity.backends.ray_cluster import OWN, is_address
 from parity.cli import (
+    bench,
     bisect,
     convert,
     doctor,
@@ -68,6 +69,7 @@ for name, command in {
     "flags": flags.flags,
     "hlo": hlo.hlo,
     "structure": structure.structure,
+    "bench": bench.bench,
     "train": train.train,
     "bisect": bisect.bisect,
     "repro": repro.repro,

@@ -10,6 +10,7 @@ import numpy as np
 from flax import nnx
 
 from parity.programs.attributes import changes, settings_of
+from parity.programs.calling import Way, linen_ways, nnx_ways
 from parity.programs.constants import take_apart, traceable
 from parity.programs.saving import Saving
 from parity.programs.skeleton import Skeleton, skeleton
@@ -93,6 +94,8 @@ class Build:
         saving: how its state goes to disk and back; None where it does not.
         skeleton: the state's tree with paths at its leaves, which a checkpoint of it must have; None where only
             the paths are known.
+        ways: how a loop may call a step of it, by name; the first is the recommended one. Empty where only its pure
+            programs are known.
     """
 
     name: str
@@ -110,6 +113,7 @@ class Build:
     sources: tuple[str, ...] = ()
     saving: Saving | None = None
     skeleton: Skeleton = None
+    ways: Mapping[str, Way] = dataclasses.field(default_factory=dict)
 
 
 Native = Callable[[Any, dict[str, Any]], dict[str, Any]]
@@ -155,6 +159,7 @@ def linen_build(
         },
         specs=lambda mesh: flatten(specs(example, mesh)),
         skeleton=skeleton(example),
+        ways=linen_ways(codec),
         **_with_abstract_inputs(rest),
     )
 
@@ -228,6 +233,7 @@ def nnx_build(
         },
         specs=lambda mesh: flatten(specs(example, mesh)),
         skeleton=skeleton(example),
+        ways=nnx_ways(graphdef, codec, constants),
         **_with_abstract_inputs(rest),
     )
 
@@ -258,6 +264,7 @@ def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
         programs={program.name: dataclasses.replace(program, function=function)},
         specs=lambda mesh: {names[path]: spec for path, spec in build.specs(mesh).items()},
         skeleton=None,
+        ways={},
     )
 
 

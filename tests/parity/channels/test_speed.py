@@ -10,10 +10,10 @@ from flax import linen, nnx
 
 import parity
 from parity.backends.registry import find
-from parity.channels.speed import ROUNDS, Paired, paired
 from parity.comparison.comparison import Workbench
 from parity.gate.flips import Flip
 from parity.gate.judge import _over_budget
+from parity.measuring.rounds import ROUNDS, Paired, paired
 from parity.running.run import run_case
 from parity.structure import Budget, read_budgets
 from parity.verdicts import Verdict
@@ -118,7 +118,7 @@ def test_rounds_are_taken_in_turn():
 
     found = paired((lambda: timed(0), lambda: timed(1)), rounds=3)
     assert order == [0, 1, 0, 1, 1, 0, 0, 1]
-    assert found.seconds.shape == (3, 2)
+    assert found.values.shape == (3, 2)
 
 
 def test_a_few_slow_rounds_do_not_count():

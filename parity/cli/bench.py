@@ -1,0 +1,90 @@
+"""``parity bench``: NNX over Linen, measured side by side, and the harness's own cost."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parity.cli.options import (
+    DIFFERENCE,
+    INTERRUPTED,
+    PARITY,
+    Json,
+    Pairs,
+    Select,
+    Settings,
+    console,
+    make_order,
+)
+
+__all__ = ["bench"]
+
+OPTIMISED = "--xla_backend_optimization_level=3"
+"""Programs are compiled as for training, where our own runs leave LLVM's optimisation out."""
+
+
+def _optimise() -> str:
+    """Has programs compiled as for training; returns the flags as they were."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_backend_optimization_level" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {OPTIMISED}".strip()
+    return flags
+
+
+def bench(
+    select: Select = None,
+    rounds: Annotated[int, typer.Option(min=2, help="How often each side is measured, by turns.")] = 5,
+    json: Json = None,
+    backend: Annotated[str, typer.Option(help="Where to run: cpu, tpu or gpu.")] = "cpu",
+    pair: Pairs = None,
+    setting: Settings = None,
+    harness: Annotated[
+        bool | None,
+        typer.Option(help="Measure the harness itself too; by default where nothing is selected."),
+    ] = None,
+    enforce: Annotated[bool, typer.Option(help="Exit 1 where a ratio is above its bound.")] = False,
+) -> None:
+    """Measure NNX over Linen side by side: init, trace, lower, compile, steps, dispatch, memory."""
+    flags = _optimise()
+
+    from parity.backends.registry import find
+    from parity.cases.case import select as selected
+    from parity.cases.settings import collect, find_settings
+    from parity.measuring.measure import measure_each
+    from parity.measuring.overhead import measure_overhead
+    from parity.measuring.subjects import read_harness, subjects
+    from parity.report.bench import bench_record, print_bench, print_measured
+    from parity.report.records import check_writable, write_json
+
+    if json:
+        check_writable(json, "--json")
+    if not find(backend).executes:
+        raise ValueError(f"--backend {backend}: it runs nothing; expected cpu, tpu or gpu")
+    order = make_order(select, pair, setting, backend=backend)
+    table = find_settings(Path.cwd()).bench
+    every = collect(order.pairs, dict(order.settings), select=order.select)[1]
+    chosen = subjects(table, every, order.select)
+    own = read_harness(table) if (harness if harness is not None else not order.select) else None
+    if harness and own is None:
+        raise ValueError("--harness: got no [tool.parity.bench.harness], expected its cases; docs/bench.md")
+    screen, found, overhead, whole = console(), [], None, True
+    told = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
+    try:
+        for one in measure_each(
+            chosen, backend, rounds, (order.pairs, order.settings, str(Path.cwd()), None), told
+        ):
+            found.append(one)
+            print_measured(screen, one)
+        if own:
+            overhead = measure_overhead(
+                own, len(selected(every, own.cases)), rounds, {**os.environ, "XLA_FLAGS": flags}, told
+            )
+    except KeyboardInterrupt:
+        whole = False
+    print_bench(screen, found, overhead)
+    if json:
+        write_json(bench_record(found, overhead), json)
+    if not whole:
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(DIFFERENCE if enforce and any(one.above for one in found) else PARITY)

@@ -1,0 +1,84 @@
+"""Rounds: both sides by turns, so that a busy machine delays now one and now the other."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+__all__ = ["ROUNDS", "Paired", "by_turns", "paired"]
+
+ROUNDS = 7
+LOW, HIGH = 0.25, 0.75
+"""A candidate is slower where three rounds of four say so."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Paired:
+    """A quantity of both sides, one pair a round.
+
+    Args:
+        values: ``[rounds, 2]``, reference and candidate.
+    """
+
+    values: np.ndarray
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """The median of each side."""
+        ours, theirs = np.median(self.values, axis=0)
+        return float(ours), float(theirs)
+
+    @property
+    def ratios(self) -> np.ndarray:
+        """Candidate over reference, round by round; nothing over nothing is one."""
+        ours, theirs = self.values[:, 0], self.values[:, 1]
+        bare = np.where(theirs == 0, 1.0, np.inf)
+        return np.divide(theirs, ours, out=bare, where=ours != 0)
+
+    @property
+    def low(self) -> float:
+        """What three rounds of four exceed."""
+        return float(np.quantile(self.ratios, LOW))
+
+    @property
+    def high(self) -> float:
+        """What one round of four exceeds."""
+        return float(np.quantile(self.ratios, HIGH))
+
+    @property
+    def middle(self) -> float:
+        """The median ratio."""
+        return float(np.median(self.ratios))
+
+
+Sides = tuple[Callable[[], Mapping[str, float]], Callable[[], Mapping[str, float]]]
+
+
+def by_turns(sides: Sides, rounds: int = ROUNDS, *, warm: bool = True) -> dict[str, Paired]:
+    """Measures both sides by turns, the first of a round being the second of the next.
+
+    Args:
+        sides: each does its work once and returns ``{quantity: value}``, both of the same quantities.
+        rounds: how often.
+        warm: do all once before: what is loaded or allocated once is nobody's.
+    """
+    if warm:
+        for side in sides:
+            side()
+    found: dict[str, np.ndarray] = {}
+    for number in range(rounds):
+        for index in (0, 1) if number % 2 == 0 else (1, 0):
+            for name, value in sides[index]().items():
+                found.setdefault(name, np.empty((rounds, 2)))[number, index] = value
+    return {name: Paired(values) for name, values in found.items()}
+
+
+def paired(sides: tuple[Callable[[], float], Callable[[], float]], rounds: int = ROUNDS) -> Paired:
+    """Measures one quantity of both sides as `by_turns` does.
+
+    Args:
+        sides: each does its work once and returns seconds.
+        rounds: how often.
+    """
+    one, other = sides
+    return by_turns((lambda: {"": one()}, lambda: {"": other()}), rounds)[""]

@@ -1,0 +1,148 @@
+"""What ``parity bench`` found, as tables of 80 columns and as plain data."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from parity.environment import describe_environment
+from parity.measuring.measure import Measured
+from parity.measuring.overhead import Overhead
+from parity.measuring.rounds import Paired
+
+__all__ = ["bench_record", "print_bench", "print_measured"]
+
+SCHEMA = 1
+NEXT: Mapping[str, str] = {
+    "dispatch": "carry the leaves of nnx.split from call to call: docs/bench.md, What a call costs",
+    "temp bytes": "`parity hlo {id}` shows both sides' memory and loops",
+    "steady step": "`parity hlo {id}` shows what compiled otherwise; on a busy machine, more --rounds",
+}
+USUAL = "`parity structure {id}` shows which side has more loops; on a busy machine, more --rounds"
+SAME = "the programs are proved to be the same, so the machine was busy: more --rounds"
+OF_COMPILED = ("compile", "steady step")
+"""What the lowered program alone decides."""
+TIME = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+SIZE = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+
+
+def _is_bytes(quantity: str) -> bool:
+    return quantity.endswith("bytes") or quantity.startswith("peak")
+
+
+def amount(quantity: str, value: float) -> str:
+    """Returns seconds or bytes in words.
+
+    Args:
+        quantity: whose they are.
+        value: how many.
+    """
+    units = SIZE if _is_bytes(quantity) else TIME
+    unit, size = next(((unit, size) for unit, size in units if value >= size), units[-1])
+    return f"{value / size:.3g} {unit}" if value < 999.5 * size else f"{value / size:,.0f} {unit}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.3g}"
+
+
+def print_measured(console: Console, found: Measured) -> None:
+    """Prints a case: a quantity a line, then what is above its bound.
+
+    Args:
+        console: where to.
+        found: what was measured.
+    """
+    console.print(Text(f"{found.name}: {found.id} on {found.backend}", "bold"), soft_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("", no_wrap=True)
+    for head in (*found.heads, "ratio", "quartiles", "bound"):
+        table.add_column(head, justify="right", no_wrap=True)
+    above = found.above
+    for name, pair in found.found.items():
+        bound = f"{found.bounds[name]:.2f}" if name in found.bounds else ""
+        spread = f"{_ratio(pair.low)} to {_ratio(pair.high)}" if len(pair.values) > 1 else ""
+        style = "bold red" if name in above else "green" if bound else ""
+        sides = (amount(name, value) for value in pair.medians)
+        table.add_row(name, *sides, Text(_ratio(pair.middle), style), spread, bound)
+    console.print(table)
+    for name, why in found.open.items():
+        console.print(Text(f"{name} not measured: {why}", "yellow"), soft_wrap=True)
+    for name, ratio in above.items():
+        advice = SAME if found.same and name in OF_COMPILED else NEXT.get(name, USUAL).format(id=found.id)
+        words = f"above its bound: {name} {_ratio(ratio)}, at most {found.bounds[name]:.2f}; {advice}"
+        console.print(Text(words, "bold red"), soft_wrap=True)
+
+
+def print_bench(console: Console, found: Sequence[Measured], harness: Overhead | None) -> None:
+    """Prints what the harness costs, and the last line: what is above its bound.
+
+    Args:
+        console: where to.
+        found: all cases, printed already.
+        harness: None where it was not measured.
+    """
+    if harness:
+        console.print(Text(f"the harness, on {harness.cases} cases", "bold"))
+        for name, share in harness.own.items():
+            low, middle, high = share
+            console.print(f"own time of {name}: {middle:.0%} ({low:.0%} to {high:.0%})", highlight=False)
+        for name, pair in harness.ratios.items():
+            ours, theirs = (amount("", value) for value in pair.medians)
+            spread = f"{pair.low:.2f} to {pair.high:.2f}"
+            console.print(f"{name}: {pair.middle:.2f} x ({spread}), {theirs} over {ours}", highlight=False)
+    bounded = [one for one in found if one.bounds]
+    above = [f"{name} of {one.id}" for one in bounded for name in one.above]
+    if above:
+        console.print(Text(f"above their bounds: {', '.join(above)}", "bold red"), soft_wrap=True)
+    elif bounded:
+        console.print(Text("all within their bounds", "green"))
+
+
+def _numbers(pair: Paired) -> dict[str, Any]:
+    ours, theirs = pair.medians
+    spread = {"ratio": pair.middle, "low": pair.low, "high": pair.high}
+    return {"under": ours, "over": theirs, **spread, "rounds": pair.values.tolist()}
+
+
+def bench_record(found: Sequence[Measured], harness: Overhead | None) -> dict[str, Any]:
+    """Returns all of it as plain data for a JSON file, every round as well.
+
+    Args:
+        found: all cases.
+        harness: None where it was not measured.
+    """
+    return {
+        "schema": SCHEMA,
+        "environment": {**describe_environment(), "load": list(os.getloadavg()), "cores": os.cpu_count()},
+        "comparisons": [
+            {
+                "id": one.id,
+                "name": one.name,
+                "sides": list(one.sides),
+                "backend": one.backend,
+                "mesh": one.mesh,
+                "same_program": one.same,
+                "quantities": {
+                    name: {
+                        "unit": "bytes" if _is_bytes(name) else "seconds",
+                        **_numbers(pair),
+                        "bound": one.bounds.get(name),
+                    }
+                    for name, pair in one.found.items()
+                },
+                "not_measured": dict(one.open),
+                "above": list(one.above),
+            }
+            for one in found
+        ],
+        "harness": harness
+        and {
+            "cases": harness.cases,
+            "own": {name: list(share) for name, share in harness.own.items()},
+            "ratios": {name: _numbers(pair) for name, pair in harness.ratios.items()},
+        },
+    }

@@ -1,0 +1,87 @@
+"""``parity bench``: a user's pair from end to end, and bad input."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity.measuring import measure
+from parity.measuring.measure import BOUNDS, Measured
+from parity.measuring.rounds import Paired
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
+SAME = ("temp bytes", "peak host memory")
+
+
+PROJECT = """
+[tool.parity]
+pairs = ["foreign_mlp:PAIR"]
+
+[[tool.parity.bench.compare]]
+name = "new over old"
+cases = ["mlp/forward"]
+
+[tool.parity.bench.harness]
+cases = ["mlp/forward", "mlp/grad"]
+script = "script.py"
+"""
+
+
+@pytest.mark.slow
+def test_a_users_pair_is_measured_on_both_sides_and_the_harness_over_a_script(shell, tmp_path):
+    shutil.copy(EXAMPLE, tmp_path)
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    (tmp_path / "script.py").write_text("import jax\n")
+    ended = shell("bench", "--rounds", "2", "--json", "bench.json", cwd=tmp_path, COLUMNS="80")
+    assert (ended.code, ended.err) == (0, "")
+    record = json.loads((tmp_path / "bench.json").read_text())
+    assert record["harness"]["cases"] == 2
+    assert all(0 < share < 1 for shares in record["harness"]["own"].values() for share in shares)
+    assert all(row["ratio"] > 1 for row in record["harness"]["ratios"].values())
+    (found,) = record["comparisons"]
+    assert (found["id"], found["name"], found["not_measured"]) == ("mlp/forward@single", "new over old", {})
+    words = "init, trace, lower, compile, first step, steady step, dispatch, temp bytes, cold trace, peak host memory"
+    assert set(words.split(", ")) <= set(found["quantities"])
+    for name, row in found["quantities"].items():
+        assert row["under"] > 0 and row["over"] > 0, name
+        assert all(min(pair) > 0 for pair in row["rounds"]), name
+    assert all(0.8 < found["quantities"][name]["ratio"] < 1.25 for name in SAME)
+    table = [line for line in ended.out.splitlines() if line.startswith(tuple(found["quantities"]))]
+    assert len(table) == len(found["quantities"]) and max(map(len, table)) <= 80
+    assert "new over old: mlp/forward@single on cpu" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--backend", "aot:v5p:2x2x1"), "--backend aot:v5p:2x2x1: it runs nothing"),
+        (("lama2",), "selector 'lama2': matches none"),
+        (("--harness", "llama2-scan/forward"), "--harness: got no [tool.parity.bench.harness]"),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_2(command, monkeypatch, tmp_path, arguments, message):
+    monkeypatch.setenv("XLA_FLAGS", "")  # the command adds to it
+    ended = command("bench", *arguments, cwd=tmp_path)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err and ended.err.count("\n") == 1
+
+
+def test_enforce_makes_what_is_above_its_bound_a_failure(command, monkeypatch, tmp_path):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    slow = Paired(np.array([[1.0, 1.5]] * 3))
+    found = Measured(
+        id="llama2-scan/forward",
+        name="NNX over Linen",
+        sides=("linen", "nnx"),
+        backend="cpu",
+        mesh="single",
+        found={"trace": slow},
+        open={},
+        bounds=BOUNDS,
+    )
+    monkeypatch.setattr(measure, "measure_each", lambda *asked: iter([found]))
+    for options, code in (((), 0), (("--enforce",), 1)):
+        ended = command("bench", "llama2-scan/forward", *options, cwd=tmp_path)
+        assert ended.code == code and "above its bound: trace 1.50, at most 1.10" in ended.out
