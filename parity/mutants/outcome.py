@@ -27,6 +27,8 @@ class Outcome:
         by: the channels that blocked, or ``oracle``.
         missed: channels that were expected to block and did not.
         unnamed: words that were expected and did not come.
+        floors: the largest deviation of a leaf, over the noise measured for it; None where all bits are equal, or a
+            proof spared the run.
         why: the sentence of the run; for what was not tried, the reason.
         seconds: of wall time.
     """
@@ -37,6 +39,7 @@ class Outcome:
     by: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     unnamed: tuple[str, ...] = ()
+    floors: float | None = None
     why: str = ""
     seconds: float = 0.0
 

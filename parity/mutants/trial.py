@@ -102,8 +102,10 @@ def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
         }
     by = tuple(name for name, channel in cases[0]["channels"].items() if channel["verdict"] in set(BLOCKING))
     verdict, why = cases[0]["verdict"], _sentence(cases[0], by)
+    floors = _floors(cases[0])
     if mutant.benign:
-        return {"status": Status.PASSED if verdict == "passed" else Status.ALARM, "by": by, "why": why}
+        status = Status.PASSED if verdict == "passed" else Status.ALARM
+        return {"status": status, "by": by, "floors": floors, "why": why}
     if not code:
         return {"status": Status.SURVIVED, "missed": mutant.channels, "why": why or f"the case is {verdict}"}
     missed = tuple(name for name in mutant.channels if name not in by)
@@ -113,8 +115,17 @@ def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
         "by": by,
         "missed": missed + other,
         "unnamed": _unnamed(mutant, printed),
+        "floors": floors,
         "why": why,
     }
+
+
+def _floors(case: dict) -> float | None:
+    """Returns the largest deviation in units of noise, of what has noise."""
+    rows = [
+        row for channel in case["channels"].values() for row in channel.get("tables", {}).get("leaves", ())
+    ]
+    return max((row["floors"] for row in rows if row["floors"] is not None), default=None)
 
 
 def _unnamed(mutant: Mutant, printed: str) -> tuple[str, ...]:
