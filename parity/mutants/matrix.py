@@ -158,13 +158,14 @@ def as_markdown(outcomes: Sequence[Outcome], mutants: Sequence[Mutant]) -> str:
     rules = collections.defaultdict(list)
     for outcome in outcomes:
         if outcome.id.startswith(PREFIX):
-            rules[outcome.id.split("/")[1]].append(outcome.status)
+            rules[outcome.id.split("/")[1]].append(outcome)
     if rules:
-        lines += ["", "| benign edits by rule | tried | alarms |", "|---|---|---|"]
-        lines += [
-            f"| {name} | {len(found)} | {found.count(Status.ALARM)} |"
-            for name, found in sorted(rules.items())
-        ]
+        lines += ["", "| benign edits by rule | tried | proved | alarms |", "|---|---|---|---|"]
+        for name, found in sorted(rules.items()):
+            proved = sum(one.why == "program proved" for one in found)
+            lines.append(
+                f"| {name} | {len(found)} | {proved} | {sum(not one.as_expected for one in found)} |"
+            )
     lines += ["", "| mutant | origin | in | armed by | status | caught by |", "|---|---|---|---|---|---|"]
     for outcome in _sorted(outcomes):
         if outcome.id.startswith(PREFIX) and outcome.as_expected:

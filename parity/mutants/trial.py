@@ -104,8 +104,14 @@ def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
     verdict, why = cases[0]["verdict"], _sentence(cases[0], by)
     floors = _floors(cases[0])
     if mutant.benign:
-        status = Status.PASSED if verdict == "passed" else Status.ALARM
-        return {"status": status, "by": by, "floors": floors, "why": why}
+        passed, proof = verdict == "passed", cases[0]["channels"].get("program", {}).get("verdict", "")
+        status = Status.PASSED if passed else Status.ALARM
+        return {
+            "status": status,
+            "by": by,
+            "floors": floors,
+            "why": f"program {proof}" if passed else why or f"the case is {verdict}",
+        }
     if not code:
         return {"status": Status.SURVIVED, "missed": mutant.channels, "why": why or f"the case is {verdict}"}
     missed = tuple(name for name in mutant.channels if name not in by)

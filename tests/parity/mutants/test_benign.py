@@ -50,6 +50,7 @@ def test_none_raises_an_alarm_and_none_is_tried_twice(shell, project, tmp_path):
     assert ended.code == 0, ended.out
     first = {row["id"]: row for row in json.loads(record.read_text())["mutants"]}
     assert len(first) == 6 and {row["status"] for row in first.values()} == {"passed"}
+    assert {row["why"] for row in first.values()} == {"program proved"}
     assert "0 of 6 benign edits raise an alarm" in ended.out
     assert len({id.split("/")[1] for id in first}) == 6, "one of each rule in turn"
 
