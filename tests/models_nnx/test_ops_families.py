@@ -132,3 +132,11 @@ def test_a_cached_query_sees_what_the_mask_of_a_forward_pass_shows():
     seen = ops.cache_mask(positions, jnp.asarray([[8], [1]]), 3)
     assert np.asarray(seen)[:, 0].tolist() == [[True, False, True, True], [True, True, False, False]]
     assert ops.cache_mask(positions, jnp.asarray([[8], [1]]), None).sum() == 6
+
+
+def test_swiglu_is_clamped_above_on_the_gate_and_on_both_sides_beside_it():
+    gate, up = np.meshgrid([-30.0, -7.5, -1.0, 0.5, 6.9, 7.5, 30.0], [-30.0, -7.5, -6.5, 0.5, 6.5, 7.5, 30.0])
+    low, wide = np.minimum(gate, 7.0), np.clip(up, -7.0, 7.0)
+    expected = low / (1 + np.exp(-1.702 * low)) * (wide + 1)
+    found = ops.clamped_swiglu(jnp.asarray(gate, "float32"), jnp.asarray(up, "float32"))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
