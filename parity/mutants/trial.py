@@ -102,7 +102,7 @@ def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
         }
     by = tuple(name for name, channel in cases[0]["channels"].items() if channel["verdict"] in set(BLOCKING))
     verdict, why = cases[0]["verdict"], _sentence(cases[0], by)
-    floors = _floors(cases[0])
+    floors = _floors(cases[0], failed=not mutant.benign)
     if mutant.benign:
         passed, proof = verdict == "passed", cases[0]["channels"].get("program", {}).get("verdict", "")
         status = Status.PASSED if passed else Status.ALARM
@@ -126,12 +126,13 @@ def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
     }
 
 
-def _floors(case: dict) -> float | None:
-    """Returns the largest deviation in units of noise, of what has noise."""
+def _floors(case: dict, *, failed: bool) -> float | None:
+    """Returns the largest deviation in units of noise, of what has noise; of a bug, of the leaves that fail by it."""
     rows = [
         row for channel in case["channels"].values() for row in channel.get("tables", {}).get("leaves", ())
     ]
-    return max((row["floors"] for row in rows if row["floors"] is not None), default=None)
+    told = (row["floors"] for row in rows if not failed or row["rung"] == "failed")
+    return max((floors for floors in told if floors is not None), default=None)
 
 
 def _unnamed(mutant: Mutant, printed: str) -> tuple[str, ...]:
