@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 
 from parity.mutants.rewrites.source import Patch, Source
 
-__all__ = ["Rule", "Sites"]
+__all__ = ["Rule"]
 
 Sites = Iterator[list[Patch]]
+"""The patches of each place that a rule rewrites."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from parity.bisect.report import bisect_case
 from parity.bisect.signature import Answer
 from parity.bisect.size import Sizes, sized
 
-PLANTED = Path(__file__).parents[1] / "planted"
+MUTANTS = Path(__file__).parents[2] / "mutants"
 HOME = "fsdp4.tensor2-auto"
 
 
@@ -19,11 +19,11 @@ def planted(planting, tmp_path):
     """``planted(table, id, case, pair)`` is the case with a bug of a table of plants."""
 
     def case(table, id, name, pair=""):
-        bugs = tomllib.loads((PLANTED / f"{table}.toml").read_text())["bug"]
+        bugs = tomllib.loads((MUTANTS / f"{table}.toml").read_text())["mutant"]
         edits = next(bug["edits"] for bug in bugs if bug["id"] == id)
         files: dict = {}
         for edit in edits:
-            files.setdefault(edit["file"], []).append((edit["old"], edit["new"]))
+            files.setdefault(edit["file"].removeprefix("models_nnx/"), []).append((edit["old"], edit["new"]))
         return planting.case(planting.copy(tmp_path, files), f"{name}@{HOME}", pair)
 
     return case
@@ -40,7 +40,7 @@ PLANTS = {
         [{"head": "untied"}],
     ),
     "two settings": (
-        ("bugs", "dropout-key-not-split-by-layer", "llama2-scan-dropout/grad"),
+        ("llama2", "dropout-key-not-split-by-layer", "llama2-scan-dropout/grad"),
         [{"layout": "unrolled"}, {"dropout": "0.0"}],
     ),
 }
@@ -62,7 +62,7 @@ def test_the_settings_of_a_decoder_that_a_failure_needs(plant, needed, planted):
 
 @pytest.mark.slow
 def test_a_decoder_that_needs_no_setting_is_made_small_and_fails_alike(planted):
-    case = planted("bugs", "norm-epsilon-doubled", "llama2-scan/forward")
+    case = planted("llama2", "norm-epsilon-doubled", "llama2-scan/forward")
     report = bisect_case(case, ("config", "size"))
     config, size = report.findings
     assert config.facts["needed"] == [] and "under the plainest configuration too" in config.sentence
