@@ -1,13 +1,19 @@
 """Every rule of rewriting: what it makes of a small source, that this computes the same, and where it keeps away."""
 
+import sys
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
+
+from parity.mutants.rewrites import RULES, Source, patched
+
+sys.path.append(str(Path(__file__).parent))
+
 import rewrite_examples
 from rewrite_examples import HEAD, f
 from rewrite_more_examples import MORE_EXAMPLES
-
-from parity.mutants.rewrites import RULES, Source, patched
 
 EXAMPLES = {**rewrite_examples.EXAMPLES, **MORE_EXAMPLES}
 BY_NAME = {rule.name: rule for rule in RULES}
