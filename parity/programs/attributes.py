@@ -7,11 +7,11 @@ from flax import nnx
 
 __all__ = ["changes", "settings_of"]
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None))
-
 
 def settings_of(module: Any) -> dict[str, Any]:
-    """Returns the attributes that hold a number, a word or nothing, or tuples of these, by path.
+    """Returns the attributes that hold a number, or a tuple of numbers, by path; truth values are modes of a model.
+
+    A step may set a mode, such as ``model.train()``: the next call finds it set and is not traced again.
 
     Args:
         module: an NNX module; anything else has none.
@@ -28,7 +28,8 @@ def settings_of(module: Any) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(map(_is_plain, value)))
+    number = isinstance(value, int | float | complex) and not isinstance(value, bool)
+    return number or (isinstance(value, tuple) and bool(value) and all(map(_is_plain, value)))
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

@@ -204,6 +204,7 @@ class Counted(nnx.Module):
             nnx.Param(jax.random.normal(key, (D,))),
             nnx.Variable(jnp.zeros((), jnp.uint32)),
         )
+        self.training, self.mode = False, "eval"
         self.calls, self.name, self.limit = 0, "counted", float("nan")
 
 
@@ -223,6 +224,7 @@ def test_a_python_attribute_that_a_step_changes_is_named():
     def stepping(module, inputs):
         module.params[...] -= 0.1 * inputs["x"].sum(0)
         module.step[...] += 1
+        module.training, module.mode = True, "train"  # set once, found as it is by the next call
         return {"state": module}
 
     def counting(module, inputs):
