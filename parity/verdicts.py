@@ -3,8 +3,9 @@
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-__all__ = ["BLOCKING", "EXPECTED_GOT", "RUNGS", "ChannelResult", "Finding", "Row", "Verdict"]
+__all__ = ["BLOCKING", "EXPECTED_GOT", "RUNGS", "ChannelResult", "Finding", "Row", "Verdict", "channel_of"]
 
 Row = Mapping[str, str | int | float | None]
 """One line of a table by column; None is a number that is not known, or not finite."""
@@ -104,3 +105,21 @@ class ChannelResult:
     notes: tuple[Finding, ...] = ()
     measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
     tables: Mapping[str, Sequence[Row]] = dataclasses.field(default_factory=dict)
+
+
+def channel_of(name: str, record: Mapping[str, Any]) -> ChannelResult:
+    """Returns a channel's result from plain data, as `dataclasses.asdict` or a report has it.
+
+    Args:
+        name: the channel.
+        record: its fields; what is absent is empty.
+    """
+    found = {kind: tuple(_finding_of(one) for one in record.get(kind, ())) for kind in ("findings", "notes")}
+    rest = {kind: record[kind] for kind in ("detail", "measures", "tables") if kind in record}
+    return ChannelResult(name=name, verdict=Verdict(record["verdict"]), **found, **rest)
+
+
+def _finding_of(record: Mapping[str, Any]) -> Finding:
+    labels = tuple(record.get("labels", ("reference", "candidate")))
+    follows = tuple(_finding_of(one) for one in record.get("follows", ()))
+    return Finding(**{**record, "labels": labels, "follows": follows})

@@ -7,7 +7,7 @@ from parity.programs.meshes import MeshSpec
 from parity.report.reading import Record
 from parity.report.records import Run
 from parity.running.run import CaseResult
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import channel_of
 
 __all__ = ["restore"]
 
@@ -48,27 +48,10 @@ def _result(record: Record, waivers: tuple[Waiver, ...]) -> CaseResult:
         reference=record.get("reference", ""),
         candidate=record.get("candidate", ""),
         verdict=record["verdict"],
-        channels={name: _channel(name, one) for name, one in record["channels"].items()},
+        channels={name: channel_of(name, one) for name, one in record["channels"].items()},
         seconds=dict(record["seconds"]),
         remembered=record.get("remembered", False),
     )
-
-
-def _channel(name: str, record: Record) -> ChannelResult:
-    return ChannelResult(
-        name=name,
-        verdict=Verdict(record["verdict"]),
-        detail=record.get("detail", ""),
-        findings=tuple(_finding(one) for one in record.get("findings", ())),
-        notes=tuple(_finding(one) for one in record.get("notes", ())),
-        measures=record.get("measures", {}),
-        tables=record.get("tables", {}),
-    )
-
-
-def _finding(record: Record) -> Finding:
-    labels = tuple(record.get("labels", ("reference", "candidate")))
-    return Finding(**{**record, "labels": labels, "follows": tuple(map(_finding, record.get("follows", ())))})
 
 
 def _not_built() -> Build:

@@ -5,13 +5,12 @@ import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from parity.backends.cache import DiskCache, default_folder, digest
 from parity.cases.case import Case
 from parity.running.content import Contents, UnknownContentError, content_of_process, file_digest
 from parity.running.run import PASSED, CaseResult
-from parity.verdicts import ChannelResult, Verdict
+from parity.verdicts import channel_of
 
 __all__ = ["Memory", "disagreement", "folder"]
 
@@ -77,13 +76,13 @@ class Memory:
             reference=entry["reference"],
             candidate=entry["candidate"],
             verdict=PASSED,
-            channels={name: _channel(name, fields) for name, fields in entry["channels"].items()},
+            channels={name: channel_of(name, fields) for name, fields in entry["channels"].items()},
             seconds={},
             remembered=True,
         )
 
     def keep(self, result: CaseResult) -> None:
-        """Remembers a result if it passed without a finding; what did not pass is always decided again.
+        """Remembers a result if it passed, with what it told; what did not pass is always decided again.
 
         Nor is kept what was decided while somebody edited a source: a worker may have read it before or after.
         """
@@ -94,19 +93,9 @@ class Memory:
             or result.read is None
         ):
             return
-        if any(one.findings for one in result.channels.values()):
-            return
         if any(file_digest(file) != was for file, was in self.sources.items()):
             return
-        channels = {
-            name: {
-                "verdict": str(one.verdict),
-                "detail": one.detail,
-                "measures": dict(one.measures or {}),
-                "tables": dict(one.tables),
-            }
-            for name, one in result.channels.items()
-        }
+        channels = {name: dataclasses.asdict(one) for name, one in result.channels.items()}
         entry = {
             "reference": result.reference,
             "candidate": result.candidate,
@@ -119,16 +108,6 @@ class Memory:
         """Returns the ids of some that are remembered, to be decided again."""
         count = max(1, round(SHARE * len(recalled))) if recalled else 0
         return {result.case.id for result in random.SystemRandom().sample(list(recalled), count)}
-
-
-def _channel(name: str, fields: Mapping[str, Any]) -> ChannelResult:
-    return ChannelResult(
-        name=name,
-        verdict=Verdict(fields["verdict"]),
-        detail=fields["detail"],
-        measures=fields["measures"],
-        tables=fields.get("tables", {}),
-    )
 
 
 def disagreement(remembered: CaseResult, fresh: CaseResult) -> str:

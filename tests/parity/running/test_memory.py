@@ -236,12 +236,24 @@ def test_only_what_passed_is_kept(kept, verdict):
     assert memory.recall(result.case) is None
 
 
-def test_what_has_findings_or_was_not_watched_is_not_kept(kept):
+def test_what_passed_with_findings_and_notes_comes_back_with_them(kept):
     memory, result = kept
+    moment = Finding(where="w.mu", reference="1", candidate="2", labels=("a", "b"))
+    finding = Finding(where="w", reference="1", candidate="2", distance="3 ulp", follows=(moment,))
     told = dataclasses.replace(
-        result.channels["values"], findings=(Finding(where="w", reference="1", candidate="2"),)
+        result.channels["values"],
+        findings=(finding,),
+        notes=(moment,),
+        tables={"leaves": [{"leaf": "w", "ulp": 3}]},
     )
-    memory.keep(dataclasses.replace(result, channels={"values": told}))
+    result = dataclasses.replace(result, channels={"values": told})
+    memory.keep(result)
+    recalled = memory.recall(result.case)
+    assert recalled is not None and recalled.channels == {"values": told}
+
+
+def test_what_was_not_watched_is_not_kept(kept):
+    memory, result = kept
     memory.keep(dataclasses.replace(result, read=None))
     assert memory.recall(result.case) is None
 
