@@ -1,10 +1,8 @@
 """The only file that touches private JAX, jaxlib or Flax names; each has a version note."""
 
-import contextlib
 import hashlib
 import types
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -353,47 +351,43 @@ def equation_codes(equation: Any) -> list[types.CodeType]:
     return traceback.raw_frames()[0] if traceback else []
 
 
-# --- the tracing cache (used by parity.channels.retrace) ---
+# --- the tracing cache (used by parity.channels.tracing) ---
 
 
-@contextlib.contextmanager
-def traced_again() -> Iterator[dict[str, str]]:
-    """Collects the functions that are traced in a block though they have been traced before, and why.
+class TracingKey(NamedTuple):
+    """Why JAX traced a function: what it was given. Equal parts are not traced twice."""
 
-    Functions that were never seen do not count, however often the block traces them then: a step makes closures
-    of its own, such as scan bodies, whenever it is traced. Nor do those of JAX and its libraries. The keys of
-    ``trace_to_jaxpr``, and ``diff_tracing_cache_keys``, are private (JAX 0.10 to 0.12); unlike
-    ``jax.explain_cache_misses``, which walks through all that was ever traced for each miss, they are read twice.
+    name: str
+    file: str
+    static: bool
+    parts: Any
+
+
+def tracing_keys() -> dict[Any, list[TracingKey]]:
+    """Returns, by function of the user's that JAX has traced and that is still there, its keys in the tracing cache.
+
+    ``trace_to_jaxpr`` is private (JAX 0.10 to 0.12); ``jax.explain_cache_misses`` would walk through all that was
+    ever traced for each miss. Static arguments are ``FlatTree.statics``, or leaves ``Static(...)`` since JAX 0.12.
     """
-    found: dict[str, str] = {}
-    before = _traced_functions()
-    yield found
-    for function, keys in _traced_functions().items():
-        known = before.get(function, [])
-        if known and len(keys) > len(known):
-            found.update(_why_again(key, known) for key in keys if key not in known)
-
-
-def _traced_functions() -> dict[Any, list[Any]]:
-    """Returns, by function of the user's that JAX has traced, the rest of each key of the tracing cache."""
     from jax._src import source_info_util
     from jax._src.interpreters import partial_eval
 
-    functions: dict[Any, list[Any]] = {}
-    for reference, *key in partial_eval.trace_to_jaxpr.cache_keys():
-        function, place = reference(), key[1][1].func_filename
+    functions: dict[Any, list[TracingKey]] = {}
+    for reference, *parts in partial_eval.trace_to_jaxpr.cache_keys():
+        function, (arguments, debug, *_) = reference(), parts[1]
+        place = debug.func_filename
         if function is not None and (place is None or source_info_util.is_user_filename(place)):
-            functions.setdefault(function, []).append(key)
+            name = f"{debug.func_name} ({place}:{debug.func_lineno})"
+            statics = getattr(arguments, "statics", None)
+            static = "Static(" in repr(arguments) if statics is None else any(jax.tree.leaves(statics))
+            functions.setdefault(function, []).append(TracingKey(name, place or "", static, parts))
     return functions
 
 
-def _why_again(key: Any, known: list[Any]) -> tuple[str, str]:
-    """Returns a function's name and place, and how its new key differs from the nearest one before."""
+def key_difference(key: TracingKey, known: list[TracingKey]) -> str:
+    """Returns how a key differs from the nearest one before (``diff_tracing_cache_keys``, JAX 0.10 to 0.12)."""
     from jax._src.interpreters.partial_eval import diff_tracing_cache_keys
 
-    debug = key[1][1]
-    (context, arguments, _), olds = key, [(old[0], old[1], ()) for old in known]
-    *_, why = min(diff_tracing_cache_keys((context, arguments, ()), old) for old in olds)
-    lines = (line.strip() for line in why.splitlines())
-    name = f"{debug.func_name} ({debug.func_filename}:{debug.func_lineno})"
-    return name, "; ".join(lines) or "another key of the tracing cache"
+    ours, *olds = [(each.parts[0], each.parts[1], ()) for each in (key, *known)]
+    *_, why = min(diff_tracing_cache_keys(ours, old) for old in olds)
+    return "; ".join(line.strip() for line in why.splitlines()) or "another key of the tracing cache"

@@ -14,7 +14,7 @@ import numpy as np
 
 from parity.backends.backend import Backend
 from parity.jax_internals import key_implementation
-from parity.programs.build import Build, Group, Outputs, Program
+from parity.programs.build import Build, Group, Outputs, Program, enters
 from parity.programs.meshes import MeshSpec
 from parity.programs.tree import Role, to_host
 from parity.prove.program import Program as ReadProgram
@@ -147,6 +147,7 @@ class Side:
                 for group, leaves in outputs.items()
             }
 
+        enters(function)
         return function
 
     def _abstract(self, leaves: Mapping[str, Any], shardings: Mapping[str, Any]) -> dict[str, Any]:

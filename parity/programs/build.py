@@ -1,7 +1,9 @@
 """One side of a comparison: a build and its programs, made from a Linen or an NNX model."""
 
+import contextlib
 import dataclasses
 import enum
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +18,27 @@ from parity.programs.saving import Saving
 from parity.programs.skeleton import Skeleton, skeleton
 from parity.programs.tree import Codec, Leaf, describe, flatten
 
-__all__ = ["Build", "Flavour", "Group", "Program", "linen_build", "nnx_build", "renamed"]
+__all__ = [
+    "ENTRANCES",
+    "Build",
+    "Flavour",
+    "Group",
+    "Program",
+    "enters",
+    "linen_build",
+    "nnx_build",
+    "renamed",
+]
+
+
+ENTRANCES: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
+"""Functions that the harness itself hands to JAX, as long as they are there: where what is traced begins."""
+
+
+def enters(function: Callable[..., Any]) -> None:
+    """Adds to `ENTRANCES` a function that the harness is about to hand to JAX."""
+    with contextlib.suppress(TypeError):  # an object that nothing can refer to weakly counts as the user's
+        ENTRANCES.add(function)
 
 
 class Flavour(enum.StrEnum):
@@ -115,6 +137,9 @@ class Build:
     skeleton: Skeleton = None
     ways: Mapping[str, Way] = dataclasses.field(default_factory=dict)
 
+    def __post_init__(self):
+        enters(self.create)
+
 
 Native = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
@@ -137,6 +162,7 @@ def linen_build(
         specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
         **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
     """
+    enters(create)
     example = jax.eval_shape(create, jax.random.key(0))
     codec = Codec(example)
 

@@ -8,6 +8,7 @@ import logging
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 from jax.sharding import PartitionSpec
@@ -113,6 +114,51 @@ def test_a_static_argument_that_is_new_in_every_step(side):
     assert "test_retrace.py" in finding.where
     assert getattr(finding, side).startswith("traced again in the second call: ")
     assert "static argument" in finding.cause
+
+
+def inside(function):
+    """A step that closes over a jitted function of its own, made once."""
+    own = jax.jit(lambda params, x, number: params - 0.1 * x.sum(0) * (number >= 0), static_argnums=2)
+    return lambda state, inputs: function(own, state, inputs)
+
+
+def of_a_package(state, inputs):
+    """Optax's function, jitted with a static argument that is new each time."""
+    added = jax.jit(optax.tree_utils.tree_scale, static_argnums=0)(next(NUMBERS), state["params"])
+    return {"state": {**plain(state, inputs)["state"], "params": added}}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        inside(
+            lambda own, state, inputs: {
+                "state": {**state, "params": own(state["params"], inputs["x"], next(NUMBERS))}
+            }
+        ),
+        of_a_package,
+    ],
+    ids=["closed over", "of a package"],
+)
+def test_it_is_found_wherever_the_function_lives(step):
+    assert len(outcome(plain, step).findings) == 1
+
+
+@pytest.mark.parametrize(("step", "calls"), [(plain, 2), (closing, 1)])
+def test_a_step_that_calls_nothing_that_lasts_is_traced_once(step, calls):
+    """Else what nobody could trace again is traced for nothing, which takes as long as the trace that all read."""
+    made = []
+
+    def counted(state, inputs):
+        made.append(1)
+        return step(state, inputs)
+
+    work = comparison(counted, counted)
+    assert work.reference.traced
+    made.clear()
+    jax.clear_caches()  # else what other tests have left counts
+    assert CHANNEL.look(work).verdict is Verdict.EQUAL
+    assert len(made) == 2 * calls
 
 
 @pytest.mark.parametrize("mesh", ["data8-auto", "data4.fsdp2-explicit"])
