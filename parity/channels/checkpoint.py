@@ -86,8 +86,15 @@ class _Kept:
             self.saving.export(placed, self.exported)
 
     def after(self, state: Flat, seed: int, steps: int) -> Flat:
-        """Returns the state after some steps."""
-        found = self.side.run(state, seed, steps=steps)[Group.STATE]
+        """Returns the state after some steps; where both sides are proved one program, the reference's makes them."""
+        if self.index and self.work.settled and self.work.same_program and not any(self.work.weights.alone):
+            first = self.work.weights.to_reference(state)
+            return self.work.as_candidate(self._after(self.work.reference, first, seed, steps))
+        return self._after(self.side, state, seed, steps)
+
+    @staticmethod
+    def _after(side: Side, state: Flat, seed: int, steps: int) -> Flat:
+        found = side.run(state, seed, steps=steps)[Group.STATE]
         last = f"step{steps}/" if steps > 1 else ""
         return {path.removeprefix(last): leaf for path, leaf in found.items() if path.startswith(last)}
 

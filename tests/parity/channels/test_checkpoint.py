@@ -128,6 +128,19 @@ def test_what_comes_back_whole_passes():
     assert channel.measures["refused"] > 20
 
 
+@pytest.mark.parametrize("paranoid", [False, True])
+def test_one_program_is_compiled_once(paranoid):
+    case = Case(
+        id="toy/train_step@single",
+        reference=lambda: build("toy reference"),
+        candidate=lambda: build("toy candidate"),
+        program="train_step",
+    )
+    work = Comparison(case, Workbench(paranoid=paranoid))
+    assert CHANNELS["checkpoint"].look(work).verdict == "bitwise"
+    assert [("compiled" in vars(side)) for side in (work.reference, work.candidate)] == [True, paranoid]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "words"),
