@@ -2,6 +2,7 @@
 
 import hashlib
 import types
+import weakref
 from typing import Any, NamedTuple
 
 import jax
@@ -79,8 +80,7 @@ def content(lowered: Any) -> str | None:
     """Returns a digest of what a lowered program computes; None where its text does not say all of it.
 
     The text holds every constant in full, but those that JAX passes as further arguments of ``@main``
-    (``_lowering.const_args``, JAX 0.10 to 0.12, if ``jax_use_simplified_jaxpr_constants``), and nothing of what
-    it calls back in Python.
+    (``_lowering.const_args``, JAX 0.10 to 0.12), and nothing of what it calls back in Python.
 
     Args:
         lowered: a ``jax.stages.Lowered``.
@@ -366,8 +366,7 @@ class TracingKey(NamedTuple):
 def tracing_keys() -> dict[Any, list[TracingKey]]:
     """Returns, by function of the user's that JAX has traced and that is still there, its keys in the tracing cache.
 
-    ``trace_to_jaxpr`` is private (JAX 0.10 to 0.12); ``jax.explain_cache_misses`` would walk through all that was
-    ever traced for each miss. Static arguments are ``FlatTree.statics``, or leaves ``Static(...)`` since JAX 0.12.
+    ``trace_to_jaxpr`` is private (JAX 0.10 to 0.12). Static arguments are ``FlatTree.statics``, later ``Static(...)``.
     """
     from jax._src import source_info_util
     from jax._src.interpreters import partial_eval
@@ -382,6 +381,14 @@ def tracing_keys() -> dict[Any, list[TracingKey]]:
             static = "Static(" in repr(arguments) if statics is None else any(jax.tree.leaves(statics))
             functions.setdefault(function, []).append(TracingKey(name, place or "", static, parts))
     return functions
+
+
+def traced_closures() -> weakref.WeakSet[Any]:
+    """Returns the functions made in functions that JAX has traced (`tracing_keys`) and that are still there."""
+    from jax._src.interpreters import partial_eval
+
+    functions = (key[0]() for key in partial_eval.trace_to_jaxpr.cache_keys())
+    return weakref.WeakSet(one for one in functions if "<locals>" in getattr(one, "__qualname__", ""))
 
 
 def key_difference(key: TracingKey, known: list[TracingKey]) -> str:

@@ -11,7 +11,7 @@ from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.tracing import may_be_traced_again, traced_again
 from parity.comparison.comparison import Comparison
 from parity.comparison.side import Side
-from parity.programs.build import ENTRANCES, Group
+from parity.programs.build import ENTRANCES, FORMER, Group
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "Called", "call_twice", "traced_twice"]
@@ -63,7 +63,8 @@ def traced_twice(side: Side) -> dict[str, str]:
     Where the first has traced nothing that could be traced again there is no second, which takes as long.
     """
     _trace(side, side.function)  # kept by JAX since the side was traced, or else done again
-    if not may_be_traced_again(_is_ours):
+    former = FORMER.get(side.build, ())
+    if not may_be_traced_again(lambda function, file: function in former or _is_ours(function, file)):
         return {}
     with traced_again() as again:
         _trace(

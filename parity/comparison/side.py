@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.backends.backend import Backend
-from parity.jax_internals import key_implementation
-from parity.programs.build import Build, Group, Outputs, Program, enters
+from parity.jax_internals import key_implementation, traced_closures
+from parity.programs.build import FORMER, Build, Group, Outputs, Program, enters
 from parity.programs.meshes import MeshSpec
 from parity.programs.tree import Role, to_host
 from parity.prove.program import Program as ReadProgram
@@ -320,7 +320,10 @@ def built(side: str, make: Callable[..., Build], *given: Any) -> Build:
     Raises:
         SideError: it raised.
     """
+    former = traced_closures()
     try:
-        return make(*given)
+        build = make(*given)
     except Exception as cause:
         raise SideError(f"the {side}", "build", cause) from cause
+    FORMER.setdefault(build, former)
+    return build

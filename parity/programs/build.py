@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import enum
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -33,6 +33,10 @@ __all__ = [
 
 ENTRANCES: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
 """Functions that the harness itself hands to JAX, as long as they are there: where what is traced begins."""
+
+
+FORMER: weakref.WeakKeyDictionary["Build", Collection[Callable[..., Any]]] = weakref.WeakKeyDictionary()
+"""By build, functions made in functions that JAX had traced before it was built, for others: it calls none of them."""
 
 
 def enters(function: Callable[..., Any]) -> None:
