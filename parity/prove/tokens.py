@@ -8,6 +8,7 @@ __all__ = ["replace_symbols", "split_list", "symbol_of"]
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _NAME = rf"@(?:{_STRING}|[\w.$-]+)"
 # A symbol reference may be nested, @outer::@inner. Inside of a string nothing is a reference.
+_PART = re.compile(rf"{_STRING}|{_NAME}|[][(){{}}<>,]", re.DOTALL | re.ASCII)
 _TOKEN = re.compile(rf"{_STRING}|({_NAME}(?:::{_NAME})*)|.", re.DOTALL | re.ASCII)
 
 
@@ -37,15 +38,15 @@ def replace_symbols(text: str, replace: Callable[[str], str]) -> str:
 
 def split_list(text: str) -> list[str]:
     """Splits the text of a bracketed list at its top-level commas; brackets inside of strings do not count."""
-    start, end = text.find("["), text.rfind("]")
-    parts, depth, current = [], 0, []
-    for match in _TOKEN.finditer(text[start + 1 : end]):
-        token = match.group(0)
-        if token == "," and depth == 0:
-            parts.append("".join(current).strip())
-            current = []
-            continue
-        depth += (token in "[{(<") - (token in "]})>") if len(token) == 1 else 0
-        current.append(token)
-    last = "".join(current).strip()
+    start, end = text.find("[") + 1, text.rfind("]") % max(len(text), 1)
+    parts, depth, begin = [], 0, start
+    for match in _PART.finditer(text, start, max(start, end)):
+        token = match.group()
+        if token == ",":
+            if depth == 0:
+                parts.append(text[begin : match.start()].strip())
+                begin = match.end()
+        elif len(token) == 1:
+            depth += 1 if token in "[{(<" else -1
+    last = text[begin : max(begin, end)].strip()
     return [*parts, last] if last else parts

@@ -80,6 +80,8 @@ REDUCING = frozenset({"add", "multiply", "maximum", "minimum"})
 class _Walk:
     def __init__(self, program: Program):
         self.facts: list[Fact] = [Fact()] * program.values
+        self._known: dict[tuple[int, ...], Fact] = {}
+        self._facts: dict[Fact, Fact] = {}
 
     def region(self, region: Region) -> None:
         for op in region.ops:
@@ -90,6 +92,18 @@ class _Walk:
         return [self.facts[value] for value in values]
 
     def plain(self, op: Op) -> None:
+        """There are a few forms and a handful of facts: what they make together is looked up, not computed again."""
+        if op.regions:
+            fact = self._made(op)
+        else:
+            key = (id(op.form), *[id(self.facts[value]) for value in op.operands])
+            fact = self._known.get(key)
+            if fact is None:
+                fact = self._known[key] = self._made(op)
+        for value in op.results:
+            self.facts[value] = fact
+
+    def _made(self, op: Op) -> Fact:
         known = self.of(op.operands)
         sources = frozenset().union(*(fact.sources for fact in known))
         for inner in op.regions:  # combiners: what they capture counts, what they compute is in `_content`
@@ -98,8 +112,7 @@ class _Walk:
             self.region(inner)
             sources |= frozenset().union(*(fact.sources for fact in self.of(inner.outputs)))
         fact = Fact(sources, _content(op, known))
-        for value in op.results:
-            self.facts[value] = fact
+        return self._facts.setdefault(fact, fact)
 
     def loop(self, op: Op) -> None:
         condition, body = op.regions
