@@ -47,6 +47,10 @@ ATOMS = (
 )
 
 
+Around = dict[str, frozenset[str]]
+"""By name of a module, itself and the packages around it, if they are the project's."""
+
+
 class UnknownContentError(ValueError):
     """An object has no content that can be told from outside: what depends on it cannot be remembered."""
 
@@ -78,6 +82,7 @@ class Contents:
 
     def __init__(self):
         self._modules: dict[str, tuple[str, set[str]]] = {}
+        self._around: Around = {}
 
     def of(self, case: Case) -> tuple[str, tuple[str, ...]]:
         """Returns a digest of all that a case is made of, and the modules of the project that it reaches.
@@ -88,14 +93,14 @@ class Contents:
         Raises:
             UnknownContentError: something in it cannot be told from outside.
         """
-        reader = _Reader()
+        reader = _Reader(self._around)
         parts = [reader.text(getattr(case, field.name)) for field in dataclasses.fields(case)]
         done: dict[str, str] = {}
         waiting = set(reader.modules)
         while waiting:
             name = waiting.pop()
             if name not in self._modules:
-                self._modules[name] = _module(name)
+                self._modules[name] = _module(name, self._around)
             done[name], reached = self._modules[name]
             waiting |= reached - set(done)
         return digest([*parts, *(f"{name} {text}" for name, text in sorted(done.items()))]), tuple(
@@ -103,9 +108,9 @@ class Contents:
         )
 
 
-def _module(name: str) -> tuple[str, set[str]]:
+def _module(name: str, around: Around) -> tuple[str, set[str]]:
     """Returns the content of a module of the project, and the modules that it reaches."""
-    module, reader = sys.modules[name], _Reader()
+    module, reader = sys.modules[name], _Reader(around)
     source = Path(str(module.__file__)).read_bytes()
     for imported in _imports(ast.parse(source), module):
         reader.reach(imported)
@@ -130,15 +135,18 @@ def _imports(tree: ast.Module, module: types.ModuleType) -> set[str]:
 class _Reader:
     """Writes objects as text, each once; notes the modules of the project that they come from."""
 
-    def __init__(self):
+    def __init__(self, around: Around):
         self.modules: set[str] = set()
+        self._around = around
         self._seen: dict[int, tuple[int, Any]] = {}
 
     def reach(self, name: str) -> None:
         """Adds a module and the packages around it, if they are the project's."""
-        parts = name.split(".")
-        names = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
-        self.modules |= {one for one in names if is_project(sys.modules.get(one))}
+        if name not in self._around:
+            parts = name.split(".")
+            names = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+            self._around[name] = frozenset(one for one in names if is_project(sys.modules.get(one)))
+        self.modules |= self._around[name]
 
     def text(self, value: Any) -> str:
         """Returns the content of an object.
