@@ -1,7 +1,7 @@
 """Chooses the core: ``python -m parity.pairs.core.choose [parity.json]`` writes `core.json` anew.
 
 A case of twins is worth the pairs of options in it, a case of one flavour against itself the way in which its sides
-differ. The core has every such pair, and every such way, that a case written by hand has; of cases that have the
+differ; a train step counts for the gradients in it, and these for the forward pass. The core has every such pair, and every such way, that a case written by hand has; of cases that have the
 same the cheaper one is taken, by the seconds of a report or else by its program. What is left over adds no pair.
 """
 
@@ -43,6 +43,8 @@ SIZES = frozenset(
 SECONDS = {"forward": 2.0, "prefill": 2.0, "diloco_step": 12.0}
 """What a case of a program costs where no report tells, and `OTHERWISE`."""
 OTHERWISE = 5.0
+WITHIN = {"train_step": ("grad", "forward"), "grad": ("forward",)}
+"""Programs that another is made of: what meets in a step meets in its gradients."""
 COVERING, FLIPPING = "covering-", "flags-"
 
 Worth = frozenset[Any]
@@ -91,7 +93,9 @@ def _worth(id: str, ours: Mapping[str, str], theirs: Mapping[str, str], constant
     if not ours or id.startswith(FLIPPING):
         return frozenset({id.split("/")[0] if not ours else FLIPPING})
     if ours == theirs:
-        return frozenset(itertools.combinations(named, 2))
+        programs = (ours["program"], *WITHIN.get(ours["program"], ()))
+        rows = [[(name, one if name == "program" else value) for name, value in named] for one in programs]
+        return frozenset(pair for row in rows for pair in itertools.combinations(row, 2))
     differ = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
     return frozenset((name, ours.get(name), theirs.get(name)) for name in differ)
 
