@@ -93,7 +93,7 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     """Returns a term in words, shortened."""
     node = terms.nodes[term]
     if node.kind == "input":
-        return str(node.params)
+        return terms.names[node.params]
     if node.kind == "at":
         (index, _) = node.params
         return f"{words(terms, node.args[0][0], depth)}[{index}]"

@@ -49,7 +49,7 @@ def atom(tensors: Tensors, name: str, shape: Shape, sort: str, apart: Sequence[i
     """Returns an input: a term that stands for any value at all."""
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
     tensors.terms.origin = None
-    x = tensors.uniform(tensors.terms.leaf("input", name, axes, sort), shape, sort)
+    x = tensors.uniform(tensors.terms.input(name, axes, sort), shape, sort)
     for dim in apart:
         x = tensors.explode(x, dim)
     return x

@@ -69,12 +69,15 @@ class Terms:
     Attributes:
         nodes: terms by number.
         origins: what made each term first: `origin` as it was then.
+        names: of the inputs, which terms have by number; those of another claim may be others.
     """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.origins: list[Any] = []
         self.origin: Any = None
+        self.names: list[str] = []
+        self._named: dict[str, int] = {}
         self._numbers: dict[Node, int] = {}
         self._cells: list[tuple[int, tuple[Label, ...]]] = []
         self._cell_numbers: dict[tuple[int, tuple[Label, ...]], int] = {}
@@ -124,6 +127,17 @@ class Terms:
     def leaf(self, kind: str, params: Hashable, axes: Sequence[Axis] = (), sort: str = REAL) -> int:
         """Returns the cell of a term without arguments, with axes of its own."""
         return self.make(kind, params, (), sort, fresh=axes)
+
+    def input(self, name: str, axes: Sequence[Axis], sort: str = REAL) -> int:
+        """Returns the cell of an input, the same for the same name."""
+        if name not in self._named:
+            self._named[name] = len(self.names)
+            self.names.append(name)
+        return self.leaf("input", self._named[name], axes, sort)
+
+    def rename(self) -> None:
+        """Lets the inputs have other names, in the order in which they are asked for."""
+        self.names, self._named = [], {}
 
     def make(
         self,
