@@ -68,11 +68,12 @@ class Algebra:
                     found[arg] = found.get(arg, 0) + factor * inner
             else:
                 found[cell] = found.get(cell, 0) + factor
-        for cell in [cell for cell, factor in found.items() if factor == 0]:
-            self.assumed[terms.term(cell)] = None
-            del found[cell]
+        if 0 in found.values():
+            for cell in [cell for cell, factor in found.items() if factor == 0]:
+                self.assumed[terms.term(cell)] = None
+                del found[cell]
         cells = list(found)
-        factors = [_exact(found[cell]) for cell in cells]
+        factors = [x if type(x) is int else _exact(x) for x in found.values()]
         if len(cells) == 1 and factors[0] == 1:
             return cells[0]
         order = terms.ordered(cells, factors)
