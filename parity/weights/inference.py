@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
-
 from parity.programs.tree import Leaf, Role
 from parity.weights.map import (
     GUESSED,
