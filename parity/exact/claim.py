@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from parity.exact.algebra import Algebra
-from parity.exact.definedness import Definedness
 from parity.exact.explain import explain, where
 from parity.exact.interpreter import Interpreter
 from parity.exact.memory import Contents
@@ -118,16 +117,18 @@ class Desk:
     def _clear(self) -> None:
         self.algebra = Algebra(Terms())
         self.tensors, self.contents = Tensors(self.algebra), Contents()
-        self.definedness = Definedness(self.algebra.terms)
+        self.definedness = self.algebra.definedness
         self._sides: dict[tuple, _Side] = {}
 
-    def begin(self) -> None:
+    def begin(self, ranged: bool = False) -> None:
         """Makes room for a claim.
 
-        What one claim has to assume the next would not be told of, where it finds results that rest on it: then
+        What is known of a range counts for one claim only. What one claim has to assume the next would not be told of, where it finds results that rest on it: then
         nothing is shared.
         """
         terms = self.algebra.terms
+        if ranged or self.algebra.tables.ranges:
+            self._clear()
         if len(terms.nodes) > self._most or self.definedness.all_undefined(self.algebra.assumed):
             self._clear()
         self.algebra.assumed.clear()
@@ -153,7 +154,7 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
     """
     start = time.perf_counter()
     desk = desk or Desk()
-    desk.begin()
+    desk.begin(bool(relation.ranges))
     algebra = desk.algebra
     terms = algebra.terms
     sides: list[_Side] = []
@@ -176,7 +177,8 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
         return ended(proved=False, refusal=where(error))
     if difference:
         return ended(proved=False, difference=difference)
-    return ended(proved=True, assumptions=desk.definedness.causes(algebra.assumed))
+    within = [f"{name} is in [{low}, {high})" for name, (low, high) in sorted(relation.ranges.items())]
+    return ended(proved=True, assumptions=(*within, *desk.definedness.causes(algebra.assumed)))
 
 
 def _inputs(
@@ -202,6 +204,8 @@ def _inputs(
         apart = () if back else relation.apart.get(ours[0], ())
         whose = "candidate's " if back else ""  # names of both sides may be alike
         atoms = [atom(tensors, whose + name, shape, sort, apart) for name in ours]
+        if not back and ours[0] in relation.ranges:
+            tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[ours[0]])
         carried = carry(tensors, link.transform, atoms, back=back)
         found = (dict(zip(ours, atoms, strict=True)), dict(zip(theirs, carried, strict=True)))
         for side, each in zip(given, found[::-1] if back else found, strict=True):

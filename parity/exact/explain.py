@@ -116,6 +116,8 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     if node.kind == "over":
         return f"{node.params}_over({inner[0]})"
     name = node.params if node.kind in ("map", "extreme") else node.kind
+    if name[0] == "table":
+        return f"table of {inner[0]}"
     name = name if isinstance(name, str) else " ".join(map(str, name))
     return f"{name}({', '.join(inner)})"
 

@@ -38,11 +38,13 @@ class Relation:
         arguments: links of arguments; a link counts where both sides read it.
         results: links of results; all have to hold.
         apart: dimensions of reference arguments that are taken apart, such as the rows of a batch.
+        ranges: least value, and one more than the greatest, of reference arguments that are integers: an assumption.
     """
 
     arguments: Sequence[Link]
     results: Sequence[Link]
     apart: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
 
 def atom(tensors: Tensors, name: str, shape: Shape, sort: str, apart: Sequence[int] = ()) -> Tensor:
