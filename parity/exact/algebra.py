@@ -239,19 +239,23 @@ class Algebra:
         """
         if sort != REAL and (table := self.tables.map(name, cells, sort, detail)) is not None:
             return table
-        if name == "select":
-            chosen, yes, no = cells
-            return self._select(chosen, yes, no, sort)
-        if name == "exponential":
-            return self.exponentials.exponential(cells[0])
-        if name == "log":
-            return self.exponentials.logarithm(cells[0])
-        if name == "abs" and sort == REAL and self.definedness.sign(self.terms.term(cells[0])):
-            return cells[0]  # it is never negative
+        own = {
+            "select": lambda: self._select(cells[0], cells[1], cells[2], sort),
+            "convert": lambda: self._convert(cells[0], self.terms.node(cells[0]).sort, sort),
+            "exponential": lambda: self.exponentials.exponential(cells[0]),
+            "log": lambda: self.exponentials.logarithm(cells[0]),
+            "abs": lambda: self._size(cells[0], sort),
+        }
+        return own[name]() if name in own else self._folded(name, cells, sort, detail)
+
+    def _size(self, cell: int, sort: str) -> int:
+        if sort == REAL and self.definedness.sign(self.terms.term(cell)):
+            return cell  # it is never negative
+        return self._folded("abs", [cell], sort, None)
+
+    def _folded(self, name: str, cells: Sequence[int], sort: str, detail: Hashable) -> int:
         known = [self.literal(cell) for cell in cells]
         sorts = [self.terms.node(cell).sort for cell in cells]
-        if name == "convert":
-            return self._convert(cells[0], sorts[0], sort)
         if name == "compare" and sorts[0] == REAL:
             known = [self.value(cell) for cell in cells]
             if known[1] == 0 and (sure := self._beside_zero(cells[0], str(detail))) is not None:

@@ -123,8 +123,8 @@ class Desk:
     def begin(self, ranged: bool = False) -> None:
         """Makes room for a claim.
 
-        What is known of a range counts for one claim only. What one claim has to assume the next would not be told of, where it finds results that rest on it: then
-        nothing is shared.
+        What is known of a range counts for one claim only. What one claim has to assume the next would not be
+        told of, where it finds results that rest on it: then nothing is shared.
         """
         terms = self.algebra.terms
         if ranged or self.algebra.tables.ranges:
