@@ -1,5 +1,7 @@
 """One case claimed equal in exact real arithmetic: names, leaves and rows of its two sides for `parity.exact`."""
 
+import fnmatch
+
 from parity.comparison.comparison import Comparison
 from parity.comparison.side import Side
 from parity.exact import Desk, Equality, Link, Named, Relation, equal
@@ -36,7 +38,7 @@ def named(side: Side) -> Named:
 def relation(comparison: Comparison) -> Relation:
     """Returns which arguments and results of a case are the same: its weight map, its batch, its values.
 
-    The rows of the batch are taken apart; they are the same rows on both sides.
+    The rows of the batch are taken apart, they are the same rows on both sides; so is what the case says.
     """
     inputs = comparison.reference.build.abstract_inputs
     info = comparison.reference.traced.out_info
@@ -48,8 +50,12 @@ def relation(comparison: Comparison) -> Relation:
             results += [link for link, path in _leaves(comparison, group) if path in info[group]]
         else:
             results += [_same(group, path) for path in info[group]]
-    rows = {f"input {path}": (0,) for path, x in inputs.items() if len(x.shape) > 1}
-    return Relation(arguments=arguments, results=results, apart=rows)
+    apart = {f"input {path}": (0,) for path, x in inputs.items() if len(x.shape) > 1}
+    for path in comparison.reference.state_paths:
+        dims = [dims for glob, dims in comparison.case.apart.items() if fnmatch.fnmatch(path, glob)]
+        apart |= {f"state {path}": each for each in dims}
+    ranges = {f"input {path}": within for path, within in comparison.case.ranges.items()}
+    return Relation(arguments=arguments, results=results, apart=apart, ranges=ranges)
 
 
 def _same(group: str, path: str) -> Link:

@@ -4,7 +4,7 @@ import itertools
 import re
 from typing import Any
 
-from parity.exact.terms import RefusalError, Terms
+from parity.exact.terms import Node, RefusalError, Terms
 
 __all__ = ["explain", "where", "words"]
 
@@ -93,7 +93,7 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     """Returns a term in words, shortened."""
     node = terms.nodes[term]
     if node.kind == "input":
-        return str(node.params)
+        return terms.names[node.params]
     if node.kind == "at":
         (index, _) = node.params
         return f"{words(terms, node.args[0][0], depth)}[{index}]"
@@ -115,9 +115,14 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
         return " * ".join(f"({arg})" if " + " in arg else arg for arg in inner)
     if node.kind == "over":
         return f"{node.params}_over({inner[0]})"
+    return f"{_name(node)}({', '.join(inner)})"
+
+
+def _name(node: Node) -> str:
     name = node.params if node.kind in ("map", "extreme") else node.kind
-    name = name if isinstance(name, str) else " ".join(map(str, name))
-    return f"{name}({', '.join(inner)})"
+    if isinstance(name, str):
+        return name
+    return "table" if name[0] == "table" else " ".join(map(str, name))
 
 
 def _number(factor: Any) -> str:
