@@ -17,7 +17,7 @@ from parity.cli.options import (
     console,
     make_order,
 )
-from parity.verdicts import BLOCKING, Verdict
+from parity.verdicts import BLOCKING, ChannelResult, Verdict
 
 __all__ = ["prove"]
 
@@ -67,4 +67,18 @@ def prove(
         raise typer.Exit(PARITY if prove_cases(order, json) else DIFFERENCE)
     record = execute(order, console())
     print_proofs(console(), record)
-    finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED, Verdict.REORDERED})
+    loose = (
+        {Verdict.REORDERED}
+        if any(_is_twin(result.channels.get("program")) for result in record.results)
+        else {}
+    )
+    finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED, *loose})
+
+
+def _is_twin(program: ChannelResult | None) -> bool:
+    """Whether a program that is only reordered was to be the same: its map moves no numbers."""
+    from parity.comparison.walking import MOVED
+
+    if program is None or program.verdict is not Verdict.REORDERED:
+        return False
+    return MOVED not in {row["rule"] for row in program.tables.get("rules", ())}

@@ -19,7 +19,7 @@ from parity.comparison.pairing import pair_positions, state_fingerprints, state_
 from parity.comparison.runs import SEED, Outputs, Runs
 from parity.comparison.side import Side, SideError, built
 from parity.programs.build import Group, renamed
-from parity.prove import Frontier, Proof, heavy_beside, prove
+from parity.prove import Frontier, Proof, heavy_beside, prove, turns_otherwise
 from parity.prove.reader import read_program
 from parity.values.ladder import Judge, deviation
 from parity.values.noise import measure_floor
@@ -118,9 +118,36 @@ class Comparison:
 
     @functools.cached_property
     def proof(self) -> Proof | None:
-        """The proof or its frontier; None where programs must differ: other meshes, or a map that moves numbers."""
-        if not self.weights.is_identity or self.case.meshes[0] != self.case.meshes[1]:
+        """The proof or its frontier; None where programs must differ and are not shown to do the same operations.
+
+        They must differ on other meshes, and where the map moves numbers.
+        """
+        if self.case.meshes[0] != self.case.meshes[1]:
             return None
+        found = self._compared if self.weights.is_identity else None
+        shown = self.walked if self.walked is not None and self.walked.reordered else None
+        return shown or found
+
+    @functools.cached_property
+    def walked(self) -> Proof | None:
+        """What holds of both sides turn by turn and element by element; None where that is not asked.
+
+        It is asked where the map moves numbers, and where a proof fails on programs with other loops.
+        """
+        from parity.comparison.walking import walk
+
+        if self.case.meshes[0] != self.case.meshes[1]:
+            return None
+        if self.weights.is_identity:
+            programs = (side.operations for side in (self.reference, self.candidate))
+            if self._compared.rung is not Verdict.UNPROVED or not turns_otherwise(*programs):
+                return None
+        with self.bench.clock.phase("both sides", "prove"):
+            return walk(self)
+
+    @functools.cached_property
+    def _compared(self) -> Proof:
+        """The proof operation by operation, or by rules, or its frontier."""
         sides = (self.reference, self.candidate)
         pairing = without_counters(pair_positions(*sides, self.weights), sides, self.weights)
         if pairing.unmatched:
@@ -137,7 +164,8 @@ class Comparison:
     @property
     def lowest(self) -> Verdict:
         """The lowest rung this case may rest on; what is asked of all counts where both sides have one structure."""
-        other = self.proof is None or "program" in self.case.not_applicable
+        moved = self.proof is None or not self.weights.is_identity
+        other = moved or "program" in self.case.not_applicable
         rungs = (self.case.lowest,) if other else (self.case.lowest, self.bench.lowest)
         return min(rungs, key=RUNGS.index)
 

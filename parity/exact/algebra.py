@@ -195,6 +195,14 @@ class Algebra:
             return self.number(value)
         return self.terms.leaf("const", wrap(value, sort), sort=sort)
 
+    def element(self, value: float | int | bool, sort: str) -> int:
+        """Returns the constant that one element of a program's constant is."""
+        if sort != REAL:
+            return self.constant(int(value), sort)
+        if math.isfinite(value):
+            return self.number(Fraction(value))
+        return self.constant("nan" if value != value else "inf" if value > 0 else "-inf", REAL)
+
     def literal(self, cell: int) -> bool | int | str | None:
         """Returns what `constant` was given; None of another cell."""
         node = self.terms.node(cell)

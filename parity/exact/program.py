@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -115,12 +115,14 @@ class Module:
 
     Args:
         module: an MLIR module.
+        sort_of: the sort of an element type.
 
     Attributes:
         meshes: ``{name: ((axis, size), ...)}``.
     """
 
-    def __init__(self, module: ir.Module):
+    def __init__(self, module: ir.Module, sort_of: Callable[[str], str] = sort_of):
+        self._sort_of = sort_of
         self._functions: dict[str, Any] = {}
         self.meshes: dict[str, tuple[tuple[str, int], ...]] = {}
         operation: Any
@@ -168,8 +170,7 @@ class Module:
             steps.append(self._step(operation, operands, tuple(results), inner))
         return Block(parameters, _living(steps, outputs), outputs)
 
-    @staticmethod
-    def _step(operation: Any, operands: tuple, results: tuple, inner: tuple) -> Step:
+    def _step(self, operation: Any, operands: tuple, results: tuple, inner: tuple) -> Step:
         types = [value.type for value in operation.results]
         ranked = all(isinstance(each, ir.RankedTensorType) for each in types)
         return Step(
@@ -177,7 +178,7 @@ class Module:
             operands=operands,
             results=results,
             shapes=tuple(tuple(each.shape) for each in types) if ranked else (),
-            sorts=tuple(sort_of(str(each.element_type)) for each in types) if ranked else (),
+            sorts=tuple(self._sort_of(str(each.element_type)) for each in types) if ranked else (),
             attributes=dict(attribute_items(operation)),
             blocks=inner,
             source=operation,

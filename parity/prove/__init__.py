@@ -2,7 +2,7 @@
 
 from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, Side
-from parity.prove.liveness import heavy_beside
+from parity.prove.liveness import heavy_beside, turns_otherwise
 from parity.prove.proof import Alone, Proof, prove
 from parity.prove.provenance import Place
 
@@ -16,4 +16,5 @@ __all__ = [
     "heavy_beside",
     "program_fingerprint",
     "prove",
+    "turns_otherwise",
 ]

@@ -97,11 +97,11 @@ class Proof:
         if self.proved:
             return f"the same program{scope} ({self._counts()})"
         if self.reordered:
-            first = self.frontier[0].sentence() if self.frontier else "unknown place"
+            first = f"; first {self.frontier[0].sentence()}" if self.frontier else ""
             if self.rules:
                 rules = f"rules: {', '.join(self.rules)}"
-                return f"the same values{scope} but for what compiled code rounds otherwise ({rules}); first {first}"
-            return f"the same program{scope} up to the order of operands of float operations; first {first}"
+                return f"the same values{scope} but for what compiled code rounds otherwise ({rules}){first}"
+            return f"the same program{scope} up to the order of operands of float operations{first}"
         count = len(self.unequal_results)
         results = f"{count} result{'s' * (count != 1)} not shown equal"
         first = f"; first difference {self.frontier[0].sentence()}" if self.frontier else ""
