@@ -36,10 +36,14 @@ def prove(
     exact: Annotated[
         bool, typer.Option(help="Prove equal results in exact real arithmetic, of other programs too.")
     ] = False,
+    modulo: Annotated[
+        str | None, typer.Option(help="Leave out 'sharding' annotations, and list those that differ.")
+    ] = None,
 ) -> None:
     """Prove that both sides are the same program; no compile, no run."""
     from parity.channels import Aspect, of_aspect
     from parity.cli.exact import prove_cases
+    from parity.cli.modulo import prove_modulo
     from parity.cli.order import execute
     from parity.report import print_proofs
     from parity.report.shards import Shard
@@ -52,6 +56,10 @@ def prove(
         raise ValueError(
             "--paranoid: got --topology too, expected one of them; a topology cannot run programs"
         )
+    if modulo not in (None, "sharding"):
+        raise ValueError(f"--modulo: got {modulo!r}, expected 'sharding'")
+    if modulo and (exact or paranoid):
+        raise ValueError("--modulo: got --exact or --paranoid too, expected one of them")
     order = make_order(
         select,
         pair,
@@ -63,6 +71,8 @@ def prove(
         json=json,
         shard=Shard.parse(shard) if shard else None,
     )
+    if modulo:
+        raise typer.Exit(PARITY if prove_modulo(order, json) else DIFFERENCE)
     if exact:
         raise typer.Exit(PARITY if prove_cases(order, json) else DIFFERENCE)
     record = execute(order, console())

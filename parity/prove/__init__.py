@@ -1,5 +1,6 @@
 """StableHLO equivalence: proves that two lowered programs are the same program, without running them."""
 
+from parity.prove.annotations import annotations
 from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, Side
 from parity.prove.liveness import heavy_beside, turns_otherwise
@@ -12,6 +13,7 @@ __all__ = [
     "Place",
     "Proof",
     "Side",
+    "annotations",
     "argument_fingerprints",
     "heavy_beside",
     "program_fingerprint",
