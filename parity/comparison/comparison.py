@@ -15,6 +15,7 @@ from parity.backends.registry import find
 from parity.cases.case import Case, made
 from parity.comparison.alone import Alone, arrays_alone, beginning
 from parity.comparison.bench import AS_WRITTEN, Workbench
+from parity.comparison.moving import pair_moved
 from parity.comparison.pairing import pair_positions, state_fingerprints, state_order, without_counters
 from parity.comparison.runs import SEED, Outputs, Runs
 from parity.comparison.side import Side, SideError, built
@@ -124,32 +125,42 @@ class Comparison:
         """
         if self.case.meshes[0] != self.case.meshes[1]:
             return None
-        found = self._compared if self.weights.is_identity else None
-        shown = self.walked if self.walked is not None and self.walked.reordered else None
-        return shown or found
+        found = self._compared
+        if found is None or found.rung is Verdict.UNPROVED:
+            shown = self.walked is not None and self.walked.reordered
+            return self.walked if shown else found if self.weights.is_identity else None
+        return found
 
     @functools.cached_property
     def walked(self) -> Proof | None:
         """What holds of both sides turn by turn and element by element; None where that is not asked.
 
-        It is asked where the map moves numbers, and where a proof fails on programs with other loops.
+        It is asked where a proof fails, on programs with other loops or under a map that moves numbers.
         """
         from parity.comparison.walking import walk
 
         if self.case.meshes[0] != self.case.meshes[1]:
             return None
-        if self.weights.is_identity:
-            programs = (side.operations for side in (self.reference, self.candidate))
-            if self._compared.rung is not Verdict.UNPROVED or not turns_otherwise(*programs):
-                return None
+        if self._compared is not None and self._compared.rung is not Verdict.UNPROVED:
+            return None
+        if self.weights.is_identity and not self._turns_otherwise:
+            return None
         with self.bench.clock.phase("both sides", "prove"):
             return walk(self)
 
+    @property
+    def _turns_otherwise(self) -> bool:
+        return turns_otherwise(self.reference.operations, self.candidate.operations)
+
     @functools.cached_property
-    def _compared(self) -> Proof:
-        """The proof operation by operation, or by rules, or its frontier."""
+    def _compared(self) -> Proof | None:
+        """The proof operation by operation, or by rules, or its frontier; None where the map moves more than that."""
         sides = (self.reference, self.candidate)
-        pairing = without_counters(pair_positions(*sides, self.weights), sides, self.weights)
+        if self.weights.is_identity:
+            pairing = pair_positions(*sides, self.weights)
+        elif self._turns_otherwise or (pairing := pair_moved(*sides, self.weights)) is None:
+            return None
+        pairing = without_counters(pairing, sides, self.weights)
         if pairing.unmatched:
             differences = tuple(finding.sentence() for finding in pairing.unmatched)
             entry = Frontier(where="arguments and results", differences=differences)

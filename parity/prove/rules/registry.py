@@ -219,6 +219,21 @@ RULES: dict[str, Rule] = _rules(
         loose=True,
     ),
     Rule(
+        name="moved-weights",
+        rewrites="an argument or result that the weight map reshapes, stacks, splits or joins -> a view of its parts",
+        condition="the map's transform is a reshape or a join, after reshapes, of whole arrays",
+        argument="Both sides are given the same elements; the map says where each lies. Reshapes and joins are views.",
+        narrow=True,
+    ),
+    Rule(
+        name="turned-weights",
+        rewrites="an argument or result that the weight map transposes -> a view of its parts",
+        condition="as for moved-weights, transpositions among the steps",
+        argument="As for moved-weights; but compiled loops and products then run in another order.",
+        loose=True,
+        narrow=True,
+    ),
+    Rule(
         name="past-reshape",
         rewrites="an elementwise operation on reshaped operands -> reshape of it on the flat operands",
         condition="every element depends on the operands' elements at one place",

@@ -27,7 +27,9 @@ def test_what_is_another_program_by_intent_is_no_failed_proof(shell, tmp_path):
 def test_modulo_sharding_says_what_differs_and_that_no_bits_are_claimed(shell, tmp_path):
     case = "sharded-plain-against-zero1-nnx/train_step@data2.fsdp2.tensor2-explicit"
     ended = shell("prove", case, "--modulo", "sharding", "--json", "report.json", cwd=tmp_path)
-    assert ended.code == 0 and "1 of 1 same up to sharding" in ended.out and "no bits are claimed" in ended.out
+    assert (
+        ended.code == 0 and "1 of 1 same up to sharding" in ended.out and "no bits are claimed" in ended.out
+    )
     (found,) = json.loads((tmp_path / "report.json").read_text())["cases"]
     assert found["verdict"] == "same up to sharding" and len(found["annotations"]) > 20
     assert {"place", "reference", "candidate"} == set(found["annotations"][0])
