@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 
 from parity.exact.integers import COMMUTE, fold, wrap
-from parity.exact.terms import REAL, Axis, Label, Node, Referring, Terms
+from parity.exact.terms import REAL, Axis, Label, Node, Referring, RefusalError, Terms
 
 __all__ = ["Algebra", "Number"]
 
@@ -279,6 +279,15 @@ class Algebra:
             return self._remap(node, args)
         params, refs = node.params
         chosen = [None if number is None else names[number] for number in refs]
+        held = [set(self.terms.labels(arg)) for arg in args]
+        if not set(bound) <= set().union(*held):
+            # Along an axis that the arguments have lost they are uniform.
+            if node.kind in ("at", "slice", "take") or (node.kind == "reshape" and not set(chosen) & held[0]):
+                return args[0]
+            if node.kind not in ("concat", "reshape"):
+                raise RefusalError(f"{node.kind}: got operands that are uniform along {bound} in part only")
+            own = held if node.kind == "concat" else held * len(chosen)
+            chosen = [name if name in labels else None for name, labels in zip(chosen, own, strict=True)]
         referring = Referring(params, tuple(chosen))
         return self.terms.make(node.kind, referring, args, node.sort, bound=bound, fresh=fresh)
 

@@ -21,7 +21,7 @@ from test_rounding import (  # pyright: ignore[reportMissingImports]
 )
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [*range(24), 1851])
 def test_a_random_program_is_shown_or_has_a_mistake(seed):
     shown, mistake, steps, differ = examine(seed)
     assert not differ, (mistake, steps)
