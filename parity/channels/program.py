@@ -17,7 +17,12 @@ def program(work: Comparison) -> ChannelResult:
     if findings:
         return ChannelResult(name="program", verdict=Verdict.FAILED, detail=attested, findings=findings)
     if work.proof is None:
-        detail = f"{attested}; no proof, layouts or meshes differ"
+        why = (
+            f", and so do values: {work.walked.frontier[0].sentence()}"
+            if work.walked
+            else " or meshes differ"
+        )
+        detail = f"{attested}; no proof, layouts{' differ' if work.walked else ''}{why}"
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
     verdict = work.proof.rung
     demands = {Verdict.PROVED: (Verdict.PROVED,), Verdict.REORDERED: (Verdict.PROVED, Verdict.REORDERED)}

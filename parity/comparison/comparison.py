@@ -15,11 +15,12 @@ from parity.backends.registry import find
 from parity.cases.case import Case, made
 from parity.comparison.alone import Alone, arrays_alone, beginning
 from parity.comparison.bench import AS_WRITTEN, Workbench
+from parity.comparison.moving import pair_moved
 from parity.comparison.pairing import pair_positions, state_fingerprints, state_order, without_counters
 from parity.comparison.runs import SEED, Outputs, Runs
 from parity.comparison.side import Side, SideError, built
 from parity.programs.build import Group, renamed
-from parity.prove import Frontier, Proof, heavy_beside, prove
+from parity.prove import Frontier, Proof, heavy_beside, prove, turns_otherwise
 from parity.prove.reader import read_program
 from parity.values.ladder import Judge, deviation
 from parity.values.noise import measure_floor
@@ -118,11 +119,48 @@ class Comparison:
 
     @functools.cached_property
     def proof(self) -> Proof | None:
-        """The proof or its frontier; None where programs must differ: other meshes, or a map that moves numbers."""
-        if not self.weights.is_identity or self.case.meshes[0] != self.case.meshes[1]:
+        """The proof or its frontier; None where programs must differ and are not shown to do the same operations.
+
+        They must differ on other meshes, and where the map moves numbers.
+        """
+        if self.case.meshes[0] != self.case.meshes[1]:
             return None
+        found = self._compared
+        if found is None or found.rung is Verdict.UNPROVED:
+            shown = self.walked is not None and self.walked.reordered
+            return self.walked if shown else found if self.weights.is_identity else None
+        return found
+
+    @functools.cached_property
+    def walked(self) -> Proof | None:
+        """What holds of both sides turn by turn and element by element; None where that is not asked.
+
+        It is asked where a proof fails, on programs with other loops or under a map that moves numbers.
+        """
+        from parity.comparison.walking import walk
+
+        if self.case.meshes[0] != self.case.meshes[1]:
+            return None
+        if self._compared is not None and self._compared.rung is not Verdict.UNPROVED:
+            return None
+        if self.weights.is_identity and not self._turns_otherwise:
+            return None
+        with self.bench.clock.phase("both sides", "prove"):
+            return walk(self)
+
+    @property
+    def _turns_otherwise(self) -> bool:
+        return turns_otherwise(self.reference.operations, self.candidate.operations)
+
+    @functools.cached_property
+    def _compared(self) -> Proof | None:
+        """The proof operation by operation, or by rules, or its frontier; None where the map moves more than that."""
         sides = (self.reference, self.candidate)
-        pairing = without_counters(pair_positions(*sides, self.weights), sides, self.weights)
+        if self.weights.is_identity:
+            pairing = pair_positions(*sides, self.weights)
+        elif self._turns_otherwise or (pairing := pair_moved(*sides, self.weights)) is None:
+            return None
+        pairing = without_counters(pairing, sides, self.weights)
         if pairing.unmatched:
             differences = tuple(finding.sentence() for finding in pairing.unmatched)
             entry = Frontier(where="arguments and results", differences=differences)
@@ -137,7 +175,8 @@ class Comparison:
     @property
     def lowest(self) -> Verdict:
         """The lowest rung this case may rest on; what is asked of all counts where both sides have one structure."""
-        other = self.proof is None or "program" in self.case.not_applicable
+        moved = self.proof is None or not self.weights.is_identity
+        other = moved or "program" in self.case.not_applicable
         rungs = (self.case.lowest,) if other else (self.case.lowest, self.bench.lowest)
         return min(rungs, key=RUNGS.index)
 

@@ -1,7 +1,7 @@
 """Which argument and result of one lowered program belongs to which of the other."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from parity.comparison.side import Side
 from parity.jax_internals import main_position
@@ -11,18 +11,21 @@ from parity.prove import Alone, argument_fingerprints
 from parity.prove.counters import increment
 from parity.prove.proof import NOTHING_ALONE
 from parity.verdicts import Finding
-from parity.weights.map import WeightMap
+from parity.weights.map import Entry, WeightMap
 from parity.weights.order import first_uses
 
 __all__ = [
     "Pairing",
     "input_arguments",
     "pair_positions",
+    "result_positions",
     "state_arguments",
     "state_fingerprints",
     "state_order",
     "without_counters",
 ]
+
+BY_LEAF = frozenset(str(group) for group in Group if group.by_leaf)
 
 Positions = list[tuple[int, int]]
 
@@ -43,18 +46,22 @@ class Pairing:
     alone: Alone = NOTHING_ALONE
 
 
-def pair_positions(reference: Side, candidate: Side, weights: WeightMap) -> Pairing:
+def pair_positions(
+    reference: Side, candidate: Side, weights: WeightMap, moved: Sequence[Entry] = ()
+) -> Pairing:
     """Pairs the arguments and results of two sides whose map moves no numbers.
 
     Args:
         reference, candidate: the two sides.
         weights: a map with `WeightMap.is_identity`.
+        moved: entries whose arguments and results are left out.
     """
-    names = {entry.candidate[0]: entry.reference[0] for entry in weights.entries}
-    alone_read, read_names = _apart((_read(reference, {}), _read(candidate, names)), weights, "state")
-    alone_returned, returned_names = _apart(
-        (_returned(reference, {}), _returned(candidate, names)), weights, str(Group.STATE)
-    )
+    names = {entry.candidate[0]: entry.reference[0] for entry in weights.entries if entry not in moved}
+    taken = [{path for entry in moved for path in paths(entry)} for paths in (_ours, _theirs)]
+    read = (_read(reference, {}), _read(candidate, names))
+    given = (result_positions(reference, {}), result_positions(candidate, names))
+    alone_read, read_names = _apart(_but_leaves(read, taken), weights, "state")
+    alone_returned, returned_names = _apart(_but_leaves(given, taken), weights, str(Group.STATE))
     arguments, read = _match(read_names[0], read_names[1], "read by the program")
     results, returned = _match(returned_names[0], returned_names[1], "returned")
     return Pairing(
@@ -85,7 +92,7 @@ def without_counters(pairing: Pairing, sides: tuple[Side, Side], weights: Weight
             continue
         read = tuple(state_arguments(side).get(path, -1) for side, path in zip(sides, paths, strict=True))
         written = tuple(
-            _returned(side, {}).get(f"{Group.STATE} {path}", -1)
+            result_positions(side, {}).get(f"{Group.STATE} {path}", -1)
             for side, path in zip(sides, paths, strict=True)
         )
         if read not in arguments or written not in results:
@@ -103,12 +110,36 @@ def without_counters(pairing: Pairing, sides: tuple[Side, Side], weights: Weight
         pairing,
         arguments=arguments,
         results=results,
-        alone=Alone(
+        alone=dataclasses.replace(
+            pairing.alone,
             arguments=_joined(pairing.alone.arguments, taken),
             results=_joined(pairing.alone.results, given),
             counters=len(taken[0]),
         ),
     )
+
+
+def _ours(entry: Entry) -> tuple[str, ...]:
+    return entry.reference
+
+
+def _theirs(entry: Entry) -> tuple[str, ...]:
+    return entry.candidate
+
+
+def _but_leaves(
+    sides: tuple[dict[str, int], dict[str, int]], taken: Sequence[set[str]]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Returns names such as ``gradients PATH`` but those of some leaves."""
+    ours, theirs = (
+        {
+            name: position
+            for name, position in names.items()
+            if name.partition(" ")[0] not in BY_LEAF or name.partition(" ")[2] not in gone
+        }
+        for names, gone in zip(sides, taken, strict=True)
+    )
+    return ours, theirs
 
 
 def _joined(
@@ -142,7 +173,8 @@ def _read(side: Side, names: Mapping[str, str]) -> dict[str, int]:
     return {flat[index]: position for index, position in main_position(side.lowered).items()}
 
 
-def _returned(side: Side, names: Mapping[str, str]) -> dict[str, int]:
+def result_positions(side: Side, names: Mapping[str, str]) -> dict[str, int]:
+    """Returns the position of each result by group and path, paths renamed."""
     info = side.traced.out_info
     flat = [(group, path) for group in sorted(info) for path in info[group]]
     return {f"{group} {names.get(path, path)}": position for position, (group, path) in enumerate(flat)}

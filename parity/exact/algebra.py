@@ -8,7 +8,7 @@ from parity.exact.definedness import Definedness
 from parity.exact.exponentials import Exponentials
 from parity.exact.integers import COMMUTE, fold, wrap
 from parity.exact.tables import Tables
-from parity.exact.terms import REAL, Axis, Label, Node, Referring, Terms
+from parity.exact.terms import REAL, Axis, Label, Node, Referring, RefusalError, Terms
 
 __all__ = ["Algebra", "Number"]
 
@@ -221,6 +221,14 @@ class Algebra:
             return self.number(value)
         return self.terms.leaf("const", wrap(value, sort), sort=sort)
 
+    def element(self, value: float | int | bool, sort: str) -> int:
+        """Returns the constant that one element of a program's constant is."""
+        if sort != REAL:
+            return self.constant(int(value), sort)
+        if math.isfinite(value):
+            return self.number(Fraction(value))
+        return self.constant("nan" if value != value else "inf" if value > 0 else "-inf", REAL)
+
     def literal(self, cell: int) -> bool | int | str | None:
         """Returns what `constant` was given; None of another cell."""
         node = self.terms.node(cell)
@@ -320,6 +328,15 @@ class Algebra:
             return self._remap(node, args)
         params, refs = node.params
         chosen = [None if number is None else names[number] for number in refs]
+        held = [set(self.terms.labels(arg)) for arg in args]
+        if not set(bound) <= set().union(*held):
+            # Along an axis that the arguments have lost they are uniform.
+            if node.kind in ("at", "slice", "take") or (node.kind == "reshape" and not set(chosen) & held[0]):
+                return args[0]
+            if node.kind not in ("concat", "reshape"):
+                raise RefusalError(f"{node.kind}: got operands that are uniform along {bound} in part only")
+            own = held if node.kind == "concat" else held * len(chosen)
+            chosen = [name if name in labels else None for name, labels in zip(chosen, own, strict=True)]
         referring = Referring(params, tuple(chosen))
         return self.terms.make(node.kind, referring, args, node.sort, bound=bound, fresh=fresh)
 
@@ -330,5 +347,6 @@ class Algebra:
             return self._convert(args[0], node.params[1], node.params[2])
         name, detail = node.params if isinstance(node.params, tuple) else (node.params, None)
         if name == "table":
-            return self.tables.table(args[0], *detail, node.sort)
+            low, values = detail
+            return self.tables.table(args[0], low, values, node.sort)
         return self.map(name, args, node.sort, detail)

@@ -9,10 +9,10 @@ import numpy as np
 
 from parity.exact.algebra import Algebra
 from parity.exact.explain import explain, where
-from parity.exact.interpreter import Interpreter
+from parity.exact.interpreter import REALS, Arithmetic, Interpreter
 from parity.exact.memory import Contents
-from parity.exact.program import Module, sort_of
-from parity.exact.relation import Relation, atom, carry, splits
+from parity.exact.program import Module
+from parity.exact.relation import Link, Relation, atom, carry, splits
 from parity.exact.tensors import Tensor, Tensors, common
 from parity.exact.terms import RefusalError, Terms
 from parity.jax_internals import is_main, stablehlo_module
@@ -44,6 +44,8 @@ class Equality:
         difference: the first results that differ, and where they part, in words; empty if proved or refused.
         refusal: what was not understood; empty if nothing.
         terms, cells, steps: size of the proof.
+        sides: operations that were walked on each side.
+        turned: turns of loops that were walked.
         seconds: what it took.
     """
 
@@ -54,6 +56,8 @@ class Equality:
     terms: int = 0
     cells: int = 0
     steps: int = 0
+    sides: tuple[int, int] = (0, 0)
+    turned: int = 0
     seconds: float = 0.0
 
 
@@ -65,6 +69,7 @@ class _Side:
         algebra: shared with the other side.
         most_steps: operations that are walked before it is given up.
         tensors, contents: shared with other programs that have the same algebra.
+        arithmetic: what operations mean.
     """
 
     def __init__(
@@ -74,19 +79,20 @@ class _Side:
         most_steps: int = 100_000_000,
         tensors: Tensors | None = None,
         contents: Contents | None = None,
+        arithmetic: Arithmetic = REALS,
     ):
         self.named = named
         module = stablehlo_module(named.program)
         with module.context:
-            self.module = Module(module, contents)
+            self.module = Module(module, contents, arithmetic.sort_of)
             main = next(op for op in module.body.operations if is_main(op))
             types = [argument.type for argument in main.regions[0].blocks[0].arguments]
             self.types = {
-                name: (tuple(each.shape), sort_of(str(each.element_type)))
+                name: (tuple(each.shape), arithmetic.sort_of(str(each.element_type)))
                 for name, each in zip(named.arguments, types, strict=True)
             }
         self._context = module.context
-        self.interpreter = Interpreter(self.module, algebra, most_steps, tensors)
+        self.interpreter = Interpreter(self.module, algebra, most_steps, tensors, arithmetic.handlers)
 
     def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the results by name."""
@@ -108,14 +114,15 @@ class Desk:
     Args:
         most: how many terms are kept for the next claim.
         most_steps: operations that are walked before a program is given up.
+        arithmetic: what operations mean.
     """
 
-    def __init__(self, most: int = 300_000, most_steps: int = 100_000_000):
-        self._most, self.most_steps = most, most_steps
+    def __init__(self, most: int = 300_000, most_steps: int = 100_000_000, arithmetic: Arithmetic = REALS):
+        self._most, self.most_steps, self.arithmetic = most, most_steps, arithmetic
         self._clear()
 
     def _clear(self) -> None:
-        self.algebra = Algebra(Terms())
+        self.algebra = self.arithmetic.algebra(Terms())
         self.tensors, self.contents = Tensors(self.algebra), Contents()
         self.definedness = self.algebra.definedness
         self._sides: dict[tuple, _Side] = {}
@@ -140,7 +147,9 @@ class Desk:
         if key not in self._sides:
             if len(self._sides) == KEPT_SIDES:
                 del self._sides[next(iter(self._sides))]
-            self._sides[key] = _Side(named, self.algebra, self.most_steps, self.tensors, self.contents)
+            self._sides[key] = _Side(
+                named, self.algebra, self.most_steps, self.tensors, self.contents, self.arithmetic
+            )
         return self._sides[key]
 
 
@@ -160,11 +169,14 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
     sides: list[_Side] = []
 
     def ended(**fields: Any) -> Equality:
+        walked = [*(side.interpreter.steps for side in sides), 0, 0]
         return Equality(
             **fields,
             terms=len(terms.nodes),
             cells=terms.cells,
-            steps=sum(side.interpreter.steps for side in sides),
+            steps=sum(walked),
+            sides=(walked[0], walked[1]),
+            turned=sum(side.interpreter.turned for side in sides),
             seconds=time.perf_counter() - start,
         )
 
@@ -200,10 +212,10 @@ def _inputs(
                 raise RefusalError(f"arguments: {known} are read by one side only, expected {ours} too")
             else:
                 continue
-        shape, sort = next(types[name] for name in ours if name in types)
+        kinds = _kinds(ours, types, link)
         apart = () if back else relation.apart.get(ours[0], ())
         whose = "candidate's " if back else ""  # names of both sides may be alike
-        atoms = [atom(tensors, whose + name, shape, sort, apart) for name in ours]
+        atoms = [atom(tensors, whose + name, *kind, apart) for name, kind in zip(ours, kinds, strict=True)]
         if not back and ours[0] in relation.ranges:
             tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[ours[0]])
         carried = carry(tensors, link.transform, atoms, back=back)
@@ -222,6 +234,19 @@ def _inputs(
         if missing or wrong:
             raise RefusalError(f"arguments: no link gives {missing or wrong} with its type")
     return given
+
+
+def _kinds(names: Sequence[str], types: Mapping[str, Any], link: Link) -> list[tuple[tuple[int, ...], str]]:
+    """Returns shape and sort of each name; a part that the program does not read is as long as the map says."""
+    shape, sort = next(types[name] for name in names if name in types)
+    sizes = getattr(link.transform, "sizes", None)
+    found = []
+    for place, name in enumerate(names):
+        own = list(shape)
+        if sizes is not None:
+            own[link.transform.axis % len(shape)] = sizes[place]
+        found.append(types.get(name, (tuple(own), sort)))
+    return found
 
 
 def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]], relation: Relation) -> str:

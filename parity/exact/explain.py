@@ -2,13 +2,21 @@
 
 import itertools
 import re
+from collections.abc import Callable
 from typing import Any
 
+from parity.exact.integers import COMMUTE
 from parity.exact.terms import Node, RefusalError, Terms
 
 __all__ = ["explain", "where", "words"]
 
 DEPTH = 3
+CONSTANTS: dict[str, Callable[[Any], str]] = {
+    "const": str,
+    "word": str,
+    "one": lambda _: "1",
+    "float": lambda text: f"{float.fromhex(text):.6g}" if "p" in text else text,
+}
 MOST = 16
 """Arguments of a sum that are compared to find the pair that belongs together."""
 
@@ -63,7 +71,8 @@ def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
     a, b = terms.nodes[ours], terms.nodes[theirs]
     if a.kind != b.kind or not a.args or not b.args:
         return None
-    if a.kind in ("sum", "prod", "extreme"):
+    turned = a.kind == "map" and a.params == b.params and a.params in COMMUTE
+    if a.kind in ("sum", "prod", "extreme") or turned:
         only = [
             [arg for arg, _ in node.args if arg not in {other for other, _ in against.args}]
             for node, against in ((a, b), (b, a))
@@ -75,7 +84,7 @@ def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
         ]
         if not pairs:
             return (only[0][0], only[1][0]) if len(only[0]) == len(only[1]) == 1 else None
-        best = max(pairs, key=lambda pair: (pair[0], -pair[1]))[1]
+        best = max(pairs, key=lambda pair: (*pair[0], -pair[1]))[1]
         return list(itertools.product(only[0][:MOST], only[1][:MOST]))[best]
     if len(a.args) != len(b.args) or a.params != b.params:
         return None
@@ -83,10 +92,10 @@ def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
     return unlike[0] if unlike else None
 
 
-def _shared(terms: Terms, a: int, b: int) -> int:
-    """Returns how many arguments two terms share."""
+def _shared(terms: Terms, a: int, b: int) -> tuple[int, bool]:
+    """Returns how many arguments two terms share, and whether they are one function of them."""
     ours, theirs = ({arg for arg, _ in terms.nodes[term].args} for term in (a, b))
-    return len(ours & theirs)
+    return len(ours & theirs), terms.nodes[a].params == terms.nodes[b].params
 
 
 def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
@@ -97,10 +106,8 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     if node.kind == "at":
         (index, _) = node.params
         return f"{words(terms, node.args[0][0], depth)}[{index}]"
-    if node.kind in ("const", "word"):
-        return str(node.params)
-    if node.kind == "one":
-        return "1"
+    if node.kind in CONSTANTS:
+        return CONSTANTS[node.kind](node.params)
     if depth == 0:
         return "..."
     inner = [words(terms, arg, depth - 1) for arg, _ in node.args[:4]] + ["..."] * (len(node.args) > 4)

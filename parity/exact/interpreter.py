@@ -3,23 +3,40 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from parity.exact.algebra import Algebra
 from parity.exact.contractions import CONTRACTIONS
 from parity.exact.devices import collective, manual
-from parity.exact.operations import OPERATIONS
-from parity.exact.program import Block, Module, Step
+from parity.exact.operations import OPERATIONS, Handler
+from parity.exact.program import Block, Module, Step, sort_of
 from parity.exact.tensors import Tensor, Tensors
-from parity.exact.terms import RefusalError
+from parity.exact.terms import RefusalError, Terms
 
-__all__ = ["Interpreter", "Origin"]
-
-HANDLERS = {**OPERATIONS, **CONTRACTIONS}
+__all__ = ["REALS", "Arithmetic", "Interpreter", "Origin"]
 
 Value = Tensor | tuple[Tensor, ...]
 """A tensor; in a manual region one for each device."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arithmetic:
+    """What operations mean.
+
+    Args:
+        algebra: makes terms of a table.
+        handlers: what each operation does to tensors, by name.
+        sort_of: the sort of an element type.
+    """
+
+    algebra: Callable[[Terms], Algebra]
+    handlers: Mapping[str, Handler]
+    sort_of: Callable[[str], str]
+
+
+REALS = Arithmetic(algebra=Algebra, handlers={**OPERATIONS, **CONTRACTIONS}, sort_of=sort_of)
+"""Exact real numbers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,17 +64,27 @@ class Interpreter:
         algebra: its normal forms.
         most: operations that are walked before it is given up.
         tensors: of the same algebra, shared with other programs.
+        handlers: what each operation does.
+
+    Attributes:
+        steps: operations that were walked.
+        turned: turns of loops among them.
     """
 
     def __init__(
-        self, module: Module, algebra: Algebra, most: int = 100_000_000, tensors: Tensors | None = None
+        self,
+        module: Module,
+        algebra: Algebra,
+        most: int = 100_000_000,
+        tensors: Tensors | None = None,
+        handlers: Mapping[str, Handler] = REALS.handlers,
     ):
         self.module, self.terms, self.algebra, self.most = module, algebra.terms, algebra, most
-        self.tensors = tensors or Tensors(algebra)
+        self.tensors, self.handlers = tensors or Tensors(algebra), handlers
         self.devices: Any = None
         self.calls: list[Step] = []
         self.turns: list[int] = []
-        self.steps = 0
+        self.steps = self.turned = 0
 
     def main(self, arguments: Sequence[Tensor]) -> list[Tensor]:
         """Returns the results of the entry function.
@@ -132,7 +159,7 @@ class Interpreter:
             return self._branch(step, operands[0], values)
         if name == "sdy.manual_computation":
             return manual(self, step, operands, values)
-        handler = HANDLERS.get(name)
+        handler = self.handlers.get(name)
         if self.devices is None:
             if handler is None:
                 raise RefusalError(f"{name}: not known")
@@ -175,6 +202,7 @@ class Interpreter:
                     "while: got a condition that depends on the inputs, expected a known trip count"
                 )
             if goes_on:
+                self.turned += 1
                 carry = self.run(body, carry, values)
             self.turns.pop()
             if not goes_on:

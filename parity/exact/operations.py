@@ -1,7 +1,6 @@
 """What each StableHLO operation makes of cells: element by element, and moves of dimensions."""
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from parity.exact.program import Step, data_of, ints, splat
 from parity.exact.tensors import Tensor, Tensors
 from parity.exact.terms import REAL, RefusalError
 
-__all__ = ["OPERATIONS", "elementwise"]
+__all__ = ["OPERATIONS", "Handler", "elementwise"]
 
 Handler = Callable[[Tensors, Step, Sequence[Tensor]], list[Tensor]]
 
@@ -136,14 +135,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
     """A constant: one number for all elements, or data that is read when an index is asked for."""
     (shape,), (sort,), value = step.shapes, step.sorts, step.attributes["value"]
     if value.is_splat:
-        number = splat(value, sort)
-        if sort != REAL:
-            cell = tensors.algebra.constant(number, sort)
-        elif np.isfinite(number):
-            cell = tensors.algebra.number(Fraction(number))
-        else:
-            cell = tensors.pieces.word(number)
-        return [tensors.uniform(cell, shape, sort)]
+        return [tensors.uniform(tensors.algebra.element(splat(value, sort), sort), shape, sort)]
     data: Data = step.remember("data", lambda: data_of(value, shape))
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
     return [tensors.uniform(tensors.pieces.data(data, axes, sort), shape, sort)]

@@ -1,13 +1,13 @@
 """Parts of terms along an axis: one index, a slice, a join, another shape. Inverses cancel."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 
 from parity.exact.algebra import Algebra
-from parity.exact.terms import REAL, Axis, Label, Referring
+from parity.exact.terms import Axis, Label, Referring
 
 __all__ = ["Data", "Pieces"]
 
@@ -87,14 +87,7 @@ class Pieces:
         """Returns the cell of a constant; ``axes`` are those longer than one."""
         if axes:
             return self.terms.leaf("data", data, axes, sort)
-        value = data.item()
-        if sort != REAL:
-            return self.algebra.constant(int(value), sort)
-        return self.algebra.number(Fraction(value)) if np.isfinite(value) else self.word(value)
-
-    def word(self, value: float) -> int:
-        """Returns a constant that is no number."""
-        return self.algebra.constant("nan" if value != value else ("inf" if value > 0 else "-inf"), REAL)
+        return self.algebra.element(data.item(), sort)
 
     def cut(self, cell: int, label: Label, bounds: tuple[int, int, int], to: Label) -> int:
         """Returns the part ``start, stop, stride`` along a label, now called ``to``."""
@@ -115,6 +108,12 @@ class Pieces:
                 return self.cut(args[0], names[ref], inner, to)
             if node.kind == "concat" and stride == 1:
                 return self._cut_join(cell, bounds, to)
+            if (
+                node.kind == "reshape"
+                and stride == 1
+                and (part := self._cut_merged(cell, bounds, to)) is not None
+            ):
+                return part
         return self.terms.make(
             "slice",
             Referring((start, start + (length - 1) * stride + 1, stride), (label,)),
@@ -136,6 +135,21 @@ class Pieces:
                 parts.append((part, last - first))
             begin += size
         return self.join(parts, ("piece",), to)
+
+    def _cut_merged(self, cell: int, bounds: tuple[int, int, int], to: Label) -> int | None:
+        """Returns the part of an axis that several were made: whole rows of the outermost; None of anything else."""
+        node, (base,), names = self.terms.open(cell)
+        (before, after), refs = node.params
+        inner, (start, stop, _) = math.prod(before[1:]), bounds
+        if len(after) != 1 or None in refs or start % inner or stop % inner:
+            return None
+        first, *rest = [(names[ref], size) for ref, size in zip(refs, before, strict=True)]
+        rows = (stop - start) // inner
+        part = self.cut(base, first[0], (start // inner, stop // inner, 1), ("rows",))
+        left = [*([(("rows",), rows)] if rows > 1 else []), *rest]
+        if len(left) == 1:
+            return self.terms.relabel(part, {left[0][0]: to})
+        return self.reshape(part, left, [(to, stop - start)])
 
     def join(self, parts: Sequence[tuple[int, int]], label: Label, to: Label) -> int:
         """Returns cells one after the other along a label.

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -145,13 +145,17 @@ class Module:
     Args:
         module: an MLIR module.
         contents: shared with other modules.
+        sort_of: the sort of an element type.
 
     Attributes:
         meshes: ``{name: ((axis, size), ...)}``.
     """
 
-    def __init__(self, module: ir.Module, contents: Contents | None = None):
+    def __init__(
+        self, module: ir.Module, contents: Contents | None = None, sort_of: Callable[[str], str] = sort_of
+    ):
         self.contents = contents or Contents()
+        self._sort_of = sort_of
         self._functions: dict[str, Any] = {}
         self.meshes: dict[str, tuple[tuple[str, int], ...]] = {}
         operation: Any
@@ -220,7 +224,7 @@ class Module:
             operands=operands,
             results=results,
             shapes=tuple([tuple(each.shape) for each in types]) if ranked else (),
-            sorts=tuple([sort_of(str(each.element_type)) for each in types]) if ranked else (),
+            sorts=tuple([self._sort_of(str(each.element_type)) for each in types]) if ranked else (),
             attributes=attributes,
             blocks=inner,
             source=operation,

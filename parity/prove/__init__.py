@@ -1,19 +1,26 @@
 """StableHLO equivalence: proves that two lowered programs are the same program, without running them."""
 
+from parity.prove.annotations import annotations
 from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, Side
-from parity.prove.liveness import heavy_beside
+from parity.prove.liveness import heavy_beside, turns_otherwise
+from parity.prove.moved import NOTHING_MOVED, Moved, Moves
 from parity.prove.proof import Alone, Proof, prove
 from parity.prove.provenance import Place
 
 __all__ = [
+    "NOTHING_MOVED",
     "Alone",
     "Frontier",
+    "Moved",
+    "Moves",
     "Place",
     "Proof",
     "Side",
+    "annotations",
     "argument_fingerprints",
     "heavy_beside",
     "program_fingerprint",
     "prove",
+    "turns_otherwise",
 ]

@@ -1,13 +1,15 @@
 """Marks the operations and slots that the results of a program, or its side effects, need."""
 
+import collections
 from collections.abc import Iterator
 
 from parity.prove.program import Kind, Op, Program, Region
 
-__all__ = ["heavy_beside", "mark_live"]
+__all__ = ["heavy_beside", "mark_live", "turns_otherwise"]
 
 _HEAVY = frozenset({Kind.WHILE, Kind.BRANCH, Kind.REGION, Kind.MANUAL, Kind.BARRIER})
 _MOVING = ("stablehlo.all_", "stablehlo.collective_", "stablehlo.reduce_scatter", "stablehlo.custom_call")
+_TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
 _SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
 
 
@@ -33,6 +35,19 @@ def heavy_beside(whole: Program, part: Program) -> bool:
         and (ours.form.kind in _HEAVY or ours.form.name.startswith(_MOVING))
         for ours, theirs in zip(_operations(whole.body), _operations(part.body), strict=True)
     )
+
+
+def turns_otherwise(*sides: Program) -> bool:
+    """Says whether programs have other numbers of loops, or of barriers such as rematerialisation leaves.
+
+    Args:
+        *sides: the programs.
+    """
+    counts = [
+        collections.Counter(op.form.kind for op in _operations(side.body) if op.form.kind in _TURNING)
+        for side in sides
+    ]
+    return any(count != counts[0] for count in counts)
 
 
 def _operations(region: Region) -> Iterator[Op]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
 from parity.prove.frontier import Frontier, Search, attribute_differences
+from parity.prove.moved import NOTHING_MOVED, Moves, given, not_met
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.program import Program
 from parity.prove.reader import collector_paused, read_program
@@ -29,11 +30,13 @@ class Alone:
     Args:
         arguments, results: the positions.
         counters: how many of them are counters of both sides that `parity.prove.counters` found alike.
+        moves: arguments and results that lie otherwise on one side; only rules make them meet.
     """
 
     arguments: _Positions = ((), ())
     results: _Positions = ((), ())
     counters: int = 0
+    moves: Moves = NOTHING_MOVED
 
 
 NOTHING_ALONE = Alone()
@@ -97,11 +100,11 @@ class Proof:
         if self.proved:
             return f"the same program{scope} ({self._counts()})"
         if self.reordered:
-            first = self.frontier[0].sentence() if self.frontier else "unknown place"
+            first = f"; first {self.frontier[0].sentence()}" if self.frontier else ""
             if self.rules:
                 rules = f"rules: {', '.join(self.rules)}"
-                return f"the same values{scope} but for what compiled code rounds otherwise ({rules}); first {first}"
-            return f"the same program{scope} up to the order of operands of float operations; first {first}"
+                return f"the same values{scope} but for what compiled code rounds otherwise ({rules}){first}"
+            return f"the same program{scope} up to the order of operands of float operations{first}"
         count = len(self.unequal_results)
         results = f"{count} result{'s' * (count != 1)} not shown equal"
         first = f"; first difference {self.frontier[0].sentence()}" if self.frontier else ""
@@ -148,11 +151,12 @@ def prove(
         )
         _check_hoisted(sides, arguments)
         left = [_names(side.argument_names, side.constants) for side in sides]
-        check_pairs("arguments", arguments, (left[0], left[1]), alone.arguments)
+        aside = _aside(alone)
+        check_pairs("arguments", arguments, (left[0], left[1]), aside.arguments)
         names = [_names(side.result_names) for side in sides]
-        check_pairs("results", results, (names[0], names[1]), alone.results)
+        check_pairs("results", results, (names[0], names[1]), aside.results)
         entries = [*_module_differences(*sides), *_side_differences(*sides, arguments, results)]
-        attempt = functools.partial(_Attempt, sides, arguments, results, alone.arguments)
+        attempt = functools.partial(_Attempt, sides, arguments, results, alone)
         shown = strict = attempt()
         ruled = loose = None
         if not strict.equal and not entries:
@@ -184,13 +188,22 @@ def prove(
     )
 
 
+def _aside(alone: Alone) -> Alone:
+    """Returns all positions that no pair names."""
+    sides = [
+        tuple((*own[side], *(at for move in moved for at in move.positions(side))) for side in (0, 1))
+        for own, moved in ((alone.arguments, alone.moves.arguments), (alone.results, alone.moves.results))
+    ]
+    return Alone(arguments=(sides[0][0], sides[0][1]), results=(sides[1][0], sides[1][1]))
+
+
 class _Attempt:
     """Both programs numbered in one table.
 
     Args:
         sides: the programs.
         arguments, results: the pairs.
-        alone: positions of arguments that only one side takes; each equals nothing else.
+        alone: arguments that only one side takes, each of which equals nothing else; what lies otherwise on one side.
         rules: names of the rules that may be used; None for the strict proof.
         reorder: see `Numbering`.
     """
@@ -200,20 +213,25 @@ class _Attempt:
         sides: tuple[Program, Program],
         arguments: _Pairs,
         results: _Pairs,
-        alone: _Positions,
+        alone: Alone,
         *,
         rules: Collection[str] | None = None,
         reorder: bool = False,
     ):
         self._sides, self._results = sides, results
         self._table = Table() if rules is None else Terms(rules)
+        moved = given(self._table, sides, alone.moves.arguments)
         inputs = [self._table.number(f"#argument {position}") for position in range(len(arguments))]
         numbered = [
             number_program(
                 program,
                 self._table,
                 {pair[side]: number for number, pair in zip(inputs, arguments, strict=True)}
-                | {at: self._table.number(f"#argument {at} of side {side} alone") for at in alone[side]},
+                | {
+                    at: self._table.number(f"#argument {at} of side {side} alone")
+                    for at in alone.arguments[side]
+                }
+                | moved[side],
                 reorder=reorder,
                 kind=Numbering if rules is None else RuledNumbering,
             )
@@ -223,7 +241,8 @@ class _Attempt:
         # The search numbers again and counts on.
         self.visited = (self._numberings[0].visited, self._numberings[1].visited)
         self.unequal = _unequal(sides, self._numberings, results)
-        self.equal = not self.unequal and numbered[0][1] == numbered[1][1]
+        self.missed = not_met(self._table, sides, self._numberings, alone.moves.results)
+        self.equal = not self.unequal and not self.missed and numbered[0][1] == numbered[1][1]
 
     @property
     def used(self) -> dict[str, int]:
@@ -243,7 +262,8 @@ class _Attempt:
     def search(self) -> list[Frontier]:
         """Returns the first differences."""
         search = Search(self._table, *self._sides, self._numberings[0], self._numberings[1])
-        return search.run(self._results, self.unequal)
+        found = [] if self.missed and not self.unequal else search.run(self._results, self.unequal)
+        return [*found, *self.missed]
 
 
 def _needed(found: _Attempt, attempt: Callable[..., _Attempt]) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """Chooses the core: ``python -m parity.pairs.core.choose [parity.json]`` writes `core.json` anew.
 
 A case of twins is worth the pairs of options in it, a case of one flavour against itself the way in which its sides
-differ; a train step counts for the gradients in it, and these for the forward pass. The core has every such pair, and every such way, that a case written by hand has; of cases that have the
-same the cheaper one is taken, by the seconds of a report or else by its program. What is left over adds no pair.
+differ; a train step counts for the gradients in it, and these for the forward pass. The core has every such pair, and
+every such way, that a case written by hand has; of cases that have the same the cheaper one is taken, by the seconds of
+a report or else by its program. What is left over adds no pair.
 """
 
 import dataclasses

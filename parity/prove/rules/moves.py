@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parity.prove.rules.contractions import dot
+from parity.prove.rules.pads import pad, update
 from parity.prove.rules.terms import Term, Terms, Value
 from parity.prove.rules.types import Array
 from parity.prove.rules.views import View, joined, whole
@@ -112,15 +113,6 @@ def _of_concatenation(
     return None
 
 
-def _pad(table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]) -> View | None:
-    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
-    lows, highs, between = (list(attributes[name]) for name in names)
-    shape = operands[0].type.shape
-    if any(lows) or any(highs) or any(gap and size > 1 for gap, size in zip(between, shape, strict=True)):
-        return None
-    return _counted(table, "empty-pad", operands[0].view)
-
-
 def _concatenate(
     table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]
 ) -> View | None:
@@ -172,7 +164,8 @@ MOVES: dict[str, _Move] = {
     "stablehlo.reverse": _reverse,
     "stablehlo.slice": _slice,
     "stablehlo.dynamic_slice": _dynamic_slice,
-    "stablehlo.pad": _pad,
+    "stablehlo.dynamic_update_slice": update,
+    "stablehlo.pad": pad,
     "stablehlo.concatenate": _concatenate,
     "stablehlo.dot_general": dot,
 }

@@ -24,6 +24,7 @@ _KNOWN: dict[str, frozenset[str]] = {
     "stablehlo.reverse": frozenset({"dimensions"}),
     "stablehlo.slice": frozenset({"start_indices", "limit_indices", "strides"}),
     "stablehlo.dynamic_slice": frozenset({"slice_sizes"}),
+    "stablehlo.dynamic_update_slice": frozenset(),
     "stablehlo.pad": frozenset({"edge_padding_low", "edge_padding_high", "interior_padding"}),
     "stablehlo.concatenate": frozenset({"dimension"}),
     "stablehlo.dot_general": DOT,

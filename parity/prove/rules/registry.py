@@ -93,6 +93,19 @@ RULES: dict[str, Rule] = _rules(
         narrow=True,
     ),
     Rule(
+        name="pad",
+        rewrites="a pad of a pad with the same element -> one pad; axes of size one that are not padded -> none; "
+        "negative edges -> a slice",
+        condition="one element around both, no holes where edges are negative",
+        argument="Place p of the inner array becomes low + p * (1 + gap) of the outer; such functions compose.",
+    ),
+    Rule(
+        name="update-as-pad",
+        rewrites="dynamic_update_slice of one element everywhere -> pad of the update with that element",
+        condition="the starts are known integers, or the update is as long as the axis; starts are clamped",
+        argument="Both hold the update's elements in its place and the one element around it.",
+    ),
+    Rule(
         name="concatenate",
         rewrites="concatenate of neighbouring slices -> the slice of both; nested ones flattened; "
         "a slice of one part -> that part's slice",
@@ -217,6 +230,21 @@ RULES: dict[str, Rule] = _rules(
         condition="as for dot-axes",
         argument="The same products in the same order; but compiled code adds them up otherwise.",
         loose=True,
+    ),
+    Rule(
+        name="moved-weights",
+        rewrites="an argument or result that the weight map reshapes, stacks, splits or joins -> a view of its parts",
+        condition="the map's transform is a reshape or a join, after reshapes, of whole arrays",
+        argument="Both sides are given the same elements; the map says where each lies. Reshapes and joins are views.",
+        narrow=True,
+    ),
+    Rule(
+        name="turned-weights",
+        rewrites="an argument or result that the weight map transposes -> a view of its parts",
+        condition="as for moved-weights, transpositions among the steps",
+        argument="As for moved-weights; but compiled loops and products then run in another order.",
+        loose=True,
+        narrow=True,
     ),
     Rule(
         name="past-reshape",

@@ -24,6 +24,17 @@ def test_what_is_another_program_by_intent_is_no_failed_proof(shell, tmp_path):
     assert "1 of 2 proved" in ended.out and "operations a second" in ended.out
 
 
+def test_modulo_sharding_says_what_differs_and_that_no_bits_are_claimed(shell, tmp_path):
+    case = "sharded-plain-against-zero1-nnx/train_step@data2.fsdp2.tensor2-explicit"
+    ended = shell("prove", case, "--modulo", "sharding", "--json", "report.json", cwd=tmp_path)
+    assert (
+        ended.code == 0 and "1 of 1 same up to sharding" in ended.out and "no bits are claimed" in ended.out
+    )
+    (found,) = json.loads((tmp_path / "report.json").read_text())["cases"]
+    assert found["verdict"] == "same up to sharding" and len(found["annotations"]) > 20
+    assert {"place", "reference", "candidate"} == set(found["annotations"][0])
+
+
 @pytest.mark.slow
 def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, tmp_path):
     ended = shell("prove", "llama2-70b*", "--full-size", "--topology", "v5p:8x8x8", cwd=tmp_path)
@@ -38,6 +49,8 @@ def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, 
         (("--full-size",), "--full-size: needs --topology"),
         (("--topology", "v5q:2x2x1"), "topology 'v5q:2x2x1': expected one of"),
         (("--topology", "v5p:2x2x1", "--paranoid"), "--paranoid: got --topology too"),
+        (("smoke", "--modulo", "loops"), "--modulo: got 'loops', expected 'sharding'"),
+        (("smoke", "--modulo", "sharding", "--exact"), "--modulo: got --exact or --paranoid too"),
         (("smoke", "--topology", "v5p:2x1x1"), "choose a larger topology"),
     ],
 )

@@ -4,7 +4,6 @@ __all__ = ["REASONS"]
 
 _ADDED_ZEROS = "the gradient of slices is a sum of padded pieces: x + 0 is no rule, -0 + 0 is 0"
 _ANOTHER_SUM = "one side sums in two steps, the other in one: another order of additions"
-_OTHER_UPDATE = "dynamic_update_slice into zeros against pad: no rule"
 _OTHER_ORDER = "the gradient multiplies and sums in another order: it is another program"
 _OTHER_CARRY = "the loops carry gradients of other shapes"
 
@@ -14,11 +13,6 @@ REASONS: dict[str, str] = {
     "slices of the last axis put together again, gradient": _ADDED_ZEROS,
     "stack of unstacked, gradient": _ADDED_ZEROS,
     "half of a concatenation, gradient": _ADDED_ZEROS,
-    "slice of a slice, gradient": "two pads against one: no rule",
-    "strided slice of a strided slice, gradient": "two pads against one: no rule",
-    "dynamic slice at a known start, gradient": _OTHER_UPDATE,
-    "dynamic slice beyond the end, gradient": _OTHER_UPDATE,
-    "dynamic index of a constant, gradient": _OTHER_UPDATE,
     "on the transposed and back, gradient": "sums of transposed arrays: no rule",
     "product before or after broadcast, gradient": _OTHER_ORDER,
     "product of broadcasts added to, gradient": _OTHER_ORDER,

@@ -1,0 +1,155 @@
+"""Arrays that lie otherwise on one side: several of one side, moved and joined, are one of the other."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from parity.jax_internals import ir, is_main
+from parity.prove.frontier import Frontier
+from parity.prove.numbering import Numbering, Table
+from parity.prove.program import Program
+from parity.prove.rules.moves import MOVES
+from parity.prove.rules.terms import Terms, Value
+from parity.prove.rules.types import Array, is_narrow, parse_array
+
+__all__ = ["NOTHING_MOVED", "Moved", "Moves", "given", "not_met"]
+
+Step = tuple[str, tuple[int, ...]]
+"""``("reshape", shape)`` or ``("transpose", order)`` of each array; ``("join", (axis,))`` of all."""
+RULE, TURNED = "moved-weights", "turned-weights"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Moved:
+    """One group of arrays: parts on one side are a whole on the other.
+
+    Args:
+        name: for messages.
+        side: which side holds the parts, 0 for the reference.
+        parts: positions in ``@main`` on that side; None of one that the program does not read.
+        shapes: of the parts.
+        whole: the position on the other side; None where that does not read it.
+        steps: what makes the whole of the parts.
+    """
+
+    name: str
+    side: int
+    parts: tuple[int | None, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    whole: int | None
+    steps: tuple[Step, ...]
+
+    def positions(self, side: int) -> tuple[int, ...]:
+        """Returns the positions on a side."""
+        found = self.parts if side == self.side else (self.whole,)
+        return tuple(position for position in found if position is not None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Moves:
+    """What is moved between two programs.
+
+    Args:
+        arguments, results: the groups.
+    """
+
+    arguments: tuple[Moved, ...] = ()
+    results: tuple[Moved, ...] = ()
+
+
+NOTHING_MOVED = Moves()
+
+
+def given(
+    table: Table, sides: Sequence[Program], moves: Sequence[Moved]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Returns the numbers of moved arguments by position; they meet where the table's rules allow it."""
+    found: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    for place, move in enumerate(moves):
+        for side in (0, 1):
+            for position in move.positions(side):
+                found[side][position] = table.number(f"#moved {place} {position} of side {side}")
+        if not isinstance(table, Terms):
+            continue
+        types = [sides[move.side].body.types[position] for position in move.positions(move.side)]
+        arrays = [parse_array(text) for text in types]
+        if not arrays or None in arrays:
+            continue
+        element = arrays[0].element  # pyright: ignore[reportOptionalMemberAccess]
+        parts = [
+            table.value(
+                table.number(f"#part {place} {index}") if position is None else found[move.side][position],
+                Array(shape, element),
+            )
+            for index, (shape, position) in enumerate(zip(move.shapes, move.parts, strict=True))
+        ]
+        whole = carried(table, parts, move.steps)
+        if whole is not None and move.whole is not None:
+            found[1 - move.side][move.whole] = table.shaped(whole)
+    return found
+
+
+def not_met(
+    table: Table, sides: Sequence[Program], numberings: Sequence[Numbering], moves: Sequence[Moved]
+) -> list[Frontier]:
+    """Returns the moved results that are not shown equal."""
+    missed = []
+    for move in moves:
+        ours, theirs = sides[move.side].body, sides[1 - move.side].body
+        whole = None
+        if isinstance(table, Terms) and None not in move.parts and move.whole is not None:
+            values = []
+            for position, shape in zip(move.positions(move.side), move.shapes, strict=True):
+                number = numberings[move.side].env[ours.outputs[position]]
+                kind = parse_array(_result_types(sides[move.side])[position])
+                values.append(table.value(number, kind) if kind and kind.shape == shape else None)
+            whole = None if None in values else carried(table, values, move.steps)
+        if whole is None or table.shaped(whole) != numberings[1 - move.side].env[theirs.outputs[move.whole]]:  # pyright: ignore
+            where = f"result {move.name}"
+            missed.append(Frontier(where=where, differences=("moved by the weight map, not shown equal",)))
+    return missed
+
+
+def _result_types(program: Program) -> list[str]:
+    main = next(op for op in program.module_op.body.operations if is_main(op))
+    with program.module_op.context:
+        return [
+            str(kind) for kind in ir.FunctionType(main.operation.attributes["function_type"].value).results
+        ]
+
+
+def carried(table: Terms, parts: Sequence[Value], steps: Sequence[Step]) -> Value | None:
+    """Returns what the steps make of the parts; None where a rule does not allow it."""
+    values = list(parts)
+    table.narrow = is_narrow(values[0].type.element)
+    rule = TURNED if any(name == "transpose" for name, _ in steps) else RULE
+    if not table.allows(rule):
+        return None
+    table.use(rule)
+    for name, numbers in steps:
+        made = (
+            [_step(table, name, numbers, values)]
+            if name == "join"
+            else [_step(table, name, numbers, [x]) for x in values]
+        )
+        values = [value for value in made if value is not None]
+        if len(values) < len(made):
+            return None
+    return values[0] if len(values) == 1 else None
+
+
+def _step(table: Terms, name: str, numbers: tuple[int, ...], values: Sequence[Value]) -> Value | None:
+    shape, element = values[0].type.shape, values[0].type.element
+    if name == "reshape":
+        assert math.prod(numbers) == math.prod(shape), (numbers, shape)
+        out, attributes, operation = Array(numbers, element), {}, "stablehlo.reshape"
+    elif name == "transpose":
+        out = Array(tuple(shape[axis] for axis in numbers), element)
+        attributes, operation = {"permutation": numbers}, "stablehlo.transpose"
+    else:
+        (axis,) = numbers
+        length = sum(value.type.shape[axis] for value in values)
+        out = Array((*shape[:axis], length, *shape[axis + 1 :]), element)
+        attributes, operation = {"dimension": axis}, "stablehlo.concatenate"
+    view = MOVES[operation](table, attributes, out, values)
+    return None if view is None else Value(view, out)
