@@ -19,6 +19,7 @@ class Verdict(enum.StrEnum):
 
     ``reordered``: the same operations on the same values, up to the order of operands of float additions,
     products, minima and maxima; bits may differ.
+    ``exact``: equal for all inputs if numbers were exact; of rounding, and so of bits, it says nothing.
     ``open``: the question stands and was not answered, because the programs are not proved the same and the
     backend runs nothing. ``skipped``: there is no question. ``waived``: all that differs is accepted, with a reason.
     """
@@ -28,6 +29,7 @@ class Verdict(enum.StrEnum):
     BITWISE = "bitwise"
     FLOOR = "floor"
     ARBITRATED = "arbitrated"
+    EXACT = "exact"
     TIE = "tie"
     EQUAL = "equal"
     WAIVED = "waived"
@@ -39,7 +41,14 @@ class Verdict(enum.StrEnum):
     ERROR = "error"
 
 
-RUNGS = (Verdict.PROVED, Verdict.REORDERED, Verdict.BITWISE, Verdict.FLOOR, Verdict.ARBITRATED)
+RUNGS = (
+    Verdict.PROVED,
+    Verdict.REORDERED,
+    Verdict.BITWISE,
+    Verdict.FLOOR,
+    Verdict.ARBITRATED,
+    Verdict.EXACT,
+)
 """The ladder that values climb, the highest rung first."""
 
 BLOCKING = frozenset({Verdict.FAILED, Verdict.VACUOUS, Verdict.ERROR, Verdict.OPEN})

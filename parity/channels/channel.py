@@ -82,10 +82,13 @@ class Channel:
         reason = work.case.not_applicable.get(self.name) or self._none_returned(work) or self.applies(work)
         if reason:
             return self.skipped(reason)
-        if not self._is_settled(work):
+        exact = not self._is_settled(work) and self._is_exact(work)
+        if not (exact or self._is_settled(work)):
             return self.judge(work)
         if guards := self.guard(work):
             return self.vacuous(guards)
+        if exact:
+            return ChannelResult(name=self.name, verdict=Verdict.EXACT, detail=_exactly(work))
         words = "equal for all inputs" if self.aspect is Aspect.VALUES else "the same program"
         if work.proof is not None and work.proof.rules:
             words = f"{words}, each operation rounding by itself (rules: {', '.join(work.proof.rules)})"
@@ -105,9 +108,20 @@ class Channel:
         returned = not sides or any(self.group in side.traced.out_info for side in sides)
         return "" if returned else f"{work.case.program} returns none"
 
+    def _is_exact(self, work: Comparison) -> bool:
+        """Whether what the channel compares is equal in exact arithmetic, and the case rests on that."""
+        answers = self.group in (Group.VALUES, Group.GRADIENTS, Group.STATE)
+        return answers and work.exactly is not None and work.exactly.proved
+
     def _is_settled(self, work: Comparison) -> bool:
         if self.settled is Settled.NOTHING:
             return False
         if self.settled is Settled.COMPILED:
             return work.compiles_alike
         return work.settled and (work.same_program or self.aspect is Aspect.VALUES)
+
+
+def _exactly(work: Comparison) -> str:
+    assert work.exactly is not None
+    assumed = f", if {'; '.join(work.exactly.assumptions)}" if work.exactly.assumptions else ""
+    return f"equal for all inputs in exact arithmetic{assumed}; rounding aside, nothing was run"

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,9 @@ from parity.verdicts import RUNGS, Verdict
 from parity.weights.inference import Uses, infer
 from parity.weights.map import MapError, Rule, WeightMap
 from parity.weights.modules import Order
+
+if TYPE_CHECKING:
+    from parity.exact import Equality
 
 __all__ = ["AS_WRITTEN", "SEED", "Comparison", "Workbench"]
 
@@ -186,6 +189,18 @@ class Comparison:
         paranoid = self.bench.paranoid or self.case.paranoid
         seen_too = paranoid and self.reference.backend.executes
         return not seen_too and self.proof is not None and self.proof.proved
+
+    @functools.cached_property
+    def exactly(self) -> "Equality | None":
+        """Whether both sides are equal in exact arithmetic; None where the case does not rest on that."""
+        from parity.comparison.exactness import prove_exactly
+        from parity.exact import Desk
+
+        paranoid = (self.bench.paranoid or self.case.paranoid) and self.reference.backend.executes
+        if self.lowest is not Verdict.EXACT or paranoid:
+            return None
+        with self.bench.clock.phase("both sides", "prove"):
+            return prove_exactly(self, self.remember(Desk, Desk))
 
     @property
     def same_program(self) -> bool:

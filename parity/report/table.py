@@ -50,6 +50,7 @@ STYLES = {
     Verdict.UNPROVED: "yellow",
     Verdict.FLOOR: "yellow",
     Verdict.ARBITRATED: "yellow",
+    Verdict.EXACT: "green",
     Verdict.TIE: "yellow",
     Verdict.WAIVED: "yellow",
 }
@@ -60,6 +61,7 @@ SHORT = {
     Verdict.EQUAL: "same",
     Verdict.FLOOR: "flr",
     Verdict.ARBITRATED: "arb",
+    Verdict.EXACT: "real",
     Verdict.TIE: "tie",
     Verdict.WAIVED: "wvd",
     Verdict.FAILED: "FAIL",

@@ -6,7 +6,7 @@ import pytest
 
 from parity.verdicts import BLOCKING, RUNGS, ChannelResult, Finding, Verdict
 
-PASSING = {"proved", "reordered", "bitwise", "floor", "arbitrated", "tie", "equal"}
+PASSING = {"proved", "reordered", "bitwise", "floor", "arbitrated", "exact", "tie", "equal"}
 
 
 def test_what_blocks_and_what_passes():
@@ -16,7 +16,7 @@ def test_what_blocks_and_what_passes():
 
 
 def test_rungs_are_listed_best_first():
-    best_first = ["proved", "reordered", "bitwise", "floor", "arbitrated"]
+    best_first = ["proved", "reordered", "bitwise", "floor", "arbitrated", "exact"]
     assert [verdict for verdict in Verdict if verdict in best_first] == best_first == list(RUNGS)
 
 
