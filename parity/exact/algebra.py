@@ -337,8 +337,22 @@ class Algebra:
                 raise RefusalError(f"{node.kind}: got operands that are uniform along {bound} in part only")
             own = held if node.kind == "concat" else held * len(chosen)
             chosen = [name if name in labels else None for name, labels in zip(chosen, own, strict=True)]
+        if node.kind == "at":
+            return self.pick(args[0], bound[0], params)
         referring = Referring(params, tuple(chosen))
         return self.terms.make(node.kind, referring, args, node.sort, bound=bound, fresh=fresh)
+
+    def pick(self, cell: int, label: Label, index: int) -> int:
+        """Returns one index along a label of what nothing is known of; of several the order is that of the axes."""
+        terms, node = self.terms, self.terms.node(cell)
+        if node.kind == "at":
+            _, (base,), names = terms.open(cell)
+            before, (ref,) = node.params
+            axes, other = terms.labels(base), names[ref]
+            if axes.index(label) > axes.index(other):
+                inner = self.pick(base, label, index)
+                return terms.make("at", Referring(before, (other,)), [inner], node.sort, bound=[other])
+        return terms.make("at", Referring(index, (label,)), [cell], node.sort, bound=[label])
 
     def _remap(self, node: Node, args: Sequence[int]) -> int:
         if node.params == "reciprocal":

@@ -77,7 +77,7 @@ class Pieces:
         if node.kind == "slice":
             (start, _, stride), (ref,) = node.params
             return self.at(args[0], names[ref], start + index * stride)
-        return self.terms.make("at", Referring(index, (label,)), [cell], node.sort, bound=[label])
+        return self.algebra.pick(cell, label, index)
 
     @staticmethod
     def _data_axis(data: Data, place: int) -> int:

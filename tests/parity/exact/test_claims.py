@@ -206,6 +206,12 @@ EQUAL = {
         (4, 4),
         (4, 4),
     ),
+    "one index and then another, in either order": (
+        lambda x, y: jnp.stack([x[1][:, 2], x[3][:, 0]]) + y,
+        lambda x, y: jnp.stack([x[:, :, 2][1], x[:, :, 0][3]]) + y,
+        (4, 2, 4),
+        (2, 2),
+    ),
     "products of exponentials": (
         lambda x, y: jnp.exp(x) * y * jnp.exp(y - x) / jnp.exp(2 * y),
         lambda x, y: y * jnp.exp(-y),
@@ -262,6 +268,7 @@ OTHER = {
     "another axis": (lambda x, y: x.sum(0), lambda x, y: x.sum(1)),
     "another factor": (lambda x, y: x @ y, lambda x, y: y @ x),
     "another transpose": (lambda x, y: x @ y, lambda x, y: x.T @ y),
+    "another index": (lambda x, y: x[1, 2] + y, lambda x, y: x[2, 1] + y),
     "another slice": (lambda x, y: x[:, :2], lambda x, y: x[:, 1:3]),
     "another order of joins": (lambda x, y: jnp.concatenate([x, y]), lambda x, y: jnp.concatenate([y, x])),
     "another function": (lambda x, y: jnp.sin(x), lambda x, y: jnp.cos(x)),
