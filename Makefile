@@ -24,9 +24,9 @@ $(COMPILER): $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable ".[tpu]"
 	touch $(COMPILER)
 
-parity: setup  ## the core of the matrix, with a report in parity-report/parity.json
+parity: setup  ## the core of the matrix, with a report in parity-report/parity.json; what has not changed is remembered
 	mkdir -p parity-report
-	$(BIN)/parity run core --json parity-report/parity.json
+	$(BIN)/parity run core --remember --json parity-report/parity.json
 
 matrix: setup  ## every case; PART=2/6 for one part of them
 	mkdir -p parity-report
