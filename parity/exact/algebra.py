@@ -26,8 +26,11 @@ class Algebra:
         terms: the table.
 
     Attributes:
+        past_reshape: whether functions of elements are written of reshaped elements.
         assumed: terms that have to be defined, because a rule dropped them (``0 * x``, ``x - x``).
     """
+
+    past_reshape = False
 
     def __init__(self, terms: Terms):
         self.terms = terms

@@ -148,6 +148,19 @@ def test_layers_are_the_turns_of_a_scan(ours, theirs, backward):
     assert found.assumptions == ()
 
 
+def flattened(x, w, b):
+    """The layer's functions of elements on another shape."""
+    gate = (jnp.tanh(jnp.dot(x, w)).reshape(-1) * jax.nn.softmax(x, -1).reshape(-1)).reshape(ROWS, WIDTH)
+    return (x.reshape(2, -1) + gate.reshape(2, -1)).reshape(ROWS, WIDTH) + b * 0.5
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "gradient"])
+def test_functions_of_elements_may_have_another_shape(backward):
+    assert layers_against_scan(written(), scanned(flattened), backward=backward).proved
+    turned = scanned(lambda x, w, b: flattened(x.reshape(WIDTH, ROWS).T, w, b))
+    assert not layers_against_scan(written(), turned, backward=backward).proved
+
+
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16], ids=str)
 def test_in_narrow_floats_too(dtype):
     assert layers_against_scan(written(), scanned(), backward=True, dtype=dtype).proved
