@@ -84,6 +84,10 @@ class _Side:
             self.module = Module(module, arithmetic.sort_of)
             main = next(op for op in module.body.operations if is_main(op))
             types = [argument.type for argument in main.regions[0].blocks[0].arguments]
+            if len(types) != len(named.arguments):
+                raise RefusalError(
+                    f"got {len(types)} arguments of @main, expected {len(named.arguments)} with names"
+                )
             self.types = {
                 name: (tuple(each.shape), arithmetic.sort_of(str(each.element_type)))
                 for name, each in zip(named.arguments, types, strict=True)

@@ -16,6 +16,9 @@ from parity.exact.terms import RefusalError, Terms
 
 __all__ = ["REALS", "Arithmetic", "Interpreter", "Origin"]
 
+TERMS_A_STEP = 10
+"""Terms that an operation may make, where as many are made as operations are allowed."""
+
 Value = Tensor | tuple[Tensor, ...]
 """A tensor; in a manual region one for each device."""
 
@@ -115,8 +118,10 @@ class Interpreter:
     def step(self, step: Step, values: list[Any]) -> Sequence[Value]:
         """Returns the results of one operation."""
         self.steps += 1
-        if self.steps > self.most:
-            raise RefusalError(f"got over {self.most} operations, turn by turn")
+        if self.steps > self.most or len(self.terms.nodes) > TERMS_A_STEP * self.most:
+            raise RefusalError(
+                f"got over {self.most} operations, turn by turn, or {TERMS_A_STEP} terms for each"
+            )
         operands = [values[slot] for slot in step.operands]
         name = step.name
         if name == "func.call":
