@@ -103,8 +103,8 @@ class Algebra:
             number, rest = self.content(cell)
             factor *= number
             found += self.factors(rest)
-        if (merged := self.exponentials.merged(found)) is not None:
-            return self.product([self.number(factor), *merged])
+        if (made := self.exponentials.merged(found)) is not None:
+            return self.product([self.number(factor), *made])
         if factor == 0:
             for cell in found:
                 self.assumed[terms.term(cell)] = None
@@ -330,5 +330,6 @@ class Algebra:
             return self._convert(args[0], node.params[1], node.params[2])
         name, detail = node.params if isinstance(node.params, tuple) else (node.params, None)
         if name == "table":
-            return self.tables.table(args[0], *detail, node.sort)
+            low, values = detail
+            return self.tables.table(args[0], low, values, node.sort)
         return self.map(name, args, node.sort, detail)
