@@ -119,16 +119,21 @@ class Desk:
         self.tensors, self.contents = Tensors(self.algebra), Contents()
         self.definedness = self.algebra.definedness
         self._sides: dict[tuple, _Side] = {}
+        self._asked: tuple[Relation, tuple, tuple] | None = None
 
-    def begin(self, ranged: bool = False) -> None:
+    def begin(self, reference: Named, candidate: Named, relation: Relation) -> None:
         """Makes room for a claim.
 
-        What is known of a range counts for one claim only. What one claim has to assume the next would not be
-        told of, where it finds results that rest on it: then nothing is shared.
+        What is known of a range counts where inputs have the same numbers, so for the same relation only. What one
+        claim has to assume the next would not be told of, where it finds results that rest on it: then nothing is
+        shared.
         """
-        terms = self.algebra.terms
-        if ranged or self.algebra.tables.ranges:
+        asked = (relation, tuple(reference.arguments), tuple(candidate.arguments))
+        same = self._asked is not None and asked[0] is self._asked[0] and asked[1:] == self._asked[1:]
+        if not same and (relation.ranges or self.algebra.tables.ranges):
             self._clear()
+        self._asked = asked
+        terms = self.algebra.terms
         if len(terms.nodes) > self._most or self.definedness.all_undefined(self.algebra.assumed):
             self._clear()
         self.algebra.assumed.clear()
@@ -154,7 +159,7 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
     """
     start = time.perf_counter()
     desk = desk or Desk()
-    desk.begin(bool(relation.ranges))
+    desk.begin(reference, candidate, relation)
     algebra = desk.algebra
     terms = algebra.terms
     sides: list[_Side] = []

@@ -5,9 +5,8 @@ Too many for every day, and numbers say less than the proof: run by their own co
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
-from models_nnx.config import Gather, LayerLayout, MomentSharding, TrainConfig, override
+from models_nnx.config import Gather, LayerLayout, ModelConfig, MomentSharding, TrainConfig, override
 from models_nnx.presets import preset, tiny
 from parity.cases.case import Case, Pair
 from parity.pairs.cases import OTHER_DOTS, OTHER_PROGRAM, Variant, same_flavour
@@ -15,7 +14,7 @@ from parity.pairs.pipeline import SHAPE, STORAGE, pipelined, sequential_case
 from parity.programs.build import Flavour
 from parity.programs.meshes import Mode
 
-__all__ = ["PAIR"]
+__all__ = ["PAIR", "accumulated", "tiled"]
 
 DENSE = ("llama2-7b", "llama2-70b", "gemma2-9b", "gemma3-12b", "qwen3-8b")
 AHEAD = {"stages": 2, "microbatches": 2, "repeats": 2, "gather": Gather.PER_REPEAT}
@@ -25,43 +24,34 @@ def _flavour(index: int) -> Flavour:
     return list(Flavour)[index % 2]
 
 
-def _batches(base: Any) -> list[Case]:
-    """The batch whole, against the batch in parts whose gradients are added."""
-    found = []
-    for index, (count, layout) in enumerate(
-        ((2, LayerLayout.SCANNED), (4, LayerLayout.UNROLLED), (8, LayerLayout.SCANNED))
-    ):
-        config = dataclasses.replace(base, layout=layout)
-        whole = Variant("plans-whole", config)
-        parts = dataclasses.replace(
-            whole, name=f"plans-accumulate{count}", train=TrainConfig(accumulation=count)
-        )
-        sides = (whole, "single"), (parts, "single")
-        found.append(
-            same_flavour(_flavour(index), parts.name, "train_step", *sides, not_applicable=OTHER_PROGRAM)
-        )
-    return found
+def accumulated(flavour: Flavour, config: ModelConfig, count: int) -> Case:
+    """Returns the case of a whole batch against the batch in parts whose gradients are added.
+
+    Args:
+        flavour: of both sides.
+        config: the decoder.
+        count: parts.
+    """
+    whole = Variant("plans-whole", config)
+    name = f"plans-accumulate{count}"
+    parts = dataclasses.replace(whole, name=name, train=TrainConfig(accumulation=count))
+    sides = (whole, "single"), (parts, "single")
+    return same_flavour(flavour, name, "train_step", *sides, not_applicable=OTHER_PROGRAM)
 
 
-def _tiles(base: Any) -> list[Case]:
-    """All logits at once, against tiles of the vocabulary."""
-    found = []
-    plain = Variant("plans-plain", base)
-    for index, tiles in enumerate((2, 4, 8)):
-        tiled = dataclasses.replace(plain, name=f"plans-tiles{tiles}", train=TrainConfig(vocab_tiles=tiles))
-        found.append(
-            same_flavour(
-                _flavour(index),
-                tiled.name,
-                "grad",
-                (plain, "single"),
-                (tiled, "single"),
-                not_applicable=OTHER_DOTS,
-                apart={"*/head/kernel": (1,)},
-                ranges={"targets": (0, base.vocab)},
-            )
-        )
-    return found
+def tiled(flavour: Flavour, config: ModelConfig, train: TrainConfig) -> Case:
+    """Returns the case of a loss of all logits at once against one that takes the vocabulary in tiles.
+
+    Args:
+        flavour: of both sides.
+        config: the decoder; its head is no embedding table.
+        train: the tiles.
+    """
+    plain = Variant("plans-plain", config, dataclasses.replace(train, vocab_tiles=1))
+    name = f"plans-tiles{train.vocab_tiles}"
+    sides = (plain, "single"), (dataclasses.replace(plain, name=name, train=train), "single")
+    entries = {"apart": {"*/head/kernel": (1,)}, "ranges": {"targets": (0, config.vocab)}}
+    return same_flavour(flavour, name, "grad", *sides, not_applicable=OTHER_DOTS, **entries)
 
 
 def _families(settings: Mapping[str, str]) -> list[Case]:
@@ -107,7 +97,14 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         ConfigError: a setting breaks a rule.
     """
     base = override(dataclasses.replace(tiny(preset("llama2-70b")), layers=2), settings)
-    return [*_batches(base), *_tiles(base), *_places(settings), *_families(settings)]
+    batches = [
+        accumulated(_flavour(index), dataclasses.replace(base, layout=layout), count)
+        for index, (count, layout) in enumerate(
+            ((2, LayerLayout.SCANNED), (4, LayerLayout.UNROLLED), (8, LayerLayout.SCANNED))
+        )
+    ]
+    tiles = [tiled(_flavour(n // 2), base, TrainConfig(vocab_tiles=n, z_loss=1e-3 * n)) for n in (2, 4, 8)]
+    return [*batches, *tiles, *_places(settings), *_families(settings)]
 
 
 PAIR = Pair(name="plans", about="batches, schedules and tiles against the plain program", cases=cases)
