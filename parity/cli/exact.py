@@ -32,11 +32,13 @@ def prove_cases(order: "Order", json: Path | None) -> bool:
     from parity.comparison.exactness import prove_exactly
     from parity.exact import Desk
     from parity.report import write_json
+    from parity.running.run import collected_seldom
 
     cases, bench, desk = chosen(order)[1], Workbench(), Desk()
+    cases = order.shard.take(cases) if order.shard else cases
     records: list[dict[str, Any]] = []
     start = time.perf_counter()
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), collected_seldom():
         for case in cases:
             began = time.perf_counter()
             found = prove_exactly(Comparison(case, bench), desk)

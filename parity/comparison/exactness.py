@@ -1,12 +1,15 @@
 """One case claimed equal in exact real arithmetic: names, leaves and rows of its two sides for `parity.exact`."""
 
+import fnmatch
+
 from parity.comparison.comparison import Comparison
 from parity.comparison.side import Side
 from parity.exact import Desk, Equality, Link, Named, Relation, equal
 from parity.jax_internals import main_position
 from parity.programs.build import Group
+from parity.verdicts import Finding
 
-__all__ = ["named", "prove_exactly", "relation"]
+__all__ = ["difference", "named", "prove_exactly", "relation"]
 
 
 def prove_exactly(comparison: Comparison, desk: Desk | None = None) -> Equality:
@@ -18,6 +21,25 @@ def prove_exactly(comparison: Comparison, desk: Desk | None = None) -> Equality:
     """
     sides = named(comparison.reference), named(comparison.candidate)
     return equal(*sides, relation(comparison), desk)
+
+
+def difference(found: Equality) -> Finding:
+    """Returns where two sides that are not proved equal part, as a finding."""
+    if found.refusal:
+        return Finding(
+            where="exact arithmetic",
+            reference="expected operations that proofs in exact arithmetic know",
+            candidate=found.refusal,
+            labels=("", ""),
+            next_step="docs/exact.md says where such proofs end; let the case not ask for one",
+        )
+    where, _, rest = found.difference.partition("\n  reference: ")
+    ours, _, theirs = rest.partition("\n  candidate: ")
+    return Finding(where=where, reference=_line(ours), candidate=_line(theirs), cause="another function")
+
+
+def _line(text: str) -> str:
+    return ", ".join(part.strip() for part in text.splitlines())
 
 
 def named(side: Side) -> Named:
@@ -36,7 +58,7 @@ def named(side: Side) -> Named:
 def relation(comparison: Comparison) -> Relation:
     """Returns which arguments and results of a case are the same: its weight map, its batch, its values.
 
-    The rows of the batch are taken apart; they are the same rows on both sides.
+    The rows of the batch are taken apart, they are the same rows on both sides; so is what the case says.
     """
     inputs = comparison.reference.build.abstract_inputs
     info = comparison.reference.traced.out_info
@@ -48,8 +70,12 @@ def relation(comparison: Comparison) -> Relation:
             results += [link for link, path in _leaves(comparison, group) if path in info[group]]
         else:
             results += [_same(group, path) for path in info[group]]
-    rows = {f"input {path}": (0,) for path, x in inputs.items() if len(x.shape) > 1}
-    return Relation(arguments=arguments, results=results, apart=rows)
+    apart = {f"input {path}": (0,) for path, x in inputs.items() if len(x.shape) > 1}
+    for path in comparison.reference.state_paths:
+        dims = [dims for glob, dims in comparison.case.apart.items() if fnmatch.fnmatch(path, glob)]
+        apart |= {f"state {path}": each for each in dims}
+    ranges = {f"input {path}": within for path, within in comparison.case.ranges.items()}
+    return Relation(arguments=arguments, results=results, apart=apart, ranges=ranges)
 
 
 def _same(group: str, path: str) -> Link:

@@ -4,7 +4,10 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 
+from parity.exact.definedness import Definedness
+from parity.exact.exponentials import Exponentials
 from parity.exact.integers import COMMUTE, fold, wrap
+from parity.exact.tables import Tables
 from parity.exact.terms import REAL, Axis, Label, Node, Referring, RefusalError, Terms
 
 __all__ = ["Algebra", "Number"]
@@ -13,6 +16,9 @@ Number = int | Fraction
 BOOL = "i1"
 NEUTRAL = {"maximum": "-inf", "minimum": "inf", "and": True, "or": False}
 ABSORBING = {"maximum": "inf", "minimum": "-inf", "and": False, "or": True}
+NOT_BELOW = {"GE": True, "LT": False}
+ABOVE = {**NOT_BELOW, "GT": True, "LE": False, "EQ": False, "NE": True}
+"""How what is not negative, or positive, compares to zero."""
 
 
 def _exact(number: Number) -> Number:
@@ -37,6 +43,10 @@ class Algebra:
         self.assumed: dict[int, None] = {}
         self.one = terms.leaf("one", ())
         self.zero = terms.make("sum", (), ())
+        self.infinities = {terms.leaf("word", word): sign for word, sign in (("inf", 1), ("-inf", -1))}
+        self.exponentials = Exponentials(self)
+        self.definedness = Definedness(terms)
+        self.tables = Tables(self)
 
     # --- real numbers ---
 
@@ -71,11 +81,17 @@ class Algebra:
                     found[arg] = found.get(arg, 0) + factor * inner
             else:
                 found[cell] = found.get(cell, 0) + factor
-        for cell in [cell for cell, factor in found.items() if factor == 0]:
-            self.assumed[terms.term(cell)] = None
-            del found[cell]
+        if 0 in found.values():
+            for cell in [cell for cell, factor in found.items() if factor == 0]:
+                self.assumed[terms.term(cell)] = None
+                del found[cell]
+        if not self.infinities.keys().isdisjoint(found):
+            signs = {self.infinities[cell] * found[cell] > 0 for cell in found if cell in self.infinities}
+            if len(signs) == 1:
+                self.assumed |= {terms.term(cell): None for cell in found if cell not in self.infinities}
+                return self.constant("inf" if True in signs else "-inf", REAL)
         cells = list(found)
-        factors = [_exact(found[cell]) for cell in cells]
+        factors = [x if type(x) is int else _exact(x) for x in found.values()]
         if len(cells) == 1 and factors[0] == 1:
             return cells[0]
         order = terms.ordered(cells, factors)
@@ -89,7 +105,9 @@ class Algebra:
         for cell in cells:
             number, rest = self.content(cell)
             factor *= number
-            found += self._factors(rest)
+            found += self.factors(rest)
+        if (made := self.exponentials.merged(found)) is not None:
+            return self.product([self.number(factor), *made])
         if factor == 0:
             for cell in found:
                 self.assumed[terms.term(cell)] = None
@@ -111,7 +129,8 @@ class Algebra:
             return lead, self.terms.open(cell)[1][0]
         return (1, cell) if lead == 1 else (lead, self.total([(Fraction(1) / lead, cell)]))
 
-    def _factors(self, cell: int) -> list[int]:
+    def factors(self, cell: int) -> list[int]:
+        """Returns the factors of a cell that has no rational coefficient."""
         node = self.terms.node(cell)
         if node.kind == "one":
             return []
@@ -119,10 +138,15 @@ class Algebra:
 
     def reciprocal(self, cell: int) -> int:
         """Returns ``1 / x``, factor by factor; undefined exactly where a factor is zero."""
-        number, rest = self.content(cell)
+        number, rest = self.content(self.exponentials.pulled(cell))
         if number == 0:
             return self.terms.make("map", "reciprocal", [cell])
-        parts = [self.terms.make("map", "reciprocal", [factor]) for factor in self._factors(rest)]
+        parts = [
+            self.exponentials.inverse(factor)
+            if self.exponentials.is_exponential(factor)
+            else self.terms.make("map", "reciprocal", [factor])
+            for factor in self.factors(rest)
+        ]
         return self.product([self.number(Fraction(1) / number), *parts])
 
     def sum_over(self, cell: int, axes: Sequence[Axis]) -> int:
@@ -138,7 +162,7 @@ class Algebra:
             return self.total((factor, self.sum_over(arg, kept)) for factor, arg in found)
         if not present:
             return self.total([(times, cell)])
-        factors = self._factors(cell)
+        factors = self.factors(cell)
         outside = [factor for factor in factors if not set(terms.labels(factor)) & set(present)]
         if outside:
             inside = self.product(factor for factor in factors if factor not in outside)
@@ -154,8 +178,10 @@ class Algebra:
 
     def extreme(self, name: str, cells: Iterable[int], sort: str = REAL) -> int:
         """Returns the maximum, minimum, conjunction or disjunction of a set."""
-        terms = self.terms
+        terms, cells = self.terms, list(cells)
         found: dict[int, None] = {}
+        if sort == BOOL and (table := self.tables.map(name, cells, sort, None)) is not None:
+            return table
         for cell in cells:
             node = terms.node(cell)
             if node.kind == "extreme" and node.params == name:
@@ -222,15 +248,29 @@ class Algebra:
             sort: of the result.
             detail: what the operation's attributes say.
         """
-        if name == "select":
-            chosen, yes, no = cells
-            return self._select(chosen, yes, no, sort)
+        if sort != REAL and (table := self.tables.map(name, cells, sort, detail)) is not None:
+            return table
+        own = {
+            "select": lambda: self._select(cells[0], cells[1], cells[2], sort),
+            "convert": lambda: self._convert(cells[0], self.terms.node(cells[0]).sort, sort),
+            "exponential": lambda: self.exponentials.exponential(cells[0]),
+            "log": lambda: self.exponentials.logarithm(cells[0]),
+            "abs": lambda: self._size(cells[0], sort),
+        }
+        return own[name]() if name in own else self._folded(name, cells, sort, detail)
+
+    def _size(self, cell: int, sort: str) -> int:
+        if sort == REAL and self.definedness.sign(self.terms.term(cell)):
+            return cell  # it is never negative
+        return self._folded("abs", [cell], sort, None)
+
+    def _folded(self, name: str, cells: Sequence[int], sort: str, detail: Hashable) -> int:
         known = [self.literal(cell) for cell in cells]
         sorts = [self.terms.node(cell).sort for cell in cells]
-        if name == "convert":
-            return self._convert(cells[0], sorts[0], sort)
         if name == "compare" and sorts[0] == REAL:
             known = [self.value(cell) for cell in cells]
+            if known[1] == 0 and (sure := self._beside_zero(cells[0], str(detail))) is not None:
+                return self.constant(sure, BOOL)
         if all(value is not None for value in known) and (name == "compare" or REAL not in (*sorts, sort)):
             value = fold(name, known, sort, detail)
             if value is not None:
@@ -239,6 +279,15 @@ class Algebra:
         if name in COMMUTE:
             cells = [cells[i] for i in self.terms.ordered(cells)]
         return self.terms.make("map", (name, detail) if detail is not None else name, cells, sort)
+
+    def _beside_zero(self, cell: int, direction: str) -> bool | None:
+        """Returns how a term of known sign compares to zero; None where that is not known."""
+        term = self.terms.term(cell)
+        sign = self.definedness.sign(term)
+        sure = {"positive": ABOVE, "nonnegative": NOT_BELOW}.get(sign, {}).get(direction)
+        if sure is not None:
+            self.assumed[term] = None  # else every comparison is false
+        return sure
 
     def _select(self, chosen: int, yes: int, no: int, sort: str) -> int:
         literal = self.literal(chosen)
@@ -300,4 +349,7 @@ class Algebra:
         if isinstance(node.params, tuple) and node.params[0] == "convert":
             return self._convert(args[0], node.params[1], node.params[2])
         name, detail = node.params if isinstance(node.params, tuple) else (node.params, None)
+        if name == "table":
+            low, values = detail
+            return self.tables.table(args[0], low, values, node.sort)
         return self.map(name, args, node.sort, detail)

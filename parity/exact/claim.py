@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from parity.exact.algebra import Algebra
-from parity.exact.definedness import Definedness
 from parity.exact.explain import explain, where
 from parity.exact.interpreter import REALS, Arithmetic, Interpreter
+from parity.exact.memory import Contents
 from parity.exact.program import Module
 from parity.exact.relation import Link, Relation, atom, carry, splits
 from parity.exact.tensors import Tensor, Tensors, common
@@ -67,21 +67,17 @@ class _Side:
     Args:
         named: the program.
         algebra: shared with the other side.
-        most_steps: see `Desk`.
-        arithmetic: what operations mean.
+        desk: where it is walked; one of its own by default.
     """
 
-    def __init__(
-        self,
-        named: Named,
-        algebra: Algebra,
-        most_steps: int = 100_000_000,
-        arithmetic: Arithmetic = REALS,
-    ):
+    def __init__(self, named: Named, algebra: Algebra, desk: "Desk | None" = None):
+        arithmetic = desk.arithmetic if desk else REALS
+        tensors, contents = (desk.tensors, desk.contents) if desk else (None, None)
+        most_steps = desk.most_steps if desk else MOST_STEPS
         self.named = named
         module = stablehlo_module(named.program)
         with module.context:
-            self.module = Module(module, arithmetic.sort_of)
+            self.module = Module(module, contents, arithmetic.sort_of)
             main = next(op for op in module.body.operations if is_main(op))
             types = [argument.type for argument in main.regions[0].blocks[0].arguments]
             if len(types) != len(named.arguments):
@@ -93,7 +89,7 @@ class _Side:
                 for name, each in zip(named.arguments, types, strict=True)
             }
         self._context = module.context
-        self.interpreter = Interpreter(self.module, algebra, most_steps, arithmetic.handlers)
+        self.interpreter = Interpreter(self.module, algebra, most_steps, tensors, arithmetic.handlers)
 
     def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the results by name."""
@@ -102,8 +98,16 @@ class _Side:
         return dict(zip(self.named.results, results, strict=True))
 
 
+MOST_STEPS = 100_000_000
+KEPT_SIDES = 8
+"""Programs that are not read again."""
+
+
 class Desk:
-    """What claims in a row share: terms, and what programs were walked to.
+    """What claims in a row share: terms, and what was made of which terms by which piece of a program.
+
+    Nothing depends on names: inputs are numbered, programs go by what they say. So twins of other names, and the
+    same sequence beside many schedules, are walked once.
 
     Args:
         most: how many terms are kept for the next claim.
@@ -111,28 +115,43 @@ class Desk:
         arithmetic: what operations mean.
     """
 
-    def __init__(self, most: int = 300_000, most_steps: int = 100_000_000, arithmetic: Arithmetic = REALS):
+    def __init__(self, most: int = 300_000, most_steps: int = MOST_STEPS, arithmetic: Arithmetic = REALS):
         self._most, self.most_steps, self.arithmetic = most, most_steps, arithmetic
         self._clear()
 
     def _clear(self) -> None:
         self.algebra = self.arithmetic.algebra(Terms())
-        self._walked: dict[tuple, tuple[Named, dict[str, Tensor], dict[int, None]]] = {}
+        self.tensors, self.contents = Tensors(self.algebra), Contents()
+        self.definedness = self.algebra.definedness
+        self._sides: dict[tuple, _Side] = {}
+        self._asked: tuple[Relation, tuple, tuple] | None = None
 
-    def begin(self) -> None:
-        """Makes room for a claim."""
-        if len(self.algebra.terms.nodes) > self._most:
+    def begin(self, reference: Named, candidate: Named, relation: Relation) -> None:
+        """Makes room for a claim.
+
+        What is known of a range counts where inputs have the same numbers, so for the same relation only. What one
+        claim has to assume the next would not be told of, where it finds results that rest on it: then nothing is
+        shared.
+        """
+        asked = (relation, tuple(reference.arguments), tuple(candidate.arguments))
+        same = self._asked is not None and asked[0] is self._asked[0] and asked[1:] == self._asked[1:]
+        if not same and (relation.ranges or self.algebra.tables.ranges):
             self._clear()
+        self._asked = asked
+        terms = self.algebra.terms
+        if len(terms.nodes) > self._most or self.definedness.all_undefined(self.algebra.assumed):
+            self._clear()
+        self.algebra.assumed.clear()
+        self.algebra.terms.rename()
 
-    def walk(self, side: _Side, given: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[int, None]]:
-        """Returns the results of a program, walked once for the same inputs, and what had to be defined."""
-        inputs = tuple((name, given[name].cells.tobytes()) for name in side.named.arguments)
-        key = (id(side.named.program), inputs)
-        if key not in self._walked:
-            self.algebra.assumed = {}
-            results = side.walk(given)
-            self._walked[key] = side.named, results, self.algebra.assumed
-        return self._walked[key][1:]
+    def side(self, named: Named) -> _Side:
+        """Returns a program, read once."""
+        key = (id(named.program), tuple(named.arguments), tuple(named.results))
+        if key not in self._sides:
+            if len(self._sides) == KEPT_SIDES:
+                del self._sides[next(iter(self._sides))]
+            self._sides[key] = _Side(named, self.algebra, self)
+        return self._sides[key]
 
 
 def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | None = None) -> Equality:
@@ -145,7 +164,7 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
     """
     start = time.perf_counter()
     desk = desk or Desk()
-    desk.begin()
+    desk.begin(reference, candidate, relation)
     algebra = desk.algebra
     terms = algebra.terms
     sides: list[_Side] = []
@@ -163,17 +182,16 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
         )
 
     try:
-        sides += [_Side(each, algebra, desk.most_steps, desk.arithmetic) for each in (reference, candidate)]
-        inputs = _inputs(sides, relation, Tensors(algebra))
-        walked = [desk.walk(side, given) for side, given in zip(sides, inputs, strict=True)]
-        algebra.assumed = {}
-        difference = _first_difference(Tensors(algebra), [results for results, _ in walked], relation)
+        sides += [desk.side(each) for each in (reference, candidate)]
+        inputs = _inputs(sides, relation, desk.tensors)
+        results = [side.walk(given) for side, given in zip(sides, inputs, strict=True)]
+        difference = _first_difference(desk.tensors, results, relation)
     except RefusalError as error:
         return ended(proved=False, refusal=where(error))
     if difference:
         return ended(proved=False, difference=difference)
-    assumed = algebra.assumed | walked[0][1] | walked[1][1]
-    return ended(proved=True, assumptions=Definedness(terms).causes(assumed))
+    within = [f"{name} is in [{low}, {high})" for name, (low, high) in sorted(relation.ranges.items())]
+    return ended(proved=True, assumptions=(*within, *desk.definedness.causes(algebra.assumed)))
 
 
 def _inputs(
@@ -199,6 +217,8 @@ def _inputs(
         apart = () if back else relation.apart.get(ours[0], ())
         whose = "candidate's " if back else ""  # names of both sides may be alike
         atoms = [atom(tensors, whose + name, *kind, apart) for name, kind in zip(ours, kinds, strict=True)]
+        if not back and ours[0] in relation.ranges:
+            tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[ours[0]])
         carried = carry(tensors, link.transform, atoms, back=back)
         found = (dict(zip(ours, atoms, strict=True)), dict(zip(theirs, carried, strict=True)))
         for side, each in zip(given, found[::-1] if back else found, strict=True):

@@ -54,27 +54,24 @@ def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
         placed.append(tensors.moved(x, to, common))
     if step.sorts[0] != REAL or any(x.sort != REAL for x in operands):
         raise RefusalError("dot_general: got integers, expected real numbers")
-    return [_contract(tensors, placed, len(shape), step.remember("known", dict))]
+    return [_contract(tensors, placed, len(shape))]
 
 
-def _contract(tensors: Tensors, placed: Sequence[Tensor], kept: int, known: dict) -> Tensor:
-    """Returns the sum of products over the dimensions from ``kept`` on; ``known`` are products made before."""
+def _contract(tensors: Tensors, placed: Sequence[Tensor], kept: int) -> Tensor:
+    """Returns the sum of products over the dimensions from ``kept`` on."""
     algebra, shape = tensors.algebra, placed[0].shape
     placed = tensors.alike(placed)
     grids = common([x.cells for x in placed])
     extents = grids[0].shape
     axes = [(dim, shape[dim]) for dim in range(kept, len(shape)) if extents[dim] == 1 and shape[dim] > 1]
     pairs = [grid.reshape(math.prod(extents[:kept]), -1).tolist() for grid in grids]
-    whole = tuple(axes)
+    key = ("contraction", *axes)
 
-    def term(pair: tuple[int, int]) -> int:
-        key = (*pair, whole)
-        if key not in known:
-            known[key] = algebra.sum_over(algebra.product(pair), axes)
-        return known[key]
+    def term(left: int, right: int) -> int:
+        return algebra.sum_over(algebra.product((left, right)), axes)
 
     rows = [
-        algebra.total((1, term(pair)) for pair in zip(left, right, strict=True))
+        algebra.total((1, tensors.make(term, pair, key)) for pair in zip(left, right, strict=True))
         for left, right in zip(*pairs, strict=True)
     ]
     return Tensor(np.array(rows, np.int64).reshape(extents[:kept]), shape[:kept], REAL)

@@ -55,10 +55,15 @@ class Definedness:
         """Returns what has to hold so that all terms are defined, in words."""
         from parity.exact.explain import words
 
+        found = self.all_undefined(wanted)
+        return tuple(sorted({f"{words(self.terms, term)} is defined" for term in found}))
+
+    def all_undefined(self, wanted: Iterable[int]) -> set[int]:
+        """Returns what `undefined` says of all terms together."""
         found: set[int] = set()
         for term in wanted:
             found |= self.undefined(term)
-        return tuple(sorted({f"{words(self.terms, term)} is defined" for term in found}))
+        return found
 
     def undefined(self, term: int) -> frozenset[int]:
         """Returns the terms inside a term, itself among them, that may have no value though their arguments have."""

@@ -97,7 +97,7 @@ def manual(interpreter: Any, step: Step, operands: list[Any], values: list[Any])
 
 def _shards(interpreter: Any, devices: Devices, x: Tensor, sharding: Sharding) -> tuple[Tensor, ...]:
     known: dict[tuple, Tensor] = {}
-    found = []
+    found: list[Tensor] = []
     for device in range(devices.count):
         places = tuple(devices.place(device, names) for names in sharding)
         if places not in known:
@@ -105,7 +105,7 @@ def _shards(interpreter: Any, devices: Devices, x: Tensor, sharding: Sharding) -
             for dim, (index, count) in enumerate(places):
                 size = x.shape[dim] // count
                 part = cut(interpreter.tensors, part, dim, (index * size, (index + 1) * size, 1))
-            known[places] = part
+            known[places] = interpreter.tensors.one(part)
         found.append(known[places])
     return tuple(found)
 
@@ -132,7 +132,7 @@ def _joined(interpreter: Any, devices: Devices, parts: Any, sharding: Sharding) 
             place: join(interpreter.tensors, [found[(*place, index)] for index in range(counts[dim])], dim)
             for place in shorter
         }
-    return found[()]
+    return interpreter.tensors.one(found[()])
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
@@ -149,7 +149,11 @@ def collective(interpreter: Any, step: Step, operands: list[Any]) -> list[Any]:
     interpreter.terms.origin = interpreter.origin(step)
     if step.name == "stablehlo.partition_id":
         made = [interpreter.algebra.constant(device, step.sorts[0]) for device in range(devices.count)]
-        return [tuple(interpreter.tensors.uniform(cell, (), step.sorts[0]) for cell in made)]
+        return [
+            tuple(
+                interpreter.tensors.one(interpreter.tensors.uniform(cell, (), step.sorts[0])) for cell in made
+            )
+        ]
     if step.name not in COLLECTIVES:
         raise RefusalError(f"{step.name}: not known")
     spread = [x if isinstance(x, tuple) else (x,) * devices.count for x in operands]

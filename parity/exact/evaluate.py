@@ -150,7 +150,7 @@ class Evaluator:
 
     def _leaf(self, node: Node) -> Any:
         if node.kind == "input":
-            return np.asarray(self.inputs[node.params]).reshape(node.shape)
+            return np.asarray(self.inputs[self.terms.names[node.params]]).reshape(node.shape)
         if node.kind == "data":
             data: Any = node.params
             return np.frombuffer(data.raw, data.dtype).reshape(node.shape)
@@ -169,6 +169,9 @@ class Evaluator:
         name, *detail = (node.params,) if isinstance(node.params, str) else node.params
         if name == "compare":
             return COMPARE[detail[0]](*args)
+        if name == "table":
+            ((low, values),) = detail
+            return np.take(np.array(values), np.asarray(args[0], np.int64) - low)
         if name == "convert":
             source, target = detail
             x = np.trunc(args[0]) if source == REAL and target != "i1" else args[0]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from parity.exact.integers import COMMUTE
-from parity.exact.terms import RefusalError, Terms
+from parity.exact.terms import Node, RefusalError, Terms
 
 __all__ = ["explain", "where", "words"]
 
@@ -29,16 +29,21 @@ def explain(terms: Terms, reference: int, candidate: int) -> str:
         reference, candidate: cells.
     """
     ours, theirs = terms.term(reference), terms.term(candidate)
+    users = (ours, theirs)
     while (inner := _inner(terms, ours, theirs)) is not None:
+        if terms.origins[ours] and terms.origins[theirs]:
+            users = (ours, theirs)
         ours, theirs = inner
     read = [inputs(terms, term) for term in (ours, theirs)]
     lines = []
-    for side, term, own, other in (("reference", ours, *read), ("candidate", theirs, *read[::-1])):
+    sides = (("reference", ours, users[0], *read), ("candidate", theirs, users[1], *read[::-1]))
+    for side, term, user, own, other in sides:
         lines.append(f"  {side}: {words(terms, term)}")
         if only := sorted(own - other):
             more = f" and {len(only) - 4} more" if len(only) > 4 else ""
             lines.append(f"    only it reads {', '.join(only[:4])}{more}")
-        lines.append(f"    made at {place(terms, term)}")
+        used = "" if terms.origins[term] else f", used at {place(terms, user)}"
+        lines.append(f"    made at {place(terms, term)}{used}")
     return "\n".join(lines)
 
 
@@ -102,7 +107,7 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
     """Returns a term in words, shortened."""
     node = terms.nodes[term]
     if node.kind == "input":
-        return str(node.params)
+        return terms.names[node.params]
     if node.kind == "at":
         (index, _) = node.params
         return f"{words(terms, node.args[0][0], depth)}[{index}]"
@@ -122,9 +127,14 @@ def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
         return " * ".join(f"({arg})" if " + " in arg else arg for arg in inner)
     if node.kind == "over":
         return f"{node.params}_over({inner[0]})"
+    return f"{_name(node)}({', '.join(inner)})"
+
+
+def _name(node: Node) -> str:
     name = node.params if node.kind in ("map", "extreme") else node.kind
-    name = name if isinstance(name, str) else " ".join(map(str, name))
-    return f"{name}({', '.join(inner)})"
+    if isinstance(name, str):
+        return name
+    return "table" if name[0] == "table" else " ".join(map(str, name))
 
 
 def _number(factor: Any) -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from parity.exact.algebra import Algebra
@@ -66,6 +66,7 @@ class Interpreter:
         module: the program.
         algebra: its normal forms.
         most: operations that are walked before it is given up.
+        tensors: of the same algebra, shared with other programs.
         handlers: what each operation does.
 
     Attributes:
@@ -78,10 +79,11 @@ class Interpreter:
         module: Module,
         algebra: Algebra,
         most: int = 100_000_000,
+        tensors: Tensors | None = None,
         handlers: Mapping[str, Handler] = REALS.handlers,
     ):
         self.module, self.terms, self.algebra, self.most = module, algebra.terms, algebra, most
-        self.tensors, self.handlers = Tensors(algebra), handlers
+        self.tensors, self.handlers = tensors or Tensors(algebra), handlers
         self.devices: Any = None
         self.calls: list[Step] = []
         self.turns: list[int] = []
@@ -93,13 +95,32 @@ class Interpreter:
         Raises:
             RefusalError: something is not understood; says where.
         """
-        results = self.call("main", list(arguments))
+        self.devices, self.calls, self.turns = None, [], []
+        self.steps = self.turned = 0
+        results = self.call("main", [self.one(x) for x in arguments])
         return [x for x in results if isinstance(x, Tensor)]
 
     def call(self, name: str, arguments: list[Value]) -> list[Value]:
         """Returns the results of a function."""
         block, count = self.module.function(name)
-        return self.run(block, arguments, [None] * count)
+        return self.remembered(
+            (block.content, self.devices, *arguments), lambda: self.run(block, arguments, [None] * count)
+        )
+
+    def remembered(self, key: Hashable, make: Callable[[], Sequence[Value]]) -> list[Value]:
+        """Returns what was made of the same content and operands before, or makes it."""
+        known = self.tensors.results.get(key)
+        if known is None:
+            known = [self.one(x) for x in make()]
+            self.tensors.results.put(key, known)
+        return known
+
+    def one(self, x: Value) -> Value:
+        """Returns the one value that stands for all that are equal to it; of equal tensors on all devices one."""
+        if isinstance(x, Tensor):
+            return self.tensors.one(x)
+        first, *others = each = tuple([self.tensors.one(part) for part in x])
+        return first if all(part is first for part in others) else each
 
     def run(self, block: Block, arguments: Sequence[Value], values: list[Any]) -> list[Value]:
         """Returns what a block returns; ``values`` are those of the function, by slot."""
@@ -117,18 +138,27 @@ class Interpreter:
 
     def step(self, step: Step, values: list[Any]) -> Sequence[Value]:
         """Returns the results of one operation."""
-        self.steps += 1
-        if self.steps > self.most or len(self.terms.nodes) > TERMS_A_STEP * self.most:
-            raise RefusalError(
-                f"got over {self.most} operations, turn by turn, or {TERMS_A_STEP} terms for each"
-            )
         operands = [values[slot] for slot in step.operands]
-        name = step.name
-        if name == "func.call":
+        if step.name == "func.call":
             self.calls.append(step)
-            results = self.call(step.remember("callee", lambda: step.attributes["callee"].value), operands)
+            results = self.call(step.callee, operands)
             self.calls.pop()
             return results
+        captured = [values[slot] for slot in step.captured] if step.blocks else ()
+        key = (step.content, self.devices, *operands, *captured)
+        known = self.tensors.results.get(key)
+        if known is None:
+            self.steps += 1
+            if self.steps > self.most or len(self.terms.nodes) > TERMS_A_STEP * self.most:
+                raise RefusalError(
+                    f"got over {self.most} operations, turn by turn, or {TERMS_A_STEP} terms for each"
+                )
+            known = [self.one(x) for x in self._made(step, operands, values)]
+            self.tensors.results.put(key, known)
+        return known
+
+    def _made(self, step: Step, operands: list[Any], values: list[Any]) -> Sequence[Value]:
+        name = step.name
         if name == "stablehlo.while":
             return self._loop(step, operands, values)
         if name in ("stablehlo.case", "stablehlo.if"):
@@ -151,16 +181,21 @@ class Interpreter:
 
     def _lockstep(self, handler: Any, step: Step, operands: list[Any]) -> list[Value]:
         """Runs an operation on every device, once where they hold the same tensors."""
-        known: dict[tuple[int, ...], list[Tensor]] = {}
+        if all(isinstance(x, Tensor) for x in operands):
+            self.terms.origin = self.origin(step)
+            return handler(self.tensors, step, operands)
+        count, memory = self.devices.count, self.tensors.results
+        spread = [(x,) * count if isinstance(x, Tensor) else x for x in operands]
         found = []
-        for device in range(self.devices.count):
-            own = [x if isinstance(x, Tensor) else x[device] for x in operands]
-            key = tuple(id(x) for x in own)
-            if key not in known:
+        for device, own in enumerate(zip(*spread, strict=True)):
+            key = (step.content, None, *own)
+            results = memory.get(key)
+            if results is None:
                 self.terms.origin = self.origin(step, device)
-                known[key] = handler(self.tensors, step, own)
-            found.append(known[key])
-        return [tuple(results) for results in zip(*found, strict=True)]
+                results = [self.tensors.one(x) for x in handler(self.tensors, step, own)]
+                memory.put(key, results)
+            found.append(results)
+        return list(zip(*found, strict=True))
 
     def _loop(self, step: Step, carry: list[Value], values: list[Any]) -> list[Value]:
         condition, body = step.blocks

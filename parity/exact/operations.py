@@ -92,6 +92,11 @@ def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
     return lambda *cells: algebra.map(name, cells, sort, detail)
 
 
+def function_key(step: Step) -> tuple:
+    """Returns what tells the function of elements that an operation is: all that it says but shapes."""
+    return step.name, step.sorts, tuple([(name, str(value)) for name, value in step.attributes.items()])
+
+
 def _comparison(tensors: Tensors, step: Step) -> str:
     """Returns the direction of a comparison.
 
@@ -122,9 +127,8 @@ def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
     """Applies an operation place by place; scalars of ``select`` and ``clamp`` count for every element."""
     shape = step.shapes[0]
     same = [x if x.shape == shape else tensors.moved(x, (), shape) for x in operands]
-    known = step.remember("known", dict)
-    function = step.remember("function", lambda: function_of(tensors, step))
-    return [tensors.zip_cells(function, same, step.sorts[0], known)]
+    function, key = step.remember("function", lambda: (function_of(tensors, step), function_key(step)))
+    return [tensors.zip_cells(function, same, step.sorts[0], key)]
 
 
 def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -346,6 +350,5 @@ OPERATIONS: dict[str, Handler] = {
     "stablehlo.reverse": reverse,
     "stablehlo.bitcast_convert": bitcast,
     "stablehlo.optimization_barrier": identity,
-    "sdy.sharding_constraint": identity,
     **{f"{dialect}.{name}": elementwise for dialect in ("stablehlo", "chlo") for name in MAPS},
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.exact.memory import Contents
 from parity.exact.pieces import Data
 from parity.exact.terms import REAL, RefusalError
 from parity.jax_internals import ir
@@ -15,6 +16,14 @@ from parity.mlir import attribute_items
 
 __all__ = ["Block", "Module", "Step", "ints", "sort_of"]
 
+SAME_VALUE = "sdy.sharding_constraint"
+"""An operation that says where its operand lies: no step at all."""
+PLACES = "sdy.sharding"
+"""The attribute that says where results lie."""
+NAMING = frozenset(
+    {"sdy.manual_computation", *(f"stablehlo.{name}" for name in ("all_gather", "all_reduce"))}
+)
+"""Operations whose attributes name a mesh by its symbol."""
 EFFECTS = re.compile(r"custom_call|send|recv|infeed|outfeed|callback|rng$")
 
 
@@ -29,7 +38,8 @@ class Step:
         attributes: as MLIR has them.
         blocks: its regions.
         source: the operation, for messages.
-        memory: what handlers keep of the attributes.
+        content: a number for all of this but operands, results and source; equal numbers mean equal contents.
+        memory: what handlers keep of the content; all steps that say the same share it.
     """
 
     name: str
@@ -40,7 +50,18 @@ class Step:
     attributes: Mapping[str, Any]
     blocks: "tuple[Block, ...]"
     source: Any
-    memory: dict[str, Any] = dataclasses.field(default_factory=dict)
+    content: int
+    memory: dict[str, Any]
+
+    @functools.cached_property
+    def callee(self) -> str:
+        """The function that it calls, by its name in this module."""
+        return self.attributes["callee"].value
+
+    @functools.cached_property
+    def captured(self) -> tuple[int, ...]:
+        """Slots of the enclosing blocks that its blocks read."""
+        return tuple(sorted(_captures(self)))
 
     def remember(self, key: str, make: Any) -> Any:
         """Returns what ``make`` made of the attributes when first asked."""
@@ -59,11 +80,19 @@ class Step:
 
 @dataclasses.dataclass(eq=False)
 class Block:
-    """A region: parameters first among its values; values of enclosing regions keep their slots."""
+    """A region: parameters first among its values; values of enclosing regions keep their slots.
+
+    Args:
+        parameters: slots.
+        steps: in order.
+        outputs: slots.
+        content: a number for all of this.
+    """
 
     parameters: tuple[int, ...]
     steps: list[Step]
     outputs: tuple[int, ...]
+    content: int
 
 
 def ints(attribute: Any) -> tuple[int, ...]:
@@ -115,14 +144,17 @@ class Module:
 
     Args:
         module: an MLIR module.
+        contents: shared with other modules.
         sort_of: the sort of an element type.
 
     Attributes:
         meshes: ``{name: ((axis, size), ...)}``.
     """
 
-    def __init__(self, module: ir.Module, sort_of: Callable[[str], str] = sort_of):
-        self._sort_of = sort_of
+    def __init__(
+        self, module: ir.Module, contents: Contents | None = None, sort_of: Callable[[str], str] = sort_of
+    ):
+        self.contents, self._sort_of = contents or Contents(), sort_of
         self._functions: dict[str, Any] = {}
         self.meshes: dict[str, tuple[tuple[str, int], ...]] = {}
         operation: Any
@@ -141,10 +173,16 @@ class Module:
         self._read: dict[str, tuple[Block, int]] = {}
 
     def function(self, name: str) -> tuple[Block, int]:
-        """Returns a function and how many values it has."""
+        """Returns a function and how many values it has.
+
+        Raises:
+            RefusalError: it calls itself.
+        """
         if name not in self._read:
+            if name not in self._functions:
+                raise RefusalError(f"@{name}: got a function that is called while it is read")
             numbers: dict[Any, int] = {}
-            block = self._block(self._functions[name].regions[0], numbers)
+            block = self._block(self._functions.pop(name).regions[0], numbers)
             self._read[name] = block, len(numbers)
         return self._read[name]
 
@@ -158,9 +196,12 @@ class Module:
         steps, outputs = [], ()
         for op in blocks[0].operations:
             operation = op.operation
-            operands = tuple(numbers[value] for value in operation.operands)
+            operands = tuple([numbers[value] for value in operation.operands])
             if operation.name in ("func.return", "stablehlo.return", "sdy.return"):
                 outputs = operands
+                continue
+            if operation.name == SAME_VALUE:
+                numbers[operation.results[0]] = operands[0]
                 continue
             inner = tuple(self._block(each, numbers) for each in operation.regions)
             results = []
@@ -168,21 +209,43 @@ class Module:
                 numbers[value] = len(numbers)
                 results.append(numbers[value])
             steps.append(self._step(operation, operands, tuple(results), inner))
-        return Block(parameters, _living(steps, outputs), outputs)
+        steps = _living(steps, outputs)
+        wired = tuple([(step.content, step.operands, step.results) for step in steps])
+        return Block(parameters, steps, outputs, self.contents.number((parameters, wired, outputs)))
 
-    def _step(self, operation: Any, operands: tuple, results: tuple, inner: tuple) -> Step:
+    def _step(self, operation: Any, operands: tuple, results: tuple, inner: tuple[Block, ...]) -> Step:
         types = [value.type for value in operation.results]
         ranked = all(isinstance(each, ir.RankedTensorType) for each in types)
+        attributes = dict(attribute_items(operation))
+        content = self._content(operation.name, attributes, types, inner)
         return Step(
             name=operation.name,
             operands=operands,
             results=results,
-            shapes=tuple(tuple(each.shape) for each in types) if ranked else (),
-            sorts=tuple(self._sort_of(str(each.element_type)) for each in types) if ranked else (),
-            attributes=dict(attribute_items(operation)),
+            shapes=tuple([tuple(each.shape) for each in types]) if ranked else (),
+            sorts=tuple([self._sort_of(str(each.element_type)) for each in types]) if ranked else (),
+            attributes=attributes,
             blocks=inner,
             source=operation,
+            content=content,
+            memory=self.contents.memory(content),
         )
+
+    def _content(self, name: str, attributes: dict[str, Any], types: list[Any], inner: tuple) -> int:
+        """Returns a number for what an operation says; symbols stand for what they name, or for nothing else."""
+        words = [(key, str(value)) for key, value in attributes.items() if key != PLACES]
+        named: Any = None
+        if name == "func.call":
+            words = [(key, text) for key, text in words if key != "callee"]
+            named = self.function(attributes["callee"].value)[0].content
+        if any("dense_resource" in text for _, text in words):
+            return self.contents.alone()  # the text names the elements
+        if any("@" in text for _, text in words):
+            if name not in NAMING:
+                return self.contents.alone()
+            named = tuple(sorted(self.meshes.items()))
+        blocks = tuple([block.content for block in inner])
+        return self.contents.number((name, tuple(words), tuple(map(str, types)), blocks, named))
 
 
 def _living(steps: list[Step], outputs: tuple[int, ...]) -> list[Step]:
@@ -191,14 +254,17 @@ def _living(steps: list[Step], outputs: tuple[int, ...]) -> list[Step]:
     for step in reversed(steps):
         if used & set(step.results) or EFFECTS.search(step.name):
             kept.append(step)
-            used |= set(step.operands) | _captures(step)
+            used |= {*step.operands, *step.captured}
     return kept[::-1]
 
 
 def _captures(step: Step) -> set[int]:
     found: set[int] = set()
     for block in step.blocks:
-        found |= set(block.outputs)
+        inside = set(block.outputs)
+        made = set(block.parameters)
         for inner in block.steps:
-            found |= set(inner.operands) | _captures(inner)
+            inside |= {*inner.operands, *inner.captured}
+            made |= set(inner.results)
+        found |= inside - made
     return found

@@ -38,18 +38,20 @@ class Relation:
         arguments: links of arguments; a link counts where both sides read it.
         results: links of results; all have to hold.
         apart: dimensions of reference arguments that are taken apart, such as the rows of a batch.
+        ranges: least value, and one more than the greatest, of reference arguments that are integers: an assumption.
     """
 
     arguments: Sequence[Link]
     results: Sequence[Link]
     apart: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
 
 def atom(tensors: Tensors, name: str, shape: Shape, sort: str, apart: Sequence[int] = ()) -> Tensor:
     """Returns an input: a term that stands for any value at all."""
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
     tensors.terms.origin = None
-    x = tensors.uniform(tensors.terms.leaf("input", name, axes, sort), shape, sort)
+    x = tensors.uniform(tensors.terms.input(name, axes, sort), shape, sort)
     for dim in apart:
         x = tensors.explode(x, dim)
     return x

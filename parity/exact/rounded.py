@@ -15,7 +15,7 @@ from parity.exact import contractions, operations
 from parity.exact.interpreter import Arithmetic
 from parity.exact.operations import OPERATIONS, Handler
 from parity.exact.pieces import Data
-from parity.exact.program import Block, Step, data_of
+from parity.exact.program import PLACES, Block, Step, data_of
 from parity.exact.rounding import Rounding, is_float, sort_of
 from parity.exact.tensors import Tensor, Tensors
 from parity.exact.terms import Label, RefusalError
@@ -23,8 +23,6 @@ from parity.jax_internals import ir
 
 __all__ = ["BITS", "NUMBERS"]
 
-PLACES = "sdy.sharding"
-"""The attribute that says where values lie, not what they are."""
 ELEMENTWISE = operations.MAPS | {"reduce_precision", "real", "imag", "complex", "is_finite"}
 PIECE = ("piece",)
 WHOLE = frozenset(
@@ -47,13 +45,16 @@ WHOLE = frozenset(
 """Pure operations that are functions of their operands as wholes."""
 
 
-def attributes(step: Step) -> str:
-    """Returns what the attributes of an operation say, but for places.
+def attributes(step: Step, but: str = "") -> str:
+    """Returns what the attributes of an operation say, but for places, and for one that is read otherwise.
 
     Raises:
         RefusalError: one names something that is kept elsewhere.
     """
-    text = ", ".join(f"{name} = {value}" for name, value in sorted(step.attributes.items()) if name != PLACES)
+    texts = (
+        f"{name} = {value}" for name, value in sorted(step.attributes.items()) if name not in (PLACES, but)
+    )
+    text = ", ".join(texts)
     if "dense_resource" in text or "@" in text:
         raise RefusalError(f"{step.name}: got {text}, expected attributes that say all by themselves")
     return text
@@ -155,13 +156,8 @@ def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
         free = [dim for dim in range(len(x.shape)) if dim not in names]
         names |= {dim: (side, place) for place, dim in enumerate(free)}
         roles.append([names[dim] for dim in range(len(x.shape))])
-    rest = {name: value for name, value in step.attributes.items() if name != "dot_dimension_numbers"}
-    more = step.remember("rest", lambda: _text(step, rest))
+    more = step.remember("rest", lambda: attributes(step, "dot_dimension_numbers"))
     return operation(tensors, step, operands, roles, ("by role", more))
-
-
-def _text(step: Step, rest: Mapping[str, Any]) -> str:
-    return attributes(Step(step.name, (), (), (), (), rest, (), step.source))
 
 
 def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -177,8 +173,9 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
         ("gone", sorted(gone).index(dim)) if dim in gone else ("kept", kept.index(dim))
         for dim in range(len(inputs[0].shape))
     ]
-    rest = {name: value for name, value in step.attributes.items() if name != "dimensions"}
-    more = step.remember("rest", lambda: (_text(step, rest), tuple(body(each) for each in step.blocks)))
+    more = step.remember(
+        "rest", lambda: (attributes(step, "dimensions"), tuple(body(each) for each in step.blocks))
+    )
     roles = [names] * len(inputs) + [[]] * len(inputs)
     return operation(tensors, step, operands, roles, ("by role", more))
 
@@ -188,7 +185,10 @@ def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
     if not any(map(is_float, (*step.sorts, *(x.sort for x in operands)))):
         return operations.elementwise(tensors, step, operands)
     name, (sort,) = step.name.split(".", 1)[1], step.sorts
-    step.remember("function", lambda: _function(tensors, name, sort, attributes(step)))
+    step.remember(
+        "function",
+        lambda: (_function(tensors, name, sort, attributes(step)), operations.function_key(step)),
+    )
     return operations.elementwise(tensors, step, operands)
 
 
@@ -291,7 +291,6 @@ BITS = Arithmetic(
         "stablehlo.reduce": reduce,
         "stablehlo.gather": gather,
         "stablehlo.optimization_barrier": OPERATIONS["stablehlo.optimization_barrier"],
-        "sdy.sharding_constraint": OPERATIONS["sdy.sharding_constraint"],
     },
     sort_of=sort_of,
 )

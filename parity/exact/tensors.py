@@ -3,11 +3,12 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
 from parity.exact.algebra import Algebra
+from parity.exact.memory import Memory
 from parity.exact.pieces import Pieces
 from parity.exact.terms import Axis, RefusalError
 
@@ -15,6 +16,10 @@ __all__ = ["Tensor", "Tensors", "common"]
 
 MOST_PARTS = 4_096
 """Longest dimension that is taken apart."""
+KEPT_TENSORS, KEPT_CELLS = 50_000, 400_000
+"""Results that are remembered for tensors, and for cells."""
+LARGE = 4_096
+"""Cells of a tensor above which equal ones are not looked for."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,11 +52,28 @@ class Tensors:
 
     Args:
         algebra: of the cells.
+
+    Attributes:
+        results: what steps made, by their content and operands.
+        made: what functions of cells made, by function and cells.
     """
 
     def __init__(self, algebra: Algebra):
         self.algebra, self.terms = algebra, algebra.terms
         self.pieces = Pieces(algebra)
+        self.results, self.made = Memory(KEPT_TENSORS), Memory(KEPT_CELLS)
+        self._equal = Memory(KEPT_TENSORS)
+
+    def one(self, x: Tensor) -> Tensor:
+        """Returns the one tensor that stands for all that are equal to it, so that they are told by identity."""
+        if x.cells.size > LARGE:
+            return x
+        key = (x.shape, x.sort, x.cells.item() if x.cells.size == 1 else (x.cells.shape, x.cells.tobytes()))
+        known = self._equal.get(key)
+        if known is None:
+            self._equal.put(key, x)
+            return x
+        return known
 
     def uniform(self, cell: int, shape: Sequence[int], sort: str) -> Tensor:
         """Returns a tensor that is one cell."""
@@ -111,7 +133,7 @@ class Tensors:
         function: Callable[..., int],
         tensors: Sequence[Tensor],
         sort: str,
-        known: dict[tuple[int, ...], int] | None = None,
+        key: Hashable = None,
     ) -> Tensor:
         """Returns what a function makes of the cells of tensors of one shape, place by place.
 
@@ -119,22 +141,28 @@ class Tensors:
             function: of one cell from each tensor.
             tensors: of one shape.
             sort: of the result.
-            known: what the function has made before; filled.
+            key: says which function it is; what it has made is remembered.
         """
-        known = {} if known is None else known
         shape = tensors[0].shape
         if all(x.cells.size == 1 for x in tensors):
             row = tuple([x.cells.item() for x in tensors])
-            if row not in known:
-                known[row] = function(*row)
-            return Tensor(np.full((1,) * len(shape), known[row], np.int64), shape, sort)
+            cell = self.make(function, row, key)
+            return Tensor(np.full((1,) * len(shape), cell, np.int64), shape, sort)
         grids = common([x.cells for x in self.alike(tensors)])
         rows = list(zip(*[grid.ravel().tolist() for grid in grids], strict=True))
-        for row in rows:
-            if row not in known:
-                known[row] = function(*row)
+        known = {row: self.make(function, row, key) for row in dict.fromkeys(rows)}
         cells = np.array([known[row] for row in rows], np.int64).reshape(grids[0].shape)
         return Tensor(cells, shape, sort)
+
+    def make(self, function: Callable[..., int], row: tuple[int, ...], key: Hashable) -> int:
+        """Returns what a function makes of cells; remembered where ``key`` says which function it is."""
+        if key is None:
+            return function(*row)
+        made = self.made.get((key, row))
+        if made is None:
+            made = function(*row)
+            self.made.put((key, row), made)
+        return made
 
     def moved(self, x: Tensor, to: Sequence[int], shape: Sequence[int]) -> Tensor:
         """Returns the tensor with dimension i as dimension ``to[i]`` of ``shape``; the others are uniform.

@@ -69,12 +69,15 @@ class Terms:
     Attributes:
         nodes: terms by number.
         origins: what made each term first: `origin` as it was then.
+        names: of the inputs, which terms have by number; those of another claim may be others.
     """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.origins: list[Any] = []
         self.origin: Any = None
+        self.names: list[str] = []
+        self._named: dict[str, int] = {}
         self._numbers: dict[Node, int] = {}
         self._cells: list[tuple[int, tuple[Label, ...]]] = []
         self._cell_numbers: dict[tuple[int, tuple[Label, ...]], int] = {}
@@ -125,6 +128,17 @@ class Terms:
         """Returns the cell of a term without arguments, with axes of its own."""
         return self.make(kind, params, (), sort, fresh=axes)
 
+    def input(self, name: str, axes: Sequence[Axis], sort: str = REAL) -> int:
+        """Returns the cell of an input, the same for the same name."""
+        if name not in self._named:
+            self._named[name] = len(self.names)
+            self.names.append(name)
+        return self.leaf("input", self._named[name], axes, sort)
+
+    def rename(self) -> None:
+        """Lets the inputs have other names, in the order in which they are asked for."""
+        self.names, self._named = [], {}
+
     def make(
         self,
         kind: str,
@@ -144,18 +158,25 @@ class Terms:
             fresh: labels and lengths of axes that begin here.
         """
         numbers: dict[Label, int] = {}
-        lengths: dict[Label, int] = {}
+        lengths: list[int] = []
         args = []
         for cell in cells:
             term, labels = self._cells[cell]
+            where = []
             for label, size in zip(labels, self.nodes[term].shape, strict=True):
-                if label not in numbers:
-                    numbers[label], lengths[label] = len(numbers), size
-                elif lengths[label] != size:
-                    raise AssertionError(f"{kind}: axis {label!r} has lengths {lengths[label]} and {size}")
-            args.append((term, tuple([numbers[label] for label in labels])))
+                number = numbers.get(label)
+                if number is None:
+                    number = numbers[label] = len(lengths)
+                    lengths.append(size)
+                elif lengths[number] != size:
+                    raise AssertionError(f"{kind}: axis {label!r} has lengths {lengths[number]} and {size}")
+                where.append(number)
+            args.append((term, tuple(where)))
+        if not bound and not fresh and not isinstance(params, Referring):
+            node = Node(kind, params, tuple(args), (), tuple(lengths), sort)
+            return self.cell(self._number(node), tuple(numbers))
         kept = [label for label in numbers if label not in bound]
-        shape = tuple([lengths[label] for label in kept]) + tuple([size for _, size in fresh])
+        shape = tuple([lengths[numbers[label]] for label in kept]) + tuple([size for _, size in fresh])
         if isinstance(params, Referring):
             places = tuple([None if label is None else numbers[label] for label in params.labels])
             params = (params.params, places)
@@ -184,10 +205,12 @@ class Terms:
         """
         term, labels = self._cells[cell]
         node = self.nodes[term]
-        count = 1 + max(itertools.chain.from_iterable(where for _, where in node.args), default=-1)
         names: list[Label] = []
         taken, kept = 0, 0
-        for number in range(count):
+        if not node.bound:
+            names += labels  # what begins at the node comes last, and no argument has it
+            return node, [self.cell(arg, tuple([names[i] for i in where])) for arg, where in node.args], names
+        for number in range(1 + max(itertools.chain.from_iterable(where for _, where in node.args))):
             if number in node.bound:
                 while ("bound", taken) in labels:
                     taken += 1
@@ -213,10 +236,14 @@ class Terms:
             cells: to be put into a node whose arguments commute.
             weights: what else tells them apart, comparable.
         """
+        if len(cells) == 1:
+            return [0]
         keys = [
             (self._cells[cell][0], weights[i] if weights is not None else 0) for i, cell in enumerate(cells)
         ]
-        order = sorted(range(len(cells)), key=lambda i: keys[i])
+        order = sorted(range(len(cells)), key=keys.__getitem__)
+        if all(keys[a] != keys[b] for a, b in itertools.pairwise(order)):
+            return order
         groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: keys[i])]
         alike = [group for group in groups if len(group) > 1]
         if not alike:

@@ -103,7 +103,12 @@ def _twins(variant: Variant, program: str, mesh: str) -> Case:
 
 
 def sequential_case(
-    prefix: str, flavour: Flavour, config: ModelConfig, mode: Mode, program: str = "grad"
+    prefix: str,
+    flavour: Flavour,
+    config: ModelConfig,
+    mode: Mode,
+    program: str = "grad",
+    length: int = SHAPE[1],
 ) -> Case:
     """Returns the case of a pipeline against the same layers one after the other, on one device.
 
@@ -114,16 +119,21 @@ def sequential_case(
         mode: of the pipeline's mesh, ``stage`` and ``fsdp2``.
         program: with ``train_step`` the sequence takes one microbatch after the other, as layers with experts
             need to sow the same.
+        length: of a row of the batch.
     """
     pipeline = config.staging
     S, M, R = pipeline.stages, pipeline.microbatches, pipeline.repeats
-    mesh, shape = f"stage{S}.fsdp2-{mode}", (2 * M, SHAPE[1])
+    mesh, shape = f"stage{S}.fsdp2-{mode}", (2 * M, length)
     in_turn = TrainConfig(accumulation=M if program == "train_step" else 1)
     alone = dataclasses.replace(config, pipeline=None, layout=LayerLayout.UNROLLED)
     sequence = _variant(f"{prefix}-sequence-{config.layers}-{M}", alone, in_turn, shape)
     staged = _variant(f"{prefix}-s{S}-m{M}-r{R}-d{pipeline.delay}-{pipeline.gather}", config, PLAIN, shape)
     sides = (sequence, "single"), (staged, mesh)
-    more = {"rules": pipeline_rules(config), "not_applicable": OTHER_PLACES}
+    more = {
+        "rules": pipeline_rules(config),
+        "not_applicable": OTHER_PLACES,
+        "arithmetic": not config.moe,  # where experts are chosen such proofs end
+    }
     case = same_flavour(flavour, staged.name, program, *sides, **more)
     if program != "train_step":
         return case

@@ -1,5 +1,6 @@
 """All schedules and gathers against the layers in sequence; too long for every day, run by its own command."""
 
+import dataclasses
 import itertools
 from collections.abc import Mapping
 
@@ -43,6 +44,37 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     return matrix
 
 
+PUBLISHED = (
+    ("llama2-7b", {"stages": 2, "repeats": 16}),
+    ("llama2-7b", {"stages": 4, "repeats": 8}),
+    ("llama2-70b", {"stages": 4, "repeats": 16, "layers_outside": 16}),
+    ("llama2-70b", {"stages": 4, "repeats": 20}),
+)
+LENGTH = 4_096
+
+
+def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
+    """Returns train steps of Llama 2 at published size, weights gathered ahead, against the layers in sequence.
+
+    Args:
+        settings: config fields to override.
+        devices: how many; at least twice as many as stages.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    matrix = []
+    for name, options in PUBLISHED:
+        base = override(dataclasses.replace(preset(name), compute_dtype="bfloat16"), settings)
+        config = pipelined(base, {**options, "microbatches": 4, "gather": Gather.PER_REPEAT})
+        case = sequential_case(f"grid-{name}", Flavour.NNX, config, Mode.AUTO, "train_step", LENGTH)
+        matrix.append(case)
+    return matrix
+
+
 PAIR = Pair(
-    name="pipeline-grid", about="every schedule and gather against the layers in sequence", cases=cases
+    name="pipeline-grid",
+    about="every schedule and gather against the layers in sequence",
+    cases=cases,
+    full_size=full_size,
 )

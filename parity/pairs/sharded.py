@@ -62,7 +62,13 @@ def _zero1_case(flavour: Flavour, plain: Variant, mesh: str) -> Case:
     zero1 = Variant("sharded-plain-zero1", plain.config, ZERO1)
     name = "sharded-plain-against-zero1"
     return same_flavour(
-        flavour, name, "train_step", (plain, mesh), (zero1, mesh), not_applicable=OTHER_PROGRAM
+        flavour,
+        name,
+        "train_step",
+        (plain, mesh),
+        (zero1, mesh),
+        not_applicable=OTHER_PROGRAM,
+        arithmetic=True,
     )
 
 

@@ -33,7 +33,16 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         twins(untied, "train_step", "fsdp4.tensor2-explicit"),
         twins(capped, "grad", "fsdp4.tensor2-auto"),
         twins(capped, "grad", "fsdp2.tensor2.context2-explicit"),
-        same_flavour(Flavour.NNX, "tiled-against-plain", "grad", *sides, not_applicable=OTHER_DOTS),
+        same_flavour(
+            Flavour.NNX,
+            "tiled-against-plain",
+            "grad",
+            *sides,
+            not_applicable=OTHER_DOTS,
+            arithmetic=True,
+            apart={"*/head/kernel": (1,)},
+            ranges={"targets": (0, base.vocab)},
+        ),
     ]
 
 

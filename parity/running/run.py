@@ -93,7 +93,7 @@ def let_go(most: int = MANY_MAPS) -> None:
 
 
 @contextlib.contextmanager
-def _collected_seldom() -> Iterator[None]:
+def collected_seldom() -> Iterator[None]:
     """Looks for garbage less often: traces are millions of objects that live on, and the search takes a tenth."""
     before = gc.get_threshold()
     gc.set_threshold(before[0] and max(before[0], SELDOM), *before[1:])
@@ -120,7 +120,7 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
     results: dict[str, ChannelResult] = {}
     names = ("", "")
     try:
-        with _collected_seldom():
+        with collected_seldom():
             with bench.clock.book("build"):
                 work = Comparison(case, bench)
             names = (work.builds[0].name, work.builds[1].name)

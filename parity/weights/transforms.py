@@ -1,6 +1,7 @@
 """How the leaves of one side become leaves of the other: small, named, invertible."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -9,6 +10,7 @@ import numpy as np
 __all__ = ["Concat", "Identity", "Permute", "Reshape", "Split", "Stack", "StackGrid", "Transform", "Unstack"]
 
 Arrays = Sequence[np.ndarray]
+Shapes = list[tuple[int, ...]]
 
 
 class Transform(Protocol):
@@ -20,6 +22,10 @@ class Transform(Protocol):
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
         """Candidate to reference; the inverse of `apply`."""
+        ...
+
+    def shapes(self, shapes: Shapes) -> Shapes:
+        """Shapes of what `apply` returns; raises ValueError or IndexError where it would."""
         ...
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple] | None:
@@ -36,6 +42,10 @@ class Identity:
         return list(arrays)
 
     invert = apply
+
+    def shapes(self, shapes: Shapes) -> Shapes:
+        """Returns the shapes."""
+        return shapes
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         """Returns the axes."""
@@ -60,6 +70,12 @@ class Permute:
         inverse = np.argsort([axis % len(self.order) for axis in self.order])
         return [np.transpose(array, inverse) for array in arrays]
 
+    def shapes(self, shapes: Shapes) -> Shapes:
+        """Permutes each."""
+        if any(sorted(axis % len(self.order) for axis in self.order) != list(range(len(x))) for x in shapes):
+            raise ValueError(f"got shapes {shapes} for axes {self.order}")
+        return [tuple(shape[axis] for axis in self.order) for shape in shapes]
+
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         """Permutes the names."""
         return [tuple(names[i] for i in self.order) for names in axes]
@@ -83,6 +99,12 @@ class Reshape:
         """Reshapes back."""
         return [np.reshape(array, self.reference) for array in arrays]
 
+    def shapes(self, shapes: Shapes) -> Shapes:
+        """Returns the candidate's."""
+        if any(math.prod(shape) != math.prod(self.candidate) for shape in shapes):
+            raise ValueError(f"got shapes {shapes} to reshape to {self.candidate}")
+        return [self.candidate for _ in shapes]
+
     def axes(self, axes: Sequence[tuple]) -> None:
         """A reshaped dimension has no one name."""
         return
@@ -105,6 +127,11 @@ class Unstack:
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
         """Stacks."""
         return [np.stack(arrays, axis=self.axis)]
+
+    def shapes(self, shapes: Shapes) -> Shapes:
+        """Drops the axis."""
+        (shape,) = shapes
+        return [tuple(np.delete(shape, self.axis).tolist())] * shape[self.axis]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         """Drops the stacked axis's name."""
@@ -130,6 +157,10 @@ class Stack:
         """Cuts."""
         return Unstack(self.axis, self.number).apply(arrays)
 
+    def shapes(self, shapes: Shapes) -> Shapes:
+        """Adds the axis."""
+        return [_stacked(shapes, self.axis % (len(shapes[0]) + 1))]
+
     def axes(self, axes: Sequence[tuple]) -> None:
         """The stacked axis's name is the candidate's own."""
         return
@@ -152,6 +183,13 @@ class StackGrid:
         """Cuts."""
         rest = np.shape(arrays[0])[len(self.shape) :]
         return list(np.reshape(arrays[0], (-1, *rest)))
+
+    def shapes(self, shapes: Shapes) -> Shapes:
+        """Adds the axes in front."""
+        count, *rest = _stacked(shapes, 0)
+        if count != math.prod(self.shape):
+            raise ValueError(f"got {count} arrays for a grid of {self.shape}")
+        return [(*self.shape, *rest)]
 
     def axes(self, axes: Sequence[tuple]) -> None:
         """The stacked axes' names are the candidate's own."""
@@ -176,6 +214,13 @@ class Split:
         """Joins."""
         return [np.concatenate(arrays, axis=self.axis)]
 
+    def shapes(self, shapes: Shapes) -> Shapes:
+        """Cuts the axis."""
+        (shape,) = shapes
+        at, before = self.axis % len(shape), sum(self.sizes[:-1])
+        lengths = [*self.sizes[:-1], max(shape[self.axis] - before, 0)]
+        return [(*shape[:at], length, *shape[at + 1 :]) for length in lengths]
+
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         """Every part keeps the names."""
         return [axes[0]] * len(self.sizes)
@@ -199,9 +244,21 @@ class Concat:
         """Cuts."""
         return Split(self.axis, self.sizes).apply(arrays)
 
+    def shapes(self, shapes: Shapes) -> Shapes:
+        """Joins the axis."""
+        at = self.axis % len(shapes[0])
+        _stacked([shape[:at] + shape[at + 1 :] for shape in shapes], 0)
+        return [(*shapes[0][:at], sum(shape[at] for shape in shapes), *shapes[0][at + 1 :])]
+
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
         """The whole keeps the names of its parts."""
         return [axes[0]]
 
     def __str__(self) -> str:
         return f"concatenate {self.sizes} along axis {self.axis}"
+
+
+def _stacked(shapes: Shapes, axis: int) -> tuple[int, ...]:
+    if len(set(shapes)) != 1:
+        raise ValueError(f"got shapes {shapes}, expected equal ones")
+    return (*shapes[0][:axis], len(shapes), *shapes[0][axis:])

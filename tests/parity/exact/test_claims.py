@@ -152,6 +152,17 @@ def claim(ours, theirs, *shapes, dtype=jnp.float32, apart=()):
     return equal(sides[0], sides[1], relation)
 
 
+def running_logsumexp(parts, stale=False):
+    """Returns the logsumexp over the rows of all parts, one part after the other, as tiles are taken."""
+    most, total = jnp.full(parts[0].shape[1:], -jnp.inf), jnp.zeros(parts[0].shape[1:])
+    for x in parts:
+        now = jnp.maximum(most, x.max(0))
+        scale = jnp.exp(now - now) if stale else jnp.exp(most - now)
+        total = total * scale + jnp.exp(x - now[None]).sum(0)
+        most = now
+    return most + jnp.log(total)
+
+
 EQUAL = {
     "sums in any order": (lambda x, y: x + y - 3 * x, lambda x, y: -x + (y - x), (4, 4), (4, 4)),
     "factors in any order": (lambda x, y: (x * 2) * (y / 4), lambda x, y: y * x / 2, (4, 4), (4, 4)),
@@ -195,8 +206,54 @@ EQUAL = {
         (4, 4),
         (4, 4),
     ),
+    "products of exponentials": (
+        lambda x, y: jnp.exp(x) * y * jnp.exp(y - x) / jnp.exp(2 * y),
+        lambda x, y: y * jnp.exp(-y),
+        (4, 4),
+        (4, 4),
+    ),
+    "logarithms of exponentials": (
+        lambda x, y: jnp.log(jnp.exp(x) * jnp.exp(y).sum(1, keepdims=True)) - x,
+        lambda x, y: jnp.log(jnp.exp(y).sum(1, keepdims=True)) + 0 * x,
+        (4, 4),
+        (4, 4),
+    ),
+    "a maximum taken off": (
+        lambda x, y: jax.nn.softmax(x + y, 1),
+        lambda x, y: jnp.exp(x + y) / jnp.exp(x + y).sum(1, keepdims=True),
+        (4, 4),
+        (4, 4),
+    ),
+    "the size of a sum of squares": (
+        lambda x, y: jnp.abs(x * x + jnp.exp(y)),
+        lambda x, y: x * x + jnp.exp(y),
+        (4, 4),
+        (4, 4),
+    ),
+    "a running maximum": (
+        lambda x, y: running_logsumexp((x, y, x - y)),
+        lambda x, y: jnp.log(sum(jnp.exp(part).sum(0) for part in (x - y, y, x))),
+        (4, 4),
+        (4, 4),
+    ),
 }
 OTHER = {
+    "a sum of exponentials": (lambda x, y: jnp.exp(x) + jnp.exp(y), lambda x, y: jnp.exp(x + y)),
+    "the size of what may be negative": (lambda x, y: jnp.abs(x + y), lambda x, y: x + y),
+    "half an exponent": (lambda x, y: jnp.exp(x / 2) * y, lambda x, y: jnp.exp(x) * y),
+    "an exponential that does not cancel": (lambda x, y: jnp.exp(x) / jnp.exp(y), lambda x, y: y / y),
+    "a logarithm of a sum": (
+        lambda x, y: jnp.log(jnp.exp(x) + jnp.exp(y)),
+        lambda x, y: jnp.log(jnp.exp(x)) + jnp.log(jnp.exp(y)),
+    ),
+    "a maximum that is not put back": (
+        lambda x, y: jax.nn.logsumexp(x, 1),
+        lambda x, y: jnp.log(jnp.exp(x - x.max(1, keepdims=True)).sum(1)),
+    ),
+    "a stale maximum": (
+        lambda x, y: running_logsumexp((x, y)),
+        lambda x, y: running_logsumexp((x, y), stale=True),
+    ),
     "another sign": (lambda x, y: x - y, lambda x, y: y - x),
     "another constant, by one bit": (
         lambda x, y: x * np.float32(0.1),
@@ -232,6 +289,16 @@ def test_normal_forms_meet(name, apart):
     ours, theirs, *shapes = EQUAL[name]
     found = claim(ours, theirs, *shapes, apart=apart)
     assert found.proved, found
+
+
+def test_tiles_with_a_running_maximum_are_the_whole_where_rows_are_apart():
+    found = claim(
+        lambda x, y: running_logsumexp((x, y, x - y)),
+        lambda x, y: jax.nn.logsumexp(jnp.concatenate([x, y, x - y], 0), 0),
+        *((4, 4), (4, 4)),
+        apart=(0,),
+    )
+    assert found.proved and found.assumptions == (), found
 
 
 @pytest.mark.parametrize("apart", [(), (0, 1)], ids=str)

@@ -73,6 +73,19 @@ OPERATIONS = {
         ),
         (real(B, T),),
     ),
+    "exponentials": (
+        lambda x, y: (
+            jnp.exp(x + 2 * y - 0.5) * jnp.exp(-x),
+            jnp.log(jnp.exp(x) * (2 + y * y) * 3),
+            1 / jnp.exp(x) / jnp.exp(y).sum(),
+            jnp.exp(jnp.log(1 + x * x) * 2 - jnp.log(2 + y * y)),
+            jax.nn.logsumexp(x, 1) - jax.nn.softmax(y, 0)[:, 0] * jnp.exp(-jax.nn.logsumexp(x)),
+            jnp.log(jnp.exp(x) * (jnp.exp(-x) + jnp.exp(y - x)) + 2 * jnp.exp(0 * y)),
+            jnp.abs(jnp.exp(x) + y * y),
+            jnp.exp(-jnp.inf + x) + jnp.maximum(-jnp.inf, y),
+        ),
+        (real(B, T), real(B, T, seed=1)),
+    ),
     "roots": (lambda x: (jnp.sqrt(jnp.abs(x)), jnp.log(2 + jnp.abs(x)), (2.5 + x) ** 1.7), (real(B, T),)),
     "shapes": (
         lambda x: (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.weights.transforms import Concat, Identity, Permute, Reshape, Split, Stack, Unstack
+from parity.weights.transforms import Concat, Identity, Permute, Reshape, Split, Stack, StackGrid, Unstack
 
 few = settings(max_examples=150, deadline=None, database=None, derandomize=True)
 
@@ -143,3 +143,42 @@ def test_split_cuts_a_fused_kernel_into_uneven_parts():
 )
 def test_a_transform_says_what_it_does(transform, text):
     assert str(transform) == text
+
+
+@few
+@given(data=st.data())
+def test_shapes_are_those_of_what_apply_returns(data):
+    number, rows, columns = (data.draw(st.integers(1, 3)) for _ in range(3))
+    shape = (rows, columns, 4)
+    axis = data.draw(st.integers(-3, 2))
+    size = shape[axis]
+    cut = data.draw(st.integers(0, size))
+    transform, shapes = data.draw(
+        st.sampled_from(
+            [
+                (Identity(), [shape]),
+                (Permute(tuple(data.draw(st.permutations([0, 1, -1])))), [shape]),
+                (Reshape(shape, (4, columns * rows)), [shape]),
+                (Reshape(shape, (7, 3)), [shape]),
+                (Unstack(axis, size), [shape]),
+                (Stack(data.draw(st.integers(-4, 3)), number), [shape] * number),
+                (Stack(0, 2), [shape, (9, 9)]),
+                (StackGrid((2, number)), [shape] * 2 * number),
+                (StackGrid((2, number)), [shape] * number),
+                (Split(axis, (cut, size - cut)), [shape]),
+                (Concat(axis, (size, size)), [shape, shape]),
+                (Concat(axis, (size, size)), [shape, (9, 9, 9)]),
+            ]
+        )
+    )
+    try:
+        truth = [x.shape for x in transform.apply([np.zeros(each) for each in shapes])]
+    except (ValueError, IndexError):
+        with pytest.raises((ValueError, IndexError)):
+            transform.shapes(shapes)
+    else:
+        assert transform.shapes(shapes) == truth
+
+
+def test_shapes_of_published_sizes_take_no_memory():
+    assert StackGrid((20, 4)).shapes([(8192, 28672)] * 80) == [(20, 4, 8192, 28672)]
