@@ -350,6 +350,6 @@ class Algebra:
             return self._convert(args[0], node.params[1], node.params[2])
         name, detail = node.params if isinstance(node.params, tuple) else (node.params, None)
         if name == "table":
-            low, values = detail
+            low, values = node.params[1]
             return self.tables.table(args[0], low, values, node.sort)
         return self.map(name, args, node.sort, detail)

@@ -71,7 +71,7 @@ def meeting(config, state, *, nesterov=True, mean=True, spared=""):
     made = dict(state)
     for path, x in state.items():
         place = path.removeprefix("outer/params/")
-        if place == path or place == spared:
+        if place in (path, spared):
             continue
         (own,) = {f"inner/params/{place}", f"inner/model/{place}"} & set(state)
         replicas = state[own].astype(jnp.float32)
