@@ -84,6 +84,7 @@ class Case:
         vary: makes the case with other settings of the config; needed where there are flags.
         ablations: settings that switch something off, for ``--explain``; likely causes first.
         sizes: ``{field: size}`` of the config, which ``vary`` can make smaller.
+        arithmetic: whether both sides are also proved equal in exact real arithmetic, in the channel ``exact``.
         apart: ``{glob of the reference's leaves: dimensions}`` that proofs in exact arithmetic take apart, as one side
             computes with parts of them.
         ranges: ``{input: (least, one more than the greatest)}`` of integers, which such proofs assume.
@@ -118,6 +119,7 @@ class Case:
     vary: "Callable[[Mapping[str, str]], Case] | None" = None
     ablations: Sequence[Mapping[str, str]] = ()
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    arithmetic: bool = False
     apart: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     bridged: str = ""

@@ -11,6 +11,7 @@ from parity.channels import (
     checkpoint,
     collectives,
     dots,
+    exact,
     flags,
     gradients,
     inputs,
@@ -34,6 +35,7 @@ CHANNELS: Mapping[str, Channel] = {
     module.CHANNEL.name: module.CHANNEL
     for module in (
         program,
+        exact,
         tree,
         inputs,
         rng,

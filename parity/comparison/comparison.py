@@ -191,16 +191,19 @@ class Comparison:
         return not seen_too and self.proof is not None and self.proof.proved
 
     @functools.cached_property
-    def exactly(self) -> "Equality | None":
-        """Whether both sides are equal in exact arithmetic; None where the case does not rest on that."""
+    def equality(self) -> "Equality":
+        """Whether both sides are equal in exact arithmetic."""
         from parity.comparison.exactness import prove_exactly
         from parity.exact import Desk
 
-        paranoid = (self.bench.paranoid or self.case.paranoid) and self.reference.backend.executes
-        if self.lowest is not Verdict.EXACT or paranoid:
-            return None
         with self.bench.clock.phase("both sides", "prove"):
             return prove_exactly(self, self.remember(Desk, Desk))
+
+    @property
+    def exactly(self) -> "Equality | None":
+        """The same; None where the case does not rest on that."""
+        paranoid = (self.bench.paranoid or self.case.paranoid) and self.reference.backend.executes
+        return None if self.lowest is not Verdict.EXACT or paranoid else self.equality
 
     @property
     def same_program(self) -> bool:

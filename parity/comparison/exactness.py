@@ -7,8 +7,9 @@ from parity.comparison.side import Side
 from parity.exact import Desk, Equality, Link, Named, Relation, equal
 from parity.jax_internals import main_position
 from parity.programs.build import Group
+from parity.verdicts import Finding
 
-__all__ = ["named", "prove_exactly", "relation"]
+__all__ = ["difference", "named", "prove_exactly", "relation"]
 
 
 def prove_exactly(comparison: Comparison, desk: Desk | None = None) -> Equality:
@@ -20,6 +21,25 @@ def prove_exactly(comparison: Comparison, desk: Desk | None = None) -> Equality:
     """
     sides = named(comparison.reference), named(comparison.candidate)
     return equal(*sides, relation(comparison), desk)
+
+
+def difference(found: Equality) -> Finding:
+    """Returns where two sides that are not proved equal part, as a finding."""
+    if found.refusal:
+        return Finding(
+            where="exact arithmetic",
+            reference="expected operations that proofs in exact arithmetic know",
+            candidate=found.refusal,
+            labels=("", ""),
+            next_step="docs/exact.md says where such proofs end; let the case not ask for one",
+        )
+    where, _, rest = found.difference.partition("\n  reference: ")
+    ours, _, theirs = rest.partition("\n  candidate: ")
+    return Finding(where=where, reference=_line(ours), candidate=_line(theirs), cause="another function")
+
+
+def _line(text: str) -> str:
+    return ", ".join(part.strip() for part in text.splitlines())
 
 
 def named(side: Side) -> Named:

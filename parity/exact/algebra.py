@@ -32,8 +32,11 @@ class Algebra:
         terms: the table.
 
     Attributes:
+        past_reshape: whether functions of elements are written of reshaped elements.
         assumed: terms that have to be defined, because a rule dropped them (``0 * x``, ``x - x``).
     """
+
+    past_reshape = False
 
     def __init__(self, terms: Terms):
         self.terms = terms
@@ -103,8 +106,8 @@ class Algebra:
             number, rest = self.content(cell)
             factor *= number
             found += self.factors(rest)
-        if (merged := self.exponentials.merged(found)) is not None:
-            return self.product([self.number(factor), *merged])
+        if (made := self.exponentials.merged(found)) is not None:
+            return self.product([self.number(factor), *made])
         if factor == 0:
             for cell in found:
                 self.assumed[terms.term(cell)] = None
@@ -326,6 +329,11 @@ class Algebra:
             return self.extreme_over(node.params, args[0], bound, node.sort)
         if node.kind == "map":
             return self._remap(node, args)
+        return self._moved(node, args, names, fresh)
+
+    def _moved(self, node: Node, args: Sequence[int], names: Sequence[Label], fresh: Sequence[Axis]) -> int:
+        """Returns the same of a node that picks, cuts, joins or reshapes, or that nothing is known of."""
+        bound = [names[number] for number in node.bound]
         params, refs = node.params
         chosen = [None if number is None else names[number] for number in refs]
         held = [set(self.terms.labels(arg)) for arg in args]
@@ -361,6 +369,6 @@ class Algebra:
             return self._convert(args[0], node.params[1], node.params[2])
         name, detail = node.params if isinstance(node.params, tuple) else (node.params, None)
         if name == "table":
-            low, values = detail
+            low, values = node.params[1]
             return self.tables.table(args[0], low, values, node.sort)
         return self.map(name, args, node.sort, detail)

@@ -67,26 +67,23 @@ class _Side:
     Args:
         named: the program.
         algebra: shared with the other side.
-        most_steps: operations that are walked before it is given up.
-        tensors, contents: shared with other programs that have the same algebra.
-        arithmetic: what operations mean.
+        desk: where it is walked; one of its own by default.
     """
 
-    def __init__(
-        self,
-        named: Named,
-        algebra: Algebra,
-        most_steps: int = 100_000_000,
-        tensors: Tensors | None = None,
-        contents: Contents | None = None,
-        arithmetic: Arithmetic = REALS,
-    ):
+    def __init__(self, named: Named, algebra: Algebra, desk: "Desk | None" = None):
+        arithmetic = desk.arithmetic if desk else REALS
+        tensors, contents = (desk.tensors, desk.contents) if desk else (None, None)
+        most_steps = desk.most_steps if desk else MOST_STEPS
         self.named = named
         module = stablehlo_module(named.program)
         with module.context:
             self.module = Module(module, contents, arithmetic.sort_of)
             main = next(op for op in module.body.operations if is_main(op))
             types = [argument.type for argument in main.regions[0].blocks[0].arguments]
+            if len(types) != len(named.arguments):
+                raise RefusalError(
+                    f"got {len(types)} arguments of @main, expected {len(named.arguments)} with names"
+                )
             self.types = {
                 name: (tuple(each.shape), arithmetic.sort_of(str(each.element_type)))
                 for name, each in zip(named.arguments, types, strict=True)
@@ -101,6 +98,7 @@ class _Side:
         return dict(zip(self.named.results, results, strict=True))
 
 
+MOST_STEPS = 100_000_000
 KEPT_SIDES = 8
 """Programs that are not read again."""
 
@@ -117,7 +115,7 @@ class Desk:
         arithmetic: what operations mean.
     """
 
-    def __init__(self, most: int = 300_000, most_steps: int = 100_000_000, arithmetic: Arithmetic = REALS):
+    def __init__(self, most: int = 300_000, most_steps: int = MOST_STEPS, arithmetic: Arithmetic = REALS):
         self._most, self.most_steps, self.arithmetic = most, most_steps, arithmetic
         self._clear()
 
@@ -126,16 +124,21 @@ class Desk:
         self.tensors, self.contents = Tensors(self.algebra), Contents()
         self.definedness = self.algebra.definedness
         self._sides: dict[tuple, _Side] = {}
+        self._asked: tuple[Relation, tuple, tuple] | None = None
 
-    def begin(self, ranged: bool = False) -> None:
+    def begin(self, reference: Named, candidate: Named, relation: Relation) -> None:
         """Makes room for a claim.
 
-        What is known of a range counts for one claim only. What one claim has to assume the next would not be
-        told of, where it finds results that rest on it: then nothing is shared.
+        What is known of a range counts where inputs have the same numbers, so for the same relation only. What one
+        claim has to assume the next would not be told of, where it finds results that rest on it: then nothing is
+        shared.
         """
-        terms = self.algebra.terms
-        if ranged or self.algebra.tables.ranges:
+        asked = (relation, tuple(reference.arguments), tuple(candidate.arguments))
+        same = self._asked is not None and asked[0] is self._asked[0] and asked[1:] == self._asked[1:]
+        if not same and (relation.ranges or self.algebra.tables.ranges):
             self._clear()
+        self._asked = asked
+        terms = self.algebra.terms
         if len(terms.nodes) > self._most or self.definedness.all_undefined(self.algebra.assumed):
             self._clear()
         self.algebra.assumed.clear()
@@ -147,9 +150,7 @@ class Desk:
         if key not in self._sides:
             if len(self._sides) == KEPT_SIDES:
                 del self._sides[next(iter(self._sides))]
-            self._sides[key] = _Side(
-                named, self.algebra, self.most_steps, self.tensors, self.contents, self.arithmetic
-            )
+            self._sides[key] = _Side(named, self.algebra, self)
         return self._sides[key]
 
 
@@ -163,7 +164,7 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
     """
     start = time.perf_counter()
     desk = desk or Desk()
-    desk.begin(bool(relation.ranges))
+    desk.begin(reference, candidate, relation)
     algebra = desk.algebra
     terms = algebra.terms
     sides: list[_Side] = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from parity.exact.operations import Handler
+from parity.exact.operations import Handler, cut, join
 from parity.exact.program import Block, Step
 from parity.exact.tensors import Tensor, Tensors, common
 from parity.exact.terms import REAL, Referring, RefusalError
@@ -157,33 +157,36 @@ def _reduction(tensors: Tensors, name: str, sort: str) -> tuple[Callable, Callab
 
 
 def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Rows of a table, one for each index.
+    """Rows of a table, one for each index; of one table for each place of batch dimensions.
 
     Raises:
         RefusalError: it gathers anything else.
     """
     text, (table, indices) = step.text("dimension_numbers"), operands
-    taken = numbers(text, "collapsed_slice_dims")
     last = len(indices.shape) - 1
-    sizes = step.dims("slice_sizes")
+    batch = [numbers(text, f"{name}_batching_dims") for name in ("operand", "start_indices")]
+    offsets = [dim for dim in range(len(table.shape)) if dim not in batch[0]]
+    taken = numbers(text, "collapsed_slice_dims")
+    sizes = [1 if dim in (*batch[0], *taken) else size for dim, size in enumerate(table.shape)]
     plain = (
-        taken == numbers(text, "start_index_map") == (0,)
-        and not numbers(text, "operand_batching_dims")
+        taken == numbers(text, "start_index_map") == tuple(offsets[:1])
         and f"index_vector_dim = {last}" in text
         and indices.shape[last] == 1
-        and sizes == (1, *table.shape[1:])
-        and numbers(text, "offset_dims") == tuple(range(last, last + len(table.shape) - 1))
+        and step.dims("slice_sizes") == tuple(sizes)
+        and numbers(text, "offset_dims") == tuple(range(last, last + len(offsets) - 1))
     )
     if not plain:
         raise RefusalError(f"gather: got {text}, expected rows of a table")
     shape = step.shapes[0]
     index = tensors.reshape(indices, indices.shape[:-1])
     index = tensors.moved(index, list(range(last)), shape)
-    rows = tensors.moved(table, [len(shape), *range(last, len(shape))], (*shape, table.shape[0]))
-    if rows.apart(len(shape)):
+    places = dict(zip(batch[0], batch[1], strict=True))
+    places |= {dim: last + number for number, dim in enumerate(offsets[1:])} | {offsets[0]: len(shape)}
+    size, label = table.shape[offsets[0]], len(shape)
+    rows = tensors.moved(table, [places[dim] for dim in range(len(table.shape))], (*shape, size))
+    if rows.apart(label):
         raise RefusalError("gather: got a table whose rows are taken apart")
     rows = Tensor(rows.cells[..., 0], shape, table.sort)
-    label, size = len(shape), table.shape[0]
 
     def take(cell: int, at: int) -> int:
         literal = tensors.algebra.literal(at)
@@ -197,7 +200,7 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 
 def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Rows added to a table, one for each index: the sum of what each index adds.
+    """Rows added to a table, one for each index; to one table for each place of a batch dimension in front.
 
     Raises:
         RefusalError: it scatters anything else.
@@ -207,19 +210,41 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
     table, indices, updates = operands
     text = step.text("scatter_dimension_numbers")
     last = len(indices.shape) - 1
+    batch = numbers(text, "input_batching_dims")
+    front = len(batch)
     plain = (
-        numbers(text, "inserted_window_dims") == numbers(text, "scatter_dims_to_operand_dims") == (0,)
-        and not numbers(text, "input_batching_dims")
+        numbers(text, "inserted_window_dims") == numbers(text, "scatter_dims_to_operand_dims") == (front,)
+        and batch == numbers(text, "scatter_indices_batching_dims") == tuple(range(front))
+        and front <= 1
         and f"index_vector_dim = {last}" in text
         and indices.shape[last] == 1
-        and numbers(text, "update_window_dims") == tuple(range(last, last + len(table.shape) - 1))
-        and updates.shape[last:] == table.shape[1:]
+        and numbers(text, "update_window_dims") == tuple(range(last, last + len(table.shape) - 1 - front))
+        and updates.shape[last:] == table.shape[1 + front :]
     )
-    if not plain or table.apart(0):
+    if not plain or table.apart(front):
         raise RefusalError(f"scatter: got {text}, expected rows added to a table")
+    index = tensors.reshape(indices, indices.shape[:-1])
+    if not front:
+        return [_added(tensors, table, index, updates)]
+    parts = []
+    for place in range(table.shape[0]):
+        own = [_part(tensors, x, place) for x in (table, index, updates)]
+        made = _added(tensors, *own)
+        parts.append(tensors.reshape(made, (1, *made.shape)))
+    return [join(tensors, parts, 0)]
+
+
+def _part(tensors: Tensors, x: Tensor, index: int) -> Tensor:
+    part = cut(tensors, tensors.explode(x, 0), 0, (index, index + 1, 1))
+    return tensors.reshape(part, x.shape[1:])
+
+
+def _added(tensors: Tensors, table: Tensor, index: Tensor, updates: Tensor) -> Tensor:
+    """Returns a table with a row added for each index."""
+    last = len(index.shape)
     algebra, terms = tensors.algebra, tensors.terms
     shape = updates.shape
-    index = tensors.moved(tensors.reshape(indices, indices.shape[:-1]), list(range(last)), shape)
+    index = tensors.moved(index, list(range(last)), shape)
     for dim in range(1, len(table.shape)):
         if table.apart(dim):
             updates = tensors.explode(updates, last + dim - 1)
@@ -251,7 +276,7 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
         ]
         start = base[(0, *place)].item()
         cells[(0, *place)] = algebra.total((1, cell) for cell in (start, *entries))
-    return [Tensor(cells, table.shape, REAL)]
+    return Tensor(cells, table.shape, REAL)
 
 
 CONTRACTIONS: dict[str, Handler] = {

@@ -29,16 +29,21 @@ def explain(terms: Terms, reference: int, candidate: int) -> str:
         reference, candidate: cells.
     """
     ours, theirs = terms.term(reference), terms.term(candidate)
+    users = (ours, theirs)
     while (inner := _inner(terms, ours, theirs)) is not None:
+        if terms.origins[ours] and terms.origins[theirs]:
+            users = (ours, theirs)
         ours, theirs = inner
     read = [inputs(terms, term) for term in (ours, theirs)]
     lines = []
-    for side, term, own, other in (("reference", ours, *read), ("candidate", theirs, *read[::-1])):
+    sides = (("reference", ours, users[0], *read), ("candidate", theirs, users[1], *read[::-1]))
+    for side, term, user, own, other in sides:
         lines.append(f"  {side}: {words(terms, term)}")
         if only := sorted(own - other):
             more = f" and {len(only) - 4} more" if len(only) > 4 else ""
             lines.append(f"    only it reads {', '.join(only[:4])}{more}")
-        lines.append(f"    made at {place(terms, term)}")
+        used = "" if terms.origins[term] else f", used at {place(terms, user)}"
+        lines.append(f"    made at {place(terms, term)}{used}")
     return "\n".join(lines)
 
 

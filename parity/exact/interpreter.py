@@ -16,6 +16,9 @@ from parity.exact.terms import RefusalError, Terms
 
 __all__ = ["REALS", "Arithmetic", "Interpreter", "Origin"]
 
+TERMS_A_STEP = 10
+"""Terms that an operation may make, where as many are made as operations are allowed."""
+
 Value = Tensor | tuple[Tensor, ...]
 """A tensor; in a manual region one for each device."""
 
@@ -92,7 +95,8 @@ class Interpreter:
         Raises:
             RefusalError: something is not understood; says where.
         """
-        self.devices, self.calls, self.turns, self.steps = None, [], [], 0
+        self.devices, self.calls, self.turns = None, [], []
+        self.steps = self.turned = 0
         results = self.call("main", [self.one(x) for x in arguments])
         return [x for x in results if isinstance(x, Tensor)]
 
@@ -145,8 +149,10 @@ class Interpreter:
         known = self.tensors.results.get(key)
         if known is None:
             self.steps += 1
-            if self.steps > self.most:
-                raise RefusalError(f"got over {self.most} operations, turn by turn")
+            if self.steps > self.most or len(self.terms.nodes) > TERMS_A_STEP * self.most:
+                raise RefusalError(
+                    f"got over {self.most} operations, turn by turn, or {TERMS_A_STEP} terms for each"
+                )
             known = [self.one(x) for x in self._made(step, operands, values)]
             self.tensors.results.put(key, known)
         return known

@@ -9,7 +9,7 @@ from parity.exact.program import Step, data_of, ints, splat
 from parity.exact.tensors import Tensor, Tensors
 from parity.exact.terms import REAL, RefusalError
 
-__all__ = ["OPERATIONS", "Handler", "elementwise"]
+__all__ = ["OPERATIONS", "elementwise"]
 
 Handler = Callable[[Tensors, Step, Sequence[Tensor]], list[Tensor]]
 

@@ -11,6 +11,9 @@ from parity.exact.terms import Axis, Label, Referring
 
 __all__ = ["Data", "Pieces"]
 
+DEEPEST = 200
+"""Functions inside of functions into which a reshape is taken."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Data:
@@ -40,6 +43,7 @@ class Pieces:
     def __init__(self, algebra: Algebra):
         self.algebra, self.terms = algebra, algebra.terms
         self._known: dict[tuple[int, Label, int], int] = {}
+        self._reshaped: dict[tuple, int] = {}
 
     def at(self, cell: int, label: Label, index: int) -> int:
         """Returns the cell at one index along a label; every node but those that make the axis lets it through."""
@@ -220,8 +224,24 @@ class Pieces:
         (start, stop, stride), (ref,) = node.params
         return (base, names[ref], start, stop) if stride == 1 else None
 
-    def reshape(self, cell: int, before: Sequence[Axis], after: Sequence[Axis]) -> int:
-        """Returns a cell whose axes ``before``, together in row-major order, have become ``after``."""
+    def _reshaped_map(self, cell: int, before: Sequence[Axis], after: Sequence[Axis], depth: int) -> int:
+        """Returns a function of reshaped elements: it is asked once for each shape, since layers share operands."""
+        key = (cell, tuple(before), tuple(after))
+        known = self._reshaped.get(key)
+        if known is None:
+            node, args, names = self.terms.open(cell)
+            moved = [self.reshape(arg, before, after, depth) for arg in args]
+            known = self._reshaped[key] = self.algebra.rebuild(node, moved, names, ())
+        return known
+
+    def reshape(self, cell: int, before: Sequence[Axis], after: Sequence[Axis], depth: int = 0) -> int:
+        """Returns a cell whose axes ``before``, together in row-major order, have become ``after``.
+
+        Args:
+            cell: the cell.
+            before, after: labels and lengths.
+            depth: how many functions of elements it is inside of.
+        """
         terms = self.terms
         labels = terms.labels(cell)
         present = [label for label, _ in before if label in labels]
@@ -239,6 +259,8 @@ class Pieces:
                 pairs = zip(inner, after, strict=True)
                 return terms.relabel(base, {old: new for (old, _), (new, _) in pairs})
             return self.reshape(base, inner, after)
+        if node.kind == "map" and self.algebra.past_reshape and depth < DEEPEST:
+            return self._reshaped_map(cell, before, after, depth + 1)
         sizes = (tuple(size for _, size in before), tuple(size for _, size in after))
         refs = tuple(label if label in labels else None for label, _ in before)
         return terms.make("reshape", Referring(sizes, refs), [cell], node.sort, bound=present, fresh=after)

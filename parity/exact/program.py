@@ -154,8 +154,7 @@ class Module:
     def __init__(
         self, module: ir.Module, contents: Contents | None = None, sort_of: Callable[[str], str] = sort_of
     ):
-        self.contents = contents or Contents()
-        self._sort_of = sort_of
+        self.contents, self._sort_of = contents or Contents(), sort_of
         self._functions: dict[str, Any] = {}
         self.meshes: dict[str, tuple[tuple[str, int], ...]] = {}
         operation: Any

@@ -15,7 +15,7 @@ from parity.exact import contractions, operations
 from parity.exact.interpreter import Arithmetic
 from parity.exact.operations import OPERATIONS, Handler
 from parity.exact.pieces import Data
-from parity.exact.program import Block, Step, data_of
+from parity.exact.program import PLACES, Block, Step, data_of
 from parity.exact.rounding import Rounding, is_float, sort_of
 from parity.exact.tensors import Tensor, Tensors
 from parity.exact.terms import Label, RefusalError
@@ -23,8 +23,6 @@ from parity.jax_internals import ir
 
 __all__ = ["BITS", "NUMBERS"]
 
-PLACES = "sdy.sharding"
-"""The attribute that says where values lie, not what they are."""
 ELEMENTWISE = operations.MAPS | {"reduce_precision", "real", "imag", "complex", "is_finite"}
 PIECE = ("piece",)
 WHOLE = frozenset(
@@ -47,14 +45,16 @@ WHOLE = frozenset(
 """Pure operations that are functions of their operands as wholes."""
 
 
-def attributes(step: Step, without: str = "") -> str:
-    """Returns what the attributes of an operation say, but for places and for the one called ``without``.
+def attributes(step: Step, but: str = "") -> str:
+    """Returns what the attributes of an operation say, but for places, and for one that is read otherwise.
 
     Raises:
         RefusalError: one names something that is kept elsewhere.
     """
-    kept = sorted(item for item in step.attributes.items() if item[0] not in (PLACES, without))
-    text = ", ".join(f"{name} = {value}" for name, value in kept)
+    texts = (
+        f"{name} = {value}" for name, value in sorted(step.attributes.items()) if name not in (PLACES, but)
+    )
+    text = ", ".join(texts)
     if "dense_resource" in text or "@" in text:
         raise RefusalError(f"{step.name}: got {text}, expected attributes that say all by themselves")
     return text

@@ -45,6 +45,8 @@ class Rounding(Algebra):
         dropped: how many zeros were left out of sums.
     """
 
+    past_reshape = True
+
     def __init__(self, terms: Terms, *, zeros: bool = False):
         super().__init__(terms)
         self.zeros, self.dropped = zeros, 0

@@ -17,13 +17,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--mutants", type=int, default=80, help="of each sample")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--part", default="1/1", help="which part of the mutants, such as 2/4")
     parser.add_argument("--samples", nargs="*", default=list(SAMPLES), choices=list(SAMPLES))
     chosen = parser.parse_args()
+    number, of = map(int, chosen.part.split("/"))
     total: collections.Counter[str] = collections.Counter()
     for name in chosen.samples:
         start, campaign = time.perf_counter(), Campaign(name)
         counts: collections.Counter[str] = collections.Counter()
-        for mutant, found in campaign.results(chosen.mutants, chosen.seed):
+        for mutant, found in campaign.results(chosen.mutants, chosen.seed, slice(number - 1, None, of)):
             counts["refused" if found.refusal else "differs" if not found.proved else "kept"] += 1
             if found.proved:
                 kept = Kept(mutant, campaign.distance(mutant.module))

@@ -1,4 +1,4 @@
-"""Mutants of a lowered pipeline, each claimed equal to the sequence; what is kept is run on random inputs."""
+"""Mutants of a lowered plan, each claimed equal to the plain program; what is kept is run on random inputs."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.comparison.comparison import Comparison, Workbench
+from parity.comparison.comparison import AS_WRITTEN, Comparison, Workbench
 from parity.comparison.exactness import named, relation
 from parity.exact import Desk, Equality, equal
 from parity.jax_internals import with_module
@@ -63,11 +63,18 @@ class Campaign:
         reference, candidate = self._sides
         return equal(reference, dataclasses.replace(candidate, program=module), self._relation, self._desk)
 
-    def results(self, count: int, seed: int) -> Iterator[tuple[Mutant, Equality]]:
-        """Yields mutants and what was claimed of them."""
+    def results(self, count: int, seed: int, part: slice = slice(None)) -> Iterator[tuple[Mutant, Equality]]:
+        """Yields mutants and what was claimed of them.
+
+        Args:
+            count: how many are made.
+            seed: of the choice.
+            part: which of them are tried.
+        """
         made = mutants(self.comparison.candidate.lowered, random.Random(seed), 4 * count)
         telling = (mutant for mutant in made if "precision" not in mutant.detail)  # that is rounding
-        for mutant in itertools.islice(telling, count):
+        tried = itertools.islice(itertools.islice(telling, count), part.start, part.stop, part.step)
+        for mutant in tried:
             yield mutant, self.claim(mutant.module)
 
     @functools.cached_property
@@ -95,7 +102,7 @@ class Campaign:
         arguments = jax.tree.unflatten(
             jax.tree.structure(self.comparison.candidate.arguments), [x.copy() for x in self._arguments]
         )
-        return jax.tree.map(np.asarray, lowered.compile()(*arguments))
+        return jax.tree.map(_host, lowered.compile(AS_WRITTEN)(*arguments))
 
     def distance(self, module: Any) -> float | None:
         """Returns the largest difference of any leaf between a module and the candidate, by the leaf's size.
@@ -110,9 +117,11 @@ class Campaign:
         return max(_distance(ours, theirs) for ours, theirs in pairs)
 
 
+def _host(x: jax.Array) -> np.ndarray:
+    return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+
+
 def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
-    if jnp.issubdtype(ours.dtype, jax.dtypes.prng_key):
-        return 0.0
     ours, theirs = (x.astype(np.float64) for x in (ours, theirs))
     difference = np.abs(ours - theirs).max(initial=0.0)
     size = np.abs(ours).max(initial=0.0)

@@ -136,6 +136,7 @@ def _layouts(flavour: Flavour, variant: Replicated) -> Case:
         (variant, "single"),
         (other, "single"),
         rules=_in_replicas(layer_rules(variant.config)),
+        arithmetic=True,
         not_applicable=OTHER_PLACES,
     )
 

@@ -1,34 +1,44 @@
-"""Small pipelines against their sequence, for the campaign of mutants and the tests."""
+"""Small plans against the plain program, for the campaign of mutants and the tests."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from models_nnx.config import Gather
+from models_nnx.config import Gather, TrainConfig
 from models_nnx.presets import preset, tiny
 from parity.cases.case import Case
 from parity.pairs.pipeline import pipelined, sequential_case
+from parity.pairs.plans import accumulated, tiled
 from parity.programs.build import Flavour
 from parity.programs.meshes import Mode
 
 __all__ = ["SAMPLES", "sample"]
 
-SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
-    "forward": ("forward", {"stages": 2, "microbatches": 4, "repeats": 2}),
-    "delay": ("forward", {"stages": 2, "microbatches": 8, "repeats": 2, "delay": 2}),
-    "grad": ("grad", {"stages": 2, "microbatches": 2}),
-    "prefetch": ("grad", {"stages": 2, "microbatches": 2, "repeats": 2, "gather": Gather.PER_REPEAT}),
-    "train_step": ("train_step", {"stages": 2, "microbatches": 2}),
+
+def _pipeline(program: str, flavour: Flavour, **options: Any) -> Case:
+    config = pipelined(tiny(preset("llama2-70b")), options)
+    return sequential_case("exact", flavour, config, Mode.AUTO, program)
+
+
+SAMPLES: dict[str, Callable[[Flavour], Case]] = {
+    "forward": functools.partial(_pipeline, "forward", stages=2, microbatches=4, repeats=2),
+    "delay": functools.partial(_pipeline, "forward", stages=2, microbatches=8, repeats=2, delay=2),
+    "grad": functools.partial(_pipeline, "grad", stages=2, microbatches=2),
+    "prefetch": functools.partial(
+        _pipeline, "grad", stages=2, microbatches=2, repeats=2, gather=Gather.PER_REPEAT
+    ),
+    "train_step": functools.partial(_pipeline, "train_step", stages=2, microbatches=2),
+    "sums": lambda flavour: accumulated(flavour, tiny(preset("llama2-70b")), 2),
+    "loss": lambda flavour: tiled(flavour, tiny(preset("llama2-70b")), TrainConfig(vocab_tiles=2)),
 }
-"""Programs by name: which, and the pipeline."""
+"""By name: schedules and buffers, a hand-written VJP, a step of the optimizer, a batch in parts, a loss in tiles."""
 
 
 def sample(name: str, flavour: Flavour = Flavour.NNX) -> Case:
-    """Returns a small pipeline against its sequence.
+    """Returns a small plan against the plain program.
 
     Args:
         name: of `SAMPLES`.
         flavour: of both sides.
     """
-    program, options = SAMPLES[name]
-    return sequential_case(
-        "exact", flavour, pipelined(tiny(preset("llama2-70b")), options), Mode.AUTO, program
-    )
+    return SAMPLES[name](flavour)

@@ -130,7 +130,11 @@ def sequential_case(
     sequence = _variant(f"{prefix}-sequence-{config.layers}-{M}", alone, in_turn, shape)
     staged = _variant(f"{prefix}-s{S}-m{M}-r{R}-d{pipeline.delay}-{pipeline.gather}", config, PLAIN, shape)
     sides = (sequence, "single"), (staged, mesh)
-    more = {"rules": pipeline_rules(config), "not_applicable": OTHER_PLACES}
+    more = {
+        "rules": pipeline_rules(config),
+        "not_applicable": OTHER_PLACES,
+        "arithmetic": not config.moe,  # where experts are chosen such proofs end
+    }
     case = same_flavour(flavour, staged.name, program, *sides, **more)
     if program != "train_step":
         return case

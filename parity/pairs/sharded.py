@@ -72,7 +72,8 @@ def _zero1_case(flavour: Flavour, plain: Variant, mesh: str) -> Case:
     run = flavour is Flavour.NNX and mesh.startswith(ZERO1_MESHES[0])
     lowest = Verdict.ARBITRATED if run else Verdict.EXACT
     sides = (plain, mesh), (zero1, mesh)
-    return same_flavour(flavour, name, "train_step", *sides, not_applicable=OTHER_PROGRAM, lowest=lowest)
+    more = {"not_applicable": OTHER_PROGRAM, "lowest": lowest, "arithmetic": True}
+    return same_flavour(flavour, name, "train_step", *sides, **more)
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:

@@ -39,6 +39,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
             "grad",
             *sides,
             not_applicable=OTHER_DOTS,
+            arithmetic=True,
             apart={"*/head/kernel": (1,)},
             ranges={"targets": (0, base.vocab)},
         ),

@@ -9,9 +9,11 @@ from parity.prove.program import Kind, Op, Program, Region
 from parity.prove.provenance import Place, op_place
 from parity.verdicts import Finding
 
-__all__ = ["Frontier", "Search", "Side", "attribute_differences"]
+__all__ = ["MOST_ENTRIES", "Frontier", "Search", "Side", "attribute_differences"]
 
-_MAX_ENTRIES, _MAX_ROUNDS, _MAX_TEXT = 8, 6, 160
+_MAX_ROUNDS, _MAX_TEXT = 6, 160
+MOST_ENTRIES = 8
+"""The most places that are told."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,7 @@ class Search:
             pair = results[position]
             ends = [body.outputs[index] for body, index in zip(bodies, pair, strict=True)]
             entries.append(self._wiring(f"result {self._programs[0].result_names[pair[0]]}", bodies, ends, 0))
-        return entries[:_MAX_ENTRIES] or [
+        return entries[:MOST_ENTRIES] or [
             Frontier(where="side effects", differences=("their number or order",))
         ]
 
@@ -134,9 +136,9 @@ class Search:
                 entries += self._descend((left, right), here, depth, loops)
             else:
                 entries.append(self._entry(left, right, loops, ()))
-            if len(entries) >= _MAX_ENTRIES:
+            if len(entries) >= MOST_ENTRIES:
                 break
-        return entries[:_MAX_ENTRIES]
+        return entries[:MOST_ENTRIES]
 
     def _is_first(self, op: Op, env: list[int], other: set[int]) -> bool:
         """Whether an operation is unmatched while its operands, constants aside, are matched."""

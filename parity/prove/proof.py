@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
-from parity.prove.frontier import Frontier, Search, attribute_differences
+from parity.prove.frontier import MOST_ENTRIES, Frontier, Search, attribute_differences
 from parity.prove.moved import NOTHING_MOVED, Moves, given, not_met
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.program import Program
@@ -108,7 +108,13 @@ class Proof:
         count = len(self.unequal_results)
         results = f"{count} result{'s' * (count != 1)} not shown equal"
         first = f"; first difference {self.frontier[0].sentence()}" if self.frontier else ""
-        return f"not shown to be the same program{scope}: {results}{first}"
+        return f"not shown to be the same program{scope}: {results}{first}{self._others()}"
+
+    def _others(self) -> str:
+        """Returns in words how many other places differ by themselves: not because of one before."""
+        more = len(self.frontier) - 1
+        least = "at least " if len(self.frontier) >= MOST_ENTRIES else ""
+        return f"; {least}{more} other place{'s differ' if more > 1 else ' differs'}" if more > 0 else ""
 
     def _counts(self) -> str:
         return f"{self.operations[0]} and {self.operations[1]} operations"

@@ -10,6 +10,7 @@ import pytest
 
 from parity.backends.registry import Devices
 from parity.cases.case import Case
+from parity.comparison import walking
 from parity.comparison.comparison import Comparison, Workbench
 from parity.comparison.modulo import NOTHING, prove_modulo_sharding
 from parity.programs.build import linen_build
@@ -239,3 +240,20 @@ def test_modulo_sharding_of_a_scan_against_layers():
     sides = build("left", layers, written), build("right", stacked, scanned)
     found = prove_modulo_sharding(Comparison(case(*sides, STACKED), Workbench()))
     assert found.verdict == "same values up to sharding" and found.otherwise == ()
+
+
+def test_a_walk_that_breaks_ends_no_run(monkeypatch):
+    def broken(*arguments, **options):
+        raise KeyError("a bug of the walker")
+
+    monkeypatch.setattr(walking, "equal", broken)
+    channels = run_case(scan_case(), Workbench()).channels
+    assert channels["program"].verdict == "equal" and "a bug of the walker" in channels["program"].detail
+    assert channels["values"].verdict in ("bitwise", "floor")
+
+
+def test_a_walk_that_is_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr(walking, "MOST_STEPS", 20)
+    work = Comparison(scan_case(), Workbench())
+    assert work.proof is None and work.walked is not None
+    assert "got over 20 operations" in work.walked.frontier[0].sentence()

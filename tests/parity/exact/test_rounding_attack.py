@@ -5,6 +5,7 @@ import pathlib
 import sys
 import types
 
+import jax
 import pytest
 
 from parity.exact import rounded, rounding
@@ -12,13 +13,13 @@ from parity.exact import rounded, rounding
 sys.path.append(str(pathlib.Path(__file__).parent))
 
 from rounding_attack import examine  # pyright: ignore[reportMissingImports]
-from test_rounding import (  # pyright: ignore[reportMissingImports]
-    MOVED,
-    NEAR,
-    as_people_write,  # noqa: F401  a fixture
-    layers_against_scan,
-    moved,
-)
+from rounding_samples import MOVED, NEAR, layers_against_scan, moved  # pyright: ignore[reportMissingImports]
+
+
+@pytest.fixture(autouse=True)
+def as_people_write():
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
 
 
 @pytest.mark.parametrize("seed", [*range(24), 1851])

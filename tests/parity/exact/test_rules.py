@@ -147,6 +147,13 @@ OPERATIONS = {
         (whole(V, B, T),),
     ),
     "table": (lambda table, i: table[i], (real(V, D), whole(V, B, T))),
+    "tables of their own": (
+        lambda table, i, x: (
+            jax.vmap(lambda t, j: t[j])(table, i),
+            jax.vmap(lambda t, j, y: t.at[j].add(y))(table, i, x),
+        ),
+        (real(B, V, D), whole(V, B, T), real(B, T, D)),
+    ),
     "scatter": (lambda x, i: jnp.ones((V, D)).at[i].add(3 * x), (real(B, T, D), whole(V, B, T))),
     "scatter of one row": (lambda i: jnp.zeros((V, D)).at[i].add(2.0), (whole(V, B, T),)),
     "data": (lambda x: (x + real(B, T, seed=5)) * np.arange(T), (real(B, T),)),

@@ -10,6 +10,7 @@ from parity.verdicts import Verdict
 
 sys.path.append(str(Path(__file__).parent / "rewrites"))
 
+import batches  # pyright: ignore[reportMissingImports]
 from fuzz import examine  # pyright: ignore[reportMissingImports]
 from measure import REWRITES, STEPS, compare, differ  # pyright: ignore[reportMissingImports]
 from reasons import REASONS  # pyright: ignore[reportMissingImports]
@@ -51,3 +52,17 @@ def test_the_measure_notices_other_bits():
 def test_random_programs_that_are_proved_give_the_same_bits(seed):
     proof, names, apart = examine(seed)
     assert not apart, (names, proof.rules)
+
+
+def test_a_batch_of_random_programs_with_near_misses_gives_the_same_bits_where_it_is_proved():
+    batch = batches.examine(7, 40)
+    assert batch.programs == 40 and batch.proved > batch.run > 0 and batch.missed > 4
+    assert batch.proved_missed <= 2 and batch.wrong == ()
+
+
+def test_a_batch_notices_other_bits(monkeypatch):
+    """Else it could not fail: a rule that is loose because of other bits, taken for exact."""
+    step = next(step for step in STEPS if step.name == "boolean to number at once")
+    monkeypatch.setattr(batches, "STEPS", (step,))
+    monkeypatch.setattr(batches, "EXACT", batches.EXACT | {"boolean-through-wider"})
+    assert batches.examine(0, 12).wrong

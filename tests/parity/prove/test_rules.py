@@ -242,3 +242,11 @@ def test_a_reducer_that_adds_and_returns_something_else_is_no_sum(returned, rung
     like = stablehlo_module(jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((), jnp.float32)))
     sides = [parse_module(text, like) for text in (SUMMED.replace("RETURNED", returned), RESHAPED)]
     assert prove(*sides, arguments=[(0, 0)], results=[(0, 0)]).rung == rung
+
+
+def test_how_many_places_differ_is_told(check):
+    x = jnp.ones((3, 4))
+    proof = check(lambda a: (jnp.sin(a), jnp.exp(a)), lambda a: (jnp.cos(a), jnp.tanh(a)), (x,))
+    assert len(proof.frontier) == 2 and proof.sentence().endswith("; 1 other place differs")
+    proof = check(lambda a: jnp.sin(jnp.sin(a)), lambda a: jnp.sin(jnp.cos(a)), (x,))
+    assert len(proof.frontier) == 1 and "other place" not in proof.sentence()

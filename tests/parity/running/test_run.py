@@ -104,7 +104,7 @@ def raises(state, inputs):
 PROVED = {
     **dict.fromkeys(ALL, "proved"),
     **dict.fromkeys(("tree", "inputs", "rng", "sharding", "loops", "retrace"), "equal"),
-    **dict.fromkeys(("routing", "collectives", "speed", "flags", "checkpoint"), "skipped"),
+    **dict.fromkeys(("exact", "routing", "collectives", "speed", "flags", "checkpoint"), "skipped"),
 }
 
 

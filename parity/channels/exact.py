@@ -1,0 +1,38 @@
+"""The channel ``exact``: whether both sides are proved equal in exact real arithmetic, where a case asks for that."""
+
+from parity.channels.channel import Aspect, Channel, Need
+from parity.comparison.comparison import Comparison
+from parity.verdicts import ChannelResult, Verdict
+
+__all__ = ["CHANNEL"]
+
+
+def exact(work: Comparison) -> ChannelResult:
+    """Proves both sides equal in exact real arithmetic; rounding and overflow are for the channels of values."""
+    from parity.comparison.exactness import difference
+
+    found = work.equality
+    assumed = f", if {' and '.join(found.assumptions)}" if found.assumptions else ""
+    return ChannelResult(
+        name="exact",
+        verdict=Verdict.EQUAL if found.proved else Verdict.FAILED,
+        detail=f"equal in exact arithmetic{assumed}" if found.proved else "not proved in exact arithmetic",
+        findings=() if found.proved else (difference(found),),
+        measures={"terms": found.terms, "steps": found.steps, "seconds": found.seconds},
+    )
+
+
+def _not_asked(work: Comparison) -> str:
+    return "" if work.case.arithmetic else "the case asks for no proof in exact arithmetic"
+
+
+CHANNEL = Channel(
+    name="exact",
+    about="whether other programs compute the same in exact real arithmetic, where a case asks for that",
+    column="prog",
+    aspect=Aspect.PROGRAM,
+    needs=Need.LOWER,
+    judge=exact,
+    applies=_not_asked,
+)
+"""What this channel is; see `Channel`."""

@@ -1,0 +1,47 @@
+"""The channel ``exact``: says that sides are equal in exact arithmetic, or where they part, of cases that ask."""
+
+import dataclasses
+
+import pytest
+
+from models_nnx.schedule import Schedule
+from parity.channels import CHANNELS
+from parity.comparison.comparison import Comparison, Workbench
+from parity.pairs.batch_split import PAIR
+from parity.pairs.exact import sample
+from parity.verdicts import Verdict
+
+
+def looked(case):
+    return CHANNELS["exact"].look(Comparison(case, Workbench()))
+
+
+def test_a_pipeline_is_told_to_be_equal_in_exact_arithmetic():
+    result = looked(sample("forward"))
+    assert result.verdict is Verdict.EQUAL
+    assert result.detail == "equal in exact arithmetic" and result.measures["terms"] > 1_000
+    assert looked(dataclasses.replace(sample("forward"), arithmetic=False)).verdict is Verdict.SKIPPED
+
+
+def test_what_is_assumed_is_said():
+    result = looked(dataclasses.replace(sample("loss"), arithmetic=True))
+    assert result.detail == "equal in exact arithmetic, if input targets is in [0, 272)"
+
+
+def test_another_microbatch_fails_the_case_and_says_where(monkeypatch):
+    monkeypatch.setattr(
+        Schedule, "microbatch", lambda self, t, s: (self.processed(t, s) + 1) % self.microbatches
+    )
+    result = looked(sample("forward"))
+    assert result.verdict is Verdict.FAILED
+    (finding,) = result.findings
+    assert finding.where.startswith("values logits[0")
+    assert "only it reads input segments[" in finding.sentence() and ".py:" in finding.candidate
+
+
+@pytest.mark.slow
+def test_what_is_not_understood_is_said_by_a_case_that_asks():
+    case = next(case for case in PAIR.cases({}) if case.id.startswith("batch-split-plain-against-split-nnx"))
+    result = looked(dataclasses.replace(case, arithmetic=True))
+    assert result.verdict is Verdict.FAILED
+    assert "top_k" in result.findings[0].sentence()
