@@ -93,8 +93,14 @@ class _Side:
 
     def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the results by name."""
+        origins = self.interpreter.terms.origins
+        before = len(origins)
         with self._context:
-            results = self.interpreter.main([given[name] for name in self.named.arguments])
+            try:
+                results = self.interpreter.main([given[name] for name in self.named.arguments])
+            finally:
+                for origin in origins[before:]:
+                    _ = origin and origin.step.place  # the module may be gone when a later claim asks
         return dict(zip(self.named.results, results, strict=True))
 
 

@@ -1,7 +1,6 @@
 """Where two terms part, in words that a person reads."""
 
 import itertools
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -148,16 +147,10 @@ def place(terms: Terms, term: int) -> str:
         return "the inputs"
     turns = f", turn {', '.join(map(str, origin.turns))} of the loops around it" if origin.turns else ""
     device = f", device {origin.device}" if origin.device is not None else ""
-    return f"{origin.step.name} {line(origin.step.source)}{turns}{device}"
-
-
-def line(operation: Any) -> str:
-    """Returns ``file:line`` of an operation, as its location says it."""
-    found = re.findall(r'"([^"]*\.py)":(\d+)', str(operation.location))
-    return f"{found[0][0]}:{found[0][1]}" if found else "(no source line)"
+    return f"{origin.step.name} {origin.step.place}{turns}{device}"
 
 
 def where(error: RefusalError) -> str:
     """Returns a refusal with the operation that was not understood."""
     step = error.step
-    return f"{error}; at {step.name} {line(step.source)}" if step is not None else str(error)
+    return f"{error}; at {step.name} {step.place}" if step is not None else str(error)

@@ -54,6 +54,12 @@ class Step:
     memory: dict[str, Any]
 
     @functools.cached_property
+    def place(self) -> str:
+        """``file:line``, as its location says it; asked for while the module is alive."""
+        found = re.findall(r'"([^"]*\.py)":(\d+)', str(self.source.location))
+        return f"{found[0][0]}:{found[0][1]}" if found else "(no source line)"
+
+    @functools.cached_property
     def callee(self) -> str:
         """The function that it calls, by its name in this module."""
         return self.attributes["callee"].value

@@ -24,6 +24,8 @@ OWN_PAIRS = ("docs/maxtext.md",)  # pages about pairs that are not here
 TAKES_CASES = {"case", "select"}
 ELSEWHERE = (
     "scorer",
+    "plans-",
+    "pipeline-plans-",
     "mlp",
     "net",
     "smoke",

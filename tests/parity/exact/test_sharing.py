@@ -1,5 +1,7 @@
 """What claims share: programs go by what they say; alike ones are told apart, and what is assumed is told again."""
 
+import dataclasses
+import gc
 import itertools
 
 import jax
@@ -132,3 +134,21 @@ def test_what_is_long_unused_is_forgotten():
     for key in "defg":
         memory.put(key, key)
     assert memory.get("a") is None and memory.get("g") == "g"
+
+
+def test_a_place_outlives_the_program_that_was_there_first():
+    desk, kept = Desk(), (named(ALIKE["rows"]), named(ALIKE["columns"]))
+
+    def parsed(side):
+        module = stablehlo_module(side.program)
+        text = module.operation.get_asm(enable_debug_info=True)
+        return dataclasses.replace(side, program=parse_module(text, module))
+
+    first = equal(*map(parsed, kept), relation(), desk)
+    for turns in range(9):  # more programs than are kept
+        pair = named(looping(turns, 1)), named(looping(turns, 1))
+        assert equal(*pair, relation(), desk).proved
+    gc.collect()
+    again = equal(*kept, relation(), desk)
+    assert again.difference == first.difference
+    assert "test_sharing.py:" in again.difference
