@@ -97,13 +97,16 @@ RULES: dict[str, Rule] = _rules(
         rewrites="a pad of a pad with the same element -> one pad; axes of size one that are not padded -> none; "
         "negative edges -> a slice",
         condition="one element around both, no holes where edges are negative",
-        argument="Place p of the inner array becomes low + p * (1 + gap) of the outer; such functions compose.",
+        argument="Place p of the inner array becomes low + p * (1 + gap) of the outer; such functions compose; "
+        "but compiled code had other bits at level 3.",
+        loose=True,
     ),
     Rule(
         name="update-as-pad",
         rewrites="dynamic_update_slice of one element everywhere -> pad of the update with that element",
         condition="the starts are known integers, or the update is as long as the axis; starts are clamped",
-        argument="Both hold the update's elements in its place and the one element around it.",
+        argument="Both hold the update's elements in its place and the one element around it; but see pad.",
+        loose=True,
     ),
     Rule(
         name="concatenate",

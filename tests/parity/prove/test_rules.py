@@ -250,3 +250,12 @@ def test_how_many_places_differ_is_told(check):
     assert len(proof.frontier) == 2 and proof.sentence().endswith("; 1 other place differs")
     proof = check(lambda a: jnp.sin(jnp.sin(a)), lambda a: jnp.sin(jnp.cos(a)), (x,))
     assert len(proof.frontier) == 1 and "other place" not in proof.sentence()
+
+
+def test_pads_as_one_are_loose(check):
+    """At level 3 the gradient of one slice after another had other bits than that of one slice."""
+    assert not {"pad", "update-as-pad"} & EXACT
+    x = jnp.ones((3, 8))
+    slope = lambda run: jax.grad(lambda x: jnp.sum(jnp.tanh(run(x))))  # noqa: E731
+    proof = check(slope(lambda x: x[:, ::2][:, 1:]), slope(lambda x: x[:, 2::2]), (x,))
+    assert proof.rung is Verdict.REORDERED and "pad" in proof.rules

@@ -66,10 +66,13 @@ def _attack(options: argparse.Namespace) -> int:
         for line in batch.wrong:
             print(f"OTHER BITS: {line}", flush=True)
         seed += 1
-    print(
-        f"{totals['programs']} programs: {totals['proved']} proved, {totals['run']} of them run; "
-        f"{totals['missed']} with a near miss, {totals['proved_missed']} of them proved; {failures} with other bits"
-    )
+        # After each batch, so that a run that is stopped has said how far it came.
+        print(
+            f"{totals['programs']} programs: {totals['proved']} proved, {totals['run']} of them run; "
+            f"{totals['missed']} with a near miss, {totals['proved_missed']} of them proved; "
+            f"{failures} with other bits",
+            flush=True,
+        )
     return 1 if failures else 0
 
 
