@@ -178,6 +178,6 @@ def test_devices_hold_the_moments_once_over_data(flavour):
 @pytest.mark.slow
 def test_plain_moments_against_zero1_is_within_the_floor():
     id = f"sharded-plain-against-zero1-nnx/train_step@{MESH}-explicit"
-    (result,) = run_cases([CASES[id]], channels=("values", "state"))
+    (result,) = run_cases([CASES[id]], channels=("values", "state"), paranoid=True)
     assert result.verdict == "passed", result.sentence()
     assert {str(channel.verdict) for channel in result.channels.values()} <= {"bitwise", "floor"}
