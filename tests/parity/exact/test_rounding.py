@@ -118,15 +118,15 @@ def test_dtypes_are_sorts_of_their_own():
         (jnp.float16, jnp.bfloat16),
         (jnp.float32, jnp.float64),
     ):
-        found = claim(
-            jnp.sin,
-            jnp.sin,
-            relation=PLAIN,
-            given=given,
-            dtype={"reference": ours, "candidate": theirs},
-        )
-        same = jax.dtypes.canonicalize_dtype(ours) == jax.dtypes.canonicalize_dtype(theirs)
-        assert found.proved is same
+        with jax.enable_x64(True):
+            found = claim(
+                jnp.sin,
+                jnp.sin,
+                relation=PLAIN,
+                given=given,
+                dtype={"reference": ours, "candidate": theirs},
+            )
+        assert not found.proved
 
 
 SUMS_OF_PARTS = ("split", "concatenated", "stacked", "unstacked", "stacked as a grid")
