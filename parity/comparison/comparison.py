@@ -203,7 +203,9 @@ class Comparison:
     def exactly(self) -> "Equality | None":
         """The same; None where the case does not rest on that."""
         paranoid = (self.bench.paranoid or self.case.paranoid) and self.reference.backend.executes
-        return None if self.lowest is not Verdict.EXACT or paranoid else self.equality
+        if paranoid or self.case.lowest is not Verdict.EXACT:  # before `lowest`, which asks for the proof
+            return None
+        return self.equality if self.lowest is Verdict.EXACT else None
 
     @property
     def same_program(self) -> bool:
