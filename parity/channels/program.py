@@ -26,13 +26,15 @@ def program(work: Comparison) -> ChannelResult:
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
     verdict = work.proof.rung
     demands = {Verdict.PROVED: (Verdict.PROVED,), Verdict.REORDERED: (Verdict.PROVED, Verdict.REORDERED)}
+    found = work.proof.findings()
     if verdict not in demands.get(work.lowest, (verdict,)):
         verdict = Verdict.FAILED
+        found = found or work.differences  # what a walk shows has no place of its own
     return ChannelResult(
         name="program",
         verdict=verdict,
         detail=f"{attested}; {work.proof.sentence()}",
-        findings=work.proof.findings(),
+        findings=found,
         measures={"operations": sum(work.proof.operations), "seconds": work.proof.seconds},
         tables={"rules": _rules(work.proof)} if work.proof.rules else {},
     )

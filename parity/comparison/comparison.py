@@ -25,7 +25,7 @@ from parity.prove.reader import read_program
 from parity.values.ladder import Judge, deviation
 from parity.values.noise import measure_floor
 from parity.values.routing import Flip, find_flips, forced_inputs, margin_noise
-from parity.verdicts import RUNGS, Verdict
+from parity.verdicts import RUNGS, Finding, Verdict
 from parity.weights.inference import Uses, infer
 from parity.weights.map import MapError, Rule, WeightMap
 from parity.weights.modules import Order
@@ -150,6 +150,11 @@ class Comparison:
             return None
         with self.bench.clock.phase("both sides", "prove"):
             return walk(self)
+
+    @property
+    def differences(self) -> tuple[Finding, ...]:
+        """Where both sides are not one program operation by operation, if that was asked before a walk."""
+        return self._compared.findings() if self._compared else ()
 
     @property
     def _turns_otherwise(self) -> bool:

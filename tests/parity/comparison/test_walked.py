@@ -191,6 +191,25 @@ def test_loops_against_layers_under_one_map():
     assert proof is not None and proof.rung is Verdict.UNPROVED and proof.frontier
 
 
+def test_a_case_that_demands_a_proof_names_the_operation_that_a_walk_sees_through():
+    """One side writes its layers, each behind a barrier: compilers see that, numbers do not."""
+
+    def own(params, x, layer=layer, unroll=1):
+        stack = jnp.stack([params[f"layer_{at}"] for at in range(L)])
+        return jax.lax.scan(lambda x, w: (layer(x, w), None), x, stack, unroll=unroll)[0]
+
+    def barred(x, w):
+        return layer(jax.lax.optimization_barrier(x), w)
+
+    right = build("right", layers, functools.partial(own, layer=barred, unroll=L))
+    demanded = case(build("left", layers, own), right, lowest=Verdict.PROVED)
+    channels = run_case(demanded, Workbench()).channels
+    assert channels["program"].verdict == "failed" and "unroll" in channels["program"].detail
+    assert any("optimization_barrier" in finding.sentence() for finding in channels["program"].findings)
+    channels = run_case(case(build("left", layers, own), right), Workbench()).channels
+    assert channels["program"].verdict == "reordered" and not channels["program"].findings
+
+
 def _turned(apply, params, x):
     return apply({f"layer_{at}": params[f"layer_{(at + 1) % L}"] for at in range(L)}, x)
 
