@@ -200,9 +200,18 @@ def _write_arrays(folder: Path, leaves: Mapping[str, Any]) -> None:
     for name, leaf in leaves.items():
         if 0 not in leaf.shape:
             *parents, last = name.split("/")
-            _node(tree, parents)[last] = jax.random.key_data(leaf) if _is_key(leaf) else leaf
-    with _no_log(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            array = jax.random.key_data(leaf) if _is_key(leaf) else leaf
+            _node(tree, parents)[last] = array if isinstance(array, jax.Array) else np.asarray(array)
+    whole = ocp.type_handlers.create_type_handler_registry(*_written_whole())
+    handler = ocp.PyTreeCheckpointHandler(type_handler_registry=whole)
+    with _no_log(), ocp.Checkpointer(handler) as checkpointer:
         checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
+
+
+def _written_whole() -> Iterator[tuple[Any, Any]]:
+    """Yields how types are written: one replica writes an array, since parts of several would each be a program."""
+    yield np.ndarray, ocp.type_handlers.NumpyHandler()
+    yield jax.Array, ocp.type_handlers.ArrayHandler(use_replica_parallel=False)
 
 
 @contextlib.contextmanager

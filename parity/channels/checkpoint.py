@@ -15,7 +15,7 @@ from parity.comparison.comparison import SEED, Comparison
 from parity.comparison.side import Side
 from parity.programs.build import Group
 from parity.programs.saving import Saving
-from parity.programs.tree import Role, to_host
+from parity.programs.tree import Role, as_data, to_host
 from parity.values.ladder import deviation
 from parity.verdicts import ChannelResult, Finding, Verdict
 
@@ -81,17 +81,21 @@ class _Kept:
         saving = self.side.build.saving
         assert saving is not None
         self.saving: Saving = saving
-        self.before = work.state if index == 0 else work.candidate_state
-        self.state = self._numbers() if work.settled else self.after(self.before, SEED, self.steps)
+        self.state = self._numbers() if work.settled else self.after(self._before, SEED, self.steps)
         self.folder, self.exported = folder / f"{self.name}-state", folder / f"{self.name}-export"
         placed = self.side.placed(self.state)
         self.saving.save(placed, self.folder)
         if self.saving.export:
             self.saving.export(placed, self.exported)
 
+    @property
+    def _before(self) -> Flat:
+        return self.work.candidate_state if self.index else self.work.state
+
     def _numbers(self) -> Flat:
         """Returns the same numbers for both sides, others in each leaf: what trained states have, without a compile."""
-        state = {path: _drawn(path, leaf) for path, leaf in sorted(self.work.state.items())}
+        leaves = self.work.builds[0].abstract
+        state = {path: _drawn(path, as_data(leaf)) for path, leaf in sorted(leaves.items())}
         return state if self.index == 0 else self.work.as_candidate(state)
 
     def after(self, state: Flat, seed: int, steps: int) -> Flat:
@@ -116,7 +120,7 @@ class _Kept:
         """
         if self.work.settled:
             return []
-        whole = self.after(self.before, SEED, 2 * self.steps)
+        whole = self.after(self._before, SEED, 2 * self.steps)
         resumed = self.after(self.load(self.folder), SEED + self.steps, self.steps)
         where = f"{self.name} resumed after {self.steps} of {2 * self.steps} steps"
         return _differing(whole, resumed, where, "state that is not in the checkpoint")
@@ -185,7 +189,7 @@ class _Kept:
             path.write_bytes(whole)
 
 
-def _drawn(path: str, leaf: np.ndarray) -> np.ndarray:
+def _drawn(path: str, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
     """Returns random numbers in the place of a leaf, by its path; integers are small, as counters are."""
     draw = np.random.default_rng(zlib.crc32(path.encode()))
     if leaf.dtype == np.bool_:

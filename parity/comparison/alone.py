@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.jax_internals import key_implementation
+from parity.programs.tree import as_data
 
 __all__ = ["POINTER", "Alone", "arrays_alone", "beginning", "with_counters_of", "without_alone"]
 
@@ -52,9 +53,7 @@ def arrays_alone(abstract: Mapping[str, Any], paths: Collection[str], *, tiled: 
     found = []
     for path in paths:
         leaf = abstract[path]
-        data = leaf
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            data = jax.eval_shape(jax.random.key_data, leaf)
+        data = as_data(leaf)
         kind = {"i": "s", "u": "u", "f": "f"}.get(data.dtype.kind, data.dtype.kind)
         depths = range(max(1, len(leaf.shape)))
         traced = [f"{leaf.dtype}{list(leaf.shape[depth:])}" for depth in depths]

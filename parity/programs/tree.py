@@ -12,7 +12,7 @@ import numpy as np
 from flax import linen, nnx
 from jax.experimental import multihost_utils
 
-__all__ = ["Codec", "Leaf", "Role", "describe", "flatten", "is_counter", "key_name", "to_host"]
+__all__ = ["Codec", "Leaf", "Role", "as_data", "describe", "flatten", "is_counter", "key_name", "to_host"]
 
 Flat = dict[str, Any]
 
@@ -173,6 +173,11 @@ class Codec:
                 f"state: missing leaves {missing}, unexpected leaves {extra}; expected {len(self.paths)}"
             )
         return jax.tree.unflatten(self._structure, [flat[path] for path in self.paths])
+
+
+def as_data(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    """Returns what is on the host of an array: the array, or the uint32 data of typed keys."""
+    return jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
 
 
 def to_host(flat: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -98,6 +98,16 @@ def test_every_leaf_that_is_not_as_asked_is_listed_in_one_error(saved):
     ]
 
 
+def test_arrays_and_numbers_of_numpy_come_back_too(tmp_path):
+    given = {
+        "array": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "number": np.float32(1.5),
+        "count": np.int32(3),
+    }
+    folder = store.write(tmp_path / "numpy", given, kind=STATE, about={})
+    assert_same(store.read(folder, abstract(given), kind=STATE), given)
+
+
 def test_a_float64_leaf_is_no_float32_leaf(tmp_path):
     with jax.enable_x64(True):
         folder = store.write(tmp_path / "wide", {"x": jnp.ones(3, "float64")}, kind=STATE, about={})

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,9 +42,10 @@ SIZES = frozenset(
     }
 )
 """Fields that are numbers and choose no code by which of them they are, or that follow another field."""
-SECONDS = {"forward": 2.0, "prefill": 2.0, "diloco_step": 12.0}
-"""What a case of a program costs where no report tells, and `OTHERWISE`."""
 OTHERWISE = 5.0
+"""Seconds that a case costs of which no report has the like."""
+RUN = 8.0
+"""How many times as much a case costs that is run although it is proved."""
 WITHIN = {"train_step": ("grad", "forward"), "grad": ("forward",)}
 """Programs that another is made of: what meets in a step meets in its gradients."""
 COVERING, FLIPPING = "covering-", "flags-"
@@ -62,8 +64,7 @@ def choose(cases: Sequence[Case], seconds: Mapping[str, float]) -> list[str]:
     """
     brought = worths(cases)
     wanted = {one for id, worth in brought.items() if not id.startswith(COVERING) for one in worth}
-    programs = {case.id: case.program for case in cases}
-    cost = {id: seconds.get(id, SECONDS.get(programs[id], OTHERWISE)) for id in brought}
+    cost = _costs(cases, seconds)
     taken = [case.id for case in cases if case.smoke]
     left = {id: set(worth) for id, worth in brought.items() if id not in taken}
     wanted -= {one for id in taken for one in brought[id]}
@@ -72,6 +73,24 @@ def choose(cases: Sequence[Case], seconds: Mapping[str, float]) -> list[str]:
         wanted -= left.pop(best)
         taken.append(best)
     return [case.id for case in cases if case.id in set(taken)]
+
+
+def _costs(cases: Sequence[Case], seconds: Mapping[str, float]) -> dict[str, float]:
+    """Returns the seconds of each case: as reported, or the median of those that are named like it."""
+    known: dict[tuple[str, str], list[float]] = {}
+    for case in cases:
+        for kind in _kinds(case) if case.id in seconds else ():
+            known.setdefault(kind, []).append(seconds[case.id])
+    costs = {}
+    for case in cases:
+        like = next((known[kind] for kind in _kinds(case) if kind in known), [OTHERWISE])
+        costs[case.id] = seconds.get(case.id) or statistics.median(like) * (RUN if case.paranoid else 1.0)
+    return costs
+
+
+def _kinds(case: Case) -> tuple[tuple[str, str], ...]:
+    word = case.id.split("-")[0]
+    return (word, case.program), (word, ""), ("", case.program)
 
 
 def worths(cases: Sequence[Case]) -> dict[str, Worth]:
