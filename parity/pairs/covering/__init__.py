@@ -18,6 +18,7 @@ SHAPE = (32, 40)
 RUN_EVERY = 16
 """One case in so many is compiled and run as well, proved or not: the last that does not take minutes to compile."""
 HEAVY = ("repeats", "repeats")
+"""What makes it so: a pipeline that goes round several times."""
 
 BY_PROOF = {
     "rng": "by proof alone; the cases that run compare draws as well",
@@ -59,7 +60,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
 def _run(rows: list[tuple[str, Mapping[str, str]]]) -> set[str]:
     groups = (rows[start : start + RUN_EVERY] for start in range(0, len(rows) - RUN_EVERY + 1, RUN_EVERY))
     light = ([name for name, row in group if HEAVY not in row.items()] for group in groups)
-    return {names[-1] for names in light if names}
+    return {names[-1] for names in light}
 
 
 def coverage() -> list[Coverage]:
