@@ -17,6 +17,7 @@ from parity.mlir import attribute_items, dictionary_items
 __all__ = [
     "compile_module",
     "compile_request",
+    "compiled_program",
     "compiled_shardings",
     "content",
     "hoisted_constants",
@@ -35,9 +36,6 @@ __all__ = [
 
 def stablehlo_module(program: Any) -> ir.Module:
     """Returns the StableHLO module of a lowered program, or the module itself if given one.
-
-    Args:
-        program: a ``jax.stages.Lowered`` or an MLIR module.
 
     Raises:
         ValueError: if it is neither.
@@ -63,8 +61,7 @@ def kept_arguments(lowered: Any) -> tuple[int, ...]:
     Raises:
         ValueError: if ``@main`` takes anything but flat arguments and, before them, hoisted constants.
     """
-    hoisted = len(hoisted_constants(lowered))
-    count = len(_main(lowered).regions[0].blocks[0].arguments)
+    hoisted, count = len(hoisted_constants(lowered)), len(_main(lowered).regions[0].blocks[0].arguments)
     kept = getattr(getattr(lowered, "_lowering", None), "compile_args", {}).get("kept_var_idx")
     # With hoisted constants, kept_var_idx counts them first.
     indices = tuple(range(count)) if kept is None else tuple(sorted(kept))
@@ -81,9 +78,6 @@ def content(lowered: Any) -> str | None:
 
     The text holds every constant in full, but those that JAX passes as further arguments of ``@main``
     (``_lowering.const_args``, JAX 0.10 to 0.12), and nothing of what it calls back in Python.
-
-    Args:
-        lowered: a ``jax.stages.Lowered``.
     """
     text = str(stablehlo_module(lowered).operation.get_asm(enable_debug_info=False))
     hoisted = getattr(getattr(lowered, "_lowering", None), "const_args", None)
@@ -172,9 +166,6 @@ def compile_request(lowered: Any) -> tuple[bytes, bytes, tuple[int, ...]]:
     ``jax._src.compiler.backend_compile_and_load`` (JAX 0.10 to 0.12) is where JAX hands over; it is replaced
     for the time of the call.
 
-    Args:
-        lowered: a ``jax.stages.Lowered``.
-
     Raises:
         ValueError: the program calls back into Python, which no other process can do.
     """
@@ -207,11 +198,10 @@ def compile_module(module: bytes, options: bytes, devices: Any) -> dict[str, Any
     ``CompileOnlyPyClient.compile`` and ``Executable`` are private (JAX 0.10 to 0.12), as is the MLIR context.
 
     Args:
-        module, options: as `compile_request` returned them.
-        devices: in the order of the program.
+        module, options, devices: as `compile_request` returned them, devices instead of their ids.
 
     Returns:
-        ``text``, ``memory``, ``cost``, ``inputs`` and ``outputs`` (serialised shardings) of the executable.
+        ``text``, ``program`` (`compiled_program`), ``memory``, ``cost``; serialised shardings: ``inputs``, ``outputs``.
     """
     from jax._src.interpreters import mlir
     from jaxlib import xla_client
@@ -223,15 +213,24 @@ def compile_module(module: bytes, options: bytes, devices: Any) -> dict[str, Any
         executable_devices=xla_client.DeviceList(tuple(devices)),
         compile_options=xla_client.CompileOptions.ParseFromString(options),
     )
-    stats, cost = made.get_compiled_memory_stats(), made.cost_analysis()
-    names = [name for name in dir(stats) if name.endswith("_in_bytes")]
+    stats = made.get_compiled_memory_stats()
     sides = {"inputs": made.get_parameter_shardings(), "outputs": made.get_output_shardings()}
     return {
         "text": "\n\n".join(each.to_string() for each in made.hlo_modules()),
-        "memory": {name: getattr(stats, name) for name in names},
-        "cost": {name: value for name, value in cost.items() if "{" not in name},
+        "program": compiled_program(made),
+        "memory": {name: getattr(stats, name) for name in dir(stats) if name.endswith("_in_bytes")},
+        "cost": {name: value for name, value in made.cost_analysis().items() if "{" not in name},
         **{name: tuple(one.SerializeToString() for one in each or ()) for name, each in sides.items()},
     }
+
+
+def compiled_program(executable: Any) -> str:
+    """Returns optimised HLO with all constants, no locations (``_hlo.HloPrintOptions``, jaxlib 0.10 to 0.12)."""
+    from jaxlib import _hlo  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
+
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants, options.print_metadata = True, False
+    return "\n\n".join(each.to_string(options) for each in executable.hlo_modules())
 
 
 def compiled_shardings(
@@ -296,11 +295,10 @@ def run_module(module: ir.Module, batches: list[list[Any]], level: int | None = 
     if level is not None:
         options.executable_build_options.debug_options.xla_backend_optimization_level = level
     executable = device.client.compile_and_load(text, xla_client.DeviceList((device,)), options)
-    runs = []
-    for inputs in batches:
-        results = executable.execute_sharded([jax.device_put(each, device) for each in inputs])
-        runs.append([np.asarray(each[0]) for each in results.disassemble_into_single_device_arrays()])
-    return runs
+    ran = (
+        executable.execute_sharded([jax.device_put(each, device) for each in inputs]) for inputs in batches
+    )
+    return [[np.asarray(each[0]) for each in one.disassemble_into_single_device_arrays()] for one in ran]
 
 
 # --- traced programs (used by parity.structure.traced) ---

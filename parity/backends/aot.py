@@ -25,6 +25,7 @@ from parity.jax_internals import (
 from parity.programs.meshes import MeshSpec
 from parity.programs.topologies import Topology
 from parity.quiet import quiet
+from parity.structure import anonymous_digest
 
 __all__ = ["AheadOfTime", "CompiledAhead", "compile_request_here", "load_compiler", "missing_compiler"]
 
@@ -87,6 +88,7 @@ class CompiledAhead:
 
     def __init__(self, compilation: Compilation, lowered: jax.stages.Lowered, devices: tuple):
         self.compilation, self._lowered, self._devices = compilation, lowered, devices
+        self.anonymous = compilation.anonymous
         self.as_text = compilation.as_text
         self.memory_analysis = compilation.memory_analysis
         self.cost_analysis = compilation.cost_analysis
@@ -188,4 +190,5 @@ def compile_request_here(request: Request, tell: Callable[[str], None]) -> Compi
     by_id = {device.id: device for device in _devices(Topology.parse(request.backend.partition(":")[2]))}
     start = time.perf_counter()
     made = compile_module(request.module, request.options, [by_id[id] for id in request.devices])
-    return Compilation(**made, seconds=time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return Compilation(anonymous=anonymous_digest(made.pop("program")), **made, seconds=seconds)

@@ -15,7 +15,7 @@ from parity.environment import version
 
 __all__ = ["Compilation", "CompileError", "Compiler", "Request", "Resources", "shared"]
 
-FORMAT = "2"
+FORMAT = "3"
 """Part of every key: entries of another form are not found."""
 PACKAGES = ("jax", "jaxlib", "libtpu")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
@@ -63,6 +63,7 @@ class Compilation:
         cost: flops and the like.
         inputs, outputs: serialised shardings of the program's parameters and results.
         seconds: how long the compiler took.
+        anonymous: digest of what the program does, see `parity.structure.anonymous`; None where it is not told.
     """
 
     text: str
@@ -71,6 +72,7 @@ class Compilation:
     inputs: tuple[bytes, ...]
     outputs: tuple[bytes, ...]
     seconds: float
+    anonymous: str | None = None
 
     def as_text(self) -> str:
         """Returns the optimised HLO, as ``jax.stages.Compiled`` does."""

@@ -5,10 +5,15 @@ import enum
 from collections.abc import Callable
 
 from parity.comparison.comparison import Comparison
+from parity.comparison.one_program import compile_to_one
 from parity.programs.build import Group
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["Aspect", "Channel", "Need", "Settled", "no_findings"]
+__all__ = ["ONE_PROGRAM", "Aspect", "Channel", "Need", "Settled", "no_findings"]
+
+
+ONE_PROGRAM = "one_program"
+"""The measure that says that numbers are equal because both sides compile to one program."""
 
 
 class Aspect(enum.StrEnum):
@@ -83,10 +88,16 @@ class Channel:
         if reason:
             return self.skipped(reason)
         exact = not self._is_settled(work) and self._is_exact(work)
-        if not (exact or self._is_settled(work)):
+        one = not (exact or self._is_settled(work)) and self._is_one_program(work)
+        if not (exact or one or self._is_settled(work)):
             return self.judge(work)
         if guards := self.guard(work):
             return self.vacuous(guards)
+        if one:
+            words = f"equal for all inputs: both compile to one program on {work.reference.backend.name}"
+            return ChannelResult(
+                name=self.name, verdict=Verdict.BITWISE, detail=words, measures={ONE_PROGRAM: 1}
+            )
         if exact:
             return ChannelResult(name=self.name, verdict=Verdict.EXACT, detail=_exactly(work))
         words = "equal for all inputs" if self.aspect is Aspect.VALUES else "the same program"
@@ -112,6 +123,12 @@ class Channel:
         """Whether what the channel compares is equal in exact arithmetic, and the case rests on that."""
         answers = self.group in (Group.VALUES, Group.GRADIENTS, Group.STATE)
         return answers and work.exactly is not None and work.exactly.proved
+
+    def _is_one_program(self, work: Comparison) -> bool:
+        """Whether what the channel compares is equal to the bit because the compiler makes one program of both."""
+        if self.group is None or work.runs_all_the_same:  # before `lowest`, which asks for the proof
+            return False
+        return work.lowest is not Verdict.PROVED and compile_to_one(work)
 
     def _is_settled(self, work: Comparison) -> bool:
         if self.settled is Settled.NOTHING:

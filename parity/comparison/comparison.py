@@ -189,11 +189,14 @@ class Comparison:
         return min(rungs, key=RUNGS.index)
 
     @property
+    def runs_all_the_same(self) -> bool:
+        """Whether one asked to run what is proved, too, and that can be done."""
+        return (self.bench.paranoid or self.case.paranoid) and self.reference.backend.executes
+
+    @property
     def settled(self) -> bool:
         """Whether a proof makes running needless, or is all that there can be: the values are equal."""
-        paranoid = self.bench.paranoid or self.case.paranoid
-        seen_too = paranoid and self.reference.backend.executes
-        return not seen_too and self.proof is not None and self.proof.proved
+        return not self.runs_all_the_same and self.proof is not None and self.proof.proved
 
     @functools.cached_property
     def equality(self) -> "Equality":
@@ -207,8 +210,9 @@ class Comparison:
     @property
     def exactly(self) -> "Equality | None":
         """The same; None where the case does not rest on that."""
-        paranoid = (self.bench.paranoid or self.case.paranoid) and self.reference.backend.executes
-        if paranoid or self.case.lowest is not Verdict.EXACT:  # before `lowest`, which asks for the proof
+        if (
+            self.runs_all_the_same or self.case.lowest is not Verdict.EXACT
+        ):  # before `lowest`, which asks for the proof
             return None
         return self.equality if self.lowest is Verdict.EXACT else None
 

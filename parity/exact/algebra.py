@@ -256,6 +256,8 @@ class Algebra:
             "exponential": lambda: self.exponentials.exponential(cells[0]),
             "log": lambda: self.exponentials.logarithm(cells[0]),
             "abs": lambda: self._size(cells[0], sort),
+            "sqrt": lambda: self._root(name, cells[0], sort),
+            "rsqrt": lambda: self._root(name, cells[0], sort),
         }
         return own[name]() if name in own else self._folded(name, cells, sort, detail)
 
@@ -263,6 +265,15 @@ class Algebra:
         if sort == REAL and self.definedness.sign(self.terms.term(cell)):
             return cell  # it is never negative
         return self._folded("abs", [cell], sort, None)
+
+    def _root(self, name: str, cell: int, sort: str) -> int:
+        """Returns the root of a constant where that is rational, such as of a head's width."""
+        value = self.value(cell) if sort == REAL else None
+        if value is not None and value > 0:
+            root = Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))
+            if root * root == value:
+                return self.number(_exact(root if name == "sqrt" else 1 / root))
+        return self._folded(name, [cell], sort, None)
 
     def _folded(self, name: str, cells: Sequence[int], sort: str, detail: Hashable) -> int:
         known = [self.literal(cell) for cell in cells]

@@ -1,17 +1,14 @@
-"""Finds the first operations in which two programs differ. Only explains: no proof rests on it."""
+"""First operations in which two programs differ, in words."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from parity.mlir import attribute_items
-from parity.prove.numbering import Numbering, Table, captures, initial_colours
-from parity.prove.program import Kind, Op, Program, Region
-from parity.prove.provenance import Place, op_place
+from parity.prove.provenance import Place
 from parity.verdicts import Finding
 
-__all__ = ["MOST_ENTRIES", "Frontier", "Search", "Side", "attribute_differences"]
+__all__ = ["MOST_ENTRIES", "Frontier", "Side", "apart", "attribute_differences", "short"]
 
-_MAX_ROUNDS, _MAX_TEXT = 6, 160
+_MAX_TEXT = 160
 MOST_ENTRIES = 8
 """The most places that are told."""
 
@@ -82,317 +79,19 @@ def _list(lines: Sequence[str]) -> str:
 def attribute_differences(left: Mapping[str, str], right: Mapping[str, str]) -> tuple[str, ...]:
     """Returns one line for each name whose text differs."""
     return tuple(
-        f"{name}: {_apart(left.get(name, 'absent'), right.get(name, 'absent'))}"
+        f"{name}: {apart(left.get(name, 'absent'), right.get(name, 'absent'))}"
         for name in sorted({*left, *right})
         if left.get(name) != right.get(name)
     )
 
 
-class Search:
-    """Searches two numbered programs for their first differences."""
-
-    def __init__(
-        self, table: Table, reference: Program, candidate: Program, left: Numbering, right: Numbering
-    ):
-        self._table = table
-        self._programs = (reference, candidate)
-        self._numberings = (left, right)
-        self._literals: dict[int, str] = {}
-        for numbering in self._numberings:
-            numbering.forget()
-
-    def run(self, results: Sequence[tuple[int, int]], unequal: Sequence[int]) -> list[Frontier]:
-        """Returns the first differences, at least one."""
-        bodies = (self._programs[0].body, self._programs[1].body)
-        known = tuple(
-            {n.env[v] for v in body.parameters} for n, body in zip(self._numberings, bodies, strict=True)
-        )
-        entries = self._regions(bodies, known, 0, 0)
-        if entries:
-            return entries
-        for position in unequal:
-            pair = results[position]
-            ends = [body.outputs[index] for body, index in zip(bodies, pair, strict=True)]
-            entries.append(self._wiring(f"result {self._programs[0].result_names[pair[0]]}", bodies, ends, 0))
-        return entries[:MOST_ENTRIES] or [
-            Frontier(where="side effects", differences=("their number or order",))
-        ]
-
-    def _regions(self, regions: tuple, known: tuple, depth: int, loops: int) -> list[Frontier]:
-        """Compares two regions whose parameters are numbered."""
-        for numbering, region in zip(self._numberings, regions, strict=True):
-            numbering.region(region, depth)
-        here = tuple(
-            outer | _numbers(region, numbering.env)
-            for outer, region, numbering in zip(known, regions, self._numberings, strict=True)
-        )
-        fronts = []
-        for side, region in enumerate(regions):
-            env, other = self._numberings[side].env, here[1 - side]
-            fronts.append([op for op in region.ops if op.live is not None and self._is_first(op, env, other)])
-        entries: list[Frontier] = []
-        for left, right in self._pair(*fronts):
-            if left and right:
-                entries += self._descend((left, right), here, depth, loops)
-            else:
-                entries.append(self._entry(left, right, loops, ()))
-            if len(entries) >= MOST_ENTRIES:
-                break
-        return entries[:MOST_ENTRIES]
-
-    def _is_first(self, op: Op, env: list[int], other: set[int]) -> bool:
-        """Whether an operation is unmatched while its operands, constants aside, are matched."""
-        results = [env[op.results[slot]] for slot in op.live or ()] if op.form.results else []
-        inputs = [env[value] for value in _inputs(op)]
-        literal = all(number in self._literals for number in inputs) and not op.regions and not op.effect
-        if literal and len(results) == 1:
-            self._literals[results[0]] = self._literal_text(op, inputs)
-            return False
-        if results and all(number in other for number in results):
-            return False
-        return all(number in other or number in self._literals for number in inputs)
-
-    def _literal_text(self, op: Op, inputs: list[int]) -> str:
-        if op.form.name == "stablehlo.constant":
-            text = str(dict(attribute_items(op.source))["value"]).partition(" : ")[0]
-            return _short(text.removeprefix("dense<").removesuffix(">"))
-        texts = [self._literals[number] for number in inputs]
-        if op.form.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"):
-            return texts[0]
-        return _short(f"{op.form.name.partition('.')[2]}({', '.join(texts)})")
-
-    def _pair(self, left: list[Op], right: list[Op]) -> list[tuple[Op | None, Op | None]]:
-        """Pairs unmatched operations: by name, operands, type and name stack, in program order."""
-        rest = list(right)
-        pairs: list[tuple[Op | None, Op | None]] = []
-        alone: list[tuple[Op | None, Op | None]] = []
-        for strict in (True, False):
-            for op in left:
-                if any(op is pair[0] for pair in pairs):
-                    continue
-                best = max(rest, key=lambda other, op=op: self._likeness(op, other), default=None)
-                if best is not None and (not strict or best.form.name == op.form.name):
-                    rest.remove(best)
-                    pairs.append((op, best))
-        alone += [(op, None) for op in left if not any(op is pair[0] for pair in pairs)]
-        alone += [(None, op) for op in rest]
-        return pairs + alone
-
-    def _likeness(self, left: Op, right: Op) -> float:
-        ours = {self._numberings[0].env[value] for value in _inputs(left)}
-        theirs = {self._numberings[1].env[value] for value in _inputs(right)}
-        shared = len(ours & theirs) / max(len(ours | theirs), 1)
-        same_type = left.form.slots_out == right.form.slots_out
-        same_place = op_place(left).stack == op_place(right).stack
-        return 4 * (left.form.name == right.form.name) + 3 * shared + same_type + same_place
-
-    def _descend(self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int) -> list[Frontier]:
-        left, right = pair
-        lines = self._differences(left, right)
-        entries: list[Frontier] = []
-        if left.form.kind == right.form.kind and len(left.regions) == len(right.regions):
-            if left.form.kind == Kind.WHILE:
-                entries, extra = self._loops(pair, known, depth, loops)
-                if extra:  # carries that only one loop has explain what only one body does
-                    both = [entry for entry in entries if entry.reference and entry.candidate]
-                    return [self._entry(left, right, loops, lines + extra), *both]
-            elif not lines:
-                for number in range(len(left.regions)):
-                    regions = (left.regions[number], right.regions[number])
-                    inner = depth + (left.form.kind == Kind.REGION)
-                    entries += self._regions(regions, self._with_parameters(regions, known), inner, loops)
-                    entries += [] if entries else self._outputs(pair, regions, loops)
-        return entries or [self._entry(left, right, loops, lines)]
-
-    def _with_parameters(self, regions: tuple, known: tuple) -> tuple:
-        return tuple(
-            outer | {numbering.env[value] for value in region.parameters}
-            for outer, region, numbering in zip(known, regions, self._numberings, strict=True)
-        )
-
-    def _outputs(self, pair: tuple[Op, Op], regions: tuple, loops: int) -> list[Frontier]:
-        envs = [numbering.env for numbering in self._numberings]
-        return [
-            self._wiring(f"output {slot} of a region of {pair[0].form.name}", regions, ends, loops)
-            for slot, ends in enumerate(zip(*[region.outputs for region in regions], strict=False))
-            if envs[0][ends[0]] != envs[1][ends[1]]
-        ][:1]
-
-    def _loops(
-        self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int
-    ) -> tuple[list[Frontier], tuple]:
-        """Compares two loops whose initial values agree, slot by slot under the likeliest pairing."""
-        colours = self._pair_carries(pair, depth)
-        bodies = (pair[0].regions[1], pair[1].regions[1])
-        tests = (pair[0].regions[0], pair[1].regions[0])
-        self._assign(tests, colours)
-        entries = self._regions(tests, self._with_parameters(tests, known), depth + 1, loops + 1)
-        self._assign(bodies, colours)
-        entries += self._regions(bodies, self._with_parameters(bodies, known), depth + 1, loops + 1)
-        lines = self._carry_lines(pair, colours)
-        if not entries:
-            slots = {colour: slot for slot, colour in colours[1].items()}
-            for slot, colour in colours[0].items():
-                ends = (
-                    (bodies[0].outputs[slot], bodies[1].outputs[slots[colour]]) if colour in slots else None
-                )
-                if ends and self._numberings[0].env[ends[0]] != self._numberings[1].env[ends[1]]:
-                    entries.append(self._wiring(f"update of loop carry {slot}", bodies, ends, loops + 1))
-        return entries, lines
-
-    def _carry_lines(self, pair: tuple[Op, Op], colours: tuple) -> tuple[str, ...]:
-        lines = []
-        for side, label in enumerate(("reference", "candidate")):
-            other = set(colours[1 - side].values())
-            env = self._numberings[side].env
-            for slot, colour in colours[side].items():
-                if colour not in other:
-                    start = env[pair[side].operands[slot]]
-                    text = self._literals.get(start, "a value")
-                    kind = pair[side].form.slots_out[slot]
-                    lines.append(f"only the {label} loop carries {kind} that starts from {text}")
-        return tuple(
-            line if lines.count(line) == 1 else f"{lines.count(line)} x {line}"
-            for line in dict.fromkeys(lines)
-        )
-
-    def _assign(self, regions: tuple, colours: tuple) -> None:
-        for numbering, region, side in zip(self._numberings, regions, colours, strict=True):
-            for slot, colour in side.items():
-                numbering.env[region.parameters[slot]] = colour
-
-    def _pair_carries(self, pair: tuple[Op, Op], depth: int) -> tuple[dict[int, int], dict[int, int]]:
-        """Refines the carries of both loops together; unlike `Numbering`, it keeps unequal pairs together."""
-        starts = [
-            initial_colours(self._table, op, depth, numbering.env)
-            for op, numbering in zip(pair, self._numberings, strict=True)
-        ]
-        colours = (dict(starts[0][0]), dict(starts[1][0]))
-        moving = (starts[0][1], starts[1][1])
-        bodies = (pair[0].regions[1], pair[1].regions[1])
-        for _ in range(_MAX_ROUNDS):
-            self._assign(bodies, colours)
-            groups: dict[int, tuple[list, list]] = {}
-            for side, numbering in enumerate(self._numberings):
-                numbering.region(bodies[side], depth + 1)
-                for slot in moving[side]:
-                    update = numbering.env[bodies[side].outputs[slot]]
-                    groups.setdefault(colours[side][slot], ([], []))[side].append((update, slot))
-            changed = [self._split(colour, group, colours) for colour, group in groups.items()]
-            if not any(changed):
-                break
-        return colours
-
-    def _split(self, colour: int, group: tuple[list, list], colours: tuple) -> bool:
-        """Gives carries that are updated alike a colour of their own, and pairs up what is left."""
-        updates = [{update for update, _ in side} for side in group]
-        if max(map(len, updates)) <= 1 and all(updates):
-            return False
-        alike = updates[0] & updates[1]
-        rest: list[dict[int, int]] = [{}, {}]
-        for side in (0, 1):
-            for update, slot in group[side]:
-                if update in alike:
-                    colours[side][slot] = self._table.number("#alike", colour, update)
-                else:
-                    place = rest[side].setdefault(update, len(rest[side]))
-                    word = f"#pair {place}" if updates[1 - side] else f"#alone {side} {place}"
-                    colours[side][slot] = self._table.number(word, colour)
-        return bool(updates[0] and updates[1])
-
-    def _differences(self, left: Op, right: Op) -> tuple[str, ...]:
-        lines = attribute_differences(_attributes(left), _attributes(right))
-        if not lines and left.form.bare != right.form.bare:
-            lines = (f"attributes: {_apart(left.form.bare, right.form.bare)}",)
-        if left.form.name != right.form.name:
-            lines = (f"{left.form.name} against {right.form.name}",)
-        if left.form.slots_out != right.form.slots_out and left.form.kind != Kind.WHILE:
-            lines += (f"result type: {_types(left)} against {_types(right)}",)
-        if left.form.kind == Kind.WHILE or left.form.name != right.form.name:
-            return lines
-        envs = [numbering.env for numbering in self._numberings]
-        numbers = [[envs[side][value] for value in op.operands] for side, op in enumerate((left, right))]
-        swapped = sorted(numbers[0]) == sorted(numbers[1]) and numbers[0] != numbers[1]
-        if swapped and left.form.kind != Kind.COMMUTE:
-            return (*lines, "the same operands in another order")
-        lines += self._operand_lines(numbers)
-        if len(numbers[0]) != len(numbers[1]):
-            lines += (f"{len(numbers[0])} operands against {len(numbers[1])}",)
-        return lines
-
-    def _operand_lines(self, numbers: list[list[int]]) -> tuple[str, ...]:
-        """Says which operands differ: literals by value, others together."""
-        lines: list[str] = []
-        others: list[str] = []
-        for position, (ours, theirs) in enumerate(zip(*numbers, strict=False)):
-            texts = [self._literals.get(number, "a computed value") for number in (ours, theirs)]
-            if texts[0] != texts[1]:
-                lines.append(f"operand {position}: {texts[0]} against {texts[1]}")
-            elif ours != theirs:
-                others.append(str(position))
-        if others:
-            more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-            lines.append(f"another value: operand {', '.join(others[:3])}{more}")
-        return tuple(lines)
-
-    def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:
-        names = [op.form.name for op in (left, right) if op is not None]
-        where = names[0] if len(set(names)) == 1 else " / ".join(names)
-        return Frontier(
-            where=where,
-            reference=_side(left, loops),
-            candidate=_side(right, loops),
-            differences=lines or (() if left and right else ("only one side has it",)),
-        )
-
-    def _wiring(self, where: str, regions: Sequence[Region], ends: Sequence[int], loops: int) -> Frontier:
-        makers = [_maker(region, value) for region, value in zip(regions, ends, strict=True)]
-        texts = [maker.form.name if maker else "a parameter" for maker in makers]
-        lines = (f"comes from {texts[0]} against {texts[1]}",)
-        return Frontier(
-            where=where,
-            reference=_side(makers[0], loops),
-            candidate=_side(makers[1], loops),
-            differences=lines,
-        )
-
-
-def _numbers(region: Region, env: list[int]) -> set[int]:
-    return {env[value] for op in region.ops if op.live is not None for value in op.results if env[value] >= 0}
-
-
-def _inputs(op: Op) -> list[int]:
-    """Returns the values that an operation reads, those that its regions capture included."""
-    operands = op.operands
-    if op.form.kind == Kind.WHILE or op.form.kind == Kind.BARRIER:
-        operands = tuple(operands[slot] for slot in op.live or ())
-    return [*operands, *(captures(op) if op.regions else ())]
-
-
-def _maker(region: Region, value: int) -> Op | None:
-    return next((op for op in region.ops if value in op.results), None)
-
-
-def _attributes(op: Op) -> dict[str, str]:
-    return {name: str(value) for name, value in attribute_items(op.source) if name not in ("value", "callee")}
-
-
-def _types(op: Op) -> str:
-    return ", ".join(op.form.slots_out)
-
-
-def _side(op: Op | None, loops: int) -> Side | None:
-    if op is None:
-        return None
-    return Side(operation=op.form.name, place=op_place(op), loop_depth=loops, type=_types(op))
-
-
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Returns a text, cut where it is long."""
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 3]}..."
 
 
-def _apart(left: str, right: str) -> str:
-    """Shows two long texts from shortly before the point where they part."""
+def apart(left: str, right: str) -> str:
+    """Returns two long texts from shortly before the point where they part."""
     point = next((k for k, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), 0)
     start = max(point - 40, 0) if max(len(left), len(right)) > _MAX_TEXT else 0
-    return f"{_short(left[start:])} against {_short(right[start:])}"
+    return f"{short(left[start:])} against {short(right[start:])}"

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
-from parity.prove.frontier import MOST_ENTRIES, Frontier, Search, attribute_differences
+from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
 from parity.prove.moved import NOTHING_MOVED, Moves, given, not_met
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.program import Program
 from parity.prove.reader import collector_paused, read_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
+from parity.prove.search import Search
 from parity.verdicts import Finding, Verdict
 
 __all__ = ["NOTHING_ALONE", "Alone", "Proof", "prove"]

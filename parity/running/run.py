@@ -12,6 +12,7 @@ import jax
 from parity.backends.compiler import Compiler
 from parity.cases.case import Case
 from parity.channels import ALL, CHANNELS, Aspect, of_aspect
+from parity.channels.channel import ONE_PROGRAM
 from parity.comparison.comparison import Comparison, Workbench
 from parity.comparison.side import PHASES, SideError
 from parity.running.errors import error_finding
@@ -202,9 +203,10 @@ def _settled(channels: Mapping[str, ChannelResult]) -> bool:
 
 
 def numbers_only(result: CaseResult) -> bool:
-    """Whether a case passed by its numbers alone: a proof was tried, and the programs differ."""
+    """Whether a case passed by its numbers alone: a proof was tried, and the programs differ, compiled too."""
     program = result.channels.get("program")
-    return result.verdict == PASSED and program is not None and program.verdict is Verdict.UNPROVED
+    tried = result.verdict == PASSED and program is not None and program.verdict is Verdict.UNPROVED
+    return tried and not any(ONE_PROGRAM in channel.measures for channel in result.channels.values())
 
 
 def _same_error(one: ChannelResult, other: ChannelResult) -> bool:

@@ -1,5 +1,6 @@
 """The structure of lowered and compiled programs: loops, collectives, memory, dtypes; and its comparison."""
 
+from parity.structure.anonymous import anonymous_digest
 from parity.structure.budgets import (
     MEMORY_BUDGETS,
     PACKING_BUDGETS,
@@ -47,6 +48,7 @@ __all__ = [
     "Row",
     "Shape",
     "TypedOp",
+    "anonymous_digest",
     "budgets_for",
     "collective_rows",
     "compare_collectives",

@@ -28,7 +28,8 @@ def plain(params, inputs):
 
 
 def unproved(params, inputs):
-    return plain({**params, "w": params["w"] * 1.0}, inputs)
+    out = jnp.sum(inputs["x"][:, :, None] * params["w"][None], 1)
+    return jnp.tanh(out) + params["b"][None]
 
 
 def forward(apply, state, inputs):

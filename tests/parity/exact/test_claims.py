@@ -164,6 +164,12 @@ def running_logsumexp(parts, stale=False):
 
 
 EQUAL = {
+    "roots of square numbers": (
+        lambda x, y: x / jnp.sqrt(jnp.float32(16)) + y * jax.lax.rsqrt(jnp.float32(0.25)),
+        lambda x, y: x * 0.25 + y * 2,
+        (4, 4),
+        (4, 4),
+    ),
     "sums in any order": (lambda x, y: x + y - 3 * x, lambda x, y: -x + (y - x), (4, 4), (4, 4)),
     "factors in any order": (lambda x, y: (x * 2) * (y / 4), lambda x, y: y * x / 2, (4, 4), (4, 4)),
     "a sum of sums": (
@@ -244,6 +250,14 @@ EQUAL = {
     ),
 }
 OTHER = {
+    "a root of no square number": (
+        lambda x, y: x / jnp.sqrt(jnp.float32(8)) + y,
+        lambda x, y: x * jnp.float32(8**-0.5) + y,
+    ),
+    "another root": (
+        lambda x, y: x * jnp.sqrt(jnp.float32(16)) + y,
+        lambda x, y: x * jax.lax.rsqrt(jnp.float32(16)) + y,
+    ),
     "a sum of exponentials": (lambda x, y: jnp.exp(x) + jnp.exp(y), lambda x, y: jnp.exp(x + y)),
     "the size of what may be negative": (lambda x, y: jnp.abs(x + y), lambda x, y: x + y),
     "half an exponent": (lambda x, y: jnp.exp(x / 2) * y, lambda x, y: jnp.exp(x) * y),

@@ -1,10 +1,14 @@
 """The list of rewrites: each is proved, or is ``reordered`` by rules that are named, or has a reason why not."""
 
+import itertools
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
+from parity.backends.registry import find
+from parity.exact import Link, Named, Relation, equal
 from parity.prove.rules import EXACT
 from parity.verdicts import Verdict
 
@@ -12,7 +16,15 @@ sys.path.append(str(Path(__file__).parent / "rewrites"))
 
 import batches  # pyright: ignore[reportMissingImports]
 from fuzz import examine  # pyright: ignore[reportMissingImports]
-from measure import REWRITES, STEPS, compare, differ  # pyright: ignore[reportMissingImports]
+from measure import (  # pyright: ignore[reportMissingImports]
+    REWRITES,
+    STEPS,
+    compare,
+    compiled_digest,
+    differ,
+    gradient,
+    lower,
+)
 from reasons import REASONS  # pyright: ignore[reportMissingImports]
 
 pytestmark = pytest.mark.slow
@@ -66,3 +78,35 @@ def test_a_batch_notices_other_bits(monkeypatch):
     monkeypatch.setattr(batches, "STEPS", (step,))
     monkeypatch.setattr(batches, "EXACT", batches.EXACT | {"boolean-through-wider"})
     assert batches.examine(0, 12).wrong
+
+
+@pytest.mark.parametrize("derive", [lambda run: run, gradient], ids=["forward", "gradient"])
+def test_what_compiles_to_one_program_gives_the_same_bits(derive):
+    """Spellings and near misses alike: a digest that two programs share by chance would show."""
+    cpu, alike, apart = find("cpu"), 0, 0
+    for step in STEPS[::3]:
+        sides = [lower(derive(run)) for run in (step.one, step.other, step.miss) if run]
+        digests = [compiled_digest(side, cpu) for side in sides]
+        assert None not in digests
+        for left, right in itertools.combinations(range(len(sides)), 2):
+            if digests[left] != digests[right]:
+                apart += 1
+            else:
+                alike += 1
+                assert differ(sides[left], sides[right]) == [], step.name
+    assert alike > 10 and apart > 10
+
+
+@pytest.mark.parametrize("kind", ["forward", "gradient"])
+def test_attention_of_flax_is_equal_in_exact_arithmetic(kind):
+    """One divides the queries by a root, the other multiplies the scores: other roundings, one function."""
+    rewrite = next(one for one in REWRITES if one.name == f"attention of Linen and NNX, {kind}")
+    sides = rewrite.prove()[:2]
+    arguments, results = (
+        [f"{word}{place}" for place in range(len(jax.tree.leaves(tree)))]
+        for word, tree in (("a", sides[0].args_info), ("r", sides[0].out_info))
+    )
+    links = [[Link(reference=(name,), candidate=(name,)) for name in names] for names in (arguments, results)]
+    named = [Named(program=side, arguments=arguments, results=results) for side in sides]
+    found = equal(*named, Relation(arguments=links[0], results=links[1]))
+    assert found.proved, found

@@ -1,5 +1,7 @@
 """``python tests/parity/prove/rewrites [--run] [WORD ...]``: how many rewrites are proved, and why the others are not.
 
+``--compile BACKEND``, such as ``aot:v5e:2x2``, tells which of the others that backend's compiler makes one program of.
+
 ``--run`` runs both spellings of each at LLVM's levels 0 and 3 on all kinds of data. ``--fuzz SECONDS`` makes random
 programs of the steps instead, in two spellings each, and runs those that are proved. ``--attack PROGRAMS`` makes small
 ones a hundred to a module, three of ten with a near miss, and runs all. Products and sums are compiled
@@ -22,6 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python tests/parity/prove/rewrites", description=__doc__)
     parser.add_argument("words", nargs="*", help="only rewrites whose names hold one of these")
     parser.add_argument("--run", action="store_true")
+    parser.add_argument("--compile", metavar="BACKEND")
     parser.add_argument("--fuzz", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--contract", action="store_true")
@@ -33,24 +36,35 @@ def main() -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from measure import REWRITES, differ  # pyright: ignore[reportMissingImports]
+    from measure import REWRITES, compiled_digest, differ  # pyright: ignore[reportMissingImports]
     from reasons import REASONS  # pyright: ignore[reportMissingImports]
 
-    rungs, failures = collections.Counter(), 0
+    from parity.backends.registry import find
+
+    backend = find(options.compile) if options.compile else None
+    rungs, ones, failures = collections.Counter(), 0, 0
     for rewrite in REWRITES:
         if options.words and not any(word in rewrite.name for word in options.words):
             continue
-        left, right, proof = rewrite.prove()
+        left, right, proof = rewrite.prove(backend and backend.placement)
+        one = ""
+        if backend and not proof.proved:
+            digests = [compiled_digest(side, backend) for side in (left, right)]
+            one = f" ONE PROGRAM on {backend.name}" if digests[0] == digests[1] is not None else ""
         apart = differ(left, right) if options.run and rewrite.runs else []
         rungs[proof.rung] += 1
         reason = REASONS.get(rewrite.name, "NO REASON") if proof.rung == "unproved" else ""
-        failures += reason == "NO REASON" or bool(proof.proved and apart)
+        ones += bool(one)
+        failures += reason == "NO REASON" or bool((proof.proved or one) and apart)
         told = ", ".join(f"{name} {times}" for name, times in proof.rules.items())
         bits = f" OTHER BITS on {', '.join(apart)}" if apart else ""
         print(
-            f"{proof.rung:9} {rewrite.name}{f' ({told})' if told else ''}{f': {reason}' if reason else ''}{bits}"
+            f"{proof.rung:9} {rewrite.name}{f' ({told})' if told else ''}{f': {reason}' if reason else ''}{bits}{one}"
         )
-    print(f"{sum(rungs.values())} rewrites: {', '.join(f'{count} {rung}' for rung, count in rungs.items())}")
+    told = f"; {ones} of the others compile to one program on {backend.name}" if backend else ""
+    print(
+        f"{sum(rungs.values())} rewrites: {', '.join(f'{count} {rung}' for rung, count in rungs.items())}{told}"
+    )
     return 1 if failures else 0
 
 

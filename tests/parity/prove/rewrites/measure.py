@@ -12,9 +12,10 @@ from modules import MODULES, Module  # pyright: ignore[reportMissingImports]
 from pads import PADS  # pyright: ignore[reportMissingImports]
 from steps import ELEMENTWISE, MOVES, SHAPES, Step  # pyright: ignore[reportMissingImports]
 
-from parity.jax_internals import run_module, stablehlo_module
+from parity.jax_internals import compiled_program, run_module, stablehlo_module
 from parity.prove import prove
 from parity.prove.campaign.execute import WILD, same_numbers, wild_inputs
+from parity.structure import anonymous_digest
 
 STEPS: tuple[Step, ...] = (*MOVES, *PADS, *ELEMENTWISE, *LOGIC, *CASTS, *INDICES, *SUMS, *DOTS, *STRUCTURE)
 INPUTS = tuple(jax.ShapeDtypeStruct(s, jnp.int32 if n == 4 else jnp.float32) for n, s in enumerate(SHAPES))
@@ -28,14 +29,26 @@ def gradient(run):
     return jax.grad(loss, argnums=(0, 1, 2, 3))
 
 
-def lower(run):
+def lower(run, placement=None):
     with jax.numpy_rank_promotion("allow"):
-        return jax.jit(run, keep_unused=True).lower(*INPUTS)
+        return jax.jit(run, keep_unused=True).lower(*_placed(INPUTS, placement))
 
 
-def compare(one, other):
-    left, right = lower(one), lower(other)
+def _placed(leaves, placement):
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=placement), leaves)
+
+
+def compare(one, other, placement=None):
+    left, right = lower(one, placement), lower(other, placement)
     return left, right, proved(left, right)
+
+
+def compiled_digest(lowered, backend):
+    """Returns what `parity.structure.anonymous_digest` tells of a program that a backend compiles."""
+    compiled = backend.start(lowered)()
+    if not backend.executes:
+        return compiled.anonymous
+    return anonymous_digest(compiled_program(compiled.runtime_executable()))
 
 
 def proved(left, right):
@@ -67,17 +80,20 @@ class Rewrite:
 
     Args:
         name: in words.
-        prove: lowers both and proves them.
+        prove: lowers both, for a place or JAX's default, and proves them.
         runs: whether both take the inputs of the steps.
     """
 
     name: str
-    prove: Callable[[], tuple[Any, Any, Any]]
+    prove: Callable[..., tuple[Any, Any, Any]]
     runs: bool = True
 
 
 def _of_step(step: Step, derive: Callable, kind: str) -> Rewrite:
-    return Rewrite(name=f"{step.name}, {kind}", prove=lambda: compare(derive(step.one), derive(step.other)))
+    def prove(placement: Any = None) -> tuple[Any, Any, Any]:
+        return compare(derive(step.one), derive(step.other), placement)
+
+    return Rewrite(name=f"{step.name}, {kind}", prove=prove)
 
 
 def _of_module(module: Module, derived: bool) -> Rewrite:
@@ -85,9 +101,9 @@ def _of_module(module: Module, derived: bool) -> Rewrite:
         places = (0, 1) if module.inputs[0].dtype == jnp.float32 else (0,)
         return jax.grad(lambda p, *x: jnp.sum(jnp.tanh(run(p, *x))), argnums=places)
 
-    def find() -> tuple[Any, Any, Any]:
+    def find(placement: Any = None) -> tuple[Any, Any, Any]:
         runs = [slope(run) if derived else run for run in (module.run_linen, module.run_nnx)]
-        given = module.parameters(), *module.inputs
+        given = _placed((module.parameters(), *module.inputs), placement)
         left, right = (jax.jit(run, keep_unused=True).lower(*given) for run in runs)
         same = [[(k, k) for k in range(len(jax.tree.leaves(tree)))] for tree in (given, left.out_info)]
         return left, right, prove(left, right, arguments=same[0], results=same[1])

@@ -28,7 +28,7 @@ REASONS: dict[str, str] = {
     "hoisted and reshaped out of a loop, gradient": _OTHER_CARRY,
     "flattened inside of a loop, gradient": _OTHER_CARRY,
     "inside of a branch, gradient": "the branches return residuals of other shapes",
-    "attention of Linen and NNX, forward": "Linen divides the queries by a root, NNX multiplies the scores by another",
+    "attention of Linen and NNX, forward": "Linen divides the queries by a root, NNX multiplies the scores: exact only",
     "attention of Linen and NNX, gradient": "as forward",
 }
 """By the rewrite's name."""

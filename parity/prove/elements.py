@@ -1,0 +1,59 @@
+"""Numbers of values for the search of differences: where rules know of movement, shape alone is no difference."""
+
+from collections.abc import Iterable, Sequence
+
+from parity.prove.numbering import Numbering, Table
+from parity.prove.program import Op
+from parity.prove.rules.numbering import RuledNumbering
+from parity.prove.rules.terms import Terms
+from parity.prove.rules.types import parse_array
+
+__all__ = ["Elements"]
+
+
+class Elements:
+    """Two numbered programs, each value by its elements in order; without rules by itself.
+
+    Args:
+        table: of both programs.
+        numberings: of the two programs.
+    """
+
+    def __init__(self, table: Table, numberings: Sequence[Numbering]):
+        self._terms = table if isinstance(table, Terms) else None
+        self._numberings = numberings
+
+    def number(self, side: int, value: int) -> int:
+        """Returns the number of a value's elements in order, whatever its shape."""
+        number = self._numberings[side].env[value]
+        known = self._terms.values.get(number) if self._terms else None
+        return self._terms.flat(known.view) if self._terms and known else number
+
+    def source(self, side: int, value: int) -> int:
+        """Returns the number of what a value is a view of."""
+        number = self._numberings[side].env[value]
+        known = self._terms.values.get(number) if self._terms else None
+        return known.view.source if known else number
+
+    def moved(self, ours: int, theirs: int) -> bool:
+        """Whether a value of each side has other elements of one source, or the same in another order."""
+        apart = self.number(0, ours) != self.number(1, theirs)
+        return apart and self.source(0, ours) == self.source(1, theirs)
+
+    def numbers(self, side: int, values: Iterable[int]) -> set[int]:
+        """Returns the numbers of those values that have one."""
+        env = self._numberings[side].env
+        return {self.number(side, value) for value in values if env[value] >= 0}
+
+    def is_movement(self, side: int, op: Op) -> bool:
+        """Whether rules see through an operation: it moves elements, or is its operand or a constant."""
+        numbering = self._numberings[side]
+        return isinstance(numbering, RuledNumbering) and op.results.start in numbering.vanished
+
+    def types_alike(self, left: Op, right: Op) -> bool:
+        """Whether results have one type, or where rules know of movement as many elements of one type."""
+        if left.form.slots_out == right.form.slots_out or not self._terms:
+            return left.form.slots_out == right.form.slots_out
+        kinds = [[parse_array(kind) for kind in op.form.slots_out] for op in (left, right)]
+        told = [[(kind.element, kind.count) if kind else None for kind in side] for side in kinds]
+        return told[0] == told[1] and None not in told[0]

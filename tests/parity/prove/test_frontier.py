@@ -1,0 +1,91 @@
+"""What is named first where one side is written otherwise all over, and wrong in one line."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from parity.prove import prove
+from parity.verdicts import Verdict
+
+# B batch, T positions, D features, H heads, K width of a head
+B, T, D, H, K = 2, 6, 8, 2, 4
+SHAPES = ((B, T, D), (D, H * K), (H * K,))
+
+
+def reference(x, w, b):
+    """All on flat rows, heads apart at the end."""
+    y = x.reshape(B * T, D)
+    y = y * lax.rsqrt(jnp.mean(y * y, -1, keepdims=True) + 1e-6)
+    h = jnp.tanh(y @ w + b).reshape(B, T, H, K)  # activation
+    h = jnp.exp(h - jnp.max(h, -1, keepdims=True))
+    h = h[:, 1:] * jnp.sin(h[:, :-1])
+    return h.transpose(0, 2, 1, 3)
+
+
+def candidate(x, w, b, bug=""):
+    """The same by batch and position, each line with a mistake that can be planted."""
+    x = x[:, ::-1] if bug == "reversed" else x  # reversed
+    square = jnp.sum(x * x, 2) / D
+    y = x * lax.rsqrt(square + (1e-5 if bug == "epsilon" else 1e-6))[:, :, None]  # epsilon
+    y = y * 1.5 if bug == "scale" else y  # scale
+    h = lax.dot_general(y, w, (((2,), (0,)), ((), ())))
+    h = h - b[None, None] if bug == "sign" else h + b[None, None]  # sign
+    h = h if bug == "activation" else jnp.tanh(h)
+    h = h.reshape(B, T, K, H).transpose(0, 1, 3, 2) if bug == "heads" else h.reshape(B, T, H, K)  # heads
+    h = jnp.exp(h - jnp.max(h, 2 if bug == "axis" else 3, keepdims=True))  # axis
+    late, early = h[:, 1:], h[:, :-1] if bug != "shift" else h[:, 1:]  # shift
+    h = late * (jnp.cos(early) if bug == "function" else jnp.sin(early))  # function
+    h = h.transpose(2, 0, 1, 3)
+    return h.transpose(1, 0, 2, 3) if bug != "order" else h.transpose(1, 0, 2, 3)[:, ::-1]  # order
+
+
+BUGS = ["reversed", "epsilon", "scale", "sign", "activation", "heads", "axis", "shift", "function", "order"]
+
+
+def looped(run):
+    return lambda x, w, b: lax.scan(lambda x, _: (jnp.cos(x), run(x, w, b)), x, length=3)[1]
+
+
+def slope(run):
+    def loss(x, w, b):
+        made = jnp.sin(run(x, w, b))
+        return jnp.sum(made * jnp.arange(made.size).reshape(made.shape))
+
+    return jax.grad(loss)
+
+
+DERIVED = {"forward": lambda run: run, "loop": looped, "gradient": slope}
+
+
+def compared(bug, derive):
+    runs = reference, lambda x, w, b: candidate(x, w, b, bug)
+    given = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in SHAPES]
+    sides = [jax.jit(derive(run), keep_unused=True).lower(*given) for run in runs]
+    return prove(*sides, arguments=[(k, k) for k in range(3)], results=[(0, 0)])
+
+
+@pytest.fixture(autouse=True)
+def as_people_write():
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.mark.parametrize("derive", ["forward", "loop"])
+def test_both_are_one_function(derive):
+    proof = compared("", DERIVED[derive])
+    assert proof.rung is Verdict.REORDERED, proof.sentence()
+
+
+@pytest.mark.parametrize("derive", DERIVED)
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_line_of_the_mistake_is_named_first(bug, derive):
+    """On the side that has it: an activation that is left out stands in the reference."""
+    proof = compared(bug, DERIVED[derive])
+    lines = Path(__file__).read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {bug}"))
+    side = "reference" if bug == "activation" else "candidate"
+    assert proof.rung is Verdict.UNPROVED
+    assert f"test_frontier.py:{line} in {side}" in proof.frontier[0].sentence(), proof.frontier
