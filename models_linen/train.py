@@ -125,11 +125,12 @@ def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch
     grads, loss_sum, weight_sum, sown = ops.accumulate(gradients, batch, train.accumulation, key)
     grads = jax.tree.map(lambda grad: grad / weight_sum.astype(grad.dtype), grads)
     optimizer = make_optimizer(train.optimizer)
-    shape = batch["tokens"].shape
-    grads, params = (to_moments(config, train, shape, tree) for tree in (grads, state.params))
+    like_parameters = train.moments is MomentSharding.LIKE_PARAMETERS
+    axes = None if like_parameters else parameter_axes(config, batch["tokens"].shape)
+    grads, params = (to_moments(config, axes, tree) for tree in (grads, state.params))
     metrics = {"loss": loss_sum / weight_sum, "weight": weight_sum, "grad_norm": optax.tree.norm(grads)}
     updates, opt_state = optimizer.update(grads, state.opt_state, params, loss=metrics["loss"])
-    params = from_moments(config, train, shape, optax.apply_updates(params, updates))
+    params = from_moments(config, axes, optax.apply_updates(params, updates))
     routing_bias = balance(config, state.routing_bias, sown)
     state = state.replace(step=state.step + 1, params=params, opt_state=opt_state, routing_bias=routing_bias)
     return state, {**metrics, **ops.sown_metrics(sown, weight_sum, config)}
@@ -163,20 +164,18 @@ def parameter_axes(config: ModelConfig, shape: tuple[int, int]) -> dict:
     return jax.tree.map(lambda box: box.names, params, is_leaf=is_box)
 
 
-def to_moments(config: ModelConfig, train: TrainConfig, shape: tuple[int, int], tree):
-    """Returns gradients or parameters where the moments lie; ``shape`` as for `parameter_axes`."""
-    if train.moments is MomentSharding.LIKE_PARAMETERS:
+def to_moments(config: ModelConfig, axes: dict | None, tree):
+    """Returns gradients or parameters where the moments lie; ``axes`` None where that is like the parameters."""
+    if axes is None:
         return tree
-    axes = parameter_axes(config, shape)
     put = functools.partial(constrain_moment, rules=config.rules)
     return jax.tree.map(lambda names, x: put(x, names), axes, tree, is_leaf=is_axes)
 
 
-def from_moments(config: ModelConfig, train: TrainConfig, shape: tuple[int, int], params):
-    """Returns updated parameters where parameters lie; ``shape`` as for `parameter_axes`."""
-    if train.moments is MomentSharding.LIKE_PARAMETERS:
+def from_moments(config: ModelConfig, axes: dict | None, params):
+    """Returns updated parameters where parameters lie; ``axes`` as for `to_moments`."""
+    if axes is None:
         return params
-    axes = parameter_axes(config, shape)
     put = functools.partial(constrain, rules=config.rules)
     return jax.tree.map(lambda names, x: put(x, names), axes, params, is_leaf=is_axes)
 

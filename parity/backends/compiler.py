@@ -72,7 +72,7 @@ class Compilation:
     inputs: tuple[bytes, ...]
     outputs: tuple[bytes, ...]
     seconds: float
-    anonymous: str | None = None
+    anonymous: str | None
 
     def as_text(self) -> str:
         """Returns the optimised HLO, as ``jax.stages.Compiled`` does."""

@@ -87,9 +87,10 @@ class Channel:
         reason = work.case.not_applicable.get(self.name) or self._none_returned(work) or self.applies(work)
         if reason:
             return self.skipped(reason)
-        exact = not self._is_settled(work) and self._is_exact(work)
-        one = not (exact or self._is_settled(work)) and self._is_one_program(work)
-        if not (exact or one or self._is_settled(work)):
+        settled = self._is_settled(work)
+        exact = not settled and self._is_exact(work)
+        one = not (settled or exact) and self._is_one_program(work)
+        if not (settled or exact or one):
             return self.judge(work)
         if guards := self.guard(work):
             return self.vacuous(guards)

@@ -210,9 +210,8 @@ class Comparison:
     @property
     def exactly(self) -> "Equality | None":
         """The same; None where the case does not rest on that."""
-        if (
-            self.runs_all_the_same or self.case.lowest is not Verdict.EXACT
-        ):  # before `lowest`, which asks for the proof
+        # Before `lowest`, which asks for the proof.
+        if self.runs_all_the_same or self.case.lowest is not Verdict.EXACT:
             return None
         return self.equality if self.lowest is Verdict.EXACT else None
 

@@ -23,7 +23,7 @@ def compile_to_one(work: Comparison) -> bool:
     Args:
         work: the case; both sides are compiled, where what can be told before does not say no.
     """
-    return bool(work.once("one program", lambda: _compile_to_one(work)))
+    return work.once("one program", lambda: _compile_to_one(work))
 
 
 def _compile_to_one(work: Comparison) -> bool:

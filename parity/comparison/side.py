@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.backends.backend import Backend
-from parity.jax_internals import compiled_program, key_implementation, traced_closures
+from parity.jax_internals import key_implementation, traced_closures
 from parity.programs.build import FORMER, Build, Group, Outputs, Program, enters
 from parity.programs.meshes import MeshSpec
 from parity.programs.tree import Role, to_host
 from parity.prove.program import Program as ReadProgram
 from parity.prove.reader import read_program
-from parity.structure import HloModule, anonymous_digest, optimised_module
+from parity.structure import HloModule, compiled_digest, optimised_module
 
 __all__ = ["PHASES", "Clock", "Side", "SideError"]
 
@@ -245,10 +245,7 @@ class Side:
     @functools.cached_property
     def anonymous(self) -> str | None:
         """Digest of what the compiled program does, see `parity.structure.anonymous_digest`; None if not told."""
-        compiled = self.compiled
-        if isinstance(compiled, jax.stages.Compiled):
-            return anonymous_digest(compiled_program(compiled.runtime_executable()))
-        return compiled.anonymous
+        return compiled_digest(self.compiled)
 
     def _place(
         self, host: Mapping[str, np.ndarray], shardings: Mapping[str, Any], like: Any

@@ -1,6 +1,6 @@
 """The structure of lowered and compiled programs: loops, collectives, memory, dtypes; and its comparison."""
 
-from parity.structure.anonymous import anonymous_digest
+from parity.structure.anonymous import anonymous_digest, compiled_digest
 from parity.structure.budgets import (
     MEMORY_BUDGETS,
     PACKING_BUDGETS,
@@ -56,6 +56,7 @@ __all__ = [
     "compare_dots",
     "compare_loops",
     "compare_memory",
+    "compiled_digest",
     "dtype_rows",
     "loop_rows",
     "lowered_loops",

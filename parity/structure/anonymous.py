@@ -3,13 +3,17 @@
 import hashlib
 import re
 from collections.abc import Iterator
+from typing import Any
 
+import jax
+
+from parity.jax_internals import compiled_program
 from parity.structure.hlo import Computation, HloModule, Instruction
 from parity.structure.hlo_parse import parse_hlo
 from parity.structure.hlo_shapes import Shape
 from parity.structure.hlo_words import CALLS
 
-__all__ = ["anonymous_digest"]
+__all__ = ["anonymous_digest", "compiled_digest"]
 
 BEFORE = "control-predecessors"
 _NAME = re.compile(r"%([\w.\-]+)")
@@ -42,6 +46,13 @@ def anonymous_digest(text: str) -> str | None:
         return None
     lines = [f"{key}={value}" for key, value in sorted(module.attributes.items())]
     return hashlib.sha256("\n".join([*lines, *_lines(module)]).encode()).hexdigest()
+
+
+def compiled_digest(compiled: Any) -> str | None:
+    """Returns the digest of a ``jax.stages.Compiled``, or of what was compiled elsewhere and carries its own."""
+    if isinstance(compiled, jax.stages.Compiled):
+        return anonymous_digest(compiled_program(compiled.runtime_executable()))
+    return compiled.anonymous
 
 
 def _is_told(instruction: Instruction) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from parity.backends.registry import find
 from parity.exact import Link, Named, Relation, equal
 from parity.prove.rules import EXACT
+from parity.structure import compiled_digest
 from parity.verdicts import Verdict
 
 sys.path.append(str(Path(__file__).parent / "rewrites"))
@@ -20,7 +21,6 @@ from measure import (  # pyright: ignore[reportMissingImports]
     REWRITES,
     STEPS,
     compare,
-    compiled_digest,
     differ,
     gradient,
     lower,
@@ -86,7 +86,7 @@ def test_what_compiles_to_one_program_gives_the_same_bits(derive):
     cpu, alike, apart = find("cpu"), 0, 0
     for step in STEPS[::3]:
         sides = [lower(derive(run)) for run in (step.one, step.other, step.miss) if run]
-        digests = [compiled_digest(side, cpu) for side in sides]
+        digests = [compiled_digest(cpu.start(side)()) for side in sides]
         assert None not in digests
         for left, right in itertools.combinations(range(len(sides)), 2):
             if digests[left] != digests[right]:

@@ -36,10 +36,11 @@ def main() -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from measure import REWRITES, compiled_digest, differ  # pyright: ignore[reportMissingImports]
+    from measure import REWRITES, differ  # pyright: ignore[reportMissingImports]
     from reasons import REASONS  # pyright: ignore[reportMissingImports]
 
     from parity.backends.registry import find
+    from parity.structure import compiled_digest
 
     backend = find(options.compile) if options.compile else None
     rungs, ones, failures = collections.Counter(), 0, 0
@@ -49,7 +50,7 @@ def _list(options: argparse.Namespace) -> int:
         left, right, proof = rewrite.prove(backend and backend.placement)
         one = ""
         if backend and not proof.proved:
-            digests = [compiled_digest(side, backend) for side in (left, right)]
+            digests = [compiled_digest(backend.start(side)()) for side in (left, right)]
             one = f" ONE PROGRAM on {backend.name}" if digests[0] == digests[1] is not None else ""
         apart = differ(left, right) if options.run and rewrite.runs else []
         rungs[proof.rung] += 1

@@ -12,10 +12,9 @@ from modules import MODULES, Module  # pyright: ignore[reportMissingImports]
 from pads import PADS  # pyright: ignore[reportMissingImports]
 from steps import ELEMENTWISE, MOVES, SHAPES, Step  # pyright: ignore[reportMissingImports]
 
-from parity.jax_internals import compiled_program, run_module, stablehlo_module
+from parity.jax_internals import run_module, stablehlo_module
 from parity.prove import prove
 from parity.prove.campaign.execute import WILD, same_numbers, wild_inputs
-from parity.structure import anonymous_digest
 
 STEPS: tuple[Step, ...] = (*MOVES, *PADS, *ELEMENTWISE, *LOGIC, *CASTS, *INDICES, *SUMS, *DOTS, *STRUCTURE)
 INPUTS = tuple(jax.ShapeDtypeStruct(s, jnp.int32 if n == 4 else jnp.float32) for n, s in enumerate(SHAPES))
@@ -41,14 +40,6 @@ def _placed(leaves, placement):
 def compare(one, other, placement=None):
     left, right = lower(one, placement), lower(other, placement)
     return left, right, proved(left, right)
-
-
-def compiled_digest(lowered, backend):
-    """Returns what `parity.structure.anonymous_digest` tells of a program that a backend compiles."""
-    compiled = backend.start(lowered)()
-    if not backend.executes:
-        return compiled.anonymous
-    return anonymous_digest(compiled_program(compiled.runtime_executable()))
 
 
 def proved(left, right):
