@@ -1,6 +1,7 @@
 """Builds of the decoder twins that can be saved and loaded."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -106,14 +107,8 @@ def _rewritten(change: Callable[[dict[str, Any], str], None]) -> Callable[[Path,
     """Returns a fault that changes one leaf of a checkpoint, which is whole apart from that."""
 
     def spoil(folder: Path, copy: Path) -> str:
-        manifest = store.inspect(folder)
-        like = {
-            name: jax.ShapeDtypeStruct(
-                leaf["shape"], jax.random.key(0).dtype if "impl" in leaf else leaf["dtype"]
-            )
-            for name, leaf in manifest.leaves.items()
-        }
-        leaves: dict[str, Any] = dict(store.read(folder, like, kind=manifest.kind))
+        manifest, kept = _kept(folder)
+        leaves: dict[str, Any] = dict(kept)
         name = max(
             (name for name in leaves if "params/" in name),
             key=lambda name: (leaves[name].ndim, name),
@@ -123,6 +118,19 @@ def _rewritten(change: Callable[[dict[str, Any], str], None]) -> Callable[[Path,
         return name
 
     return spoil
+
+
+@functools.lru_cache(maxsize=1)
+def _kept(folder: Path) -> tuple[store.Manifest, Mapping[str, Any]]:
+    """Returns what a checkpoint says of itself, and its leaves, once for all faults."""
+    manifest = store.inspect(folder)
+    like = {
+        name: jax.ShapeDtypeStruct(
+            leaf["shape"], jax.random.key(0).dtype if "impl" in leaf else leaf["dtype"]
+        )
+        for name, leaf in manifest.leaves.items()
+    }
+    return manifest, store.read(folder, like, kind=manifest.kind)
 
 
 def _set(function: Callable[[Any], Any]) -> Callable[[dict[str, Any], str], None]:

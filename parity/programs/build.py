@@ -167,6 +167,7 @@ def linen_build(
         **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
     """
     enters(create)
+    create = jax.jit(create, inline=True)  # traced once, for its shapes and in its program
     example = jax.eval_shape(create, jax.random.key(0))
     codec = Codec(example)
 
@@ -212,8 +213,7 @@ def nnx_build(
         specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
         **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
     """
-    create = traceable(create)
-    graphdef, example, constants = take_apart(create)
+    graphdef, example, constants, fresh = take_apart(traceable(create))
     codec = Codec(example)
 
     build = name
@@ -248,7 +248,7 @@ def nnx_build(
     return Build(
         name=name,
         flavour=Flavour.NNX,
-        create=lambda key: flatten(nnx.state(create(key), constants.is_state)),
+        create=lambda key: flatten(fresh(key)),
         leaves=describe(example),
         abstract=flatten(example),
         programs={

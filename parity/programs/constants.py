@@ -18,6 +18,7 @@ KEYS = 16
 """How many keys must make an array alike: two make a truth value alike every second time."""
 
 Path = tuple[Any, ...]
+Fresh = Callable[[jax.Array], Any]
 T = TypeVar("T")
 
 
@@ -91,14 +92,15 @@ def _hold_as_data(node: nnx.Pytree) -> None:
             setattr(node, name, nnx.data(value))
 
 
-def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Constants]:
+def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Constants, Fresh]:
     """Takes a module apart without making its arrays.
 
     Args:
         create: key -> module.
 
     Returns:
-        Its graph, its abstract state, and its constants: arrays without a Variable that no key changes.
+        Its graph, its abstract state, its constants: arrays without a Variable that no key changes; and what makes its
+        state, which is traced once, whoever traces around it.
     """
     graphs: list[Any] = []
 
@@ -108,16 +110,18 @@ def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Con
         return tuple(states)
 
     key = jax.random.key(0)
-    held, bare = jax.eval_shape(lambda key: split(key, nnx.Variable, ...), key)
+    parts = jax.jit(lambda key: split(key, nnx.Variable, ...), inline=True)
+    held, bare = jax.eval_shape(parts, key)
     if not jax.tree.leaves(bare):
-        return graphs[-1], held, Constants({})
+        return graphs[-1], held, Constants({}), lambda key: parts(key)[0]
     make = jax.jit(lambda key: split(key, nnx.Variable, ...)[1])
     first, *others = (dict(nnx.to_flat_state(make(jax.random.key(seed)))) for seed in range(KEYS))
     constants = Constants(
         {path: array for path, array in first.items() if all(_same(array, other[path]) for other in others)}
     )
-    (held, _) = jax.eval_shape(lambda key: split(key, constants.is_state, ...), key)
-    return graphs[-1], held, constants
+    fresh = jax.jit(lambda key: split(key, constants.is_state, ...)[0], inline=True)
+    held = jax.eval_shape(fresh, key)
+    return graphs[-1], held, constants, fresh
 
 
 def _same(one: jax.Array, other: jax.Array) -> bool:

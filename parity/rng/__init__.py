@@ -4,11 +4,14 @@ from parity.rng.audit import Audited, audit, compare_draws, repeated_keys, unfor
 from parity.rng.demand import Demand
 from parity.rng.draws import Draw, Recorder, Turn
 from parity.rng.initial import compare_initial, named_by_leaf
+from parity.rng.recipes import Recipe, Recipes
 
 __all__ = [
     "Audited",
     "Demand",
     "Draw",
+    "Recipe",
+    "Recipes",
     "Recorder",
     "Turn",
     "audit",

@@ -11,6 +11,8 @@ __all__ = ["ENOUGH", "compare_distributions", "gathered"]
 
 ENOUGH = 8_192
 """So many numbers tell scales apart that differ by a tenth."""
+MORE_THAN_ENOUGH = 8 * ENOUGH
+"""No further state adds to a leaf that has so many: they would be sorted, and say nothing more."""
 IMPROBABLE = 1e-7
 SIGMAS = 6.0
 LEAST = 0.05
@@ -66,8 +68,9 @@ def _words(sample: np.ndarray) -> str:
 
 
 def gathered(states: Sequence[Samples]) -> dict[str, np.ndarray]:
-    """Returns the numbers of each leaf over several initial states, flat and in float64."""
+    """Returns the numbers of each leaf over initial states, as many whole ones as it needs, flat and in float64."""
+    needed = {path: -(-MORE_THAN_ENOUGH // max(1, array.size)) for path, array in states[0].items()}
     return {
-        path: np.concatenate([np.asarray(state[path], np.float64).ravel() for state in states])
-        for path in states[0]
+        path: np.concatenate([np.asarray(state[path], np.float64).ravel() for state in states[:count]])
+        for path, count in needed.items()
     }

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import gc
 import importlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from parity.backends.workers import POLL, RemoteError, Worker, WorkerError
 from parity.cases.case import Case, place
 from parity.channels import ALL
 from parity.comparison.comparison import Workbench
-from parity.running.run import CaseResult, error_result, run_case
+from parity.running.run import SELDOM, CaseResult, error_result, run_case
 from parity.running.touched import found_cases, touched, watch
 from parity.verdicts import ChannelResult, Verdict
 
@@ -94,6 +95,7 @@ def serve(plan: Plan, id: str, tell: Callable[[str], None]) -> Outcome:
         id: of the case.
         tell: told of each phase.
     """
+    gc.set_threshold(SELDOM, *gc.get_threshold()[1:])  # a worker does nothing else: between cases, too
     return Outcome.of(decide(plan, id, tell))
 
 

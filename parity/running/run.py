@@ -21,6 +21,7 @@ from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 from parity.weights.map import MapError
 
 __all__ = [
+    "SELDOM",
     "SEVERITY",
     "CaseResult",
     "error_result",
@@ -38,7 +39,7 @@ PROOFS = frozenset({Verdict.PROVED, Verdict.REORDERED})
 MAPS = Path("/proc/self/maps")
 MANY_MAPS = 20_000
 """Of the 65,530 maps of memory that Linux grants a process; a case makes hundreds, a module of tests thousands."""
-SELDOM = 100_000
+SELDOM = 2_000_000
 """New objects before garbage is looked for, where Python looks at all; it starts with 700 or 2,000."""
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
 CAUSES = ("program", "tree", "inputs", "rng", "retrace")

@@ -1,0 +1,178 @@
+"""How the leaves of an initial state are made, read off the traced program: same recipe, same numbers.
+
+Every value of a program is numbered by the operation that makes it and the numbers of what that takes. Two values with
+one number are the same for every key. What cannot be followed has a number of its own, which equals no other.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from parity.jax_internals import scan_split
+from parity.rng.demand import CALLS, DRAWS, bodies, opened
+
+__all__ = ["Recipe", "Recipes"]
+
+AS_IT_IS = frozenset({"random_clone", "name", "copy"})
+"""Operations that return the numbers they take."""
+
+
+class Recipe(NamedTuple):
+    """How a value is made.
+
+    Args:
+        exact: the same number, the same value.
+        loose: the same, whichever keys are drawn from; the same number, the same distribution, if it draws once.
+        draws: the draws in it, by their exact numbers.
+    """
+
+    exact: int
+    loose: int
+    draws: frozenset[int]
+
+
+class Recipes:
+    """The recipes of programs that are to be compared; numbers of one of these mean nothing in another."""
+
+    def __init__(self):
+        self._numbers: dict[Hashable, int] = {}
+        self._layers: dict[int, int] = {}
+        self._unknown = 0
+
+    def of(self, traced: Any, names: Sequence[str]) -> dict[str, Recipe]:
+        """Returns the recipe of each result of a program of one key.
+
+        Args:
+            traced: the closed jaxpr.
+            names: of its results.
+        """
+        key = self._made(("the key",), ("a key",), frozenset())
+        return dict(zip(names, self._results(traced, [key]), strict=True))
+
+    def distribution(self, recipes: Iterable[Recipe]) -> int | None:
+        """Returns what stands for the distribution of some leaves, layers of stacks included.
+
+        None where it is not one, or where a leaf is made from more than one draw: these may depend on each other.
+        """
+        found = set()
+        for recipe in recipes:
+            number = recipe.loose
+            while number in self._layers:
+                number = self._layers[number]
+            found.add(number if len(recipe.draws) <= 1 else None)
+        return found.pop() if len(found) == 1 else None
+
+    def _number(self, content: Hashable) -> int:
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def _made(self, exact: Hashable, loose: Hashable, draws: frozenset[int]) -> Recipe:
+        return Recipe(self._number(exact), self._number(loose), draws)
+
+    def _like_no_other(self) -> tuple[str, int]:
+        self._unknown += 1
+        return "unknown", self._unknown
+
+    def _results(self, jaxpr: Any, inputs: Sequence[Recipe]) -> list[Recipe]:
+        body = opened(jaxpr)
+        values: dict[Any, Recipe] = dict(zip(body.invars, inputs, strict=True))
+        values.update(zip(body.constvars, map(self._constant, getattr(jaxpr, "consts", ())), strict=True))
+
+        def read(variable: Any) -> Recipe:
+            return self._constant(variable.val) if isinstance(variable, core.Literal) else values[variable]
+
+        for equation in body.eqns:
+            values.update(
+                zip(equation.outvars, self._equation(equation, [*map(read, equation.invars)]), strict=True)
+            )
+        return [*map(read, body.outvars)]
+
+    def _constant(self, value: Any) -> Recipe:
+        weak = getattr(getattr(value, "aval", None), "weak_type", not hasattr(value, "dtype"))
+        if jnp.issubdtype(getattr(value, "dtype", None), jax.dtypes.prng_key):
+            unknown = self._like_no_other()
+            return self._made(unknown, ("a key",), frozenset())
+        array = np.asarray(value)
+        content = ("constant", str(array.dtype), array.shape, array.tobytes(), bool(weak))
+        return self._made(content, content, frozenset())
+
+    def _equation(self, equation: Any, inputs: list[Recipe]) -> list[Recipe]:
+        name, inner = equation.primitive.name, bodies(equation)
+        if name == "scan":
+            return self._scan(equation, inner[0], inputs)
+        if name in CALLS and len(inner) == 1 and len(opened(inner[0]).invars) == len(inputs):
+            return self._results(inner[0], inputs)
+        if name in AS_IT_IS:
+            return inputs
+        how = (name, self._content(equation.params))
+        exact = [recipe.exact for recipe in inputs]
+        loose = [recipe.loose for recipe in inputs]
+        draws = frozenset().union(*(recipe.draws for recipe in inputs))
+        takes_key = any(_is_key(variable) for variable in equation.invars)
+        made = []
+        for place, variable in enumerate(equation.outvars):
+            shape = (place, str(variable.aval))
+            one = self._number((how, shape, *exact))
+            if _is_key(variable):
+                made.append(Recipe(one, self._number(("a key",)), draws))
+            elif name in DRAWS:
+                made.append(Recipe(one, self._number((how, shape, *loose)), draws | {one}))
+            else:
+                like = self._like_no_other() if takes_key else (how, shape, *loose)
+                made.append(Recipe(one, self._number(like), draws))
+        if name == "transpose":
+            self._turned(made[0], inputs[0], equation.params["permutation"])
+        return made
+
+    def _turned(self, turned: Recipe, stack: Recipe, permutation: Sequence[int]) -> None:
+        """Notes a stack whose layers lie along another axis."""
+        within = [axis for axis in permutation if axis != 0]
+        if stack.loose in self._layers and within == sorted(within):
+            self._layers[turned.loose] = self._layers[stack.loose]
+
+    def _scan(self, equation: Any, body: Any, inputs: list[Recipe]) -> list[Recipe]:
+        """Follows what each turn makes by itself; what is carried on is not followed."""
+        constants, carries = scan_split(equation)
+        turns = ("turns", equation.params["length"], equation.params["reverse"])
+        variables = opened(body).invars
+        given = list(inputs[:constants])
+        for variable in variables[constants : constants + carries]:
+            unknown = self._like_no_other()
+            given.append(self._made(unknown, ("a key",) if _is_key(variable) else unknown, frozenset()))
+        for variable, recipe in zip(
+            variables[constants + carries :], inputs[constants + carries :], strict=True
+        ):
+            row = ("row", *turns, recipe.exact)
+            loose = ("a key",) if _is_key(variable) else ("row", *turns, recipe.loose)
+            given.append(self._made(row, loose, recipe.draws))
+        after = []
+        for place, recipe in enumerate(self._results(body, given)):
+            if place < carries:
+                unknown = self._like_no_other()
+                key = _is_key(equation.outvars[place])
+                after.append(self._made(unknown, ("a key",) if key else unknown, recipe.draws))
+                continue
+            stack = self._made(("stack", *turns, recipe.exact), ("stack", *turns, recipe.loose), recipe.draws)
+            self._layers[stack.loose] = recipe.loose
+            after.append(stack)
+        return after
+
+    def _content(self, value: Any) -> Hashable:
+        """Returns what equals only what means the same."""
+        if isinstance(value, Mapping):
+            return tuple((name, self._content(value[name])) for name in sorted(value))
+        if isinstance(value, tuple | list):
+            return (type(value).__name__, *map(self._content, value))
+        if isinstance(value, float):
+            return "float", value.hex()
+        try:
+            return type(value).__name__, self._number(("object", type(value).__name__, value))
+        except TypeError:  # nothing that could be looked up
+            return self._like_no_other()
+
+
+def _is_key(variable: Any) -> bool:
+    return jnp.issubdtype(getattr(variable.aval, "dtype", None), jax.dtypes.prng_key)
