@@ -92,7 +92,7 @@ class Recipes:
 
     def _constant(self, value: Any) -> Recipe:
         weak = getattr(getattr(value, "aval", None), "weak_type", not hasattr(value, "dtype"))
-        if jnp.issubdtype(getattr(value, "dtype", None), jax.dtypes.prng_key):
+        if _is_key(value):
             unknown = self._like_no_other()
             return self._made(unknown, ("a key",), frozenset())
         array = np.asarray(value)
@@ -111,12 +111,12 @@ class Recipes:
         exact = [recipe.exact for recipe in inputs]
         loose = [recipe.loose for recipe in inputs]
         draws = frozenset().union(*(recipe.draws for recipe in inputs))
-        takes_key = any(_is_key(variable) for variable in equation.invars)
+        takes_key = any(_is_key(variable.aval) for variable in equation.invars)
         made = []
         for place, variable in enumerate(equation.outvars):
             shape = (place, str(variable.aval))
             one = self._number((how, shape, *exact))
-            if _is_key(variable):
+            if _is_key(variable.aval):
                 made.append(Recipe(one, self._number(("a key",)), draws))
             elif name in DRAWS:
                 made.append(Recipe(one, self._number((how, shape, *loose)), draws | {one}))
@@ -141,18 +141,18 @@ class Recipes:
         given = list(inputs[:constants])
         for variable in variables[constants : constants + carries]:
             unknown = self._like_no_other()
-            given.append(self._made(unknown, ("a key",) if _is_key(variable) else unknown, frozenset()))
+            given.append(self._made(unknown, ("a key",) if _is_key(variable.aval) else unknown, frozenset()))
         for variable, recipe in zip(
             variables[constants + carries :], inputs[constants + carries :], strict=True
         ):
             row = ("row", *turns, recipe.exact)
-            loose = ("a key",) if _is_key(variable) else ("row", *turns, recipe.loose)
+            loose = ("a key",) if _is_key(variable.aval) else ("row", *turns, recipe.loose)
             given.append(self._made(row, loose, recipe.draws))
         after = []
         for place, recipe in enumerate(self._results(body, given)):
             if place < carries:
                 unknown = self._like_no_other()
-                key = _is_key(equation.outvars[place])
+                key = _is_key(equation.outvars[place].aval)
                 after.append(self._made(unknown, ("a key",) if key else unknown, recipe.draws))
                 continue
             stack = self._made(("stack", *turns, recipe.exact), ("stack", *turns, recipe.loose), recipe.draws)
@@ -174,5 +174,5 @@ class Recipes:
             return self._like_no_other()
 
 
-def _is_key(variable: Any) -> bool:
-    return jnp.issubdtype(getattr(variable.aval, "dtype", None), jax.dtypes.prng_key)
+def _is_key(value: Any) -> bool:
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
