@@ -44,8 +44,6 @@ def accumulate(gradients: Callable[..., Any], batch: Any, microbatches: int, key
     if microbatches == 1:
         return gradients(batch, key)
 
-    gradients = jax.jit(gradients, inline=True)  # traced once, for its shapes and in the loop
-
     def body(total, microbatch):
         number, batch = microbatch
         step_key = None if key is None else jax.random.fold_in(key, number)

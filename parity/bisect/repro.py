@@ -13,7 +13,8 @@ from parity.bisect.signature import Answer, Signature
 from parity.cases.case import Case, select
 from parity.cases.settings import collect, find_settings, load_pairs
 from parity.environment import describe_environment
-from parity.running.content import Contents, UnknownContentError, is_project
+from parity.running.content import Contents, UnknownContentError
+from parity.running.imports import is_project
 
 __all__ = ["Recipe", "check_free", "replay", "write_repro"]
 

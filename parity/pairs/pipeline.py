@@ -168,7 +168,7 @@ SEQUENTIAL: tuple[tuple[dict[str, Any], Mode, dict[str, Any]], ...] = (
     ({"stages": 3, "microbatches": 6, "repeats": 2, "gather": Gather.PER_REPEAT}, Mode.EXPLICIT, AHEAD),
     ({"stages": 3, "microbatches": 6, "delay": 2, "layers_per_stage": 2}, Mode.EXPLICIT, {}),
     ({"stages": 4, "microbatches": 8, "repeats": 2, "gather": Gather.ONCE, "delay": 2}, Mode.AUTO, {}),
-    ({"stages": 2, "microbatches": 6, "repeats": 2}, Mode.AUTO, {}),
+    ({"stages": 4, "microbatches": 8, "repeats": 2}, Mode.AUTO, {}),
 )
 """A covering subset, two with predictors behind the last stage; `parity.pairs.pipeline_grid` has all schedules."""
 

@@ -13,7 +13,7 @@ from flax import nnx
 
 from parity.programs.attributes import changes, settings_of
 from parity.programs.calling import Way, linen_ways, nnx_ways
-from parity.programs.constants import take_apart, traceable
+from parity.programs.constants import take_apart, traceable, traced_once
 from parity.programs.saving import Saving
 from parity.programs.skeleton import Skeleton, skeleton
 from parity.programs.tree import Codec, Leaf, describe, flatten
@@ -167,8 +167,7 @@ def linen_build(
         **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
     """
     enters(create)
-    create = jax.jit(create, inline=True)  # traced once, for its shapes and in its program
-    example = jax.eval_shape(create, jax.random.key(0))
+    example, fresh = traced_once(create)
     codec = Codec(example)
 
     def pure(function: Native) -> Callable[..., Outputs]:
@@ -181,7 +180,7 @@ def linen_build(
     return Build(
         name=name,
         flavour=Flavour.LINEN,
-        create=lambda key: flatten(create(key)),
+        create=lambda key: flatten(fresh(key)),
         leaves=describe(example),
         abstract=flatten(example),
         programs={

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.core import Tracer
+from jax.extend.core import jaxpr_as_fun
 
 from parity.programs.handed import handed_on
 
-__all__ = ["Constants", "take_apart", "traceable"]
+__all__ = ["Constants", "take_apart", "traceable", "traced_once"]
 
 KEYS = 16
 """How many keys must make an array alike: two make a truth value alike every second time."""
@@ -109,19 +110,27 @@ def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Con
         graphs.append(graphdef)
         return tuple(states)
 
-    key = jax.random.key(0)
-    parts = jax.jit(lambda key: split(key, nnx.Variable, ...), inline=True)
-    held, bare = jax.eval_shape(parts, key)
+    (held, bare), parts = traced_once(lambda key: split(key, nnx.Variable, ...))
     if not jax.tree.leaves(bare):
         return graphs[-1], held, Constants({}), lambda key: parts(key)[0]
-    make = jax.jit(lambda key: split(key, nnx.Variable, ...)[1])
+    make = jax.jit(lambda key: parts(key)[1])
     first, *others = (dict(nnx.to_flat_state(make(jax.random.key(seed)))) for seed in range(KEYS))
     constants = Constants(
         {path: array for path, array in first.items() if all(_same(array, other[path]) for other in others)}
     )
-    fresh = jax.jit(lambda key: split(key, constants.is_state, ...)[0], inline=True)
-    held = jax.eval_shape(fresh, key)
+    held, fresh = traced_once(lambda key: split(key, constants.is_state, ...)[0])
     return graphs[-1], held, constants, fresh
+
+
+def traced_once(create: Callable[[jax.Array], Any]) -> tuple[Any, Fresh]:
+    """Traces what makes a state of a key, for all that ask.
+
+    Returns:
+        The abstract state, and what makes it by the same operations, from the same lines of source.
+    """
+    jaxpr, example = jax.make_jaxpr(create, return_shape=True)(jax.random.key(0))
+    operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(example)
+    return example, lambda key: jax.tree.unflatten(structure, operations(key))
 
 
 def _same(one: jax.Array, other: jax.Array) -> bool:

@@ -5,12 +5,10 @@ import dataclasses
 import enum
 import functools
 import hashlib
-import importlib.util
 import os
 import platform
 import re
 import sys
-import sysconfig
 import types
 from collections.abc import Iterable, Mapping, Set
 from importlib import metadata
@@ -22,12 +20,10 @@ import numpy as np
 
 from parity.backends.cache import digest
 from parity.cases.case import Case
+from parity.running.imports import ENGINE, INSTALLED, PAIRS, is_project, modules_in, named_modules
 
-__all__ = ["Contents", "UnknownContentError", "content_of_process", "file_digest", "is_project"]
+__all__ = ["Contents", "UnknownContentError", "content_of_process", "file_digest"]
 
-ENGINE = Path(__file__).parents[1]
-PAIRS = ENGINE / "pairs"
-INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 PASSING = {"PWD", "OLDPWD", "SHLVL", "_", "TERM", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
 """Variables of the environment that change by themselves and say nothing to a program."""
 ATOMS = (
@@ -69,14 +65,6 @@ def file_digest(path: str) -> str:
         return "absent"
 
 
-def is_project(module: Any) -> bool:
-    """Says whether a loaded module is somebody's own code: not installed, and no room of the engine."""
-    file = getattr(module, "__file__", None)
-    if not isinstance(module, types.ModuleType) or not file or file.startswith(INSTALLED):
-        return False
-    return not Path(file).is_relative_to(ENGINE) or Path(file).is_relative_to(PAIRS)
-
-
 class Contents:
     """The content of cases; each module is read once, as it is when it is first asked for."""
 
@@ -112,24 +100,20 @@ def _module(name: str, around: Around) -> tuple[str, set[str]]:
     """Returns the content of a module of the project, and the modules that it reaches."""
     module, reader = sys.modules[name], _Reader(around)
     source = Path(str(module.__file__)).read_bytes()
-    for imported in _imports(ast.parse(source), module):
+    for imported in named_modules(ast.parse(source), module):
         reader.reach(imported)
     values = {key: value for key, value in vars(module).items() if not key.startswith("__")}
-    alive = digest([f"{key} {reader.text(value)}" for key, value in sorted(values.items())])
+    alive = digest([f"{key} {_held(reader, name, key, value)}" for key, value in sorted(values.items())])
     return f"{hashlib.sha256(source).hexdigest()} {alive}", reader.modules
 
 
-def _imports(tree: ast.Module, module: types.ModuleType) -> set[str]:
-    """Returns the modules that a source imports anywhere, also inside functions."""
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            package = module.__package__ or ""
-            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
-    return found
+def _held(reader: "_Reader", name: str, key: str, value: Any) -> str:
+    """Returns the content of what a module holds; a module, such as one inside a package, is there to be named."""
+    if not isinstance(value, types.ModuleType):
+        return reader.text(value)
+    if value.__name__ != f"{name}.{key}":
+        reader.reach(value.__name__)
+    return f"module {value.__name__}"
 
 
 class _Reader:
@@ -162,7 +146,8 @@ class _Reader:
         if isinstance(value, enum.Enum):
             return self._named(value) + f".{value.name}"
         if isinstance(value, types.ModuleType):
-            self.reach(value.__name__)
+            for name in (value.__name__, *sorted(modules_in(value.__name__))):
+                self.reach(name)
             return f"module {value.__name__}"
         if id(value) in self._seen:
             return f"#{self._seen[id(value)][0]}"

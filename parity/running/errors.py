@@ -4,7 +4,7 @@ import linecache
 import traceback
 from pathlib import Path
 
-from parity.running.content import INSTALLED
+from parity.running.imports import INSTALLED
 from parity.verdicts import Finding
 
 __all__ = ["error_finding", "is_own"]

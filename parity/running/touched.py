@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from parity.backends.cache import default_folder
-from parity.running.content import ENGINE, INSTALLED, file_digest, is_project
+from parity.running.content import file_digest
+from parity.running.imports import ENGINE, INSTALLED, is_project
 
 __all__ = ["found_cases", "touched", "watch"]
 
