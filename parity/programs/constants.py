@@ -1,6 +1,7 @@
 """Arrays that an NNX module holds without a Variable, such as a table of frequencies: constants, unless drawn."""
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ KEYS = 16
 
 Path = tuple[Any, ...]
 Fresh = Callable[[jax.Array], Any]
+OPERATIONS: weakref.WeakKeyDictionary[Fresh, Callable[..., Any]] = weakref.WeakKeyDictionary()
+"""What `traced_once` traced; not held by what it returns, whose content is that of the code alone."""
 T = TypeVar("T")
 
 
@@ -129,8 +132,13 @@ def traced_once(create: Callable[[jax.Array], Any]) -> tuple[Any, Fresh]:
         The abstract state, and what makes it by the same operations, from the same lines of source.
     """
     jaxpr, example = jax.make_jaxpr(create, return_shape=True)(jax.random.key(0))
-    operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(example)
-    return example, lambda key: jax.tree.unflatten(structure, operations(key))
+
+    def fresh(key: jax.Array) -> Any:
+        made = OPERATIONS[fresh](key) if fresh in OPERATIONS else jax.tree.leaves(create(key))
+        return jax.tree.unflatten(jax.tree.structure(example), made)
+
+    OPERATIONS[fresh] = jaxpr_as_fun(jaxpr)
+    return example, fresh
 
 
 def _same(one: jax.Array, other: jax.Array) -> bool:

@@ -17,6 +17,8 @@ from parity.rng.demand import CALLS, DRAWS, bodies, opened
 
 __all__ = ["Recipe", "Recipes"]
 
+KEY = ("a key",)
+"""The loose content of all keys that come from the program's own."""
 AS_IT_IS = frozenset({"random_clone", "name", "copy"})
 """Operations that return the numbers they take."""
 
@@ -42,6 +44,7 @@ class Recipes:
         self._numbers: dict[Hashable, int] = {}
         self._layers: dict[int, int] = {}
         self._unknown = 0
+        self._key = self._number(KEY)
 
     def of(self, traced: Any, names: Sequence[str]) -> dict[str, Recipe]:
         """Returns the recipe of each result of a program of one key.
@@ -50,7 +53,7 @@ class Recipes:
             traced: the closed jaxpr.
             names: of its results.
         """
-        key = self._made(("the key",), ("a key",), frozenset())
+        key = self._made(("the key",), KEY, frozenset())
         return dict(zip(names, self._results(traced, [key]), strict=True))
 
     def distribution(self, recipes: Iterable[Recipe]) -> int | None:
@@ -58,13 +61,19 @@ class Recipes:
 
         None where it is not one, or where a leaf is made from more than one draw: these may depend on each other.
         """
-        found = set()
-        for recipe in recipes:
-            number = recipe.loose
-            while number in self._layers:
-                number = self._layers[number]
-            found.add(number if len(recipe.draws) <= 1 else None)
+        found = {self._layer(recipe) if len(recipe.draws) <= 1 else None for recipe in recipes}
         return found.pop() if len(found) == 1 else None
+
+    def _layer(self, recipe: Recipe) -> int:
+        """Returns the loose number of what a stack, or a stack of stacks, is made of."""
+        number = recipe.loose
+        while number in self._layers:
+            number = self._layers[number]
+        return number
+
+    def _derived(self, recipe: Recipe, content: Hashable) -> Hashable:
+        """Returns the loose content of a key that is made of ``recipe``: another one where that is one."""
+        return KEY if self._layer(recipe) == self._key else content
 
     def _number(self, content: Hashable) -> int:
         return self._numbers.setdefault(content, len(self._numbers))
@@ -94,7 +103,7 @@ class Recipes:
         weak = getattr(getattr(value, "aval", None), "weak_type", not hasattr(value, "dtype"))
         if _is_key(value):
             unknown = self._like_no_other()
-            return self._made(unknown, ("a key",), frozenset())
+            return self._made(unknown, unknown, frozenset())
         array = np.asarray(value)
         content = ("constant", str(array.dtype), array.shape, array.tobytes(), bool(weak))
         return self._made(content, content, frozenset())
@@ -117,7 +126,10 @@ class Recipes:
             shape = (place, str(variable.aval))
             one = self._number((how, shape, *exact))
             if _is_key(variable.aval):
-                made.append(Recipe(one, self._number(("a key",)), draws))
+                like = self._like_no_other()  # such as a key of a number in the source
+                made.append(
+                    Recipe(one, self._number(self._derived(inputs[0], like) if inputs else like), draws)
+                )
             elif name in DRAWS:
                 made.append(Recipe(one, self._number((how, shape, *loose)), draws | {one}))
             else:
@@ -139,26 +151,32 @@ class Recipes:
         turns = ("turns", equation.params["length"], equation.params["reverse"])
         variables = opened(body).invars
         given = list(inputs[:constants])
-        for variable in variables[constants : constants + carries]:
-            unknown = self._like_no_other()
-            given.append(self._made(unknown, ("a key",) if _is_key(variable.aval) else unknown, frozenset()))
-        for variable, recipe in zip(
-            variables[constants + carries :], inputs[constants + carries :], strict=True
-        ):
-            row = ("row", *turns, recipe.exact)
-            loose = ("a key",) if _is_key(variable.aval) else ("row", *turns, recipe.loose)
-            given.append(self._made(row, loose, recipe.draws))
-        after = []
-        for place, recipe in enumerate(self._results(body, given)):
-            if place < carries:
-                unknown = self._like_no_other()
-                key = _is_key(equation.outvars[place].aval)
-                after.append(self._made(unknown, ("a key",) if key else unknown, recipe.draws))
+        for place, (variable, recipe) in enumerate(zip(variables, inputs, strict=True)):
+            if place < constants:
                 continue
-            stack = self._made(("stack", *turns, recipe.exact), ("stack", *turns, recipe.loose), recipe.draws)
-            self._layers[stack.loose] = recipe.loose
-            after.append(stack)
-        return after
+            row = ("row", *turns, recipe.exact) if place >= constants + carries else self._like_no_other()
+            loose = ("row", *turns, recipe.loose) if place >= constants + carries else row
+            if _is_key(variable.aval):
+                loose = self._derived(recipe, self._like_no_other())
+            given.append(self._made(row, loose, recipe.draws))
+        results = self._results(body, given)
+        ends = [
+            self._made(end, self._derived(recipe, end), recipe.draws)
+            for recipe, end in ((recipe, self._like_no_other()) for recipe in results[:carries])
+        ]
+        keeps = all(
+            ours.loose != self._key or self._layer(theirs) == self._key
+            for ours, theirs in zip(given[constants : constants + carries], results, strict=False)
+        )
+        return ends + [self._stack(recipe, turns, keeps) for recipe in results[carries:]]
+
+    def _stack(self, layer: Recipe, turns: Hashable, keeps: bool) -> Recipe:
+        """Returns what the turns of a loop make together; ``keeps``: they carry on keys that stay such."""
+        loose = ("stack", turns, layer.loose) if keeps else self._like_no_other()
+        stack = self._made(("stack", turns, layer.exact), loose, layer.draws)
+        if keeps:
+            self._layers[stack.loose] = layer.loose
+        return stack
 
     def _content(self, value: Any) -> Hashable:
         """Returns what equals only what means the same."""

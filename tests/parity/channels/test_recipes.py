@@ -58,6 +58,30 @@ def of_keys_carried(key):
     return jax.lax.scan(turn, key, None, 3)[1]
 
 
+def of_a_fixed_key(key):
+    return drawn(jax.random.key(7))
+
+
+def of_fixed_keys_carried(key, layers=3):
+    """Only the first turn draws from a key that comes from the program's."""
+
+    def turn(key, _):
+        return jax.random.key(7), drawn(key)
+
+    return jax.lax.scan(turn, key, None, layers)[1]
+
+
+def of_stacked_keys(key):
+    keys = jax.lax.scan(lambda carry, one: (carry, jax.random.fold_in(one, 2)), 0, jax.random.split(key, 3))[
+        1
+    ]
+    return jax.lax.scan(lambda carry, one: (carry, drawn(one)), 0, keys)[1]
+
+
+def closing_over_a_key(key, made=jax.random.key(7)):  # noqa: B008
+    return drawn(made)
+
+
 def twice(key, same):
     first, second = jax.random.split(key)
     return drawn(first) - drawn(first if same else second)
@@ -86,6 +110,13 @@ def with_numbers_of_the_key(key):
         (stacked, functools.partial(stacked, layers=2), False, True),
         (drawn, lambda key: stacked(key).sum(0), False, False),
         (of_keys_carried, drawn, False, True),
+        (of_stacked_keys, drawn, False, True),
+        (of_stacked_keys, stacked, False, True),
+        (of_fixed_keys_carried, drawn, False, False),
+        (of_fixed_keys_carried, of_keys_carried, False, False),
+        (of_a_fixed_key, of_a_fixed_key, True, False),
+        (of_a_fixed_key, drawn, False, False),
+        (closing_over_a_key, drawn, False, False),
         (of_carried_numbers, of_carried_numbers, False, False),
         (of_carried_numbers, functools.partial(of_carried_numbers, start=3.0), False, False),
         (functools.partial(twice, same=False), functools.partial(twice, same=False), True, False),

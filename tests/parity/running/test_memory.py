@@ -14,6 +14,7 @@ import pytest
 from parity.backends.cache import DiskCache
 from parity.cases.case import Case
 from parity.running.content import Contents, file_digest
+from parity.running.imports import is_project
 from parity.running.memory import Memory, disagreement
 from parity.running.run import CaseResult
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -34,8 +35,11 @@ class Model:
 @functools.cache
 def build(name):
     return Model()
+
+def reference():
+    return build("a")
 """,
-    "toy_other": "def build(name):\n    return name\n",
+    "toy_other": "def build(name):\n    return name\ndef holding(value):\n    return lambda: value\n",
 }
 
 
@@ -55,7 +59,7 @@ def project(tmp_path, monkeypatch):
         return [
             Case(
                 id="toy/forward@single",
-                reference=lambda: model.build("a"),
+                reference=model.reference,  # what is written here reaches all modules
                 candidate=model.build,
                 program="f",
                 **fields,
@@ -103,12 +107,14 @@ PARTS = ("toy_parts", "toy_parts.one", "toy_parts.other", "toy_parts.other.deep"
 
 
 @pytest.fixture
-def parts(project):
+def parts(project, monkeypatch):
     """A package in the scratch project; called with what the model's module says of it, it gives that case's key."""
+    for name, module in list(sys.modules.items()):
+        if is_project(module):
+            monkeypatch.delitem(sys.modules, name)
     (project.folder / "toy_parts" / "other").mkdir(parents=True)
-    files = {name: project.folder / f"{name.replace('.', '/')}.py" for name in PARTS[1:2]}
-    files |= {name: project.folder / name.replace(".", "/") / "__init__.py" for name in (PARTS[0], PARTS[2])}
-    files[PARTS[3]] = project.folder / "toy_parts" / "other" / "deep.py"
+    parts = ("__init__.py", "one.py", "other/__init__.py", "other/deep.py")
+    files = {name: project.folder / "toy_parts" / part for name, part in zip(PARTS, parts, strict=True)}
     for path in files.values():
         path.write_text("def rate():\n    return 1\n")
 
@@ -245,7 +251,11 @@ def test_another_version_of_a_package(project, monkeypatch):
 def test_what_was_asked_and_the_fields_of_the_case(project):
     before = project()
     assert set(project(asked="--paranoid").values()).isdisjoint(before.values())
-    for fields in ({"lowest": Verdict.BITWISE}, {"zero_gradients": ("a",)}, {"arrange": lambda state: {}}):
+    for fields in (
+        {"lowest": Verdict.BITWISE},
+        {"zero_gradients": ("a",)},
+        {"arrange": sys.modules["toy_other"].build},
+    ):
         assert project(**fields)[MODEL] != before[MODEL]
 
 
@@ -253,10 +263,11 @@ def test_what_a_function_closes_over(project):
     def keys(rate):
         import optax
 
-        optimizer = optax.sgd(rate)
-        case = Case(id="a", reference=lambda: optimizer, candidate=len, program="f")
+        case = Case(id="a", reference=holding(optax.sgd(rate)), candidate=len, program="f")
         return Memory.of([case], "").keys
 
+    project.cases()
+    holding = sys.modules["toy_other"].holding
     assert keys(0.1) == keys(0.1) != keys(0.2)
 
 
@@ -268,8 +279,9 @@ def test_another_pair_of_the_same_name(project):
 
 
 def test_what_cannot_be_told_is_not_remembered(project):
-    lines = iter([1, 2])
-    memory = Memory.of([Case(id="a", reference=lambda: lines, candidate=len, program="f")], "")
+    project.cases()
+    lines = sys.modules["toy_other"].holding(iter([1, 2]))
+    memory = Memory.of([Case(id="a", reference=lines, candidate=len, program="f")], "")
     assert memory.keys == {} and "its content cannot be told" in memory.refused["a"]
 
 
