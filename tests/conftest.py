@@ -32,12 +32,5 @@ def compiled_programs_are_let_go():
 def compiled_as_users_do(monkeypatch):
     """Compiles with XLA's fusion emitters, which the tests leave out to be fast: with them others are the last bits."""
     if "--xla_cpu_use_fusion_emitters=false" in os.environ["XLA_FLAGS"]:
-        options, jit = {"xla_cpu_use_fusion_emitters": True}, jax.jit
-
-        @functools.wraps(jit)
-        def emitting(*args, **named):  # what is inlined is compiled with what is around it
-            return (
-                jit(*args, **named) if named.get("inline") else jit(*args, compiler_options=options, **named)
-            )
-
-        monkeypatch.setattr(jax, "jit", emitting)
+        options = {"xla_cpu_use_fusion_emitters": True}
+        monkeypatch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=options))

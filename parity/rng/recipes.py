@@ -44,6 +44,7 @@ class Recipes:
         self._numbers: dict[Hashable, int] = {}
         self._layers: dict[int, int] = {}
         self._unknown = 0
+        self._depth = 0
         self._key = self._number(KEY)
 
     def of(self, traced: Any, names: Sequence[str]) -> dict[str, Recipe]:
@@ -151,15 +152,19 @@ class Recipes:
         turns = ("turns", equation.params["length"], equation.params["reverse"])
         variables = opened(body).invars
         given = list(inputs[:constants])
-        for place, (variable, recipe) in enumerate(zip(variables, inputs, strict=True)):
-            if place < constants:
-                continue
-            row = ("row", *turns, recipe.exact) if place >= constants + carries else self._like_no_other()
-            loose = ("row", *turns, recipe.loose) if place >= constants + carries else row
-            if _is_key(variable.aval):
+        for place, recipe in enumerate(inputs[constants:], constants):
+            row: Hashable = self._like_no_other()
+            loose = row
+            if (
+                place >= constants + carries
+            ):  # the turns of which loop: a loop around this one may take the same rows
+                row, loose = (("row", self._depth, *turns, whole) for whole in (recipe.exact, recipe.loose))
+            if _is_key(variables[place].aval):
                 loose = self._derived(recipe, self._like_no_other())
             given.append(self._made(row, loose, recipe.draws))
+        self._depth += 1
         results = self._results(body, given)
+        self._depth -= 1
         ends = [
             self._made(end, self._derived(recipe, end), recipe.draws)
             for recipe, end in ((recipe, self._like_no_other()) for recipe in results[:carries])

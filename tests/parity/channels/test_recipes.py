@@ -82,6 +82,16 @@ def closing_over_a_key(key, made=jax.random.key(7)):  # noqa: B008
     return drawn(made)
 
 
+def of_nested_turns(key, outer):
+    """Every row the same numbers, or every column."""
+    keys = jax.random.split(key, 3)
+
+    def around(carry, one):
+        return carry, jax.lax.scan(lambda carry, other: (carry, drawn(one if outer else other)), 0, keys)[1]
+
+    return jax.lax.scan(around, 0, keys)[1]
+
+
 def twice(key, same):
     first, second = jax.random.split(key)
     return drawn(first) - drawn(first if same else second)
@@ -110,6 +120,18 @@ def with_numbers_of_the_key(key):
         (stacked, functools.partial(stacked, layers=2), False, True),
         (drawn, lambda key: stacked(key).sum(0), False, False),
         (of_keys_carried, drawn, False, True),
+        (
+            functools.partial(of_nested_turns, outer=True),
+            functools.partial(of_nested_turns, outer=False),
+            False,
+            True,
+        ),
+        (
+            functools.partial(of_nested_turns, outer=True),
+            functools.partial(of_nested_turns, outer=True),
+            True,
+            True,
+        ),
         (of_stacked_keys, drawn, False, True),
         (of_stacked_keys, stacked, False, True),
         (of_fixed_keys_carried, drawn, False, False),
