@@ -35,9 +35,29 @@ def named_modules(tree: ast.Module, module: types.ModuleType) -> set[str]:
 
     A package that is handed on as a whole, and modules that are asked for by text, may stand for any.
     """
+    found, bound = _imported(tree, module)
+    by_text = False
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name):
+            root, parts = _parts(node)
+            named = {".".join((name, *parts)) for name in bound.get(root, {root} & BY_TEXT)}
+            found |= named
+            for held in (_held_by(name, parts) for name in bound.get(root, ())):
+                found |= set(held)
+                named |= set(held[-1:]) if len(held) == len(parts) else set()
+            if id(node) not in inner:
+                found |= {name for package in named for name in modules_in(package)}
+                by_text |= "importlib" in named
+    if by_text or any(name == one or name.startswith(f"{one}.") for name in found for one in BY_TEXT):
+        found |= modules_in("")
+    return found
+
+
+def _imported(tree: ast.Module, module: types.ModuleType) -> tuple[set[str], dict[str, set[str]]]:
+    """Returns what a source imports, and what each name stands for that it binds so."""
     found: set[str] = set()
     bound: dict[str, set[str]] = {}
-    by_text = False
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -51,17 +71,15 @@ def named_modules(tree: ast.Module, module: types.ModuleType) -> set[str]:
             found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
             for alias in node.names:
                 bound.setdefault(alias.asname or alias.name, set()).add(f"{base}.{alias.name}")
-    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute | ast.Name):
-            root, parts = _parts(node)
-            named = {".".join((name, *parts)) for name in bound.get(root, {root} & BY_TEXT)}
-            found |= named
-            if id(node) not in inner:
-                found |= {name for package in named for name in modules_in(package)}
-                by_text |= "importlib" in named
-    if by_text or any(name == one or name.startswith(f"{one}.") for name in found for one in BY_TEXT):
-        found |= modules_in("")
+    return found, bound
+
+
+def _held_by(name: str, parts: tuple[str, ...]) -> list[str]:
+    """Returns the modules that a chain of attributes comes to, also those that another module has imported."""
+    held, found = sys.modules.get(name), []
+    for part in parts:
+        held = vars(held).get(part) if isinstance(held, types.ModuleType) else None
+        found += [held.__name__] if isinstance(held, types.ModuleType) else []
     return found
 
 
