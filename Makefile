@@ -6,8 +6,10 @@ COMPILER := $(VENV)/.compiler
 WORKERS ?= 2
 TESTS ?= tests
 PART ?= 1/1
+MARKED ?= long
+SPLIT = --splitting-algorithm least_duration --group $(firstword $(subst /, ,$(PART))) --splits $(lastword $(subst /, ,$(PART)))
 
-.PHONY: setup compiler parity matrix prove test pipeline-grid exact-grid quick page docs pictures plots mutants lint format clean
+.PHONY: setup compiler parity matrix prove test long pipeline-grid exact-grid quick page docs pictures plots mutants lint format clean
 
 setup: $(STAMP)
 
@@ -28,7 +30,7 @@ parity: setup  ## the core of the matrix, with a report in parity-report/parity.
 	mkdir -p parity-report
 	$(BIN)/parity run core --remember --json parity-report/parity.json
 
-matrix: setup  ## every case; PART=2/6 for one part of them
+matrix: setup  ## every case; PART=2/12 for one part of them
 	mkdir -p parity-report
 	$(BIN)/parity run --shard $(PART) --json parity-report/matrix.json
 
@@ -42,17 +44,20 @@ pipeline-grid: setup  ## every pipeline schedule, gather and mode against the la
 exact-grid: setup  ## the same, proved in exact arithmetic instead of measured
 	$(BIN)/parity prove --pair parity.pairs.pipeline_grid:PAIR "pipeline-grid-*" --exact
 
-test: setup  ## the whole test suite
-	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+test: setup  ## the test suite, but for what takes longest
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(TESTS)
+
+long: setup  ## what the suite leaves out: campaigns, sweeps, whole runs; PART=2/12 for one part of them
+	$(BIN)/python -m pytest -n $(WORKERS) -m "$(MARKED)" $(SPLIT) $(TESTS)
 
 quick: setup  ## the fast inner loop
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long"
 
 page: setup  ## the HTML page opened in headless Chromium or Chrome, which must be on the path
 	$(BIN)/python -m pip install --quiet --editable ".[browser]"
 	$(BIN)/python tests/parity/report/browser.py
 
-mutants: setup  ## planted bugs, each against every channel: docs/mutants.md; PART=2/6 for one part of them
+mutants: setup  ## planted bugs, each against every channel: docs/mutants.md; PART=2/12 for one part of them
 	mkdir -p parity-report
 	$(BIN)/parity mutants --benign 60 --shard $(PART) --workers $(WORKERS) --json parity-report/mutants.json
 

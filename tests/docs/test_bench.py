@@ -47,7 +47,7 @@ def test_the_recommended_loop_trains_as_the_naive_one():
         np.testing.assert_allclose(one, another, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_plain_script_finds_our_twins_the_same():
     script = pages.ROOT / "docs" / "examples" / "plain_comparison.py"
     done = subprocess.run(

@@ -109,6 +109,7 @@ def check_parity(rest, ids):
 CHECKS = {"make": check_make, "python": check_python, "pytest": check_pytest, "parity": check_parity}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "line"), sorted(set(lines())))
 def test_exists(page, line, ids):
     program, *rest = words(line)

@@ -71,6 +71,7 @@ def test_links_lead_somewhere(page):
             assert anchor in slugs, target
 
 
+@pytest.mark.long
 def test_the_site_builds(tmp_path):
     mkdocs = shutil.which("mkdocs", path=str(Path(sys.executable).parent))
     assert mkdocs, "mkdocs is not installed: pip install -e .[docs]"

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import pages
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_first_page(tmp_path, users_shell):
     commands = 0
     for fence in pages.fences(pages.ROOT / "docs" / "index.md"):

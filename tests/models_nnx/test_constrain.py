@@ -23,6 +23,7 @@ BTD = ("activation_batch", "activation_length", "activation_embed")
 BTF = ("activation_batch", "activation_length", "activation_mlp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ShardMode)
 @pytest.mark.parametrize("text", MESHES)
 def test_constrain_puts_the_array_there(mode, text):
@@ -60,6 +61,7 @@ def test_constrain_without_a_mesh_changes_nothing():
     assert "sharding_constraint" not in lowered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ShardMode)
 def test_constrain_under_scan_remat_vmap_and_grad(mode):
     mesh = make_mesh(parse_mesh("stage2.fsdp2.tensor2.context1"), mode)

@@ -31,6 +31,7 @@ def products(x_RD, weights_EDF, grad_RF, rows_E):
     return out_RF, *pull(grad_RF)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("stages", [False, True])
 def test_values_and_gradients_row_by_row(stages):
@@ -56,6 +57,7 @@ def test_weights_that_all_stages_share_are_no_batch():
     np.testing.assert_allclose(np.asarray(got)[known], wanted[known], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_dtype_of_the_operands_stays():
     narrow = [jnp.asarray(x[0], "bfloat16") for x in (X, WEIGHTS, GRAD)]
     assert {x.dtype for x in products(*narrow, jnp.asarray(ROWS[0], "int32"))} == {jnp.dtype("bfloat16")}
@@ -70,6 +72,7 @@ def grouped_operands(jaxpr):
             yield from grouped_operands(inner)
 
 
+@pytest.mark.slow
 def test_stages_on_a_mesh_compute_their_own_products_and_none_is_batched():
     def stage(*operands):
         inner = jax.sharding.PartitionSpec()

@@ -132,6 +132,7 @@ def attention_config(kernel=AttentionKernel.PLAIN, **changes):
     return AttentionConfig(heads=N, kv_heads=K, head_dim=H, kernel=kernel, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("kernel", AttentionKernel)
 @pytest.mark.parametrize("kv_heads", [2, K, N, 1])
@@ -204,6 +205,7 @@ def test_dropout_keeps_its_share_and_scales_it(rate):
     np.testing.assert_allclose(gradient, kept / (1 - rate), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("z_loss", [0.0, 0.3])
 @pytest.mark.parametrize("size", [1.0, 200.0])
@@ -252,6 +254,7 @@ def test_einsum_and_lookup():
     np.testing.assert_array_equal(rows, [[table[token] for token in row] for row in tokens])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("microbatches", [1, 2, 4])
 def test_accumulate_is_the_full_batch(microbatches):

@@ -85,6 +85,7 @@ def wrong(config, module=ops):
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64", "quick")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_replicas_are_those_of_the_plain_loop(name):

@@ -104,6 +104,7 @@ def test_embedded_tokens_are_scaled_by_the_root_of_their_width():
     assert ops.scale_embedding(x, EmbeddingScale.NONE) is x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [4, 9])
 def test_a_cache_holds_the_last_positions_of_each_row(slots):
     """Filled by a prompt and extended token by token, against a dict that forgets the oldest."""

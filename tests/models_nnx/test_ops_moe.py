@@ -60,6 +60,7 @@ def routed(moe, logits=LOGITS, bias=BIAS, segments=SEGMENTS):
     return ops.route(jnp.asarray(logits), bias, jnp.asarray(segments) != 0, moe, DEFAULT_RULES)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_routing_is_the_oracles(family):
@@ -78,6 +79,7 @@ def test_routing_is_the_oracles(family):
     np.testing.assert_allclose(balance, oracle_moe.load_balance(shares, chosen, SEGMENTS), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_routing_bias_moves_the_choice_and_not_the_weights():
     moe = dataclasses.replace(MIXTRAL, bias_rate=0.1, scoring=Scoring.SIGMOID, weighting=Weighting.SCORES)
     favoured = np.where(np.arange(E) == 5, 2.0, 0.0).astype(np.float32)
@@ -94,6 +96,7 @@ def test_the_routing_bias_moves_the_choice_and_not_the_weights():
     assert not slope.any()
 
 
+@pytest.mark.slow
 def test_forced_choices_are_taken_with_the_weights_that_belong_to_them():
     moe = DEEPSEEK
     free = routed(moe, LOGITS.astype(np.float32), BIAS.astype(np.float32))
@@ -112,6 +115,7 @@ def test_forced_choices_are_taken_with_the_weights_that_belong_to_them():
     np.testing.assert_array_equal(again.weights_BTK[SEGMENTS != 0], free.weights_BTK[SEGMENTS != 0])
 
 
+@pytest.mark.slow
 def test_ties_go_to_the_lower_index_with_a_margin_of_zero():
     logits = np.zeros((1, 2, E), np.float32)
     got = routed(MIXTRAL, logits, segments=np.ones((1, 2), np.int32))
@@ -120,6 +124,7 @@ def test_ties_go_to_the_lower_index_with_a_margin_of_zero():
     assert np.isinf(routed(EVERY).margin_BT).all()
 
 
+@pytest.mark.slow
 def test_an_even_load_has_a_balance_of_one_and_the_bias_follows_the_load():
     shares = jnp.full((1, E, E), 1 / E)
     even = jnp.full(E, 2, jnp.int32)
@@ -159,6 +164,7 @@ def expected(family, dispatch, biases):
     return oracle_moe.experts(X, chosen, weights, {**KERNELS, **(BIASES if biases else {})}, moe)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 @pytest.mark.parametrize("mesh", MESHES)
@@ -186,6 +192,7 @@ def test_tokens_cross_the_expert_axis_the_way_the_dispatch_says_and_scores_stay(
     assert not [move for move in moved if "top_k" in str(move.provenance)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_a_tight_capacity_drops_late_tokens_and_padding_takes_no_place():
     tight, ample = (expected("mixtral", name, True) for name in ("tight", "dropless"))

@@ -182,6 +182,7 @@ def quick_first(cases, quick=2):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("stages", "times", "repeats", "options", "mode"), quick_first(GRID))
 def test_results_sown_values_and_gradients_are_those_of_the_layers_in_sequence(
@@ -310,7 +311,7 @@ def test_two_gathers_per_repeat_are_counted(monkeypatch):
     assert gathers(Toy(2, 2, 5, PREFETCH, "auto", width=64).compiled())["forward"] == 10
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_prefetch_scans_in_five_loops_and_unrolls_to_three_per_repeat():
     counts = [
         optimised_loops(
@@ -321,7 +322,7 @@ def test_prefetch_scans_in_five_loops_and_unrolls_to_three_per_repeat():
     assert counts == [5, 18]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_temp_bytes_of_prefetch_grow_with_the_activations_only():
     """Twice the microbatches, as large as before: what is added is activations, never weights."""
     temp = [

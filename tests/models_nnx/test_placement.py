@@ -69,6 +69,7 @@ def test_zero1(text, spec, shape, expected, dim, reason):
     assert (got.spec, got.dim) == (expected, dim) and reason in got.reason
 
 
+@pytest.mark.slow
 @few
 @given(
     st.lists(st.sampled_from((1, 2, 3, 4, 6, 8, 12)), max_size=4),
@@ -154,6 +155,7 @@ def test_errors_say_where_got_expected_and_next_step(call, message):
         call()
 
 
+@pytest.mark.slow
 def test_sharding_modules_import_no_flax():
     folder = pathlib.Path(sharding.__file__).parent
     for name in ("mesh", "placement", "sharding"):

@@ -62,6 +62,7 @@ def parameters(config):
     return {path: math.prod(leaf.shape) for path, leaf in TWIN.abstract_params(config).items()}
 
 
+@pytest.mark.slow
 def test_deepseek3_has_the_published_predictor():
     """README_WEIGHTS of the checkpoint: 671B, and 14B with copies of the 0.9B embedding and the 0.9B head."""
     params = parameters(preset("deepseek3-671b"))
@@ -170,6 +171,7 @@ def test_tiny_has_no_two_sizes_alike(name):
     assert len(set(sizes)) == len(sizes) and min(sizes) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 @pytest.mark.parametrize("text", MESHES)
 def test_tiny_fits_meshes_of_eight_devices(name, text):
@@ -182,6 +184,7 @@ def test_tiny_fits_meshes_of_eight_devices(name, text):
         resolve(axes, shape, config.rules, mesh, path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_the_norm_epsilon_of_a_tiny_preset_can_be_told_from_the_default():
     """1e-5 against 1e-6 moves the logits of a fresh tiny model by far more than float32 noise."""

@@ -97,6 +97,7 @@ def test_dropout_without_rngs_says_where_and_what_to_pass():
         layer(jnp.ones(3), False, PathRngs({"params": KEY}))
 
 
+@pytest.mark.slow
 def test_a_model_without_a_dropout_key_refuses_to_drop():
     config = dataclasses.replace(SMALL, dropout=0.5)
     model = TWIN.model(config, random_params(config))

@@ -88,7 +88,7 @@ def test_buffers_hand_each_stage_its_microbatch_and_give_the_outputs_in_order(sc
     assert outputs == [(microbatch, schedule.repeats) for microbatch in range(schedule.microbatches)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(deadline=None, max_examples=20)
 @given(schedules())
 def test_traced_numbers_are_the_python_ones(schedule):

@@ -81,6 +81,7 @@ def meshes(draw):
     return AbstractMesh(counts, names, axis_types=(AxisType.Auto,) * len(names))
 
 
+@pytest.mark.slow
 @many
 @given(tensors, rule_tables)
 def test_resolve_equals_linen_when_every_axis_exists_and_is_larger_than_one(names, rules):
@@ -89,7 +90,7 @@ def test_resolve_equals_linen_when_every_axis_exists_and_is_larger_than_one(name
     assert spec_axes(got) == spec_axes(nn.logical_to_mesh_axes(names, rules))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @many
 @given(tensors, rule_tables, meshes())
 def test_resolve_equals_linen_but_for_absent_and_size_one_axes(names, rules, mesh):
@@ -104,7 +105,7 @@ def test_resolve_equals_linen_but_for_absent_and_size_one_axes(names, rules, mes
     assert len(got) == len(names)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @many
 @given(tensors, rule_tables, meshes(), st.data())
 def test_resolve_accepts_exactly_the_shapes_that_jax_can_shard(names, rules, mesh, data):
@@ -229,6 +230,7 @@ def test_default_rules_are_hashable_and_use_known_axes():
     assert len(set(DEFAULT_RULES)) == len(DEFAULT_RULES)
 
 
+@pytest.mark.slow
 @few
 @given(st.lists(st.sampled_from(NAMES), max_size=4, unique=True), st.integers(-5, 4))
 def test_remove_undoes_insert(names, position):

@@ -257,7 +257,7 @@ def save_for_ever(root, pipe):
         pipe.send(step)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_at_any_moment_of_a_save_the_one_before_always_loads(tmp_path):
     """SIGKILL at random moments; KILLS says how many. Each child goes on where the one before was killed."""
     context = multiprocessing.get_context("forkserver")

@@ -47,6 +47,7 @@ def tiled(tiles, cap, x, kernel, targets=TARGETS):
     return ops.tiled_logits_sums(*placed(x, kernel, jnp.asarray(targets)), tiles, cap, DEFAULT_RULES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("tiles", [1, 4, V])
 def test_values_and_random_cotangents_are_those_of_the_definition(tiles, cap):
@@ -60,6 +61,7 @@ def test_values_and_random_cotangents_are_those_of_the_definition(tiles, cap):
             np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_differences_of_numpy():
     nudge_x, nudge_kernel = RNG.normal(size=X.shape), RNG.normal(size=KERNEL.shape)
 

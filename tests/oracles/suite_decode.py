@@ -23,7 +23,7 @@ CASES = [
         name,
         layout,
         id=f"{name}-{layout}",
-        marks=() if f"{name}-{layout}" in QUICK else pytest.mark.slow,
+        marks=() if f"{name}-{layout}" in QUICK else pytest.mark.long,
     )
     for name in PRESET_OF
     for layout in LayerLayout

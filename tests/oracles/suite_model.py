@@ -62,6 +62,7 @@ class ModelSuite:
         params = random_params(config) if params is None else params
         return np.asarray(self.twin.jitted(config)(self.twin.model(config, params), batch, key))
 
+    @pytest.mark.slow
     @pytest.mark.usefixtures("x64")
     @pytest.mark.parametrize("case", CASES64)
     def test_float64_logits_are_the_oracle_s(self, case):
@@ -72,6 +73,7 @@ class ModelSuite:
         assert got.dtype == np.float64
         np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11 * np.abs(expected).max())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("case", ["scanned-untied-gqa", "unrolled-tied-gqa-full", "library"])
     def test_float32_logits_are_within_float32_noise(self, case):
         """The noise is what the oracle itself loses when it runs in float32."""
@@ -125,6 +127,7 @@ class ModelSuite:
         stretched = self.logits(config, {**batch, "positions": 2 * batch["positions"]})
         assert np.abs(stretched - before).max() > 1e-2
 
+    @pytest.mark.slow
     @pytest.mark.usefixtures("x64")
     def test_the_norm_epsilon_of_the_config_is_used_everywhere(self):
         """Embeddings so small that epsilon rules the first norm, kernels so small that it rules the others."""
@@ -164,6 +167,7 @@ class ModelSuite:
             if "layers" in axes:
                 assert axes.index("layers") == scan_axis, path
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("layout", LayerLayout)
     def test_initial_values(self, layout):
         config = dataclasses.replace(SMALL, layout=layout)
@@ -183,6 +187,7 @@ class ModelSuite:
         flat = np.concatenate([params[f"layers.mlp.{part}.kernel"][0].ravel() for part in ("gate", "up")])
         assert np.unique(flat).size > 0.99 * flat.size
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("layout", LayerLayout)
     @pytest.mark.parametrize(
         "params, compute", [("float32",) * 2, ("float32", "bfloat16"), ("bfloat16",) * 2]
@@ -203,6 +208,7 @@ class ModelSuite:
         assert [x.dtype for x in sums] == [jnp.float32] * 2
         assert {x.dtype for x in jax.tree.leaves(grads)} == {jnp.dtype(params)}
 
+    @pytest.mark.slow
     def test_bfloat16_logits_are_within_bfloat16_noise(self):
         """Noise: half a unit in the last place, 2^-9, from each of about 17 roundings in each layer, twice."""
         config = config_of({"compute_dtype": "bfloat16", "param_dtype": "bfloat16"})
@@ -215,6 +221,7 @@ class ModelSuite:
         relative = np.sqrt(np.mean(error**2) / np.mean(exact**2))
         assert 2**-10 < relative < 2 * 2**-9 * np.sqrt(17 * config.layers), relative
 
+    @pytest.mark.slow
     def test_dropout_needs_a_key_and_drops(self):
         config = dataclasses.replace(SMALL, dropout=0.25)
         batch, params = random_batch(config.vocab), random_params(config)

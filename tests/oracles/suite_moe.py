@@ -41,6 +41,7 @@ class MoeSuite:
     def biases(self, config, state):
         return {name: np.asarray(bias) for name, bias in self.twin.routing_bias(config, state).items()}
 
+    @pytest.mark.long
     @pytest.mark.parametrize("layout", LayerLayout)
     def test_the_bias_of_each_layer_follows_its_load_of_the_step(self, layout):
         before, after, metrics = self.step(dataclasses.replace(CONFIG, layout=layout), TrainConfig())
@@ -56,6 +57,7 @@ class MoeSuite:
             f"sown/{layer}/{name}" for layer in LAYERS for name in ("expert_load", "load_balance")
         ]
 
+    @pytest.mark.long
     def test_accumulation_sums_loads_and_moves_the_bias_once(self):
         whole, halves = (self.step(CONFIG, TrainConfig(accumulation=n)) for n in (1, 2))
         for layer in LAYERS:
@@ -63,6 +65,7 @@ class MoeSuite:
             np.testing.assert_array_equal(whole[2][load], halves[2][load])
             np.testing.assert_array_equal(*(found[1][f"{layer}/routing_bias"] for found in (whole, halves)))
 
+    @pytest.mark.long
     def test_the_loss_has_the_mean_balance_of_the_layers_times_its_coefficient(self):
         free = dataclasses.replace(CONFIG, moe=dataclasses.replace(CONFIG.moe, load_balance=0.0))
         balanced, plain = (self.step(config, TrainConfig())[2] for config in (CONFIG, free))
@@ -71,6 +74,7 @@ class MoeSuite:
         gained = balanced["loss"] - plain["loss"]
         np.testing.assert_allclose(gained, COEFFICIENT * np.mean(balances), rtol=1e-4)
 
+    @pytest.mark.long
     def test_a_step_leaves_nothing_sown_in_the_state(self):
         state = self.twin.fresh(CONFIG, TrainConfig(), jax.random.key(2))
         paths = jax.tree_util.tree_flatten_with_path(self.twin.tree(state))[0]

@@ -90,6 +90,7 @@ class MtpSuite:
         found = [float(metrics[f"mtp/depth_{number}/acceptance"]) for number in (1, 2)]
         assert all(abs(a - b) > 1e-3 for a, b in zip(found, expected, strict=True))
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("x64")
     @pytest.mark.parametrize("tiles", [1, 4])
     def test_the_gradient_is_the_direct_loop_s_finite_difference(self, tiles):
@@ -115,6 +116,7 @@ class MtpSuite:
         single = shape[:axis] + shape[axis + 1 :]
         return np.stack([direction(one, single, config) for one in names], axis=axis)
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("x64")
     def test_three_unequal_microbatches_are_the_whole_batch(self):
         config, batch = dataclasses.replace(ONE_LAYER, **DOUBLE), batch_of(6, 5)
@@ -129,6 +131,7 @@ class MtpSuite:
         for name, value in found[0].items():
             np.testing.assert_allclose(found[1][name], value, rtol=1e-9, err_msg=name)
 
+    @pytest.mark.long
     def test_a_step_moves_the_predictors_and_leaves_nothing_sown(self):
         state = self.twin.fresh(SHALLOW, PLAIN, jax.random.key(2))
         before = jax.tree_util.tree_flatten_with_path(jax.tree.map(np.asarray, self.biases(state)))[0]

@@ -55,6 +55,7 @@ class RematSuite:
         batch = jax.tree.map(jax.numpy.asarray, random_batch(config.vocab))
         return residuals(lambda tree, batch: loss(tree, batch)[0], tree, batch)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("layout", LayerLayout)
     def test_full_keeps_nothing_but_the_input_of_each_block(self, layout):
         rows = self.saved(layout, RematPolicy.FULL)

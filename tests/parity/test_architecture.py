@@ -86,6 +86,7 @@ def private_names(path):
     return found
 
 
+@pytest.mark.slow
 def test_private_names_of_the_frameworks_are_in_one_file():
     files = [path for path in FILES if path != REPO / "parity" / "jax_internals.py"]
     assert [name for path in files for name in private_names(path)] == []
@@ -110,6 +111,7 @@ def python(code, **rest):
     )
 
 
+@pytest.mark.slow
 def test_the_package_and_the_doors_do_not_import_jax():
     """So that a command or a test session can still choose devices."""
     code = (
@@ -120,6 +122,7 @@ def test_the_package_and_the_doors_do_not_import_jax():
     assert (ended.stdout.strip(), ended.stderr) == ("[]", "")
 
 
+@pytest.mark.slow
 def test_without_the_twin_that_retires_all_but_its_pairs_imports():
     code = f"""
 import importlib, sys
@@ -173,12 +176,14 @@ def importers(prefix):
     }
 
 
+@pytest.mark.slow
 def test_only_pairs_import_models():
     for models in ("models_linen", "models_nnx"):
         engine = {name for name in importers(models) if name.startswith("parity/")}
         assert engine and all(name.startswith("parity/pairs/") for name in engine), engine
 
 
+@pytest.mark.slow
 def test_models_never_import_the_engine_nor_the_survivor_the_other_twin():
     assert {name for name in importers("parity") if name.startswith("models_")} == set()
     assert {name for name in importers("models_linen") if name.startswith("models_nnx/")} == set()

@@ -88,6 +88,7 @@ def records(folder):
 # --- nothing unless asked ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mark", "chosen"), [((), 2), (("-m", "not parity"), 2), (("-m", "slow and not (parity)"), 1)], ids=str
 )
@@ -97,6 +98,7 @@ def test_without_the_mark_no_case_is_collected_and_jax_is_left_alone(project, ma
     result.stdout.no_fnmatch_line("*parity::*")
 
 
+@pytest.mark.slow
 def test_the_mark_is_registered_for_strict_projects(project, pytester):
     pytester.makepyfile(test_strict="import pytest\n\n@pytest.mark.parity\ndef test_mine():\n    pass\n")
     project("--strict-markers", "test_strict.py").assert_outcomes(passed=1)
@@ -106,7 +108,7 @@ def test_the_mark_is_registered_for_strict_projects(project, pytester):
 # --- cases as tests ---
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_cases_of_the_command_line_with_its_ids(project, shell, pytester):
     result = project("-m", "parity", "-v", "--parity-report=out", pairs=("SOUND", "WRONG", "CRASH"))
     result.assert_outcomes(passed=4, failed=5, deselected=2)
@@ -122,7 +124,7 @@ def test_the_cases_of_the_command_line_with_its_ids(project, shell, pytester):
         assert verdicts[0] == verdicts[1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_failures_print_findings_and_no_traceback(project):
     result = project("-m", "parity", pairs=("WRONG", "CRASH"))
     text = result.stdout.str()
@@ -140,7 +142,7 @@ def test_failures_print_findings_and_no_traceback(project):
         assert words not in text, words
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_share_the_cases_and_one_process_writes_the_report(project, pytester):
     (pytester.path / "out").mkdir()
     result = project("-m", "parity", "-n", "2", "--parity-report=out", pairs=("SOUND", "WRONG"))
@@ -151,7 +153,7 @@ def test_workers_share_the_cases_and_one_process_writes_the_report(project, pyte
     assert [path.name for path in (pytester.path / "out").iterdir()] == ["parity.json"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one process", "xdist"])
 def test_a_session_that_stops_early_writes_a_partial_report(project, pytester, workers):
     (pytester.path / "out").mkdir()
@@ -162,7 +164,7 @@ def test_a_session_that_stops_early_writes_a_partial_report(project, pytester, w
     assert 1 <= len(report["cases"]) < 6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cases_left_out_on_purpose_do_not_make_a_report_partial(project, pytester):
     (pytester.path / "out").mkdir()
     project("-m", "parity", "-k", "grad", "--parity-report=out").assert_outcomes(passed=1, deselected=4)
@@ -170,14 +172,14 @@ def test_cases_left_out_on_purpose_do_not_make_a_report_partial(project, pyteste
     assert "partial" not in records("out")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mark_expression_with_other_marks(project):
     result = project("-m", "parity or slow", "-v")
     result.assert_outcomes(passed=4, deselected=1)
     result.stdout.fnmatch_lines(["*::test_slow PASSED*", "parity::sound/forward@single PASSED*"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_selecting_adding_pairs_and_junit(project, pytester):
     result = project(
         "-m", "parity", "-v", "--parity-select", "sound/f*", "--parity-select", "wrong/grad",
@@ -216,6 +218,7 @@ def test_bad_input_is_one_message(project, arguments, words):
     assert "Traceback" not in text and "INTERNALERROR" not in text and "plugin.py" not in text
 
 
+@pytest.mark.long
 def test_a_mesh_that_is_too_large_fails_its_cases_alone(project):
     result = project("-m", "parity", "--parity-pair", "my_twins:WIDE")
     result.assert_outcomes(passed=3, failed=3, deselected=2)

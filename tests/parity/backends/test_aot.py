@@ -124,6 +124,7 @@ def test_held_axes_that_need_more_devices_are_named():
 # --- with it ---
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_topology_of_half_a_host_is_refused(command):
     ended = command("run", "smoke", "--backend", "aot:v5e:3x3")
@@ -131,6 +132,7 @@ def test_a_topology_of_half_a_host_is_refused(command):
     assert "topology v5e:3x3: the TPU compiler refuses it (Topology layout" in ended.err
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("mesh", ["single", "fsdp2-auto"])
 def test_it_compiles_for_one_device_and_for_part_of_a_slice(mesh):
@@ -178,6 +180,7 @@ def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs(monkeypatch):
     assert (str(case.mesh), case.asked) == ("fsdp2.tensor2-auto", "fsdp4.tensor2-auto")
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_what_is_not_proved_stays_open_and_blocks():
     layouts = select(llama2.PAIR.cases({}), ["llama2-scan-against-unroll-nnx/train_step"])
@@ -188,13 +191,14 @@ def test_what_is_not_proved_stays_open_and_blocks():
     assert result.verdict == "open" and result.sentence() == f"{case.id}: values open: {says}"
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_proof_stands_where_nothing_runs_also_for_the_paranoid():
     (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
     assert run_case(case, Workbench(paranoid=True), ("values",)).verdict == "passed"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_compiler
 def test_a_candidate_of_equal_structure_and_other_numbers_is_no_parity(shell, tmp_path):
     """Its loops, collectives and memory agree; only a run could tell, and nothing runs."""
@@ -213,7 +217,7 @@ def test_a_candidate_of_equal_structure_and_other_numbers_is_no_parity(shell, tm
 
 
 @needs_compiler
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_the_twins_are_the_same_to_the_tpu_compiler(topology):
     bench, cases = Workbench(), place(smoke(), f"aot:{topology}")
@@ -230,7 +234,7 @@ def test_the_twins_are_the_same_to_the_tpu_compiler(topology):
 
 
 @needs_compiler
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_compile_side_by_side(shell, tmp_path):
     """Under xdist two processes hold libtpu at once, and the report has every case."""
     pytest.importorskip("xdist")
@@ -255,7 +259,7 @@ def test_workers_compile_side_by_side(shell, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_compile_beyond_its_limits_is_an_error_of_its_case_and_the_run_goes_on(command, tmp_path):
     chosen = [f"llama2-scan/{program}@fsdp4.tensor2-auto" for program in ("forward", "grad")]
     options = ("--backend", "aot:v5p:2x2x1", "--no-cache", "--workers", "1", "--json", "r.json")
@@ -277,6 +281,7 @@ def test_a_compile_beyond_its_limits_is_an_error_of_its_case_and_the_run_goes_on
             assert message.startswith("CompileError: compile for aot:v5p:2x2x1 exceeded") and says in message
 
 
+@pytest.mark.long
 @needs_compiler
 def test_flags_that_end_the_compiler_are_one_message(shell, tmp_path):
     ended = shell(

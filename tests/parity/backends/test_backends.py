@@ -42,6 +42,7 @@ def lowered():
     return jax.jit(step).lower(jnp.ones((16, 16)))
 
 
+@pytest.mark.slow
 def test_cpu_programs_are_what_xla_makes_of_them_by_default(lowered):
     fast, plain = BACKENDS["cpu"].start(lowered)(), lowered.compile()
     assert fast.as_text() == plain.as_text() and "while" in fast.as_text()
@@ -49,7 +50,7 @@ def test_cpu_programs_are_what_xla_makes_of_them_by_default(lowered):
     assert fast.cost_analysis()["flops"] == plain.cost_analysis()["flops"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_train_step_is_what_xla_makes_of_it_by_default():
     (case,) = [case for case in SMOKE if case.id.startswith("llama2-scan/train_step")]
     side = Comparison(case, Workbench()).reference
@@ -104,7 +105,7 @@ def test_a_case_runs_on_the_devices_that_are_there(few, count):
     assert used == set(jax.devices("cpu")[: case.mesh.size])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_train_step_with_types_runs_on_a_fitted_mesh(few):
     few(4)
     (case,) = place([EXPLICIT], "few")

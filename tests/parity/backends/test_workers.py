@@ -137,6 +137,7 @@ def test_a_death_is_told_with_signal_and_last_words_and_the_next_call_works(pool
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_too_long_is_stopped(pool, tasks):
     start = time.monotonic()
     with pytest.raises(WorkerError, match=r"^exceeded 1 s$"):
@@ -144,6 +145,7 @@ def test_a_call_that_takes_too_long_is_stopped(pool, tasks):
     assert time.monotonic() - start < 10
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_too_much_memory_is_stopped(pool, tasks):
     one = pool(1, memory=300 * MIB)
     assert one.submit(tasks("fill"), 50 * MIB, 0.5).result()
@@ -151,7 +153,7 @@ def test_a_call_that_takes_too_much_memory_is_stopped(pool, tasks):
         one.submit(tasks("fill"), 600 * MIB, 20).result()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_calls_that_fit_only_one_after_the_other_run_so(pool, tasks):
     two = pool(2, memory=500 * MIB, seconds=30)
     calls = [two.submit(tasks("fill"), 300 * MIB, 2) for _ in range(2)]
@@ -189,6 +191,7 @@ def test_a_pool_that_is_forgotten_leaves_no_process(tasks):
     assert gone(pid)
 
 
+@pytest.mark.slow
 def test_closing_a_pool_ends_a_call_with_an_error(tasks):
     pool = Pool(1, Limits())
     call = pool.submit(tasks("hang"))

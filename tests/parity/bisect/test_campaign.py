@@ -23,7 +23,7 @@ def plants():
     return module
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name, words",
     [

@@ -110,7 +110,7 @@ def test_where_the_commit_before_cannot_be_tested_both_are_named(tmp_path):
     assert sorted(number_of(repository, each) for each in found.culprits) == [CULPRIT - 1, CULPRIT]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_search_that_is_killed_goes_on_where_it_was(repository):
     before = traces(repository)
     slow, asked = search(repository, seconds=0.2)
@@ -181,7 +181,7 @@ CHANGES = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_real_check_finds_the_commit_that_changed_a_twin(command, tmp_path):
     """A project of its own, whose commits are checked by ``parity run`` as a user's are."""
     text = (REPO / "docs" / "examples" / "foreign_mlp.py").read_text()

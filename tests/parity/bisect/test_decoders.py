@@ -46,7 +46,7 @@ PLANTS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("plant, needed", PLANTS.values(), ids=PLANTS)
 def test_the_settings_of_a_decoder_that_a_failure_needs(plant, needed, planted):
     case = planted(*plant)
@@ -60,7 +60,7 @@ def test_the_settings_of_a_decoder_that_a_failure_needs(plant, needed, planted):
     assert all(anew.ask(off(case, [*others, part])) is Answer.PASSES for part in needed)  # and all is needed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_decoder_that_needs_no_setting_is_made_small_and_fails_alike(planted):
     case = planted("llama2", "norm-epsilon-doubled", "llama2-scan/forward")
     report = bisect_case(case, ("config", "size"))

@@ -137,6 +137,7 @@ def test_who_hands_nothing_over_is_blamed_not_who_then_makes_it(tmp_path):
         assert (frames and [frame and frame.function for frame in frames]) == expected
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_taken_is_blamed_on_who_differentiates():
     def loss(w, x):
         return jnp.sum(shared(x, w) ** 2)

@@ -99,7 +99,7 @@ def case(model, program="grad"):
     return next(each for each in pair.cases({}) if each.program == program)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_function_that_differs_is_named_behind_harmless_differences():
     report = bisect_case(case(OtherEpsilon, "forward"), ("op", "module"))
     op, module = report.findings
@@ -120,7 +120,7 @@ def test_what_is_left_out_is_told_by_the_line_of_the_side_that_has_it():
     assert (first["operations"][0], first["blamed"][0][2]) == ("add", "LinenNet.__call__"), op.sentence
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_stopped_gradient_is_told_by_the_line_that_stops_it():
     (op,) = bisect_case(case(NoGradient), ("op",)).findings
     first = op.facts["first"]
@@ -138,7 +138,7 @@ def test_a_check_that_is_not_deterministic_is_ambiguous():
     assert "ambiguous" in report.sentence() and "names no culprit" in report.sentence()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_batch_is_made_small_and_fails_alike():
     (size,) = bisect_case(case(LastRow, "forward"), ("size",)).findings
     assert size.facts["ratio"] >= 4, size.sentence
@@ -161,6 +161,7 @@ def test_the_weights_that_are_exchanged_are_named():
     assert "params/norm/bias" in weight.sentence and "params/norm/scale" in weight.sentence
 
 
+@pytest.mark.long
 def test_the_settings_that_a_failure_needs_are_one_minimal():
     bad, good = case(LastRow, "forward"), case(Net, "forward")
     given = {"a": "1", "b": "2", "c": "3", "d": "4"}

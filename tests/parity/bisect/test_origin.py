@@ -108,6 +108,7 @@ class TotalFromOne(Total):
         return (total[0] + grown, total[1] + jnp.sum(grown)), None
 
 
+@pytest.mark.slow
 def test_what_a_sum_begins_with_is_blamed_on_who_makes_it():
     layers = np.stack([W, W.T, W * W])
     finding, blamed = first(Total().summed, TotalFromOne().summed, X, layers)
@@ -171,6 +172,7 @@ def gradients(scores):
     return lambda x, w: jax.grad(lambda w: jnp.sum(scores(x, w) ** 2))(w)
 
 
+@pytest.mark.slow
 def test_a_stopped_gradient_is_told_from_one_that_changes_nothing():
     def plain(x, w):
         return jax.nn.softmax(x @ w) @ jnp.sin(w)
@@ -183,6 +185,7 @@ def test_a_stopped_gradient_is_told_from_one_that_changes_nothing():
     assert "stop_gradient" in finding.sentence and blamed[1].endswith("stopped"), finding.sentence
 
 
+@pytest.mark.slow
 def test_what_turns_values_round_is_not_taken_for_what_computes():
     weights = np.tril(0.5 ** np.abs(np.arange(4)[:, None] - np.arange(4))).astype("float32")
 

@@ -26,7 +26,7 @@ def project(tmp_path):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_fails_alike_where_the_project_is_not_and_passes_once_mended(command, shell, project, tmp_path):
     made = command("repro", "mlp/forward@single", "--repro", str(tmp_path / "shown"), cwd=project)
     assert made.code == 1 and "values failed at outputs" in made.out

@@ -46,6 +46,7 @@ def test_what_says_too_little_is_known(value, plain):
     assert sketch(jnp.asarray(value)).plain is plain
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
 def test_delta_debugging_finds_what_is_needed(drawn):

@@ -72,7 +72,7 @@ def search(tmp_path, monkeypatch):
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_culprit_is_found_among_an_unrelated_red_and_versions_that_cannot_be_tested(search, tmp_path):
     told = []
     found = search_versions(search(), told.append)
@@ -87,13 +87,13 @@ def test_the_culprit_is_found_among_an_unrelated_red_and_versions_that_cannot_be
     assert importlib.util.find_spec("wobble") is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_where_the_one_before_cannot_be_tested_all_are_named_and_a_mended_case_says_so(search):
     found = search_versions(search(culprit=10, mended=True))
     assert (found.outcome, found.culprits, found.mended) == ("several", ("1.7", "1.8", "1.9", "1.10"), True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_search_goes_on_where_it_was_and_a_check_that_changes_its_mind_is_ambiguous(search, tmp_path):
     one = search(flaky=True)
 
@@ -110,6 +110,7 @@ def test_a_search_goes_on_where_it_was_and_a_check_that_changes_its_mind_is_ambi
     assert {*before} & {*after} <= {"10", str(CULPRIT)}, (before, after)  # the two that are asked once more
 
 
+@pytest.mark.long
 def test_ends_that_come_to_the_same_and_ranges_of_nothing_are_refused(search):
     whole = search()
     for requirement, words in (

@@ -144,6 +144,7 @@ def flavour(make):
     return next((one for one in getattr(make, "args", ()) if isinstance(one, Flavour)), None)
 
 
+@pytest.mark.slow
 def test_our_own_twins_demand_the_proof():
     """What cannot be proved would have to say so here, with a reason."""
     twins = [

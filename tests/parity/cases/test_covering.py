@@ -99,6 +99,7 @@ def varied_fields():
     return {name: values for name, values in all_values().items() if len(values) > 1}
 
 
+@pytest.mark.slow
 def test_every_pair_of_values_and_every_triple_of_the_recipe_is_in_a_case():
     assert set(covered()) == {"training", "decoding"}
     for found in covered().values():
@@ -125,6 +126,7 @@ def test_every_member_of_every_choice_is_a_value():
                 assert values == set(hint), (kind, name, set(hint) - values)
 
 
+@pytest.mark.slow
 def test_an_option_that_no_case_varies_is_noticed():
     space = SPACE["training"]
     rows = {id: {**row, "sinks": "no_sinks"} for id, row in read_rows()["training"].items()}

@@ -69,7 +69,7 @@ def test_the_example_is_short():
     assert len(code) < 30
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_example_runs_from_another_folder_with_the_package_installed(project, shell):
     ended = shell("run", "--json", "report.json", cwd=project)
     assert (ended.code, ended.err) == (0, "")
@@ -227,6 +227,7 @@ class NnxLayer(nnx.Module):
         return x + jnp.tanh(self.dense(x))
 
 
+@pytest.mark.slow
 def test_a_scanned_stack():
     found = results(LinenStack, NnxStack)
     assert_passed(found)
@@ -261,6 +262,7 @@ class NnxSharded(nnx.Module):
         return self.out(jnp.tanh(self.up(x)))
 
 
+@pytest.mark.slow
 def test_logical_axes_shard_both_sides_alike():
     found = results(LinenSharded, NnxSharded, axis_rules=RULES, meshes=MESHES)
     assert_passed(found)
@@ -313,6 +315,7 @@ def test_another_order_of_summation_is_within_the_floor_or_arbitrated():
     assert_passed(found)
 
 
+@pytest.mark.slow
 def test_a_hundred_times_the_noise_fails():
     found = results(LinenSum, lambda rngs: NnxSum(rngs, error=100 * 2.0**-23))
     assert rungs(found, "values")["forward"] == "failed"

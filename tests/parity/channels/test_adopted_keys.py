@@ -74,6 +74,7 @@ def test_adopted_keys_start_both_sides_alike():
     assert channels["program"].detail.startswith("attested linen and nnx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "verdict"), [(Keys.SHARED, "failed"), (Keys.INDEPENDENT, "equal")])
 def test_keys_of_nnx_are_other_keys(keys, verdict):
     channel = outcome(NnxMlp, keys)["rng"]

@@ -121,6 +121,7 @@ def result(paranoid=True, **faults):
     return run_case(case, Workbench(paranoid=paranoid), ("checkpoint",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paranoid", [False, True])
 def test_what_comes_back_whole_passes(paranoid):
     channel = result(paranoid).channels["checkpoint"]
@@ -129,6 +130,7 @@ def test_what_comes_back_whole_passes(paranoid):
     assert channel.measures["refused"] > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paranoid", [False, True])
 def test_what_is_proved_is_not_compiled(paranoid):
     case = Case(

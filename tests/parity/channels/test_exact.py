@@ -16,6 +16,7 @@ def looked(case):
     return CHANNELS["exact"].look(Comparison(case, Workbench()))
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_told_to_be_equal_in_exact_arithmetic():
     result = looked(sample("forward"))
     assert result.verdict is Verdict.EQUAL
@@ -23,6 +24,7 @@ def test_a_pipeline_is_told_to_be_equal_in_exact_arithmetic():
     assert looked(dataclasses.replace(sample("forward"), arithmetic=False)).verdict is Verdict.SKIPPED
 
 
+@pytest.mark.long
 def test_what_is_assumed_is_said():
     result = looked(dataclasses.replace(sample("loss"), arithmetic=True))
     assert result.detail == "equal in exact arithmetic, if input targets is in [0, 272)"

@@ -89,6 +89,7 @@ def words(result):
     ]
 
 
+@pytest.mark.slow
 def test_live_flags_pass_and_are_listed():
     result = outcome(FULL, NAMED, UNROLL)
     assert (result.verdict, result.findings) == (Verdict.EQUAL, ())
@@ -113,6 +114,7 @@ def test_a_flag_that_one_side_ignores_is_named(flag, bug, side):
     assert found == (f"flag {flag.name}", texts["reference"], texts["candidate"], cause)
 
 
+@pytest.mark.slow
 def test_a_flag_that_no_side_honours_is_named():
     bug = {"deaf": ("unroll",)}
     (found,) = words(outcome(UNROLL, reference=bug, candidate=bug))
@@ -120,6 +122,7 @@ def test_a_flag_that_no_side_honours_is_named():
     assert found[3] == "no side honours the flag, though it is declared to be live"
 
 
+@pytest.mark.slow
 def test_a_flag_that_means_two_things_is_named():
     doubled = {"hears": {"full": {"rate": "2.0"}}}
     (found,) = words(outcome(FULL, candidate=doubled))
@@ -189,6 +192,7 @@ def test_single_changes_come_before_pairs():
     assert smallest(({"a": "1"}, {"a": "2"}), lambda settings: False) == (None, 2)
 
 
+@pytest.mark.slow
 def test_a_remat_that_one_side_ignores_is_explained_by_the_policy(capsys):
     broken = dataclasses.replace(case((), {"remat": "full"}, candidate=MEANS_NONE), ablations=ABLATIONS)
     result = run_case(broken, Workbench(), ("loops", "memory"))

@@ -59,18 +59,21 @@ def test_the_twins_as_they_are_pass():
     assert caught == set()
 
 
+@pytest.mark.long
 def test_one_dropout_key_for_all_iterations_is_named(monkeypatch):
     altered(monkeypatch, stage_key=lambda key, iteration, stage: ops.stage_key(key, 0, stage))
     caught, text = result_of("one key", PREFETCH, ("program", "rng"), dropout=0.1)
     assert "rng" in caught and "dropout.py" in text
 
 
+@pytest.mark.long
 def test_iterations_that_are_not_rematerialised_are_named(monkeypatch):
     altered(monkeypatch, checkpointed=lambda iterate, remat, *, scanned: iterate)
     caught, text = result_of("no remat", {**PREFETCH, "gather": Gather.ONCE}, ("program", "loops"))
     assert "loops" in caught and "pipeline.py" in text
 
 
+@pytest.mark.long
 def test_a_checkpoint_outside_the_scan_is_named(monkeypatch):
     """History C1."""
 
@@ -84,6 +87,7 @@ def test_a_checkpoint_outside_the_scan_is_named(monkeypatch):
     assert "loops" in caught and "pipeline.py" in text
 
 
+@pytest.mark.long
 def test_two_gathers_per_repeat_are_named(monkeypatch):
     """History C2: the weights of the repeat at work are gathered again instead of carried."""
 

@@ -82,6 +82,7 @@ def outcome(reference, candidate, **options):
     return CHANNEL.look(comparison(reference, candidate, **options))
 
 
+@pytest.mark.slow
 def test_a_step_with_stable_types_is_traced_once():
     result = outcome(plain, plain)
     assert (result.verdict, result.findings) == (Verdict.EQUAL, ())
@@ -99,11 +100,13 @@ def closing(state, inputs):
     return {"state": {"params": state["params"] - double(inputs["x"]).sum(0), "step": step}}
 
 
+@pytest.mark.slow
 def test_a_function_made_in_the_step_may_be_traced_for_two_types():
     result = outcome(closing, plain)
     assert (result.verdict, result.findings) == (Verdict.EQUAL, ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["reference", "candidate"])
 def test_a_static_argument_that_is_new_in_every_step(side):
     sides = {"reference": plain, "candidate": plain, side: counting}
@@ -128,6 +131,7 @@ def of_a_package(state, inputs):
     return {"state": {**plain(state, inputs)["state"], "params": added}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
     [
@@ -144,6 +148,7 @@ def test_it_is_found_wherever_the_function_lives(step):
     assert len(outcome(plain, step).findings) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "calls"), [(plain, 2), (closing, 1)])
 def test_a_step_that_calls_nothing_that_lasts_is_traced_once(step, calls):
     """Else what nobody could trace again is traced for nothing, which takes as long as the trace that all read."""

@@ -116,6 +116,7 @@ def test_a_backward_pass_that_draws_something_else():
     assert finding.candidate == "1 draws of the backward pass that the forward pass did not make"
 
 
+@pytest.mark.slow
 def test_branches_and_while_loops_are_followed():
     def model(x, key, count):
         x = jax.lax.cond(count > 1, lambda x: drop(x, key), lambda x: x, x)
@@ -216,6 +217,7 @@ def test_equal_twins_are_proved_and_counted():
     assert result.detail == "1 draws from 1 keys; initial state 2 draws from 2 keys"
 
 
+@pytest.mark.slow
 def test_two_parameters_from_one_key_are_named():
     result = outcome({}, {"create": {"same": True}})
     text = "\n".join(finding.sentence() for finding in result.findings)
@@ -224,6 +226,7 @@ def test_two_parameters_from_one_key_are_named():
     assert "initial params/b" in text and "36 of 36 entries differ" in text
 
 
+@pytest.mark.slow
 def test_other_keys_fail_unless_the_pair_says_so():
     folded = {"fold": lambda key: jax.random.fold_in(key, 5)}
     assert outcome({}, folded).verdict is Verdict.FAILED
@@ -284,6 +287,7 @@ def started(constant, name="w"):
     return plain, branching
 
 
+@pytest.mark.slow
 def test_builds_that_start_from_one_program_compile_it_once(monkeypatch):
     constant = np.random.default_rng(5).standard_normal((D, D), np.float32)
     results, compiled = looked(
@@ -293,6 +297,7 @@ def test_builds_that_start_from_one_program_compile_it_once(monkeypatch):
     assert len(compiled) == 4
 
 
+@pytest.mark.slow
 def test_a_constant_of_another_value_is_another_program(monkeypatch):
     constant = jnp.asarray(np.random.default_rng(6).standard_normal((40, 41), np.float32))
     ours, wrong = started(constant)[0], started(constant.at[2, 3].add(1.0))[1]
@@ -310,6 +315,7 @@ print(content(lowered), len(lowered.as_text()) > 14_000)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hoisted", ["0", "1"])
 def test_a_text_without_its_constants_is_like_no_other(shell, hoisted):
     """JAX may pass a constant as a further argument, so that the program's text does not hold it."""
@@ -326,6 +332,7 @@ def test_what_calls_back_into_python_is_like_no_other():
     assert content(jax.jit(calls).trace(KEY).lower()) is None
 
 
+@pytest.mark.slow
 def test_other_names_are_another_program(monkeypatch):
     constant = np.ones((D, D), np.float32)
     _, compiled = looked(monkeypatch, started(constant), started(constant, "v"))

@@ -20,7 +20,7 @@ def quick():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("variant", ["scan-dropout", "unroll-dropout"])
 def test_three_dropout_steps_from_one_seed(variant):

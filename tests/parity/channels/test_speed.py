@@ -72,7 +72,7 @@ def look(model, **budgets):
     return run_case(case(model, **budgets), Workbench(), ("speed",)).channels["speed"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_candidate_that_takes_longer_is_named_with_both_times():
     result = look(Slow, compile=2.0, step=2.0)
     assert result.verdict is Verdict.FAILED, result.detail
@@ -94,6 +94,7 @@ def test_what_nobody_budgets_or_what_is_proved_is_not_timed():
     assert (proved.verdict, proved.detail) == (Verdict.PROVED, "the same program")
 
 
+@pytest.mark.slow
 def test_each_round_compiles_anew_whatever_jax_keeps(monkeypatch):
     backend, compiled = type(find("cpu")), []
     start = backend.start

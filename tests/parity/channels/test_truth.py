@@ -181,6 +181,7 @@ def test_a_case_that_is_asked_for_its_proof_alone_is_not_passed_without_one():
     assert outcome(forward, doubled, channels=("program",)).verdict == "unproved"
 
 
+@pytest.mark.slow
 def test_equal_numbers_of_programs_that_differ_are_counted_apart():
     assert not numbers_only(outcome(forward))
     assert numbers_only(outcome(forward, clamped))

@@ -78,6 +78,7 @@ def test_what_the_usual_batch_does_not_reach_is_found_on_wild_data(candidate):
     assert "wild data" in result.sentence() or "x noise" in result.sentence()
 
 
+@pytest.mark.slow
 def test_a_schedule_past_its_end_is_found():
     """For its first 40 steps the candidate's schedule is the reference's."""
     longer = optax.join_schedules([SCHEDULE, optax.constant_schedule(0.05)], [40])
@@ -159,6 +160,7 @@ def drawn(candidate):
     return run_case(pair.cases({})[0], Workbench(), ("rng",)).channels["rng"]
 
 
+@pytest.mark.slow
 def test_initial_numbers_of_sides_that_share_no_keys_are_compared_as_samples():
     assert drawn(nnx_toy()).verdict is Verdict.EQUAL
     wider = drawn(nnx_toy(scale=1.2))

@@ -29,7 +29,7 @@ script = "script.py"
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_users_pair_is_measured_on_both_sides_and_the_harness_over_a_script(shell, tmp_path):
     shutil.copy(EXAMPLE, tmp_path)
     (tmp_path / "pyproject.toml").write_text(PROJECT)
@@ -68,6 +68,7 @@ def test_bad_input_gets_one_line_and_exit_2(command, monkeypatch, tmp_path, argu
     assert message in ended.err and ended.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_enforce_makes_what_is_above_its_bound_a_failure(command, monkeypatch, tmp_path):
     monkeypatch.setenv("XLA_FLAGS", "")
     slow = Paired(np.array([[1.0, 1.5]] * 3))

@@ -66,6 +66,7 @@ def fits(text, width=100):
 # --- runs ---
 
 
+@pytest.mark.slow
 def test_a_run_that_passes(command, tmp_path):
     ended = command("run", "--json", "report.json", cwd=project(tmp_path))
     assert (ended.code, ended.err) == (0, "")
@@ -75,6 +76,7 @@ def test_a_run_that_passes(command, tmp_path):
     assert "3 passed in " in ended.out and "PARTIAL" not in ended.out
 
 
+@pytest.mark.slow
 def test_a_run_that_differs_exits_1_and_names_the_leaves(command, tmp_path):
     ended = command("run", "toy/grad", cwd=project(tmp_path, nnx=WRONG))
     assert (ended.code, ended.err) == (1, "")
@@ -83,6 +85,7 @@ def test_a_run_that_differs_exits_1_and_names_the_leaves(command, tmp_path):
     assert "params/dense/kernel[" in ended.out and "toy_twins.py" in ended.out
 
 
+@pytest.mark.slow
 def test_a_side_that_crashes_is_a_verdict_of_its_case_alone(command, tmp_path):
     crash = 'jax.debug.callback(print) if batch["y"].ndim == 2 else None; raise ZeroDivisionError("no luck")'
     ended = command("run", "--json", "report.json", cwd=project(tmp_path, loss=crash))
@@ -95,6 +98,7 @@ def test_a_side_that_crashes_is_a_verdict_of_its_case_alone(command, tmp_path):
     assert "Traceback" not in ended.out
 
 
+@pytest.mark.slow
 def test_the_json_report_has_the_schema(command, tmp_path):
     command("run", "--json", "report.json", "toy/forward", cwd=project(tmp_path, nnx=WRONG))
     report = json.loads((tmp_path / "report.json").read_text())
@@ -127,6 +131,7 @@ def test_the_json_report_has_the_schema(command, tmp_path):
     assert wheres and wheres[0].startswith("outputs[")
 
 
+@pytest.mark.slow
 def test_paranoid_runs_what_is_proved(command, tmp_path):
     ended = command("run", "toy/forward", "--paranoid", "--json", "r.json", cwd=project(tmp_path))
     channels = json.loads((tmp_path / "r.json").read_text())["cases"][0]["channels"]
@@ -158,7 +163,7 @@ def test_paranoid_on_the_scanned_decoder_finds_equal_bits_loops_and_memory(comma
         assert found.pop("routing", "skipped") == "skipped" and set(found.values()) == {"equal"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_module_runs_the_command_line(shell, tmp_path):
     ended = shell("run", "toy/forward", cwd=project(tmp_path))
     assert (ended.code, ended.err) == (0, "") and ended.out.startswith("[1/1] toy/forward@single passed")
@@ -167,6 +172,7 @@ def test_a_module_runs_the_command_line(shell, tmp_path):
 # --- list, map, doctor, help ---
 
 
+@pytest.mark.slow
 def test_list_shows_pairs_variants_programs_and_meshes(command, tmp_path):
     ended = command("list", cwd=tmp_path)
     assert (ended.code, ended.err) == (0, "")
@@ -207,6 +213,7 @@ def test_help_and_no_command(command, tmp_path):
 # --- bad input: one line, exit 2 ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -281,7 +288,7 @@ def test_a_mesh_that_cannot_be_is_one_line_and_exit_2(command, tmp_path, options
     assert words in ended.err and ended.err.startswith("parity: ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_too_few_devices_for_our_own_meshes(shell, tmp_path):
     flags = "--xla_force_host_platform_device_count=2"
     ended = shell("run", "llama2-scan/forward", cwd=tmp_path, XLA_FLAGS=flags)
@@ -328,6 +335,7 @@ def interrupt(shell, folder, *arguments, ending=signal.SIGINT):
 NOW = 'pathlib.Path("now").touch()'
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_tracing_leaves_a_partial_report(shell, tmp_path, ending):
     slow = f"{NOW}; time.sleep(30)"

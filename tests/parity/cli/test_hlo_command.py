@@ -56,6 +56,7 @@ def pair(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_equal_sides_exit_0_and_every_section_is_there_in_100_columns(command, pair):
     ended = command("hlo", "looped/grad", "--pair", pair(5))
     assert (ended.code, ended.err) == (0, "")
@@ -83,6 +84,7 @@ def test_a_difference_exits_1_and_stands_beside_what_it_should_be(command, pair,
     assert [[row and row["trips"] for row in pair] for pair in rows] == [[5, None], [None, 7]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -101,7 +103,7 @@ def test_wrong_usage_is_one_message(arguments, says, command):
     assert says in ended.err and ended.err.count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(bool(aot.missing_compiler()), reason=f"libtpu is not installed: {aot.missing_compiler()}")
 def test_cycles_and_collectives_of_the_tpu_compiler(command):
     ended = command("hlo", "llama2-scan/forward@fsdp4", "--backend", "aot:v5p:2x2x1", cwd=REPO)
@@ -113,6 +115,7 @@ def test_cycles_and_collectives_of_the_tpu_compiler(command):
     assert re.search(r"all-gather +bf16 +[\d,]+ +2 +4 forward", ended.out)
 
 
+@pytest.mark.slow
 def test_rows_are_aligned_not_zipped():
     """Scanned against unrolled: a loop on one side stands alone, and dots count beside each other."""
     (case,) = [

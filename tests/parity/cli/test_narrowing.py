@@ -50,6 +50,7 @@ def runs(command, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_fail_fast_ends_with_the_first_failure_and_says_so(runs, tmp_path):
     ended = runs(WRONG, "--fail-fast", "--json", "report.json")
     assert ended.code == 1
@@ -64,6 +65,7 @@ def test_fail_fast_of_a_run_that_passes_changes_nothing(runs):
     assert ended.code == 0 and "2 passed" in ended.out and "PARTIAL" not in ended.out
 
 
+@pytest.mark.slow
 def test_last_failed_runs_what_failed_until_it_passes(runs):
     ended = runs(SOUND, "--last-failed")
     assert ended.code == 2 and "--last-failed: nothing has run in this project yet; leave it out" in ended.err
@@ -81,6 +83,7 @@ def test_last_failed_runs_what_failed_until_it_passes(runs):
     assert ended.code == 0 and ended.out == "--last-failed: all cases that ran last passed; nothing to run\n"
 
 
+@pytest.mark.slow
 def test_the_debugger_opens_where_a_side_raised_once_an_error(runs, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("up 1\np 'batch of', x.shape[0]\ncontinue\ncontinue\n"))
     ended = runs(RAISES, "--pdb")
@@ -90,6 +93,7 @@ def test_the_debugger_opens_where_a_side_raised_once_an_error(runs, monkeypatch)
     assert "('batch of', 4)" in ended.out and "2 error in" in ended.out
 
 
+@pytest.mark.slow
 def test_quitting_the_debugger_leaves_a_partial_report(shell, tmp_path):
     (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=RAISES))
     arguments = ("run", "--pair", "toy_twins:PAIR", "toy", "--pdb", "--json", "report.json")
@@ -105,12 +109,14 @@ def test_quitting_the_debugger_leaves_a_partial_report(shell, tmp_path):
     assert json.loads((tmp_path / "report.json").read_text())["partial"]["planned"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--workers=2", "--processes=2"])
 def test_the_debugger_needs_the_terminal(runs, option):
     ended = runs(RAISES, "--pdb", option)
     assert ended.code == 2 and "--pdb: runs cases in this process" in ended.err
 
 
+@pytest.mark.slow
 def test_the_report_has_the_traceback_of_an_error(runs, tmp_path):
     ended = runs(RAISES, "toy/forward", "--json", "report.json")
     assert ended.code == 1 and "Traceback" not in ended.out
@@ -121,6 +127,7 @@ def test_the_report_has_the_traceback_of_an_error(runs, tmp_path):
     assert finding["where"] == "nnx toy, trace" and "toy_twins.py:16 in __call__" in finding["next_step"]
 
 
+@pytest.mark.long
 def test_a_full_disk_is_a_sentence(shell, tmp_path):
     for arguments in (("list",), ("run", "--pair", "toy_twins:PAIR", "toy/forward")):
         (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=SOUND))

@@ -7,6 +7,7 @@ import pytest
 BROKEN = {"norms.py": [("self.config.norm_epsilon", "2 * self.config.norm_epsilon")]}
 
 
+@pytest.mark.long
 def test_a_proof_that_was_tried_and_failed_exits_1_and_names_the_caller(shell, planting, tmp_path):
     scratch = planting.copy(tmp_path / "scratch", BROKEN)
     ended = shell("prove", "llama2-scan/forward", "--json", "report.json", cwd=tmp_path, path=[scratch])
@@ -17,13 +18,14 @@ def test_a_proof_that_was_tried_and_failed_exits_1_and_names_the_caller(shell, p
     assert case["seconds"]["compile"] == case["seconds"]["execute"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_another_program_by_intent_is_no_failed_proof(shell, tmp_path):
     ended = shell("prove", "llama2-scan/forward", "llama2-scan-against-unroll-nnx/forward", cwd=tmp_path)
     assert (ended.code, ended.err) == (0, "")
     assert "1 of 2 proved" in ended.out and "operations a second" in ended.out
 
 
+@pytest.mark.long
 def test_modulo_sharding_says_what_differs_and_that_no_bits_are_claimed(shell, tmp_path):
     case = "sharded-plain-against-zero1-nnx/train_step@data2.fsdp2.tensor2-explicit"
     ended = shell("prove", case, "--modulo", "sharding", "--json", "report.json", cwd=tmp_path)
@@ -42,7 +44,7 @@ def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, 
     assert "3 of 3 proved" in ended.out and "@fsdp64.tensor8-auto" in ended.out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -76,6 +76,7 @@ def flips(text):
     return dict(re.findall(r"^(\w+) +(ready|blocked) +\d", text, re.MULTILINE))
 
 
+@pytest.mark.long
 def test_a_report_is_printed_again_as_the_run_printed_it(ran, command):
     folder, first = ran
     again = command("run", "--from", "r.json", cwd=folder)
@@ -85,6 +86,7 @@ def test_a_report_is_printed_again_as_the_run_printed_it(ran, command):
     assert command("report", "r.json", cwd=folder).out == again.out
 
 
+@pytest.mark.slow
 def test_what_a_bisect_finds_is_in_the_record_and_on_the_page(command, tmp_path):
     folder = project(tmp_path, right="Planted")
     ended = command("run", "--bisect", "--json", "r.json", "--html", "r.html", cwd=folder)
@@ -102,6 +104,7 @@ def test_what_a_bisect_finds_is_in_the_record_and_on_the_page(command, tmp_path)
     assert [(row["leaves"], row["differ"], row["rung"]) for row in layers] == [(1, 1, "failed")]
 
 
+@pytest.mark.slow
 def test_a_bisect_of_one_case_writes_the_page_of_that_case(command, tmp_path):
     folder = project(tmp_path, right="Planted")
     ended = command("bisect", "right/forward", "--axis", "op", "--html", "b.html", cwd=folder)
@@ -142,6 +145,7 @@ def test_a_report_of_other_code_or_other_settings_is_not_judged(ran, command, mo
     assert ended.code == 2 and "got cases with --set embed=8, expected them as they are" in ended.err
 
 
+@pytest.mark.slow
 def test_the_gate_runs_what_a_flip_touches_and_keeps_baselines(command, tmp_path):
     folder = project(tmp_path)
     ended = command("gate", "only_left", "--accept", "--json", "g.json", cwd=folder)
@@ -156,6 +160,7 @@ def test_the_gate_runs_what_a_flip_touches_and_keeps_baselines(command, tmp_path
     assert "left/grad@single values: proved -> bitwise, worse" in lower.out
 
 
+@pytest.mark.slow
 def test_parts_of_a_run_merge_to_the_run(ran, command):
     folder, _ = ran
     command("run", "left", "--json", "run.json", cwd=folder)
@@ -234,7 +239,7 @@ def test_a_reader_that_goes_away_ends_the_run_with_a_partial_report(shell, tmp_p
     assert report["partial"]["planned"] == 3 and 1 <= report["partial"]["finished"] < 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_runs_into_one_report_leave_one_whole(shell, tmp_path):
     folder = project(tmp_path)
     both = [

@@ -10,7 +10,7 @@ from parity.pairs.training import losses
 from parity.programs.build import Flavour
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_both_twins_train_to_the_same_losses_and_learn(shell, tmp_path):
     ended = shell("train", "--steps", "4", cwd=tmp_path)
     rows = re.findall(r"^ +(\d+) +([\d.]+) +([\d.]+) +(\S+)$", ended.out, re.MULTILINE)
@@ -85,7 +85,7 @@ def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch, comma
     assert "needs matplotlib, which is not installed; pip install 'linen-nnx-parity[reports]'" in ended.err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_pipeline_on_an_explicit_mesh_trains_as_the_layers_in_sequence():
     settings = {"pipeline.repeats": "2", "pipeline.gather": "per_repeat", "pipeline.layers_per_stage": "1"}
     piped = training("llama2-7b", settings, "stage2.fsdp2-explicit", (16, 32))

@@ -108,6 +108,7 @@ def test_a_proof_confirms_what_the_program_reads_and_runs_nothing(program, monke
     assert not any(one.contradicted for one in found)
 
 
+@pytest.mark.slow
 def test_a_swap_of_gate_and_up_is_contradicted():
     """Names, shapes and dtypes all fit; only use tells the two apart."""
     found = parameters(comparison(nnx_module=lambda rngs: NnxGated(rngs, used=("up", "gate"))))
@@ -125,11 +126,13 @@ def test_swapped_names_with_a_rule_that_says_so_are_confirmed():
     assert found["gate/kernel"].entry.candidate == ("model/up/kernel",)
 
 
+@pytest.mark.slow
 def test_a_rule_that_crosses_what_is_straight_is_contradicted():
     found = parameters(comparison(weight_rules=crossed()))
     assert found["gate/kernel"].contradicted and found["up/kernel"].contradicted
 
 
+@pytest.mark.slow
 def test_a_leaf_that_moves_nothing_is_not_confirmed():
     found = parameters(comparison(LinenUnused, NnxUnused))
     assert found["spare"].contradicted and "do not depend on it" in found["spare"].confirmed_by
@@ -141,6 +144,7 @@ def test_without_a_total_map_there_is_no_certificate():
         certify(comparison(LinenUnused, NnxGated))
 
 
+@pytest.mark.slow
 def test_the_state_of_the_comparison_is_left_alone():
     work = comparison(nnx_module=NnxUnproved)
     before = {path: array.tobytes() for path, array in work.state.items()}
@@ -151,6 +155,7 @@ def test_the_state_of_the_comparison_is_left_alone():
 # --- through the command line, on the decoder ---
 
 
+@pytest.mark.long
 def test_the_map_of_the_decoder_is_total_one_to_one_and_confirmed(shell, tmp_path):
     ended = shell("map", "llama2-scan/forward", cwd=tmp_path)
     assert (ended.code, ended.err) == (0, "")
@@ -158,7 +163,7 @@ def test_the_map_of_the_decoder_is_total_one_to_one_and_confirmed(shell, tmp_pat
     assert ended.out.count("; by name; proof") == 12 and "contradicted" not in ended.out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_swap_of_gate_and_up_in_the_decoder_is_contradicted(shell, planting, tmp_path):
     edit = ("self.gate(x_BTD), self.up(x_BTD),", "self.up(x_BTD), self.gate(x_BTD),")
     planting.copy(tmp_path / "scratch", {"mlp.py": [edit]})
@@ -169,7 +174,7 @@ def test_a_swap_of_gate_and_up_in_the_decoder_is_contradicted(shell, planting, t
     assert "contradicted by the probe" in ended.out.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_parameter_removed_on_one_side_lists_the_leftovers_of_both(shell, planting, tmp_path):
     edits = [
         (

@@ -88,6 +88,7 @@ def test_what_differs_fails_by_its_numbers():
     assert verdict == "failed" and found == {"failed"}
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_run():
     case, bench = comparison(sorted_rows)
     assert "sort" in Comparison(case, bench).exactly.refusal

@@ -165,6 +165,7 @@ def test_inputs_that_lie_otherwise_make_another_case_of_the_same_text():
         assert ("compile to one" in result.channels["values"].detail) == one, result.channels["values"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing_compiler()), reason="libtpu is not installed")
 def test_it_answers_for_values_where_nothing_runs():
     sides = build("left", plain), build("right", twice)

@@ -98,6 +98,7 @@ def expected(steps, seed=0):
     return rows
 
 
+@pytest.mark.slow
 def test_phases_happen_once_and_only_when_asked_for():
     function = Counted()
     one = side(function, steps=2, donate=True)

@@ -66,7 +66,7 @@ def test_the_command_shows_both_sides_on_the_cpu(command, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.slow
+@pytest.mark.long
 def test_published_sizes_are_summed_up_for_a_slice(command, tmp_path):
     """One layer of the published width: the same road as the whole model, in seconds."""
     options = ("--full-size", "--backend", "aot:v5p:2x2x1", "--set", "layers=1", "--set", "vocab=256")
@@ -78,6 +78,7 @@ def test_published_sizes_are_summed_up_for_a_slice(command, tmp_path):
     assert ours["compile_seconds"] > 0
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_side_that_does_not_compile_says_why_and_the_others_are_shown(command):
     words = (
@@ -101,6 +102,7 @@ def test_published_sizes_need_a_slice(command, words):
     )
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_is_done(monkeypatch):
     done = [summary(side("linen", temp_bytes=1), side("nnx", temp_bytes=2))]
 

@@ -99,6 +99,7 @@ def scan_case(apply=scanned, **rest):
     return case(build("left", layers, written), build("right", stacked, apply), STACKED, **rest)
 
 
+@pytest.mark.slow
 def test_a_scan_is_its_layers_but_for_rounding_and_settles_nothing():
     work = Comparison(scan_case(), Workbench())
     proof = work.proof
@@ -117,6 +118,7 @@ def test_a_scan_is_its_layers_but_for_rounding_and_settles_nothing():
     assert channels["memory"].verdict != "proved"
 
 
+@pytest.mark.slow
 def test_what_no_backend_runs_is_answered_for_under_its_own_name(monkeypatch):
     monkeypatch.setattr(Devices, "executes", False)
     channels = run_case(scan_case(), Workbench()).channels
@@ -125,6 +127,7 @@ def test_what_no_backend_runs_is_answered_for_under_its_own_name(monkeypatch):
     assert {wrong[name].verdict for name in ("values", "gradients")} == {"open"}
 
 
+@pytest.mark.slow
 def test_layers_backwards_are_told_with_the_place_where_they_part():
     channels = run_case(scan_case(functools.partial(scanned, reverse=True)), Workbench()).channels
     assert channels["program"].verdict == "equal"
@@ -191,6 +194,7 @@ def test_loops_against_layers_under_one_map():
     assert proof is not None and proof.rung is Verdict.UNPROVED and proof.frontier
 
 
+@pytest.mark.slow
 def test_a_case_that_demands_a_proof_names_the_operation_that_a_walk_sees_through():
     """One side writes its layers, each behind a barrier: compilers see that, numbers do not."""
 
@@ -261,6 +265,7 @@ def test_modulo_sharding_of_a_scan_against_layers():
     assert found.verdict == "same values up to sharding" and found.otherwise == ()
 
 
+@pytest.mark.slow
 def test_a_walk_that_breaks_ends_no_run(monkeypatch):
     def broken(*arguments, **options):
         raise KeyError("a bug of the walker")

@@ -21,6 +21,7 @@ def comparison(name, flavour=Flavour.NNX):
     return Comparison(sample(name, flavour), Workbench())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flavour", Flavour)
 def test_a_pipeline_computes_what_its_layers_compute(flavour):
     found = prove_exactly(comparison("forward", flavour))
@@ -94,7 +95,7 @@ def test_terms_of_both_sides_evaluate_to_what_both_sides_compute():
             np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4 * np.abs(ours).max(), err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_mutants_are_refused_or_compute_the_same():
     campaign = Campaign("forward")
     found = [(mutant, campaign.claim(mutant.module)) for mutant, _ in campaign.results(12, seed=7)]

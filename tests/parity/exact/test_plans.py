@@ -22,26 +22,27 @@ def case(pair, pattern):
     return Comparison(found, Workbench())
 
 
+@pytest.mark.slow
 def test_a_batch_in_parts_is_the_whole_batch():
     found = prove_exactly(case(plans.PAIR, "plans-accumulate2-*"))
     assert found.proved and found.assumptions == (), found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tiles_of_the_vocabulary_are_all_logits_at_once():
     found = prove_exactly(case(plans.PAIR, "plans-tiles2-*"))
     assert found.proved, found
     assert found.assumptions == ("input targets is in [0, 272)",)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["gemma2", "qwen3"])
 def test_a_family_in_a_pipeline_is_its_layers_in_sequence(family):
     found = prove_exactly(case(plans.PAIR, f"*-{family}-*/grad@*"))
     assert found.proved and found.assumptions == (), found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_moments_that_are_spread_make_the_same_step():
     desk = Desk()
     for pair, pattern in (
@@ -99,6 +100,7 @@ def against_formula(side, config=UNROLLED, **changed):
     return equal(written, named(side), Relation(arguments=links, results=links))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["reference", "candidate"])
 def test_a_meeting_of_replicas_is_its_formula(sync, which):
     found = against_formula(getattr(sync, which))

@@ -82,6 +82,7 @@ def test_in_narrow_floats_too(dtype):
     assert layers_against_scan(written(), scanned(), backward=True, dtype=dtype).proved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NEAR)
 def test_what_is_almost_the_same_is_not(name):
     ours, theirs = NEAR[name]
@@ -97,6 +98,7 @@ def test_a_zero_added_is_left_out_only_where_that_is_asked_for():
     assert layers_against_scan(written(), theirs, arithmetic=NUMBERS).proved
 
 
+@pytest.mark.slow
 def test_each_near_miss_is_met_by_itself():
     """Else it could be refused for another reason than the one that its name gives."""
     for name, (ours, theirs) in NEAR.items():

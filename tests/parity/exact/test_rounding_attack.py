@@ -22,6 +22,7 @@ def as_people_write():
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(24), 1851])
 def test_a_random_program_is_shown_or_has_a_mistake(seed):
     shown, mistake, steps, differ = examine(seed)
@@ -29,6 +30,7 @@ def test_a_random_program_is_shown_or_has_a_mistake(seed):
     assert shown or mistake != "none", steps
 
 
+@pytest.mark.slow
 def test_both_kinds_are_met():
     """Else the attack could not fail."""
     found = [examine(seed)[:2] for seed in range(24)]
@@ -51,6 +53,7 @@ CARELESS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "line", "careless"), CARELESS, ids=lambda value: str(value)[:40])
 def test_a_careless_line_is_noticed(module, line, careless, monkeypatch):
     source = pathlib.Path(module.__file__).read_text()

@@ -81,6 +81,7 @@ def relation(arguments=("x", "y"), apart=()):
     return Relation(arguments=links, results=[result], apart={name: apart for name in arguments})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [(), (0,)], ids=str)
 def test_claims_that_share_say_what_each_says_alone(apart):
     desk = Desk()
@@ -136,6 +137,7 @@ def test_what_is_long_unused_is_forgotten():
     assert memory.get("a") is None and memory.get("g") == "g"
 
 
+@pytest.mark.slow
 def test_a_place_outlives_the_program_that_was_there_first():
     desk, kept = Desk(), (named(ALIKE["rows"]), named(ALIKE["columns"]))
 

@@ -61,6 +61,7 @@ def read(state, batch):
     return None, sum(leaf.sum() for leaf in jax.tree.leaves(state)) + batch["x"].sum()
 
 
+@pytest.mark.slow
 def test_every_way_leaves_the_state_as_the_step_does(cases):
     batch = {"x": jnp.ones(3)}
     for build in cases["train_step"]:
@@ -90,6 +91,7 @@ def test_a_step_that_only_reads_gives_nothing_away(cases):
             assert not any(leaf.is_deleted() for leaf in flat.values()), name
 
 
+@pytest.mark.slow
 def test_the_recommended_way_is_no_dearer_than_linens_and_the_naive_one_is(cases):
     builds = cases["train_step"]
     found = by_turns(calls(builds, builds[0].programs["train_step"]), rounds=5)

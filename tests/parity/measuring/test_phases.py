@@ -53,6 +53,7 @@ def test_a_forward_pass_that_returns_some_of_the_state_is_repeated(work):
     )  # where it ends, if it goes on
 
 
+@pytest.mark.long
 def test_every_round_traces_and_compiles_anew(work, monkeypatch):
     side = work["train_step"].reference
     traced, compiled = [], []

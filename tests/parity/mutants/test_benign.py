@@ -42,7 +42,7 @@ def processes():
     found.end()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_none_raises_an_alarm_and_none_is_tried_twice(shell, project, tmp_path):
     record = tmp_path / "kills.json"
     words = ("mutants", "mutants", "--benign", "6", "--select", "benign/", "--json", str(record))
@@ -61,6 +61,7 @@ def test_none_raises_an_alarm_and_none_is_tried_twice(shell, project, tmp_path):
     assert rows.pop("one")["status"] == "killed" and rows == first, "a run without --benign forgets them"
 
 
+@pytest.mark.slow
 def test_lines_are_those_of_functions_that_a_case_comes_by(project, processes, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked = (project, "digest", ("mlp/forward@single",), (), (project,))
@@ -117,6 +118,7 @@ def test_edits_are_where_a_case_comes_by_and_fit(project, places, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_seed_chooses_and_a_count_ends(places):
     every = range(1, 200)
     one, again, other = places(every, 20), places(every, 20), places(every, 20, seed=1)
@@ -174,6 +176,7 @@ def said(tmp_path, processes):
     return run
 
 
+@pytest.mark.slow
 def test_each_is_forked_anew(said, tmp_path):
     code, printed = said(
         "import os, sys; print(sys.argv[1:], os.getcwd(), os.getpid(), 'jax' in sys.modules)"
@@ -186,10 +189,12 @@ def test_each_is_forked_anew(said, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_devices_are_chosen_before_jax_is_imported(said):
     assert said("import jax; print(len(jax.devices()))") == (0, "8\n")
 
 
+@pytest.mark.slow
 def test_what_raises_or_dies_is_told_from_what_differs(said):
     code, printed = said("raise KeyError('why')")
     assert code > 1 and "KeyError: 'why'" in printed
@@ -198,11 +203,13 @@ def test_what_raises_or_dies_is_told_from_what_differs(said):
     assert said("print('on')") == (0, "on\n")
 
 
+@pytest.mark.slow
 def test_what_is_edited_must_not_be_imported_before(said):
     code, printed = said("print('on')", edited=("parity",))
     assert code > 1 and "['parity'] are imported" in printed
 
 
+@pytest.mark.long
 def test_what_takes_too_long_is_ended_and_the_next_starts(said, tmp_path):
     with pytest.raises(TimeoutError, match="took over 4 s"):
         said(

@@ -66,7 +66,7 @@ def project(tmp_path_factory):
     return root
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_becomes_what_it_is(shell, project, tmp_path):
     files = ("--json", str(tmp_path / "kills.json"), "--markdown", str(tmp_path / "kills.md"))
     ended = shell("mutants", "mutants", *files, cwd=project)

@@ -24,6 +24,7 @@ def missing(cases):
     return {id: worth - had for id, worth in hand.items() if worth - had}
 
 
+@pytest.mark.slow
 def test_all_that_meets_in_a_case_written_by_hand_meets_in_the_core(matrix):
     assert missing(matrix) == {}, "python -m parity.pairs.core.choose writes the core anew"
 
@@ -34,6 +35,7 @@ def test_it_is_a_small_part_and_has_the_subset(matrix):
     assert len(core) < len(matrix) / 3
 
 
+@pytest.mark.slow
 def test_a_case_that_brings_something_new_is_missed(matrix):
     (one,) = (case for case in matrix if case.id == "llama2-scan-dropout/train_step@fsdp4.tensor2-auto")
     variant = one.reference.func.__self__

@@ -108,6 +108,7 @@ TWINS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long
 @TWINS
 def test_replicas_are_those_of_a_python_loop(flavour, diloco):
     """Two stacks of different depth, experts with routing biases, dropout; each replica its own train step."""
@@ -160,6 +161,7 @@ def fragments_of(params, diloco):
     return numbers
 
 
+@pytest.mark.long
 @TWINS
 def test_replicas_are_those_of_drjax(flavour, diloco):
     state, prefix, outer = start(flavour, diloco), PARAMS[flavour], "outer/params/"
@@ -181,6 +183,7 @@ def test_replicas_are_those_of_drjax(flavour, diloco):
     assert placed.taken == (2 if diloco is PLAIN else 4)
 
 
+@pytest.mark.long
 @TWINS
 def test_a_state_written_and_read_goes_on_bit_for_bit(flavour, diloco, tmp_path):
     """Between meetings, at one, and between a fragment's meeting and its taking over."""
@@ -219,6 +222,7 @@ def crossing(program, diloco, mode):
         return crossings(side.optimised, mesh.axes, "replica")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_nothing_crosses_replicas_but_the_sync(mode):
     assert crossing("inner_step", STREAMING, mode) == ()

@@ -65,6 +65,7 @@ def trained(trainer, steps):
     return [trainer.advance() for _ in range(steps)]
 
 
+@pytest.mark.long
 @WITH_EMITTERS
 @pytest.mark.parametrize("settings, mesh, steps", RUNS.values(), ids=RUNS)
 def test_2n_steps_are_n_a_checkpoint_and_n_bit_for_bit(settings, mesh, steps, tmp_path):
@@ -81,6 +82,7 @@ def test_2n_steps_are_n_a_checkpoint_and_n_bit_for_bit(settings, mesh, steps, tm
         assert differing(resumed.named(), twins[saver].named()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("asked", "mesh"),
     [
@@ -138,6 +140,7 @@ def tokens_of(config, folder):
     return np.asarray(linen(variables)), np.asarray(nnx_(model))
 
 
+@pytest.mark.long
 def test_an_export_is_decoded_by_both_flavours_stacked_and_unrolled(tmp_path):
     """Latent caches, two stacks, and a routing bias that is no parameter."""
     config = dataclasses.replace(tiny(preset("deepseek3-671b")), layers=4, dense_layers=2)
@@ -180,6 +183,7 @@ def test_both_flavours_export_the_same_cast_and_refuse_another_model(tmp_path):
         models_nnx.checkpoint.load_params(ours, dataclasses.replace(narrow, param_dtype="float32"))
 
 
+@pytest.mark.long
 def test_a_full_state_is_no_export(tmp_path):
     config = dataclasses.replace(tiny(preset("llama2-70b")), layers=2)
     state = models_nnx.train.create(config, TrainConfig(), jax.random.key(0))

@@ -120,6 +120,7 @@ def build(flavour):
 both = pytest.mark.parametrize("flavour", Flavour)
 
 
+@pytest.mark.slow
 @both
 def test_leaves_abstract_and_created_state_agree(flavour):
     made = build(flavour)

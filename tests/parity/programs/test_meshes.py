@@ -23,6 +23,7 @@ AXES = st.lists(
 )
 
 
+@pytest.mark.slow
 @few
 @given(AXES, st.sampled_from(Mode))
 def test_what_is_printed_is_read_back(axes, mode):

@@ -82,6 +82,7 @@ def test_a_linen_train_state_with_boxed_parameters_and_moments():
     assert (leaves["params/dense/kernel"].kind, leaves["step"].kind) == ("params", "step")
 
 
+@pytest.mark.slow
 def test_linen_collections_are_state_of_their_own_kind():
     variables = Boxed().init(jax.random.key(0), jnp.ones((2, 3)))
     for tree in (variables, flax.core.freeze(variables)):
@@ -105,6 +106,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 def test_nnx_state_gives_role_and_kind_by_variable_type():
     leaves = describe(nnx_state())
     found = {path: (leaf.role, leaf.kind) for path, leaf in leaves.items()}
@@ -226,6 +228,7 @@ def test_host_copies_do_not_follow_the_source():
     np.testing.assert_array_equal(host["view"], [0.0, 2.0, 4.0])
 
 
+@pytest.mark.slow
 def test_host_copies_survive_a_mutated_module_and_a_donated_buffer():
     module = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
     flat = flatten(nnx.state(module))

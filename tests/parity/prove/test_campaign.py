@@ -33,6 +33,7 @@ MUTANTS = {
 TRACED = ("forward", "grad", "train_step", "ring", "ring_gradient", "mixed", "indexed")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_refused(name):
     kills = run.kill(SAMPLES[name], MUTANTS[name], seed=1)
@@ -44,6 +45,7 @@ def test_mutants_are_refused(name):
     assert sum(kills.refused.values()) > 0.85 * (sum(kills.made.values()) - alike)
 
 
+@pytest.mark.long
 def test_every_kind_of_mutant_is_made_and_refused():
     made, refused = set(), set()
     for name in ("train_step", "mixed", "indexed", "types", "symbols", "effects", "annotated"):
@@ -53,11 +55,13 @@ def test_every_kind_of_mutant_is_made_and_refused():
     assert made == refused == set(KINDS)
 
 
+@pytest.mark.long
 def test_a_kept_mutant_gives_the_same_bits():
     kills = run.kill(SAMPLES["mixed"], 120, seed=3, execute=True)
     assert all(each.bits for each in kills.kept)
 
 
+@pytest.mark.long
 def test_a_prover_that_reads_no_attributes_leaves_holes(monkeypatch):
     monkeypatch.setattr(Words, "_text", lambda self, attribute, symbols: "")
     assert run.kill(SAMPLES["mixed"], 60, seed=1).holes()
@@ -86,6 +90,7 @@ def test_operands_of_float_operations_in_another_order_are_reordered(name):
     assert argument_fingerprints(reorder(lowered, random.Random(name))) == uses
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TRACED)
 def test_benign_variants_are_proved(name):
     sample = SAMPLES[name]

@@ -7,6 +7,7 @@ from parity.prove import argument_fingerprints, program_fingerprint
 from parity.prove.campaign.programs import samples, twin_samples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("twins", twin_samples(), ids=lambda twins: twins.name)
 def test_twins_use_their_arguments_alike(twins):
     left, right = argument_fingerprints(twins.reference), argument_fingerprints(twins.candidate)
@@ -40,6 +41,7 @@ def test_arguments_used_alike_share_a_fingerprint_until_labelled():
     assert len(set(argument_fingerprints(lowered, known={0: "left"}))) == 2
 
 
+@pytest.mark.slow
 def test_fingerprints_tell_programs_apart_and_last():
     prints = [
         program_fingerprint(sample.lowered, ordered=ordered)

@@ -25,6 +25,7 @@ def found():
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", ["forward", "step"])
 def test_twins_that_close_over_one_table_are_proved_and_run(found, program):
     groups = ("values",) if program == "forward" else ("values", "gradients", "state")

@@ -62,6 +62,7 @@ SABOTAGES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "line", "careless"), SABOTAGES, ids=lambda value: str(value)[:40])
 def test_a_broken_prover_is_noticed(module, line, careless, monkeypatch):
     """Rewrites one line of the prover; the table of pairs must then fail."""

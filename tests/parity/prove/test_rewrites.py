@@ -80,6 +80,7 @@ def test_a_batch_notices_other_bits(monkeypatch):
     assert batches.examine(0, 12).wrong
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("derive", [lambda run: run, gradient], ids=["forward", "gradient"])
 def test_what_compiles_to_one_program_gives_the_same_bits(derive):
     """Spellings and near misses alike: a digest that two programs share by chance would show."""

@@ -19,6 +19,7 @@ from parity.prove.campaign.variants import EDITS
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", ["forward", "gradient"])
 def test_all_rules_together_keep_the_bits_of_a_program_and_its_gradient(program):
     (found,) = attack.attack(program, [tuple(EDITS)], variants=2)

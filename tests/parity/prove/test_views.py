@@ -45,6 +45,7 @@ def moved(view, data, draw):
     return view.sliced(shape, starts, limits, steps), data[cuts]
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None, derandomize=True)
 @given(data=st.data(), shape=st.sampled_from(SHAPES))
 def test_a_view_shows_what_numpy_shows(data, shape):
@@ -58,6 +59,7 @@ def test_a_view_shows_what_numpy_shows(data, shape):
         assert np.array_equal(source[view.places()], array.reshape(-1))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(data=st.data(), shape=st.sampled_from(SHAPES))
 def test_one_function_has_one_view(data, shape):

@@ -56,6 +56,7 @@ ENDS = ("passed", "failed", "vacuous", "error", "open", "unproved", "skipped")
 TEXTS = st.text(max_size=20)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     id=TEXTS.map("toy{}".format),

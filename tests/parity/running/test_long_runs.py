@@ -6,6 +6,7 @@ import pytest
 from parity.running.run import MAPS, let_go
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not MAPS.exists(), reason="only Linux tells and limits the maps of a process")
 def test_compiled_programs_are_let_go_where_there_are_too_many_maps():
     traces = []

@@ -13,11 +13,12 @@ import pytest
 
 from parity.backends.cache import DiskCache
 from parity.cases.case import Case
-from parity.running.content import Contents, file_digest
-from parity.running.imports import is_project
+from parity.running.content import file_digest
 from parity.running.memory import Memory, disagreement
 from parity.running.run import CaseResult
 from parity.verdicts import ChannelResult, Finding, Verdict
+
+pytestmark = pytest.mark.slow
 
 SOURCES = {
     "toy_table": "RATES = {'slow': [0.5]}\ndef unused():\n    return 1\n",
@@ -101,79 +102,6 @@ def test_an_edited_source_changes_the_cases_that_reach_it_and_no_others(project,
     path.write_text(path.read_text().replace(old, new))
     after = project()
     assert after[MODEL] != before[MODEL] and after[OTHER] == before[OTHER]
-
-
-PARTS = ("toy_parts", "toy_parts.one", "toy_parts.other", "toy_parts.other.deep")
-
-
-@pytest.fixture
-def parts(project, monkeypatch):
-    """A package in the scratch project; called with what the model's module says of it, it gives that case's key."""
-    for name, module in list(sys.modules.items()):
-        if is_project(module):
-            monkeypatch.delitem(sys.modules, name)
-    (project.folder / "toy_parts" / "other").mkdir(parents=True)
-    parts = ("__init__.py", "one.py", "other/__init__.py", "other/deep.py")
-    files = {name: project.folder / "toy_parts" / part for name, part in zip(PARTS, parts, strict=True)}
-    for path in files.values():
-        path.write_text("def rate():\n    return 1\n")
-
-    def key(text):
-        (project.folder / "toy_model.py").write_text(text + SOURCES["toy_model"])
-        for name in PARTS:
-            sys.modules.pop(name, None)
-        for name in PARTS:  # all are loaded, as other cases load them
-            importlib.import_module(name)
-        build = project.cases()[0].candidate  # not the reference: what is written here names modules by text
-        return Contents().of(Case(id=MODEL, reference=build, candidate=build, program="f"))[0]
-
-    key.files = files
-    yield key
-    for name in PARTS:
-        sys.modules.pop(name, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "reached"),
-    [
-        ("import toy_parts.one\n", {"", "one"}),
-        ("from toy_parts import one\n", {"", "one"}),
-        ("from toy_parts.one import rate\n", {"", "one"}),
-        ("import toy_parts\ndef f():\n    return toy_parts.other.rate()\n", {"", "other"}),
-        (
-            "import toy_parts as parts\ndef f():\n    return parts.other.deep.rate()\n",
-            {"", "other", "other.deep"},
-        ),
-        (
-            "def f():\n    from toy_parts import other\n    return other.deep.rate()\n",
-            {"", "other", "other.deep"},
-        ),
-        (
-            "import toy_parts\ndef f(name):\n    return getattr(toy_parts, name)\n",
-            {"", "one", "other", "other.deep"},
-        ),
-        ("import toy_parts\ndef f():\n    return [toy_parts.other]\n", {"", "other", "other.deep"}),
-        ("import toy_parts\nTABLE = {'all': toy_parts}\n", {"", "one", "other", "other.deep"}),
-        (
-            "import importlib\ndef f(name):\n    return importlib.import_module(name)\n",
-            {"", "one", "other", "other.deep"},
-        ),
-        ("from importlib import import_module as load\n", {"", "one", "other", "other.deep"}),
-        ("import sys\ndef f(name):\n    return sys.modules[name]\n", {"", "one", "other", "other.deep"}),
-        ("def f(name):\n    return __import__(name)\n", {"", "one", "other", "other.deep"}),
-        ("def f(name):\n    return eval(name)\n", {"", "one", "other", "other.deep"}),
-        ("from toy_parts.one import *\n", {"", "one"}),
-    ],
-)
-def test_a_case_reaches_of_a_package_what_its_sources_name(parts, text, reached):
-    found = set()
-    for name, path in parts.files.items():
-        before, was = parts(text), path.read_text()
-        path.write_text(was.replace("1", "22"))
-        if parts(text) != before:
-            found.add(name.removeprefix("toy_parts").removeprefix("."))
-        path.write_text(was)
-    assert found == reached
 
 
 def _patch(text):
@@ -385,6 +313,7 @@ def test_a_disagreement_is_said(kept):
     assert words == f"{MODEL}: remembered as passed, decided again as failed (values)"
 
 
+@pytest.mark.long
 def test_libraries_are_the_same_whatever_the_order_of_sets():
     line = "import scipy.special, parity.running.content as content; print(content._live_libraries())"
     digests = set()

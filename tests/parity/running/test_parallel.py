@@ -79,7 +79,7 @@ def without_times(report):
     return report
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_report_is_the_same_as_without_workers(shell, project):
     folder = project("A", "Z")
     reports = []
@@ -91,7 +91,7 @@ def test_the_report_is_the_same_as_without_workers(shell, project):
     assert [case["id"] for case in reports[0]["cases"]] == [f"{p}/{q}@single" for p in "az" for q in PROGRAMS]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_case_that_kills_its_process_is_an_error_and_the_others_run(shell, project):
     folder = project("A", "CRASH", "Z")
     ended = shell("run", "--workers", "2", "--json", "r.json", cwd=folder)

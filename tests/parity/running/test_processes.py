@@ -82,7 +82,7 @@ def run(tmp_path, monkeypatch, undone_imports):
     return go
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_twins_agree_in_two_processes_of_four_devices(shell, tmp_path):
     chosen_cases = (
         "llama2-scan/forward@fsdp4.tensor2-auto",
@@ -99,7 +99,7 @@ def test_the_twins_agree_in_two_processes_of_four_devices(shell, tmp_path):
     assert (step["values"]["verdict"], step["state"]["verdict"]) == ("bitwise", "bitwise")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_difference_that_only_process_1_holds_is_found_and_named(run):
     (sound, alone) = run("sound/forward", "alone/forward")
     assert sound.verdict == "passed" and sound.channels["values"].verdict is Verdict.BITWISE
@@ -109,7 +109,7 @@ def test_a_difference_that_only_process_1_holds_is_found_and_named(run):
     assert [finding.where.partition("[")[0] for finding in values.findings] == ["process 1: outputs"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_process_that_dies_or_leaves_is_an_error_and_the_next_case_runs(run, monkeypatch):
     monkeypatch.setattr("parity.running.processes.PATIENCE", 3.0)
     died, left, sound = run("die/forward", "refuse/forward", "sound/grad")
@@ -119,7 +119,7 @@ def test_a_process_that_dies_or_leaves_is_an_error_and_the_next_case_runs(run, m
     assert "process 0, nnx refuse" in left.sentence() or "process 1: nnx refuse, trace" in left.sentence()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_case_on_fewer_devices_runs_after_one_on_all(run):
     results = run("sound/forward", "small/forward")
     assert [str(result.case.mesh) for result in results] == ["data8-auto", "data4-auto"]
@@ -130,6 +130,7 @@ def test_a_case_on_fewer_devices_runs_after_one_on_all(run):
 # --- what is refused ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [

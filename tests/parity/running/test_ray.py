@@ -121,7 +121,7 @@ def lost(case):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_worker_costs_nothing_and_one_that_a_case_kills_is_an_error(shell, project, logs):
     selected = ("a", "once", "crash/forward")
     process = shell.start(
@@ -150,7 +150,7 @@ def test_a_killed_worker_costs_nothing_and_one_that_a_case_kills_is_an_error(she
     assert len(ours) == 6 and ours == theirs
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_interrupted_run_leaves_a_partial_report_and_no_ray(shell, project, logs):
     process = shell.start("run", "once/forward", "--ray", "--json", "r.json", cwd=project, RAY_TMPDIR=logs)
     try:

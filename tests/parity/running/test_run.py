@@ -118,6 +118,7 @@ def test_every_channel_answers_in_order_and_a_proof_runs_nothing():
     assert min(result.seconds.values()) >= 0
 
 
+@pytest.mark.slow
 def test_paranoid_runs_what_is_proved():
     result = outcome(step, step, paranoid=True)
     ran = dict.fromkeys(("values", "gradients", "state"), "bitwise")
@@ -142,6 +143,7 @@ def test_without_a_proof_the_bits_decide():
     assert "maximum" in sentences(result, "program") or "subtract" in sentences(result, "program")
 
 
+@pytest.mark.slow
 def test_a_demand_of_all_cases_counts_where_a_proof_can_be_tried():
     """`parity run --demand proved` fails equal bits of other programs; sides that must differ keep their own rung."""
     other = case(forward, functools.partial(forward, apply=unproved))
@@ -185,6 +187,7 @@ def test_channels_that_do_not_apply_give_the_case_s_reason():
 # --- one side returns what the other does not ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["values", "gradients", "state"])
 @pytest.mark.parametrize("swapped", [False, True], ids=["candidate", "reference"])
 def test_a_group_that_only_one_side_returns_fails(group, swapped):
@@ -249,6 +252,7 @@ def test_one_side_without_values_fails():
     assert (result.verdict, result.channels["values"].verdict) == ("failed", "failed")
 
 
+@pytest.mark.slow
 def test_a_batch_of_one_number_is_vacuous_where_values_decide():
     """History P2; a proof holds for all inputs and needs no batch."""
     sides = [

@@ -183,6 +183,7 @@ def run(make, meshes=("single",), program="train_step"):
     return list(run_cases(place(pair.cases({}), "cpu")))
 
 
+@pytest.mark.slow
 def test_six_parameters_in_another_dtype_are_six_findings():
     (result,) = run(lambda rngs: Renamed(rngs, dtype="bfloat16", name="d"))
     tree = result.channels["tree"]
@@ -191,6 +192,7 @@ def test_six_parameters_in_another_dtype_are_six_findings():
     assert all(finding.distance == "its moments, too (2)" for finding in tree.findings)
 
 
+@pytest.mark.slow
 def test_parameters_come_before_moments_in_the_state():
     (result,) = run(lambda rngs: Renamed(rngs, function=jnp.sin))
     found = [one for one in result.channels["state"].findings if "rung failed" in one.distance]
@@ -208,6 +210,7 @@ def test_parameters_come_before_moments_in_the_state():
     assert left and not left & causes  # of parameters that Adam moved alike
 
 
+@pytest.mark.slow
 def test_renames_show_in_the_tree_and_once_below_the_table(capsys):
     results = run(Renamed) + run(Renamed, program="forward")
     for result in results:
@@ -217,6 +220,7 @@ def test_renames_show_in_the_tree_and_once_below_the_table(capsys):
     assert told == ["own: d_0 is layer_0, d_1 is layer_1, d_2 is layer_2; `parity map` shows all"]
 
 
+@pytest.mark.slow
 def test_a_mesh_that_is_too_large_is_an_error_of_its_case():
     fits, too_large = run(Renamed, meshes=("single", "data64-auto"), program="forward")
     assert (str(fits.verdict), str(too_large.verdict)) == ("passed", "error")
@@ -236,6 +240,7 @@ def test_a_side_that_cannot_be_built_is_named():
     assert "in broken: raise ZeroDivisionError" in result.sentence()
 
 
+@pytest.mark.slow
 def test_a_state_that_cannot_fit_is_said_before_it_is_made(monkeypatch):
     monkeypatch.setattr("parity.comparison.room.machine_memory", lambda: 4 * 2**10)
     (result,) = run(lambda rngs: Renamed(rngs, function=jnp.sin))

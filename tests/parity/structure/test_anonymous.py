@@ -89,7 +89,7 @@ def _shuffled(block, rng):
     return "\n".join([head, *found, end, ""])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_other_word_counts(text):
     """Each number and word, each bracket of a list is changed once; signatures and comments say nothing new."""
     whole, seen = anonymous_digest(text), 0
@@ -114,6 +114,7 @@ def _lines(text):
         start += len(line)
 
 
+@pytest.mark.slow
 def test_exchanged_operands_count(text):
     whole, seen = anonymous_digest(text), 0
     for match in re.finditer(r"\((%[\w.\-]+), (%[\w.\-]+)\)", text):
@@ -193,6 +194,7 @@ NEAR = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NEAR)
 @pytest.mark.parametrize("size", [1, 40], ids=["scalar", "table"])
 def test_constants_count_to_the_last_bit(name, size):

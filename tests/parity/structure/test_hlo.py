@@ -284,7 +284,7 @@ def read_everything(text: str) -> None:
     read_cycles(module)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["small", "real"])
 def test_every_truncation_is_an_error(source):
     text = SMALL if source == "small" else real_text()
@@ -317,6 +317,7 @@ FRAGMENTS = (
 )
 
 
+@pytest.mark.slow
 @given(data=st.data(), source=st.sampled_from(["small", "real"]))
 @settings(
     max_examples=300,

@@ -35,6 +35,7 @@ def step(programs, cpu):
     return jax.jit(program, donate_argnums=0).lower(cpu.weights(), cpu.inputs()).compile()
 
 
+@pytest.mark.slow
 def test_a_train_step_has_one_loop_each_way(step):
     tree = optimised_loops(step)
     assert [(loop.trips, loop.provenance.backward) for loop in tree.loops] == [(5, False), (5, True)]
@@ -54,6 +55,7 @@ def test_nested_loops_keep_their_trips(programs, cpu):
     assert [(place.depth, place.loop.trips, place.times) for place in tree.walk()] == [(0, 3, 1), (1, 5, 3)]
 
 
+@pytest.mark.slow
 def test_rng_loops_are_labelled(programs, cpu):
     def dropped(weights, x, key):
         def body(c, w):

@@ -64,6 +64,7 @@ def reference(programs, cpu):
     return Build(step, cpu.weights(), cpu.inputs(), donate_argnums=0)
 
 
+@pytest.mark.slow
 def test_a_program_equals_itself_in_every_channel(reference):
     channels = compare(reference, reference)
     assert {channel.verdict for channel in channels.values()} == {Verdict.EQUAL}
@@ -71,6 +72,7 @@ def test_a_program_equals_itself_in_every_channel(reference):
     assert all(channel.findings == () and channel.detail for channel in channels.values())
 
 
+@pytest.mark.slow
 def test_order_names_and_jit_boundaries_of_carries_do_not_matter(programs, cpu, reference):
     def layer(x, w):
         return programs.layer(x, {"wi": w["z"], "wo": w["a"]})
@@ -84,6 +86,7 @@ def test_order_names_and_jit_boundaries_of_carries_do_not_matter(programs, cpu, 
     assert failed(compare(reference, candidate)) == set()
 
 
+@pytest.mark.slow
 def test_checkpoint_outside_the_scan(programs, cpu, reference):
     step = functools.partial(programs.train_step, model=programs.remat_outside)
     channels = compare(reference, Build(step, cpu.weights(), cpu.inputs(), donate_argnums=0))
@@ -95,6 +98,7 @@ def test_checkpoint_outside_the_scan(programs, cpu, reference):
     assert "temp" in words(channels["memory"])
 
 
+@pytest.mark.slow
 def test_a_lost_remat_keeps_residuals(programs, cpu, reference):
     step = functools.partial(programs.train_step, model=programs.rolled)
     channels = compare(reference, Build(step, cpu.weights(), cpu.inputs(), donate_argnums=0))
@@ -104,6 +108,7 @@ def test_a_lost_remat_keeps_residuals(programs, cpu, reference):
     assert "conftest.py" in text
 
 
+@pytest.mark.slow
 def test_parameters_stacked_by_the_scan(programs, cpu):
     def plain(weights, x):
         return jax.lax.scan(jax.checkpoint(lambda c, w: (programs.layer(c, w), c.sum())), x, weights)
@@ -131,6 +136,7 @@ def test_parameters_stacked_by_both_are_equal_and_said(programs, cpu):
     assert f"stacks 2 scanned inputs, {2 * 5 * 16 * 48 * 4:,} bytes" in channel.detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unroll", "cause"), [(5, "unrolled by the candidate"), (True, "unrolled by the candidate")]
 )
@@ -169,6 +175,7 @@ def test_an_inner_trip_count_names_its_place(programs, cpu):
     assert (finding.reference, finding.candidate) == ("4 trips", "7 trips")
 
 
+@pytest.mark.slow
 def test_a_lost_donation(programs, cpu, reference):
     step = functools.partial(programs.train_step, model=programs.remat_inside)
     channels = compare(reference, Build(step, cpu.weights(), cpu.inputs()))
@@ -186,6 +193,7 @@ def softmax_model(dtype):
     return attention
 
 
+@pytest.mark.slow
 def test_softmax_in_bfloat16(cpu):
     shapes = cpu.spec((16, 48), P("fsdp"), jnp.bfloat16), cpu.spec((8, 16), P(), jnp.bfloat16)
     builds = [Build(softmax_model(dtype), *shapes) for dtype in (jnp.float32, jnp.bfloat16)]
@@ -214,6 +222,7 @@ def gathering(outside):
     return model
 
 
+@pytest.mark.slow
 def test_a_gather_inside_a_loop(cpu):
     shapes = cpu.spec((32, 32), P("fsdp")), cpu.spec((8, 32))
     builds = [
@@ -337,6 +346,7 @@ def prefetching(gathers):
     return model
 
 
+@pytest.mark.slow
 def test_two_gathers_per_repeat(cpu):
     """History C2: the weights of the repeat at work are gathered again instead of carried."""
     shapes = cpu.spec((5, 32, 32), P(None, "fsdp")), cpu.spec((8, 32))
@@ -367,6 +377,7 @@ def tiled(inside):
     return loss
 
 
+@pytest.mark.slow
 def test_a_gather_inside_a_tile_loop(cpu):
     shapes = cpu.spec((16, 32), P(None, "fsdp")), cpu.spec((6, 32, 24))
     builds = [Build(functools.partial(tiled(inside), mesh=cpu.mesh), *shapes) for inside in (False, True)]

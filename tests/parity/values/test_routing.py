@@ -76,7 +76,7 @@ def tied():
     return case, Workbench()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_near_ties_are_reported_as_ties_and_values_are_compared_past_them(tied):
     case, bench = tied
     result = run_case(case, bench)
@@ -90,7 +90,7 @@ def test_near_ties_are_reported_as_ties_and_values_are_compared_past_them(tied):
     assert findings_text(result) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_flip_that_is_no_tie_fails_though_there_are_ties_as_well(tied):
     case, bench = tied
 

@@ -120,6 +120,7 @@ def linen_state(tmp_path):
     return save(tmp_path / "linen", train_state(LinenMlp()))
 
 
+@pytest.mark.long
 def test_a_train_state_becomes_a_model_with_its_optimizer_and_comes_back(fused, linen_state, tmp_path):
     before = train_state(LinenMlp())
     done = convert(fused, linen_state, tmp_path / "nnx")
@@ -201,6 +202,7 @@ class Unrolled(nnx.Module):
         return self.out(x)
 
 
+@pytest.mark.long
 def test_a_stack_in_bfloat16_is_cut_and_put_together_again(tmp_path):
     found = exported(Scanned, Unrolled, tmp_path / "map.json")
     source = save(tmp_path / "linen", train_state(Scanned()))
@@ -231,6 +233,7 @@ def altered(linen_state, tmp_path, change):
     return save(tmp_path / "altered", tree)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -257,6 +260,7 @@ def test_a_checkpoint_of_another_model_is_refused(fused, linen_state, tmp_path, 
     assert sorted(tmp_path.iterdir()) == there
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_refused_or_its_numbers_are_right(fused, linen_state, tmp_path):
     convert(fused, linen_state, tmp_path / "right")
     right, refused = read_stored(tmp_path / "right").arrays, 0
@@ -317,6 +321,7 @@ def test_what_exists_is_left_alone(fused, linen_state, tmp_path):
         convert(fused, linen_state, tmp_path / "new", to="torch")
 
 
+@pytest.mark.slow
 def test_a_dtype_that_cannot_be_kept_is_refused(tmp_path):
     found = exported(LinenMlp, lambda rngs: NnxMlp(rngs, "bfloat16"), tmp_path / "map.json", RULES)
     with pytest.raises(
@@ -366,7 +371,7 @@ def test_a_skeleton_keeps_sequences_and_what_is_empty():
 # --- our own decoder, with keys in its state ---
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("variant", ["llama2-scan-against-unroll-nnx", "llama2-scan-against-unroll-linen"])
 def test_a_decoder_of_layers_in_one_array_becomes_one_of_single_layers(variant, tmp_path):
     from parity.pairs.llama2 import PAIR

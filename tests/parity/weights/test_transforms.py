@@ -64,6 +64,7 @@ def test_every_transform_is_undone_bit_for_bit(problem):
     assert all(isinstance(array, np.ndarray) for array in (*there, *back))
 
 
+@pytest.mark.slow
 @few
 @given(problems())
 def test_axes_name_the_dimensions_that_apply_makes(problem):
@@ -82,6 +83,7 @@ def test_axes_name_the_dimensions_that_apply_makes(problem):
             assert size == size_of[name] or (cut is not None and names[0][cut] == name)
 
 
+@pytest.mark.slow
 @few
 @given(problems())
 def test_no_transform_writes_to_its_arguments(problem):
@@ -145,6 +147,7 @@ def test_a_transform_says_what_it_does(transform, text):
     assert str(transform) == text
 
 
+@pytest.mark.slow
 @few
 @given(data=st.data())
 def test_shapes_are_those_of_what_apply_returns(data):

@@ -70,6 +70,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_model_half_migrated_is_proved(compare, name):
     reference, candidate, bridged = PAIRS[name]
@@ -78,6 +79,7 @@ def test_a_model_half_migrated_is_proved(compare, name):
     assert found.verdicts("program") == {"train_step": "proved"}
 
 
+@pytest.mark.slow
 def test_a_bug_around_a_bridge_is_found(compare):
     found = compare(lambda: LinenOfNnx(bug=True), NnxModel, channels=("program", "state"))
     assert found.verdicts("state") == {"train_step": "failed"}

@@ -29,6 +29,7 @@ class NnxTwo(nnx.Module):
         return self.out(jnp.tanh(self.up(scale * x))) + self.shift
 
 
+@pytest.mark.slow
 def test_methods_keywords_and_functions_of_the_mesh(cases_of, compare):
     seen = []
 
@@ -78,6 +79,7 @@ NOISY = {
 }
 
 
+@pytest.mark.slow
 def test_both_flavours_are_given_the_same_streams(compare):
     assert compare(LinenNoisy, NnxNoisy, **NOISY).verdicts("program") == {"forward": "proved"}
     wrong = compare(LinenNoisy, lambda rngs: NnxNoisy(rngs, "dropout"), **NOISY)
@@ -134,6 +136,7 @@ class NnxCached(nnx.Module):
         return self.out(x + (before + x.sum(1))[:, None])
 
 
+@pytest.mark.slow
 def test_forward_compares_the_collections_that_it_changes(compare):
     options = {"programs": ("forward",), "channels": ("program", "tree", "values", "state")}
     compare(LinenCached, NnxCached, **options).assert_passed()
@@ -153,6 +156,7 @@ def test_programs_that_there_are_not(cases_of):
 # --- in one call ---
 
 
+@pytest.mark.slow
 def test_one_call_in_a_test():
     x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
     nnx_module = NnxTwo(nnx.Rngs(0))
@@ -167,6 +171,7 @@ def test_one_call_in_a_test():
     assert nnx_module.up.kernel.shape == (D, H)
 
 
+@pytest.mark.slow
 def test_one_call_says_what_differs():
     x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
     with pytest.raises(parity.TwinsDifferError, match="values failed") as raised:

@@ -54,6 +54,7 @@ class NnxAttention(nnx.Module):
         return self.out(self.attention(x))
 
 
+@pytest.mark.slow
 def test_attention_of_both_flavours_multiplies_in_the_same_types(compare):
     channels = ("program", "tree", "dots")
     found = compare(LinenAttention, NnxAttention, programs=("forward",), channels=channels)

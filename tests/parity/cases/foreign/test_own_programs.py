@@ -120,6 +120,7 @@ def counting(dtype, by=1, read=False):
     return own(create, step, parity.Flavour.LINEN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sides", "program", "state"),
     [
@@ -138,7 +139,7 @@ def test_counters_in_other_integers_are_proved_where_both_only_count_alike(sides
     assert (words in found.channels["program"].detail) is (program == "proved")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_pure_state_is_a_state_and_a_wrong_sign_is_found():
     assert str(result(own(lambda key: nnx.state(Trained(key)), pure_step)).verdict) == "passed"
     wrong = result(own(Trained, functools.partial(nnx_step, sign=-1)), channels=("program", "state"))
@@ -160,6 +161,7 @@ def averaged(create, step, params):
     return begin, update
 
 
+@pytest.mark.slow
 def test_two_versions_of_one_flavour_are_compared_and_proved():
     begin, update = averaged(create, step, lambda state: state.params)
     linen_side = own(begin, update, parity.Flavour.LINEN)
@@ -172,6 +174,7 @@ def test_two_versions_of_one_flavour_are_compared_and_proved():
     assert "average/" in wrong.channels["state"].findings[0].where
 
 
+@pytest.mark.slow
 def test_a_given_state_takes_the_place_of_a_random_one():
     state = create(jax.random.key(3))
     pair = parity.twin_programs(
@@ -197,6 +200,7 @@ def test_programs_must_have_the_same_names():
         parity.twin_programs("own", linen=LINEN, nnx=other, inputs=batch)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_on_disk_takes_the_place_of_a_random_state(tmp_path):
     module = linen.Dense(F)
     variables = module.init(jax.random.key(9), jnp.ones((1, D)))

@@ -79,12 +79,14 @@ def source(name):
     return (FOLDER / f"{name}.py").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_right_pair_passes(cases, name):
     results = list(run_cases(cases(name, source(name))))
     assert {str(result.verdict) for result in results} == {"passed"}, "\n".join(map(findings_text, results))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "bug"), [(name, bug) for name, bugs in BUGS.items() for bug in bugs])
 def test_a_planted_bug_is_named_by_its_line(cases, name, bug):
     text = source(name)

@@ -70,6 +70,7 @@ class NnxStack(nnx.Module):
         return self.out(body(x, self.layers))
 
 
+@pytest.mark.slow
 def test_streams_of_one_side_are_carried_and_the_rest_is_proved(compare):
     found = compare(LinenDrop, NnxDrop)
     found.assert_passed()
@@ -80,6 +81,7 @@ def test_streams_of_one_side_are_carried_and_the_rest_is_proved(compare):
     assert not found.notes("rng")
 
 
+@pytest.mark.slow
 def test_scanned_streams_are_carried_through_the_loop(compare):
     found = compare(LinenStack, NnxStack)
     found.assert_passed()
@@ -88,6 +90,7 @@ def test_scanned_streams_are_carried_through_the_loop(compare):
     assert "float32[2, 12, 12]" in note and "needs no more memory" in note and "key<fry>" not in note
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_advanced_and_not_drawn_from_is_a_note(compare):
     found = compare(LinenDrop, functools.partial(NnxDrop, idle=True))
     found.assert_passed()
@@ -127,6 +130,7 @@ def test_small_arrays_take_whole_tiles(shape, numbers):
     assert found.size == 4 * numbers + POINTER
 
 
+@pytest.mark.slow
 def test_state_of_scans_inside_of_scans_is_no_finding(compare):
     """A body that returns all its state, as blocks of blocks do: the streams of the inner one have lost an axis."""
 
@@ -168,6 +172,7 @@ def test_state_of_scans_inside_of_scans_is_no_finding(compare):
     assert found.verdicts("loops") == {"forward": "equal"}
 
 
+@pytest.mark.slow
 def test_results_that_depend_on_a_stream_of_one_side_fail(compare):
     noisy = functools.partial(NnxDrop, noise=1e-3)
     channels = ("program", "values", "rng")

@@ -25,7 +25,8 @@ def found_in(row):
 
 
 @pytest.mark.parametrize(
-    "name", [name if ":" not in name else pytest.param(name, marks=pytest.mark.slow) for name in ROWS]
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if ":" in name else pytest.mark.slow) for name in ROWS],
 )
 def test_a_layer_of_both_flavours(name):
     row = ROWS[name]

@@ -58,6 +58,7 @@ def tables(draw):
     return mesh, rules, names
 
 
+@pytest.mark.slow
 @many
 @given(tables())
 def test_the_oracle_agrees_with_the_resolver_of_the_twins(table):
@@ -315,6 +316,7 @@ def stacks_case(scan_name, program="forward"):
     return next(case for case in pair.cases({}) if f"/{program}@" in case.id)
 
 
+@pytest.mark.slow
 def test_a_scan_axis_under_a_hard_coded_name_with_two_stacks(seen):
     found = seen(stacks_case(lambda stack: "layers"))
     assert found["tree"] == []

@@ -60,14 +60,14 @@ def test_the_twins_are_proved(id):
     assert verdicts(id, PROOF) == {"program": "proved", "tree": "equal", "sharding": "equal"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("id", ["scan-zero1/train_step@data2.fsdp2.context2.expert1-explicit"])
 def test_the_twins_are_bitwise_and_compile_to_the_same_places(id):
     found = verdicts(id, ("values", "state", "sharding", "memory"), paranoid=True)
     assert found == {"values": "bitwise", "state": "bitwise", "sharding": "equal", "memory": "equal"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("id", "rungs", "sharding"),
     [

@@ -61,7 +61,7 @@ def row(out, name):
     return line.removeprefix(name).split()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_leaf_is_shown_with_its_spec_and_bytes_per_device(command, real, monkeypatch):
     monkeypatch.setattr(cli.options, "NARROWEST", 250)
     ended = command("shardings", CASE)
@@ -88,7 +88,7 @@ def test_every_leaf_is_shown_with_its_spec_and_bytes_per_device(command, real, m
     assert "  equal  " in ended.out.splitlines()[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_bytes_by_role_are_the_sum_of_the_leaves(command):
     ended = command("shardings", CASE)
     held = dict(re.findall(r"(\w+) ([\d,]+)(?=[,;] (?:params|rng|\d))", ended.out.splitlines()[0]))
@@ -100,6 +100,7 @@ def test_the_bytes_by_role_are_the_sum_of_the_leaves(command):
     assert totals == {name: int(size.replace(",", "")) for name, size in held.items()}
 
 
+@pytest.mark.slow
 def test_leaves_that_differ_exit_1_with_both_specs(command, tmp_path):
     foreign(tmp_path, '("hidden", "in")')
     ended = command("shardings", "tiny/forward@data2.tensor4-auto", "--html", "page.html")
@@ -129,6 +130,7 @@ def recorded(command, folder, axes):
     return {case["id"]: case["channels"]["sharding"].get("tables", {}).get("specs") for case in cases}
 
 
+@pytest.mark.slow
 def test_the_record_has_a_row_for_each_way_in_which_leaves_are_cut(command, tmp_path):
     found = recorded(command, tmp_path, '("in", "hidden")')
     rows = found["tiny/grad@data2.tensor4-auto"]
@@ -147,12 +149,14 @@ def test_the_record_has_a_row_for_each_way_in_which_leaves_are_cut(command, tmp_
     assert found["tiny/grad@single"] is None  # one device: nothing to draw
 
 
+@pytest.mark.slow
 def test_leaves_that_are_cut_otherwise_are_recorded_as_each_side_cuts_them(command, tmp_path):
     row = recorded(command, tmp_path, '("hidden", "in")')["tiny/forward@data2.tensor4-auto"][0]
     assert (row["reference"], row["reference_axes"]) == ("data,tensor", "in,hidden")
     assert (row["candidate"], row["candidate_axes"]) == ("tensor,data", "hidden,in")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -215,7 +219,7 @@ def test_the_page_is_self_contained_and_escapes_every_name():
     assert [attributes["title"] for tag, attributes in tags.tags if "title" in attributes] == [EVIL, EVIL]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_real_page_loads_nothing_and_draws_the_largest_arrays(command, tmp_path):
     assert command("shardings", CASE, "--html", "page.html").code == 0
     page = (tmp_path / "page.html").read_text()
@@ -252,6 +256,7 @@ def devices_of(text):
     return [int(number) for number in listed.split(", ")], int(more.split()[0]) if more else 0
 
 
+@pytest.mark.slow
 @few
 @given(placements())
 def test_every_device_is_drawn_once_where_jax_puts_its_shard(placement):

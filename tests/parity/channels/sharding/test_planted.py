@@ -39,6 +39,7 @@ def outcome(case):
 WALK = "    for index, rule in enumerate(rules):\n        axes = _check_rule"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_rules_as_a_dict_in_both_twins(mode, planted, seen):
     edit = WALK, WALK.replace("enumerate(rules)", "enumerate(dict(rules).items())")
@@ -54,6 +55,7 @@ def test_rules_as_a_dict_in_both_twins(mode, planted, seen):
         )
 
 
+@pytest.mark.long
 def test_rules_as_a_dict_go_unseen_where_no_name_has_two_usable_rules(planted, seen):
     """The mesh has to arm the bug: on ``data8`` every table resolves alike."""
     edit = WALK, WALK.replace("enumerate(rules)", "enumerate(dict(rules).items())")
@@ -111,6 +113,7 @@ def test_a_size_1_axis_kept_on_one_side_of_a_leaf(planted, seen):
     )
 
 
+@pytest.mark.long
 def test_a_size_1_axis_kept_on_one_side_of_a_constraint(planted, seen):
     case = planted("unroll/train_step@fsdp8.context1-explicit", "sharding.py", KEPT)
     assert with_words(
@@ -120,6 +123,7 @@ def test_a_size_1_axis_kept_on_one_side_of_a_constraint(planted, seen):
     )
 
 
+@pytest.mark.long
 def test_a_size_1_axis_kept_on_both_sides(planted, seen):
     case = planted("unroll/train_step@fsdp4.tensor2.fsdp_transpose1-explicit", "sharding.py", KEPT, both=True)
     assert with_words(
@@ -249,6 +253,7 @@ def test_parameters_left_where_the_moments_lie(mode, planted, seen):
     assert with_words(found["sharding"], "constraints on float32[48, 80]: reference", "P('fsdp', 'tensor') ")
 
 
+@pytest.mark.long
 def test_gradients_left_where_the_parameters_lie(planted, seen):
     found = seen(planted(f"unroll-zero1/train_step@{ZERO1}-auto", "train.py", TO))
     assert with_words(
@@ -264,6 +269,7 @@ def test_gradients_left_where_the_parameters_lie_break_the_types(planted):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_moments_left_where_the_parameters_lie(mode, planted, seen):
     found = seen(planted(f"unroll-zero1/train_step@{ZERO1}-{mode}", "train.py", SPECS))
@@ -285,6 +291,7 @@ def trimmed(spec):
     return jax.sharding.PartitionSpec(*parts)
 
 
+@pytest.mark.long
 def test_a_trailing_none_in_a_spec_is_no_finding(real):
     case = real(f"scan/train_step@{FSDP}-explicit")
 

@@ -135,7 +135,7 @@ def three_steps(flavour, mode):
     return mesh, specs, compiled, history
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("flavour", Flavour)
 @pytest.mark.parametrize("mode", Mode)
 def test_state_comes_back_where_it_was_for_three_steps(flavour, mode):
@@ -157,7 +157,7 @@ def test_state_comes_back_where_it_was_for_three_steps(flavour, mode):
     assert split == 2 * 12
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("flavour", Flavour)
 def test_devices_hold_the_moments_once_over_data(flavour):
     """The bytes that are really on a device, not those that specs promise."""
@@ -175,7 +175,7 @@ def test_devices_hold_the_moments_once_over_data(flavour):
     assert {held(plain) / held(state) for state in history} == {2}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_plain_moments_against_zero1_is_within_the_floor():
     id = f"sharded-plain-against-zero1-nnx/train_step@{MESH}-explicit"
     (result,) = run_cases([CASES[id]], channels=("values", "state"), paranoid=True)
