@@ -73,10 +73,10 @@ def flip(case: Case, flag: Flag, bench: Workbench) -> Flipped:
 def _same(case: Case, bench: Workbench, *, strictly: bool = False) -> bool:
     """Says whether both sides have the same values, or strictly: are the same program."""
     try:
-        proof = Comparison(case, bench).proof
+        work = Comparison(case, bench)
+        return work.is_one_program() if strictly else work.proof is not None and work.proof.proved
     except MapError:
         return False
-    return proof is not None and (proof.same_program if strictly else proof.proved)
 
 
 def flags(work: Comparison) -> ChannelResult:

@@ -163,6 +163,9 @@ class Comparison:
     @functools.cached_property
     def _compared(self) -> Proof | None:
         """The proof operation by operation, or by rules, or its frontier; None where the map moves more than that."""
+        return self._compare()
+
+    def _compare(self, *, strictly: bool = False) -> Proof | None:
         sides = (self.reference, self.candidate)
         if self.weights.is_identity:
             pairing = pair_positions(*sides, self.weights)
@@ -178,7 +181,8 @@ class Comparison:
                 read_program(side.lowered, without=dropped) if dropped else side.operations
                 for side, dropped in zip(sides, pairing.alone.results, strict=True)
             )
-            return prove(*programs, arguments=pairing.arguments, results=pairing.results, alone=pairing.alone)
+            pairs = {"arguments": pairing.arguments, "results": pairing.results, "alone": pairing.alone}
+            return prove(*programs, **pairs, strictly=strictly)
 
     @property
     def lowest(self) -> Verdict:
@@ -219,6 +223,11 @@ class Comparison:
     def same_program(self) -> bool:
         """Whether both are proved one program operation by operation: a proof by rules is one of values alone."""
         return self.proof is not None and self.proof.same_program
+
+    def is_one_program(self) -> bool:
+        """Says the same of any two programs; where they are not one, nothing else about them is looked for."""
+        found = self._compare(strictly=True) if self.case.meshes[0] == self.case.meshes[1] else None
+        return found is not None and found.same_program
 
     @property
     def compiles_alike(self) -> bool:

@@ -129,6 +129,7 @@ def prove(
     results: _Pairs,
     alone: Alone = NOTHING_ALONE,
     ignore_shardings: bool = False,
+    strictly: bool = False,
 ) -> Proof:
     """Compares two lowered programs operation by operation, for all inputs, without running them.
 
@@ -143,6 +144,7 @@ def prove(
         alone: what only one side takes or returns. Such an argument equals nothing; such a result, and what
             only it needs, is not compared.
         ignore_shardings: whether to leave sharding annotations out of the comparison.
+        strictly: whether nothing but one program counts: no rules are tried, and no frontier is looked for.
 
     Returns:
         The proof, or the frontier.
@@ -166,7 +168,7 @@ def prove(
         attempt = functools.partial(_Attempt, sides, arguments, results, alone)
         shown = strict = attempt()
         ruled = loose = None
-        if not strict.equal and not entries:
+        if not strict.equal and not entries and not strictly:
             shown = ruled = attempt(rules=EXACT)
             if not ruled.equal or not ruled.shares_as(strict):
                 loose = attempt(rules=LOOSE, reorder=True)
@@ -180,7 +182,7 @@ def prove(
             used = _needed(loose, functools.partial(attempt, reorder=True))
         # A proof that is not strict has to name its rules: without a name it would settle structure, too.
         proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
-        entries += [] if shown.equal else shown.search()
+        entries += [] if shown.equal or strictly else shown.search()
     return Proof(
         proved=proved,
         reordered=loose is not None and loose.equal,
