@@ -58,7 +58,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         "scan": (base, PLAIN),
         "remat": (dataclasses.replace(base, remat=FULL, moe=dropping), ACCUMULATING),
         "unroll": (dataclasses.replace(base, **unrolled), PLAIN),
-        "short": (dataclasses.replace(base, **{**unrolled, "layers": 2, "mtp": MtpConfig(depth=1)}), PLAIN),
+        "short": (dataclasses.replace(base, **{**unrolled, "layers": 2, "mtp": None}), PLAIN),
         "cycle": (dataclasses.replace(gpt_oss, layer_schedule=SPLIT), PLAIN),
     }
     named = {
