@@ -185,10 +185,11 @@ def _unrolled(weights: list[dict[str, jax.Array]], x: jax.Array) -> jax.Array:
     return jnp.sum(x)
 
 
-def prove_pair(pair: Pair) -> Proof:
-    """Asks the prover about a hand-written pair."""
+def prove_pair(pair: Pair, *, strictly: bool = False) -> Proof:
+    """Asks the prover about a hand-written pair; ``strictly`` as in `prove`."""
     like = stablehlo_module(jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((), jnp.float32)))
     sides = [read_program(parse_module(text, like)) for text in (pair.reference, pair.candidate)]
     order = pair.arguments or range(len(sides[0].body.parameters))
     outputs = range(len(sides[0].body.outputs))
-    return prove(*sides, arguments=tuple(enumerate(order)), results=tuple(zip(outputs, outputs, strict=True)))
+    pairs = {"arguments": tuple(enumerate(order)), "results": tuple(zip(outputs, outputs, strict=True))}
+    return prove(*sides, **pairs, strictly=strictly)

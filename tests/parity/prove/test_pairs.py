@@ -18,6 +18,8 @@ def test_pair(pair: Pair):
     assert result.proved == (pair.rung is Verdict.PROVED) == (not result.frontier)
     for finding in result.findings():
         assert finding.sentence()
+    strict = campaign_run.prove_pair(pair, strictly=True)
+    assert strict.same_program == result.same_program and not strict.rules and not strict.reordered
 
 
 # (module, line as it is, line as a careless author might have written it)
