@@ -20,7 +20,7 @@ import numpy as np
 
 from parity.backends.cache import digest
 from parity.cases.case import Case
-from parity.running.imports import ENGINE, INSTALLED, PAIRS, is_project, modules_in, named_modules
+from parity.running.imports import ENGINE, INSTALLED, PAIRS, is_project, named_modules, within
 
 __all__ = ["Contents", "UnknownContentError", "content_of_process", "file_digest"]
 
@@ -146,7 +146,7 @@ class _Reader:
         if isinstance(value, enum.Enum):
             return self._named(value) + f".{value.name}"
         if isinstance(value, types.ModuleType):
-            for name in (value.__name__, *sorted(modules_in(value.__name__))):
+            for name in sorted(within(value.__name__)):
                 self.reach(name)
             return f"module {value.__name__}"
         if id(value) in self._seen:

@@ -8,7 +8,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ENGINE", "INSTALLED", "PAIRS", "is_project", "modules_in", "named_modules"]
+__all__ = ["ENGINE", "INSTALLED", "PAIRS", "is_project", "modules_in", "named_modules", "within"]
 
 ENGINE = Path(__file__).parents[1]
 PAIRS = ENGINE / "pairs"
@@ -17,9 +17,18 @@ BY_TEXT = frozenset(
     {
         *("importlib.import_module", "importlib.reload", "importlib.util", "importlib.machinery"),
         *("pkgutil", "pydoc", "runpy", "sys.modules", "__import__", "exec", "eval"),
+        *("builtins.__import__", "builtins.exec", "builtins.eval", "builtins.globals", "inspect.getmodule"),
+        *("importlib.metadata.entry_points", "pkg_resources", "unittest.mock"),
+        *("pickle", "cloudpickle", "dill", "joblib", "shelve", "hydra", "gc"),
     }
 )
 """What can name a module by a text that nobody sees."""
+WHOLE = frozenset({"importlib", "sys"})
+"""What can do so where it is handed on as a whole."""
+ANY = frozenset({"__subclasses__", "__globals__", "f_globals"})
+"""Attributes that lead to modules which nobody names."""
+OWN = frozenset({"globals", "locals", "vars"})
+"""Functions that give what a module holds."""
 
 
 def is_project(module: Any) -> bool:
@@ -33,25 +42,24 @@ def is_project(module: Any) -> bool:
 def named_modules(tree: ast.Module, module: types.ModuleType) -> set[str]:
     """Returns the modules that a source names anywhere, also inside functions: imported, or as a part of a package.
 
-    A package that is handed on as a whole, and modules that are asked for by text, may stand for any.
+    Of a module that is handed on as a whole anything may be used that it holds. What is asked for by text, or found by
+    looking what there is, may be any.
     """
     found, bound = _imported(tree, module)
-    by_text = False
-    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute | ast.Name):
-            root, parts = _parts(node)
-            named = {".".join((name, *parts)) for name in bound.get(root, {root} & BY_TEXT)}
-            found |= named
-            for held in (_held_by(name, parts) for name in bound.get(root, ())):
-                found |= set(held)
-                named |= set(held[-1:]) if len(held) == len(parts) else set()
-            if id(node) not in inner:
-                found |= {name for package in named for name in modules_in(package)}
-                by_text |= "importlib" in named
-    if by_text or any(name == one or name.startswith(f"{one}.") for name in found for one in BY_TEXT):
-        found |= modules_in("")
-    return found
+    whole: set[str] = set()
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)]
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
+        root, parts = _parts(node)
+        whole |= {module.__name__} if root in OWN else ANY & {*parts}
+        for name in bound.get(root, set()) | _meant(root, module):
+            passed, left = _along((*name.split("."), *parts))
+            found |= {".".join((name, *parts)), *passed}
+            if passed and id(node) not in inner and _gives_all(passed[-1], left):
+                whole.add(passed[-1])
+    if whole & (WHOLE | ANY) or any(_is_in(name, one) for name in found for one in BY_TEXT):
+        return found | modules_in("")
+    return found.union(*map(within, whole))
 
 
 def _imported(tree: ast.Module, module: types.ModuleType) -> tuple[set[str], dict[str, set[str]]]:
@@ -74,13 +82,31 @@ def _imported(tree: ast.Module, module: types.ModuleType) -> tuple[set[str], dic
     return found, bound
 
 
-def _held_by(name: str, parts: tuple[str, ...]) -> list[str]:
-    """Returns the modules that a chain of attributes comes to, also those that another module has imported."""
-    held, found = sys.modules.get(name), []
-    for part in parts:
-        held = vars(held).get(part) if isinstance(held, types.ModuleType) else None
-        found += [held.__name__] if isinstance(held, types.ModuleType) else []
-    return found
+def _meant(name: str, module: types.ModuleType) -> set[str]:
+    """Returns the module that a name stands for now, whatever gave it that; or what can name any."""
+    held = vars(module).get(name)
+    return {held.__name__} if isinstance(held, types.ModuleType) else {name} & BY_TEXT
+
+
+def _along(parts: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+    """Returns the modules that a dotted name comes by, also those that others have imported, and what is left of it."""
+    module, passed = sys.modules.get(parts[0]), []
+    while isinstance(module, types.ModuleType):
+        passed.append(module.__name__)
+        parts = parts[1:]
+        inside = sys.modules.get(f"{module.__name__}.{parts[0]}") if parts else None
+        module = vars(module).get(parts[0], inside) if parts else None
+    return passed, parts
+
+
+def _gives_all(name: str, left: tuple[str, ...]) -> bool:
+    """Says whether more of a module may be used than the attribute that is asked of it."""
+    module = sys.modules.get(name)
+    return not (module and left) or left[0].startswith("__") or left[0] not in vars(module)
+
+
+def _is_in(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
 
 
 def _parts(node: ast.expr) -> tuple[str, tuple[str, ...]]:
@@ -100,3 +126,21 @@ def modules_in(package: str) -> set[str]:
         for name, module in list(sys.modules.items())
         if name.startswith(start) and name != "__main__" and is_project(module)
     }
+
+
+def within(name: str) -> set[str]:
+    """Returns the modules of the project that attributes lead to from a module, and from these, again and again."""
+    found, waiting = set(), {name}
+    while waiting:
+        one = waiting.pop()
+        found.add(one)
+        module = sys.modules.get(one)
+        held = (
+            {item.__name__ for item in vars(module).values() if isinstance(item, types.ModuleType)}
+            if is_project(module)
+            else set()
+        )
+        waiting |= {
+            other for other in (*held, *modules_in(one)) if is_project(sys.modules.get(other))
+        } - found
+    return found

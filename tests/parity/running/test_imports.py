@@ -91,6 +91,33 @@ def test_a_case_reaches_what_its_sources_name(key, text, reached):
     assert reached_by(key, text) == reached
 
 
+WAYS = {
+    "an asterisk": "from toy_link import *\ndef f():\n    return held.deep.rate()\n",
+    "another's name": "from toy_link import held as own\ndef f():\n    return own.deep.rate()\n",
+    "another's name, in a function": "def f():\n    from toy_link import held\n    return held.deep.rate()\n",
+    "an alias": "import toy_link\nown = toy_link\ndef f():\n    return own.held.deep.rate()\n",
+    "a table": "import toy_link\nTABLE = [toy_link]\n",
+    "a class": "import toy_link\nclass Own:\n    part = toy_link\n",
+    "a default": "import toy_link\ndef f(part=toy_link):\n    return part.held.deep.rate()\n",
+    "an argument": "import toy_link\ndef f(part):\n    return part.held.deep\ndef g():\n    return f(toy_link)\n",
+    "getattr": "import toy_link\ndef f():\n    return getattr(toy_link, 'held').deep.rate()\n",
+    "vars": "import toy_link\ndef f():\n    return vars(toy_link)['held'].deep.rate()\n",
+    "__dict__": "import toy_link\ndef f():\n    return toy_link.__dict__['held'].deep.rate()\n",
+    "globals": "from toy_parts import other\ndef f():\n    return globals()['other'].deep.rate()\n",
+    "__globals__": "from toy_link import rate\ndef f():\n    return rate.__globals__['held'].deep.rate()\n",
+    "derived classes": "class Own: pass\ndef f():\n    return Own.__subclasses__()\n",
+    "sys as a whole": "import sys\ndef f():\n    return getattr(sys, 'modules')['toy_parts.other.deep']\n",
+    "all objects": "import gc\ndef f():\n    return gc.get_objects()\n",
+    "a pickle": "import pickle\ndef f(text):\n    return pickle.loads(text)\n",
+    "what a module makes when asked": "import toy_parts\ndef f():\n    return toy_parts.made.deep.rate()\n",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_way_to_a_module_is_missed(key, way):
+    assert "toy_parts.other.deep" in reached_by(key, WAYS[way])
+
+
 def reached_by(key, text):
     """Returns the modules whose edit changes the key."""
     found = set()
