@@ -58,7 +58,7 @@ class Memory:
                 content, reached = contents.of(case)
                 keys[case.id] = digest([process, asked, case.id, content])
                 names.update(reached)
-            except (UnknownContentError, OSError, SyntaxError, RecursionError) as why:
+            except (ValueError, OSError, SyntaxError, RecursionError) as why:
                 refused[case.id] = str(why)
         files = [str(sys.modules[name].__file__) for name in sorted(names)]
         sources = {file: file_digest(file) for file in files}
