@@ -15,12 +15,12 @@ from parity.backends.registry import find
 from parity.cases.case import Case, made
 from parity.comparison.alone import Alone, arrays_alone, beginning
 from parity.comparison.bench import AS_WRITTEN, Workbench
-from parity.comparison.moving import pair_moved
-from parity.comparison.pairing import pair_positions, state_fingerprints, state_order, without_counters
+from parity.comparison.moving import pair_programs
+from parity.comparison.pairing import Pairing, pair_positions, state_fingerprints, state_order
 from parity.comparison.runs import SEED, Outputs, Runs
 from parity.comparison.side import Side, SideError, built
 from parity.programs.build import Group, renamed
-from parity.prove import Frontier, Proof, heavy_beside, prove, turns_otherwise
+from parity.prove import Frontier, Proof, heavy_beside, is_one_program, prove, turns_otherwise
 from parity.prove.reader import read_program
 from parity.values.ladder import Judge, deviation
 from parity.values.noise import measure_floor
@@ -163,26 +163,26 @@ class Comparison:
     @functools.cached_property
     def _compared(self) -> Proof | None:
         """The proof operation by operation, or by rules, or its frontier; None where the map moves more than that."""
-        return self._compare()
-
-    def _compare(self, *, strictly: bool = False) -> Proof | None:
-        sides = (self.reference, self.candidate)
-        if self.weights.is_identity:
-            pairing = pair_positions(*sides, self.weights)
-        elif self._turns_otherwise or (pairing := pair_moved(*sides, self.weights)) is None:
+        pairing = self._pairing()
+        if pairing is None:
             return None
-        pairing = without_counters(pairing, sides, self.weights)
         if pairing.unmatched:
             differences = tuple(finding.sentence() for finding in pairing.unmatched)
             entry = Frontier(where="arguments and results", differences=differences)
             return Proof(proved=False, operations=(0, 0), seconds=0.0, frontier=(entry,))
+        return self._asked(prove, pairing)
+
+    def _pairing(self) -> Pairing | None:
+        return pair_programs(self.reference, self.candidate, self.weights)
+
+    def _asked(self, prover: Callable[..., T], pairing: Pairing) -> T:
         with self.bench.clock.phase("both sides", "prove"):
             programs = (
                 read_program(side.lowered, without=dropped) if dropped else side.operations
-                for side, dropped in zip(sides, pairing.alone.results, strict=True)
+                for side, dropped in zip((self.reference, self.candidate), pairing.alone.results, strict=True)
             )
-            pairs = {"arguments": pairing.arguments, "results": pairing.results, "alone": pairing.alone}
-            return prove(*programs, **pairs, strictly=strictly)
+            pairs = {"arguments": pairing.arguments, "results": pairing.results}
+            return prover(*programs, **pairs, alone=pairing.alone)
 
     @property
     def lowest(self) -> Verdict:
@@ -226,8 +226,8 @@ class Comparison:
 
     def is_one_program(self) -> bool:
         """Says the same of any two programs; where they are not one, nothing else about them is looked for."""
-        found = self._compare(strictly=True) if self.case.meshes[0] == self.case.meshes[1] else None
-        return found is not None and found.same_program
+        pairing = self._pairing() if self.case.meshes[0] == self.case.meshes[1] else None
+        return pairing is not None and not pairing.unmatched and self._asked(is_one_program, pairing)
 
     @property
     def compiles_alike(self) -> bool:

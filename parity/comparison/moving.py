@@ -3,16 +3,43 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from parity.comparison.pairing import Pairing, pair_positions, result_positions, state_arguments
+from parity.comparison.pairing import (
+    Pairing,
+    pair_positions,
+    result_positions,
+    state_arguments,
+    without_counters,
+)
 from parity.comparison.side import Side
 from parity.programs.build import Group
-from parity.prove import Moved, Moves
+from parity.prove import Moved, Moves, turns_otherwise
 from parity.weights.map import Entry, WeightMap
 from parity.weights.transforms import Concat, Identity, Permute, Reshape, Split, Stack, StackGrid, Unstack
 
-__all__ = ["pair_moved"]
+__all__ = ["pair_moved", "pair_programs"]
 
 Step = tuple[str, tuple[int, ...]]
+
+
+def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairing | None:
+    """Pairs arguments and results of two programs under any map; counters that nothing needs are left aside.
+
+    Args:
+        reference, candidate: the two sides.
+        weights: their map.
+
+    Returns:
+        The pairs; None where the map moves numbers and `pair_moved` has none, or loops turn otherwise.
+    """
+    sides = (reference, candidate)
+    if weights.is_identity:
+        pairing = pair_positions(*sides, weights)
+    elif (
+        turns_otherwise(reference.operations, candidate.operations)
+        or (pairing := pair_moved(*sides, weights)) is None
+    ):
+        return None
+    return without_counters(pairing, sides, weights)
 
 
 def pair_moved(reference: Side, candidate: Side, weights: WeightMap) -> Pairing | None:

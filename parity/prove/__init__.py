@@ -5,7 +5,7 @@ from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, Side
 from parity.prove.liveness import heavy_beside, turns_otherwise
 from parity.prove.moved import NOTHING_MOVED, Moved, Moves
-from parity.prove.proof import Alone, Proof, prove
+from parity.prove.proof import Alone, Proof, is_one_program, prove
 from parity.prove.provenance import Place
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "annotations",
     "argument_fingerprints",
     "heavy_beside",
+    "is_one_program",
     "program_fingerprint",
     "prove",
     "turns_otherwise",

@@ -15,7 +15,7 @@ from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
 from parity.prove.search import Search
 from parity.verdicts import Finding, Verdict
 
-__all__ = ["NOTHING_ALONE", "Alone", "Proof", "prove"]
+__all__ = ["NOTHING_ALONE", "Alone", "Proof", "is_one_program", "prove"]
 
 _DONATION = ("jax.buffer_donor", "tf.aliasing_output")
 _MAX_TRIED = 20_000
@@ -129,7 +129,6 @@ def prove(
     results: _Pairs,
     alone: Alone = NOTHING_ALONE,
     ignore_shardings: bool = False,
-    strictly: bool = False,
 ) -> Proof:
     """Compares two lowered programs operation by operation, for all inputs, without running them.
 
@@ -144,7 +143,6 @@ def prove(
         alone: what only one side takes or returns. Such an argument equals nothing; such a result, and what
             only it needs, is not compared.
         ignore_shardings: whether to leave sharding annotations out of the comparison.
-        strictly: whether nothing but one program counts: no rules are tried, and no frontier is looked for.
 
     Returns:
         The proof, or the frontier.
@@ -158,17 +156,11 @@ def prove(
             read_program(reference, ignore_shardings=ignore_shardings, without=alone.results[0]),
             read_program(candidate, ignore_shardings=ignore_shardings, without=alone.results[1]),
         )
-        _check_hoisted(sides, arguments)
-        left = [_names(side.argument_names, side.constants) for side in sides]
-        aside = _aside(alone)
-        check_pairs("arguments", arguments, (left[0], left[1]), aside.arguments)
-        names = [_names(side.result_names) for side in sides]
-        check_pairs("results", results, (names[0], names[1]), aside.results)
-        entries = [*_module_differences(*sides), *_side_differences(*sides, arguments, results)]
+        entries = _paired(sides, arguments, results, alone)
         attempt = functools.partial(_Attempt, sides, arguments, results, alone)
         shown = strict = attempt()
         ruled = loose = None
-        if not strict.equal and not entries and not strictly:
+        if not strict.equal and not entries:
             shown = ruled = attempt(rules=EXACT)
             if not ruled.equal or not ruled.shares_as(strict):
                 loose = attempt(rules=LOOSE, reorder=True)
@@ -182,7 +174,7 @@ def prove(
             used = _needed(loose, functools.partial(attempt, reorder=True))
         # A proof that is not strict has to name its rules: without a name it would settle structure, too.
         proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
-        entries += [] if shown.equal or strictly else shown.search()
+        entries += [] if shown.equal else shown.search()
     return Proof(
         proved=proved,
         reordered=loose is not None and loose.equal,
@@ -195,6 +187,38 @@ def prove(
         alone=(len(alone.results[0]) - alone.counters, len(alone.results[1]) - alone.counters),
         counters=alone.counters,
     )
+
+
+def is_one_program(
+    reference: Program,
+    candidate: Program,
+    *,
+    arguments: _Pairs,
+    results: _Pairs,
+    alone: Alone = NOTHING_ALONE,
+) -> bool:
+    """Says what `Proof.same_program` does of two programs that are read; no rules are tried, and no frontier."""
+    with collector_paused():
+        sides = (reference, candidate)
+        entries = _paired(sides, arguments, results, alone)
+        return not entries and _Attempt(sides, arguments, results, alone).equal
+
+
+def _paired(
+    sides: tuple[Program, Program], arguments: _Pairs, results: _Pairs, alone: Alone
+) -> list[Frontier]:
+    """Returns what differs besides operations, once all arguments and results are paired.
+
+    Raises:
+        ValueError: if they are not, one to one.
+    """
+    _check_hoisted(sides, arguments)
+    left = [_names(side.argument_names, side.constants) for side in sides]
+    aside = _aside(alone)
+    check_pairs("arguments", arguments, (left[0], left[1]), aside.arguments)
+    names = [_names(side.result_names) for side in sides]
+    check_pairs("results", results, (names[0], names[1]), aside.results)
+    return [*_module_differences(*sides), *_side_differences(*sides, arguments, results)]
 
 
 def _aside(alone: Alone) -> Alone:

@@ -153,6 +153,18 @@ def test_a_patch_takes_each_text_once(tmp_path):
         plant(one, tmp_path)
 
 
+def test_every_bug_of_ours_can_be_planted(tmp_path):
+    """CI tries a part of them with each commit: a line that was edited since would show many commits later."""
+    root = Path(__file__).parents[3]
+    for one in read_mutants(root / "tests" / "mutants"):
+        folder = tmp_path / one.id
+        for edit in one.edits:
+            if (root / edit.file).exists():
+                (folder / edit.file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / edit.file).write_text((root / edit.file).read_text())
+        plant(one, folder)
+
+
 def outcome(id, status, *by):
     return Outcome(id=id, content="c", status=status, by=by)
 
