@@ -225,7 +225,7 @@ class Comparison:
         return self.proof is not None and self.proof.same_program
 
     def is_one_program(self) -> bool:
-        """Says the same of any two programs; where they are not one, nothing else about them is looked for."""
+        """Says what `same_program` says without the proof: no rules are tried, no walk, and no place is looked for."""
         pairing = self._pairing() if self.case.meshes[0] == self.case.meshes[1] else None
         return pairing is not None and not pairing.unmatched and self._asked(is_one_program, pairing)
 
