@@ -9,7 +9,7 @@ PART ?= 1/1
 MARKED ?= long
 SPLIT = --splitting-algorithm least_duration --group $(firstword $(subst /, ,$(PART))) --splits $(lastword $(subst /, ,$(PART)))
 
-.PHONY: setup compiler parity matrix prove test long pipeline-grid exact-grid quick page docs pictures plots mutants lint format clean
+.PHONY: setup compiler parity matrix gate prove test long pipeline-grid exact-grid quick page docs pictures plots mutants lint format clean
 
 setup: $(STAMP)
 
@@ -33,6 +33,10 @@ parity: setup  ## the core of the matrix, with a report in parity-report/parity.
 matrix: setup  ## every case; PART=2/12 for one part of them
 	mkdir -p parity-report
 	$(BIN)/parity run --shard $(PART) --json parity-report/matrix.json
+
+gate: setup  ## the flips, as far as the records go that `make parity` and `make matrix` have just written
+	$(BIN)/parity gate --part --from parity-report/parity.json
+	$(BIN)/parity gate --part --from parity-report/matrix.json
 
 prove: setup  ## every twin but the covering matrix shown to be the same program, and the small subset run
 	$(BIN)/parity prove "[!c]*" --shard $(PART)

@@ -2,10 +2,24 @@
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["BLOCKING", "EXPECTED_GOT", "RUNGS", "ChannelResult", "Finding", "Row", "Verdict", "channel_of"]
+__all__ = [
+    "ANY_RUNG",
+    "BLOCKING",
+    "EXPECTED_GOT",
+    "IMPLIES",
+    "RUNGS",
+    "ChannelResult",
+    "Finding",
+    "Requirement",
+    "Row",
+    "Verdict",
+    "channel_of",
+    "implies",
+    "weakest",
+]
 
 Row = Mapping[str, str | int | float | None]
 """One line of a table by column; None is a number that is not known, or not finite."""
@@ -15,7 +29,7 @@ EXPECTED_GOT = ("expected", "got")
 
 
 class Verdict(enum.StrEnum):
-    """What a channel says of a case, best first.
+    """What a channel says of a case, best first: each before all that it implies, see `IMPLIES`.
 
     ``reordered``: the same operations on the same values, up to the order of operands of float additions,
     products, minima and maxima; bits may differ.
@@ -30,8 +44,8 @@ class Verdict(enum.StrEnum):
     FLOOR = "floor"
     ARBITRATED = "arbitrated"
     EXACT = "exact"
-    TIE = "tie"
     EQUAL = "equal"
+    TIE = "tie"
     WAIVED = "waived"
     UNPROVED = "unproved"
     SKIPPED = "skipped"
@@ -49,9 +63,103 @@ RUNGS = (
     Verdict.ARBITRATED,
     Verdict.EXACT,
 )
-"""The ladder that values climb, the highest rung first."""
+"""The ladder that values climb, the highest rung first; `IMPLIES` says which rung includes which."""
+
+IMPLIES: Mapping[Verdict, tuple[Verdict, ...]] = {
+    Verdict.PROVED: (Verdict.REORDERED, Verdict.BITWISE),
+    Verdict.REORDERED: (Verdict.EXACT,),
+    Verdict.BITWISE: (Verdict.FLOOR, Verdict.EQUAL),
+    Verdict.FLOOR: (Verdict.ARBITRATED,),
+    Verdict.ARBITRATED: (Verdict.TIE,),
+    Verdict.EXACT: (Verdict.TIE,),
+    Verdict.EQUAL: (Verdict.TIE,),
+    Verdict.TIE: (Verdict.WAIVED,),
+    Verdict.WAIVED: (Verdict.UNPROVED,),
+    Verdict.UNPROVED: (Verdict.SKIPPED,),
+    Verdict.SKIPPED: (Verdict.OPEN,),
+    Verdict.OPEN: (Verdict.FAILED,),
+    Verdict.FAILED: (Verdict.VACUOUS,),
+    Verdict.VACUOUS: (Verdict.ERROR,),
+    Verdict.ERROR: (),
+}
+"""The partial order of verdicts: those directly below each. Of two rungs neither may include the other:
+``reordered`` and ``exact`` say nothing of numbers, ``bitwise`` and ``floor`` nothing of other inputs."""
 
 BLOCKING = frozenset({Verdict.FAILED, Verdict.VACUOUS, Verdict.ERROR, Verdict.OPEN})
+
+
+def implies(verdict: Verdict, other: Verdict) -> bool:
+    """Returns True if a verdict says all that another says."""
+    return verdict is other or any(implies(below, other) for below in IMPLIES[verdict])
+
+
+def weakest(verdicts: Iterable[Verdict]) -> Verdict:
+    """Returns the verdict that comes last in `Verdict`: no other of them is below it."""
+    return max(verdicts, key=list(Verdict).index)
+
+
+@dataclasses.dataclass(frozen=True)
+class Requirement:
+    """Verdicts of which one must be reached.
+
+    Args:
+        rungs: the least verdicts that meet it.
+    """
+
+    rungs: tuple[Verdict, ...]
+
+    @classmethod
+    def of(
+        cls,
+        given: "str | Iterable[str] | Requirement",
+        where: str,
+        known: Mapping[str, Sequence[Verdict]] | None = None,
+    ) -> "Requirement":
+        """Returns the requirement of one rung, or of several of which any is enough.
+
+        Args:
+            given: one name or several.
+            where: the option that gave them, for the message.
+            known: name -> verdicts; the rungs of the ladder by default.
+
+        Raises:
+            ValueError: there is no name, or one that is not known.
+        """
+        if isinstance(given, Requirement):
+            return given
+        names = known or {str(rung): (rung,) for rung in RUNGS}
+        texts = [given] if isinstance(given, str) else list(given)
+        wrong = [text for text in texts or ["nothing"] if text not in tuple(names)]
+        if wrong:
+            raise ValueError(f"{where}: got {wrong[0]!r}, expected one or several of {', '.join(names)}")
+        return cls(tuple(dict.fromkeys(rung for text in texts for rung in names[text])))
+
+    @property
+    def accepted(self) -> frozenset[Verdict]:
+        """All verdicts that meet it."""
+        return frozenset(one for one in Verdict if any(implies(one, rung) for rung in self.rungs))
+
+    def met_by(self, verdict: Verdict) -> bool:
+        """Returns True if a verdict implies one of the rungs."""
+        return verdict in self.accepted
+
+    def __and__(self, other: "Requirement") -> "Requirement":
+        """Returns the requirement that only verdicts meet that meet both."""
+        both = self.accepted & other.accepted
+        least = (one for one in both if not any(implies(one, two) for two in both - {one}))
+        return Requirement(tuple(sorted(least, key=list(Verdict).index)))
+
+    @property
+    def of_programs(self) -> bool:
+        """True if only the same operations meet it, so that programs are judged by it, not numbers alone."""
+        return self.accepted <= {Verdict.PROVED, Verdict.REORDERED}
+
+    def __str__(self) -> str:
+        return " or ".join(self.rungs)
+
+
+ANY_RUNG = Requirement(RUNGS)
+"""What no option says more strictly."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

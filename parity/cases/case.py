@@ -72,7 +72,7 @@ class Case:
         unplaced: why it cannot run on its backend; empty where it can.
         too_large: why it cannot run with the devices that there are, which is an error; empty where it can.
         not_applicable: channels that say nothing here, with the reason.
-        lowest: the lowest rung of the ladder this case may rest on.
+        lowest: the lowest rung of the ladder this case may rest on; of several any is enough.
         rules: explicit weight pairings.
         exact: makes the reference in float64, for arbitration; None where there is none.
         arrange: what is done to the random state before it runs, such as making two experts nearly alike.
@@ -107,7 +107,7 @@ class Case:
     unplaced: str = ""
     too_large: str = ""
     not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    lowest: Verdict = Verdict.ARBITRATED
+    lowest: Verdict | Sequence[Verdict] = Verdict.ARBITRATED
     rules: Sequence[Rule] = ()
     exact: Callable[..., Build] | None = None
     arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict

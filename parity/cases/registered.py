@@ -10,7 +10,7 @@ from parity.cases.shared import kept_state
 from parity.cases.waivers import Waiver
 from parity.programs.build import Build
 from parity.programs.meshes import MeshSpec
-from parity.verdicts import Verdict
+from parity.verdicts import Requirement, Verdict
 from parity.weights.map import Rule
 
 __all__ = ["CaseOptions", "registered"]
@@ -24,7 +24,7 @@ class CaseOptions(TypedDict, total=False):
     state: Any
     weight_rules: Sequence[Rule]
     meshes: Sequence[str]
-    lowest: Verdict
+    lowest: Verdict | Sequence[Verdict]
     zero_gradients: Sequence[str]
     not_applicable: Mapping[str, str] | None
     waivers: Sequence[Waiver]
@@ -51,13 +51,15 @@ def registered(
 
     Raises:
         TypeError: an option that there is not.
+        ValueError: a rung that there is not.
     """
     if unknown := sorted(set(options) - set(CaseOptions.__annotations__)):
         known = ", ".join(sorted(CaseOptions.__annotations__))
         raise TypeError(f"pair {name}: {by} got {', '.join(unknown)}, expected its own arguments or {known}")
-    state = options.get("state")
+    state, lowest = options.get("state"), options.get("lowest", Verdict.ARBITRATED)
+    Requirement.of(lowest, f"pair {name}: lowest")
     given = {
-        "lowest": options.get("lowest", Verdict.ARBITRATED),
+        "lowest": lowest,
         "rules": tuple(options.get("weight_rules", ())),
         "arrange": dict if state is None else functools.partial(kept_state, name, state),
         "zero_gradients": options.get("zero_gradients", ()),

@@ -127,9 +127,9 @@ class Channel:
 
     def _is_one_program(self, work: Comparison) -> bool:
         """Whether what the channel compares is equal to the bit because the compiler makes one program of both."""
-        if self.group is None or work.runs_all_the_same:  # before `lowest`, which asks for the proof
+        if self.group is None or work.runs_all_the_same:  # before `numbers`, which asks for the proof
             return False
-        return work.lowest is not Verdict.PROVED and compile_to_one(work)
+        return work.numbers.met_by(Verdict.BITWISE) and compile_to_one(work)
 
     def _is_settled(self, work: Comparison) -> bool:
         if self.settled is Settled.NOTHING:

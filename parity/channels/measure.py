@@ -43,6 +43,10 @@ def measured(
     result = climb(group, reference, candidate, work.judge(group))
     if why := work.once(NO_EXACT, str):
         result = dataclasses.replace(result, detail=f"{result.detail}; not arbitrated, no float64 run: {why}")
+    if result.verdict is Verdict.FAILED and work.exactly is not None:
+        why = work.exactly.refusal or "another function"
+        detail = f"{result.detail}; not shown in exact arithmetic: {why}"
+        result = dataclasses.replace(result, detail=detail)
     if work.only_ties:
         detail = f"{result.detail}; routing forced equal past {ties(work)}"
         result = dataclasses.replace(result, detail=detail)
@@ -91,11 +95,13 @@ def missing_outputs(reference: Mapping[str, Any], candidate: Mapping[str, Any]) 
 def not_run(name: str, work: Comparison) -> ChannelResult:
     """Returns that the question stays open: not proved, and the backend runs nothing."""
     backend = work.reference.backend.name
-    if work.proof is not None and work.proof.reordered:
-        rules = f" and rules ({', '.join(work.proof.rules)})" if work.proof.rules else ""
+    reordered = work.proof if work.proof is not None and work.proof.reordered else None
+    if reordered and work.numbers.met_by(Verdict.FLOOR):
+        rules = f" and rules ({', '.join(reordered.rules)})" if reordered.rules else ""
         detail = f"equal up to the order of operands of float operations{rules}; {backend} runs nothing"
         return ChannelResult(name=name, verdict=Verdict.REORDERED, detail=detail)
-    detail = f"not compared: not proved, and {backend} runs nothing; run the case on cpu as well"
+    why = f"only reordered where {work.numbers} is required" if reordered else "not proved"
+    detail = f"not compared: {why}, and {backend} runs nothing; run the case on cpu as well"
     return ChannelResult(name=name, verdict=Verdict.OPEN, detail=detail)
 
 

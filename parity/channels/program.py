@@ -25,15 +25,14 @@ def program(work: Comparison) -> ChannelResult:
         detail = f"{attested}; no proof, layouts{' differ' if work.walked else ''}{why}"
         return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
     verdict = work.proof.rung
-    demands = {Verdict.PROVED: (Verdict.PROVED,), Verdict.REORDERED: (Verdict.PROVED, Verdict.REORDERED)}
-    found = work.proof.findings()
-    if verdict not in demands.get(work.lowest, (verdict,)):
-        verdict = Verdict.FAILED
+    found, missed = work.proof.findings(), ""
+    if work.required.of_programs and not work.required.met_by(verdict):
+        verdict, missed = Verdict.FAILED, f"; {verdict} where {work.required} is required"
         found = found or work.differences  # what a walk shows has no place of its own
     return ChannelResult(
         name="program",
         verdict=verdict,
-        detail=f"{attested}; {work.proof.sentence()}",
+        detail=f"{attested}; {work.proof.sentence()}{missed}",
         findings=found,
         measures={"operations": sum(work.proof.operations), "seconds": work.proof.seconds},
         tables={"rules": _rules(work.proof)} if work.proof.rules else {},

@@ -37,6 +37,12 @@ def gate(
         Path | None,
         typer.Option("--from", help="Run nothing: judge this report, such as parity merge writes."),
     ] = None,
+    part: Annotated[
+        bool,
+        typer.Option(
+            "--part", help="With --from: the report holds a part of the cases; judge these, name the rest."
+        ),
+    ] = False,
     accept: Annotated[
         bool, typer.Option("--accept", help="Keep the verdicts of what passes as the new baselines.")
     ] = False,
@@ -71,13 +77,17 @@ def gate(
         raise ValueError(
             '--accept: got no folder, expected [tool.parity.gate] baselines = "parity-baselines"'
         )
+    if part and earlier is None:
+        raise ValueError("--part: got no --from, expected the report of a part; without it all cases run")
     chosen = _chosen(rules, flips or [])
     before = [read_report(path) for path in since or ()]
     report = _earlier(earlier) if earlier else _run(chosen, workers, remember)
     if accept and rules.baselines:
         taken = accept_baselines(rules.baselines, report)
         console().print(f"baselines: {len(taken)} cases accepted in {rules.baselines}", soft_wrap=True)
-    report["gate"] = _judged(chosen, report, rules, base)
+    report["gate"] = _judged(chosen, report, rules, base, part)
+    if part and all(flip["absent"] == len(flip["cells"]) for flip in report["gate"]["flips"]):
+        raise ValueError(f"--part: {earlier} has no case of these flips, expected one; judge another part")
     unwritten = write_forms(report, forms, before)
     print_gate(console(), report["gate"], flips or [])
     for change in changes(before[-1], report) if before else ():
@@ -156,12 +166,14 @@ def _nothing() -> Any:
     return Run(environment=describe_environment(), planned=0)
 
 
-def _judged(flips: list["Flip"], report: dict[str, Any], rules: "Rules", base: str) -> dict[str, Any]:
+def _judged(
+    flips: list["Flip"], report: dict[str, Any], rules: "Rules", base: str, part: bool
+) -> dict[str, Any]:
     from parity.cases.settings import collect
     from parity.gate import fallen, gate_record, judge, loosened
 
     planned = [case.id for case in collect()[1]]
     lower = fallen(rules.baselines, report["cases"]) if rules.baselines else {}
-    readiness = [judge(flip, report, rules, planned, lower) for flip in flips]
+    readiness = [judge(flip, report, rules, planned, lower, part) for flip in flips]
     looser = loosened(rules, base)
     return gate_record(readiness, looser.blocks, looser.notes)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from parity.verdicts import RUNGS, Verdict
-
 if TYPE_CHECKING:
     from parity.cli.order import Order
 
@@ -38,7 +36,6 @@ __all__ = [
     "asked_forms",
     "console",
     "make_order",
-    "parse_rung",
     "parse_settings",
     "resource_options",
 ]
@@ -138,20 +135,6 @@ def parse_settings(texts: list[str] | None, example: str = "embed=96") -> dict[s
             raise ValueError(f"--set {text!r}: expected FIELD=VALUE, such as {example}")
         settings[field] = value
     return settings
-
-
-def parse_rung(text: str) -> Verdict:
-    """Returns the rung of the ladder that ``--demand`` names.
-
-    Args:
-        text: its name.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    if text not in RUNGS:
-        raise ValueError(f"--demand {text!r}: expected one of {', '.join(RUNGS)}")
-    return Verdict(text)
 
 
 def resource_options(

@@ -30,7 +30,7 @@ from parity.running.processes import check_processes, run_in_processes
 from parity.running.remote import run_on_ray
 from parity.running.run import CaseResult, run_each
 from parity.running.touched import found_cases, touched, watch
-from parity.verdicts import Verdict
+from parity.verdicts import ANY_RUNG, Requirement
 
 __all__ = ["Order", "Recall", "chosen", "execute", "rewrite", "summarise_cases"]
 
@@ -59,7 +59,7 @@ class Order:
         full_size: the published sizes instead of the small ones.
         channels: what to compare.
         paranoid: compile and run also what is proved.
-        lowest: the lowest rung of the ladder that cases of one structure may rest on.
+        required: rungs that cases of one structure may rest on.
         workers: cases at once; None for as many as pay.
         processes: how many run each case together.
         ray: the Ray cluster whose workers run the cases, see `parity.backends.ray_cluster`; None for none.
@@ -81,7 +81,7 @@ class Order:
     full_size: bool = False
     channels: tuple[str, ...] = ALL
     paranoid: bool = False
-    lowest: Verdict = Verdict.ARBITRATED
+    required: Requirement = ANY_RUNG
     workers: int | None = None
     processes: int = 1
     ray: str | None = None
@@ -228,7 +228,7 @@ def _remembered(order: Order, cases: Sequence[Case]) -> tuple[Memory | None, dic
         return None, {}, set()
     found_cases()
     asked = repr(
-        (order.backend, order.settings, order.full_size, order.channels, order.paranoid, order.lowest)
+        (order.backend, order.settings, order.full_size, order.channels, order.paranoid, order.required)
     )
     memory = Memory.of(cases, asked)
     if order.memory is Recall.FRESH:
@@ -250,7 +250,7 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
         backend=order.backend,
         channels=order.channels,
         paranoid=order.paranoid or order.processes > 1,  # who asks for processes wants to see them run
-        lowest=order.lowest,
+        required=order.required,
         resources=dataclasses.replace(order.resources, workers=workers),
         watched=order.memory is not Recall.NONE,
     )
@@ -266,7 +266,9 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
                 with progress.paused():
                     order.debug(error)
 
-        bench = Workbench(paranoid=order.paranoid, lowest=order.lowest, compiler=compiler, examine=examine)
+        bench = Workbench(
+            paranoid=order.paranoid, required=order.required, compiler=compiler, examine=examine
+        )
         found = run_each(cases, bench, progress.started, order.channels)
         return (dataclasses.replace(result, read=touched()) for result in found) if plan.watched else found
     return run_in_workers(cases, plan, progress.started)

@@ -26,10 +26,9 @@ from parity.cli.options import (
     asked_forms,
     console,
     make_order,
-    parse_rung,
     resource_options,
 )
-from parity.verdicts import Verdict
+from parity.verdicts import ANY_RUNG, Requirement
 
 if TYPE_CHECKING:
     from parity.cli.order import Recall
@@ -54,12 +53,14 @@ def run(
     setting: Settings = None,
     paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
     demanded: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             "--demand",
-            help="The lowest rung any case may rest on: proved, reordered, bitwise, floor, arbitrated.",
+            metavar="RUNG",
+            help="The lowest rung any case may rest on: proved, reordered, bitwise, floor, arbitrated, exact; "
+            "may be repeated, any is enough.",
         ),
-    ] = Verdict.ARBITRATED,
+    ] = None,
     full_size: FullSize = False,
     explain: Annotated[
         bool, typer.Option(help="Name the smallest change of settings that undoes a difference in structure.")
@@ -130,7 +131,7 @@ def run(
         backend=backend,
         full_size=full_size,
         paranoid=paranoid,
-        lowest=parse_rung(demanded),
+        required=Requirement.of(demanded or ANY_RUNG, "--demand"),
         processes=processes,
         ray=ray,
         json=json,

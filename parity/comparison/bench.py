@@ -16,7 +16,7 @@ from parity.programs.build import Build
 from parity.programs.meshes import MeshSpec
 from parity.programs.tree import to_host
 from parity.values.noise import randomise
-from parity.verdicts import Verdict
+from parity.verdicts import ANY_RUNG, Requirement
 
 __all__ = ["AS_WRITTEN", "Workbench"]
 
@@ -36,7 +36,7 @@ class Workbench:
 
     Args:
         paranoid: compile and run also what is proved.
-        lowest: the lowest rung of the ladder that cases of one structure may rest on.
+        required: rungs that cases of one structure may rest on.
         compiler: compiles for backends that do so in other processes; one for all by default.
         tell: told of each phase that begins, in words.
         examine: is given each error of a case once, before the run goes on.
@@ -46,12 +46,12 @@ class Workbench:
         self,
         *,
         paranoid: bool = False,
-        lowest: Verdict = Verdict.ARBITRATED,
+        required: Requirement = ANY_RUNG,
         compiler: Compiler | None = None,
         tell: Callable[[str], None] = lambda phase: None,
         examine: Callable[[BaseException], object] = lambda error: None,
     ):
-        self.paranoid, self.lowest, self.compiler, self.examine = paranoid, lowest, compiler, examine
+        self.paranoid, self.required, self.compiler, self.examine = paranoid, required, compiler, examine
         self.clock = Clock(tell)
         self._sides: dict[Hashable, Side] = {}
         self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}

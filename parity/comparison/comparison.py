@@ -25,7 +25,7 @@ from parity.prove.reader import read_program
 from parity.values.ladder import Judge, deviation
 from parity.values.noise import measure_floor
 from parity.values.routing import Flip, find_flips, forced_inputs, margin_noise
-from parity.verdicts import RUNGS, Finding, Verdict
+from parity.verdicts import Finding, Requirement, Verdict
 from parity.weights.inference import Uses, infer
 from parity.weights.map import MapError, Rule, WeightMap
 from parity.weights.modules import Order
@@ -185,12 +185,26 @@ class Comparison:
             return prover(*programs, **pairs, alone=pairing.alone)
 
     @property
-    def lowest(self) -> Verdict:
-        """The lowest rung this case may rest on; what is asked of all counts where both sides have one structure."""
+    def required(self) -> Requirement:
+        """The rungs this case may rest on; those required of all cases count if both sides have one structure."""
+        own = Requirement.of(self.case.lowest, f"{self.case.id}: lowest")
         moved = self.proof is None or not self.weights.is_identity
-        other = moved or "program" in self.case.not_applicable
-        rungs = (self.case.lowest,) if other else (self.case.lowest, self.bench.lowest)
-        return min(rungs, key=RUNGS.index)
+        return own if moved or "program" in self.case.not_applicable else own & self.bench.required
+
+    @functools.cached_property
+    def numbers(self) -> Requirement:
+        """The rungs that numbers must reach if they are run.
+
+        Whatever meets the requirement without them says nothing of rounding: a reordered program leaves the noise
+        floor, a proof in exact arithmetic that is run all the same what is arbitrated.
+        """
+        required, shown = self.required, self.proof.rung if self.proof else Verdict.UNPROVED
+        if shown is Verdict.PROVED:
+            return Requirement((Verdict.BITWISE,))
+        if required.met_by(shown):
+            return Requirement((*required.rungs, Verdict.FLOOR))
+        rests = self.runs_all_the_same and Verdict.EXACT in required.rungs and self.equality.proved
+        return Requirement((*required.rungs, Verdict.ARBITRATED)) if rests else required
 
     @property
     def runs_all_the_same(self) -> bool:
@@ -214,10 +228,10 @@ class Comparison:
     @property
     def exactly(self) -> "Equality | None":
         """The same; None where the case does not rest on that."""
-        # Before `lowest`, which asks for the proof.
-        if self.runs_all_the_same or self.case.lowest is not Verdict.EXACT:
+        # Before `required`, which asks for the proof.
+        if self.runs_all_the_same or Verdict.EXACT not in Requirement.of(self.case.lowest, "lowest").rungs:
             return None
-        return self.equality if self.lowest is Verdict.EXACT else None
+        return self.equality if Verdict.EXACT in self.required.rungs else None
 
     @property
     def same_program(self) -> bool:
@@ -370,16 +384,13 @@ class Comparison:
 
         What is proved and runs all the same must give equal bits.
         """
-        proved = self.proof is not None and self.proof.proved
-        # A demand for the same operations in any order is one on programs; their numbers may round otherwise.
-        lowest = Verdict.FLOOR if self.lowest is Verdict.REORDERED else self.lowest
         runs = self._forced if self.only_ties else self._free
         if jax.process_count() > 1 and self._differs_anywhere:
             _ = runs.nudged, self.case.exact and runs.exact  # by all processes: none can run alone
         return Judge(
             floor=lambda: measure_floor(runs.outputs[0][group], [again[group] for again in runs.nudged]),
             exact=(lambda: runs.exact[group]) if self.case.exact else None,
-            lowest=Verdict.BITWISE if proved else lowest,
+            required=self.numbers,
         )
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from parity.report.reading import Record
 from parity.report.records import write_text
-from parity.verdicts import Verdict
+from parity.verdicts import Verdict, implies
 
 __all__ = ["accept", "fallen"]
 
-ORDER = tuple(map(str, Verdict))
 PASSED = "passed"
 
 
@@ -66,7 +65,7 @@ def fallen(folder: Path, cases: Sequence[Record]) -> dict[str, list[str]]:
         words = [
             f"{name} fell from {was} to {now}; mend it, or accept it with `parity gate --accept`"
             for name, was in accepted.items()
-            if (now := case["channels"].get(name, {}).get("verdict", "missing")) != was and _lower(now, was)
+            if _lower(now := case["channels"].get(name, {}).get("verdict", "missing"), was)
         ]
         if words:
             found[case["id"]] = words
@@ -76,8 +75,7 @@ def fallen(folder: Path, cases: Sequence[Record]) -> dict[str, list[str]]:
 def _read(path: Path) -> dict[str, str]:
     try:
         channels = json.loads(path.read_text(encoding="utf-8"))["channels"]
-        if not all(verdict in ORDER for verdict in channels.values()):
-            raise ValueError("an unknown verdict")
+        list(map(Verdict, channels.values()))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise ValueError(
             f"baseline {path}: {error}, expected what `parity gate --accept` writes; accept the case again"
@@ -86,4 +84,4 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def _lower(now: str, was: str) -> bool:
-    return now not in ORDER or ORDER.index(now) > ORDER.index(was)
+    return now == "missing" or not implies(Verdict(now), Verdict(was))

@@ -6,36 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from parity.structure import Budget
-from parity.verdicts import RUNGS, Verdict
+from parity.verdicts import RUNGS, Requirement, Verdict
 
-__all__ = ["DEMANDS", "Feature", "Flip", "NoQuestion", "Rules", "meets", "strictness"]
+__all__ = ["DEMANDS", "Feature", "Flip", "NoQuestion", "Rules"]
 
-PASSES = "passes"
-DEMANDS = (*map(str, RUNGS), str(Verdict.EQUAL), PASSES)
-"""What may be demanded of a channel: a rung and all above it; ``equal``: nothing differs, whatever says so;
-``passes``: any verdict that answers the question."""
-
-SAME = frozenset({Verdict.PROVED, Verdict.REORDERED, Verdict.BITWISE, Verdict.EQUAL})
-ANSWERS = SAME | frozenset(RUNGS)
-
-
-def meets(verdict: Verdict, demand: str) -> bool:
-    """Returns whether a channel's verdict is what is demanded of it.
-
-    Args:
-        verdict: what the channel says.
-        demand: one of `DEMANDS`.
-    """
-    if demand == PASSES:
-        return verdict in ANSWERS
-    if demand == Verdict.EQUAL:
-        return verdict in SAME
-    return verdict in RUNGS and RUNGS.index(verdict) <= RUNGS.index(Verdict(demand))
-
-
-def strictness(demand: str) -> int:
-    """Returns how much a demand asks: of two, the one that lets fewer verdicts pass is the larger."""
-    return -sum(meets(verdict, demand) for verdict in Verdict)
+DEMANDS = {
+    **{str(rung): (rung,) for rung in RUNGS},
+    "equal": (Verdict.EQUAL,),
+    "passes": (Verdict.ARBITRATED, Verdict.EXACT, Verdict.EQUAL),
+}
+"""Demands of a channel, and the least verdicts that meet each; ``passes``: any verdict that answers the question."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,12 +25,12 @@ class Feature:
     Args:
         name: for people.
         cases: selectors of its cases; each must select at least one.
-        require: channel -> demand, over the flip's.
+        require: channel -> requirement, over the flip's.
     """
 
     name: str
     cases: tuple[str, ...]
-    require: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    require: Mapping[str, Requirement] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +42,7 @@ class Flip:
         about: what changes, in one line.
         before, after: its settings.
         features: what it touches.
-        require: channel -> demand, over those of all flips.
+        require: channel -> requirement, over those of all flips.
         meshes: globs; each feature must have a case on a mesh that each of them matches.
         budgets: how far structure may grow, by ``channel.quantity``.
     """
@@ -70,7 +50,7 @@ class Flip:
     name: str
     about: str
     features: tuple[Feature, ...]
-    require: Mapping[str, str]
+    require: Mapping[str, Requirement]
     before: Mapping[str, str] = dataclasses.field(default_factory=dict)
     after: Mapping[str, str] = dataclasses.field(default_factory=dict)
     meshes: tuple[str, ...] = ()

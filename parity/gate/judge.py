@@ -7,18 +7,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from parity.cases.case import selects
-from parity.gate.flips import Feature, Flip, Rules, meets
+from parity.gate.flips import Feature, Flip, Rules
 from parity.report.formats.form import sentence
 from parity.report.reading import Record
 from parity.running.waiving import PREFIX
-from parity.verdicts import BLOCKING, Verdict
+from parity.verdicts import BLOCKING, Requirement, Verdict
 
 __all__ = ["BLOCKED", "Cell", "Readiness", "gate_record", "judge"]
 
-READY, WAIVED, NO_QUESTION = "ready", "waived", "no question"
+READY, WAIVED, NO_QUESTION, ABSENT = "ready", "waived", "no question", "not in the record"
 BLOCKED = ("missing", "failed", "below", "ambiguous", "skipped")
 """States of a cell that block, the worst first; then what does not."""
-STATES = (*BLOCKED, WAIVED, READY, NO_QUESTION)
+STATES = (*BLOCKED, ABSENT, WAIVED, READY, NO_QUESTION)
 AMBIGUOUS = frozenset({Verdict.TIE, Verdict.UNPROVED})
 LONGEST = 400
 
@@ -29,7 +29,7 @@ class Cell:
 
     Args:
         feature, mesh, channel: which.
-        state: ``ready``, ``waived``, ``no question``, or one of `BLOCKED`.
+        state: ``ready``, ``waived``, ``no question``, ``not in the record``, or one of `BLOCKED`.
         verdict: of the channel in the case that decides; empty where it is missing.
         why: in words, where it is not ready.
     """
@@ -74,9 +74,14 @@ class Readiness:
         return [*map(_sentence, held), *self.others]
 
     @property
-    def ready(self) -> bool:
-        """Whether the flip may be made."""
-        return not self.blocks
+    def absent(self) -> int:
+        """How many cells have a case that the record lacks, which is fine for a part of the cases alone."""
+        return sum(cell.state == ABSENT for cell in self.cells)
+
+    @property
+    def verdict(self) -> str:
+        """``blocked``, else ``open`` if cells are not in the record, else ``ready``: the flip may be made."""
+        return "blocked" if self.blocks else "open" if self.absent else READY
 
     def record(self) -> dict[str, Any]:
         """Returns it in the form of the schema."""
@@ -85,9 +90,10 @@ class Readiness:
             "about": self.flip.about,
             "before": dict(self.flip.before),
             "after": dict(self.flip.after),
-            "verdict": "ready" if self.ready else "blocked",
+            "verdict": self.verdict,
             "cases": len(self.cases),
             "waived": sum(cell.state == WAIVED for cell in self.cells),
+            "absent": self.absent,
             "cells": [dataclasses.asdict(cell) for cell in self.cells],
             "blocks": self.blocks,
         }
@@ -120,7 +126,12 @@ def gate_record(
 
 
 def judge(
-    flip: Flip, report: Record, rules: Rules, planned: Collection[str], fallen: Mapping[str, Sequence[str]]
+    flip: Flip,
+    report: Record,
+    rules: Rules,
+    planned: Collection[str],
+    fallen: Mapping[str, Sequence[str]],
+    part: bool = False,
 ) -> Readiness:
     """Returns the readiness of a flip.
 
@@ -130,6 +141,7 @@ def judge(
         rules: which cells have no question.
         planned: ids of all cases there are, so that one without a result is missing.
         fallen: what a baseline says otherwise, by case.
+        part: the report holds a part of the cases; a cell with others is ``not in the record``, not ``missing``.
     """
     results = {case["id"]: case for case in report["cases"]}
     cells: list[Cell] = []
@@ -143,11 +155,15 @@ def judge(
         for one in ids:
             meshes[one.rpartition("@")[2] if "@" in one else ""].append(one)
         for mesh, members in meshes.items():
-            for channel, demand in {**flip.require, **feature.require}.items():
-                where = (feature.name, mesh, channel)
-                cells.append(
-                    _cell(where, demand, [(one, results.get(one)) for one in members], report, rules)
+            found = [(one, results.get(one)) for one in members]
+            for channel, required in {**flip.require, **feature.require}.items():
+                question = _Question(
+                    where=(feature.name, mesh, channel),
+                    required=required,
+                    source=_source(flip, feature, channel, rules),
+                    unrun=ABSENT if part else "missing",
                 )
+                cells.append(_cell(question, found, report, rules))
     for one in touched:
         others += [f"{one}: {text}" for text in fallen.get(one, ())]
         others += [f"{one}: {text}" for text in _over_budget(flip, results.get(one))]
@@ -167,49 +183,69 @@ def _absent(flip: Flip, feature: Feature, ids: Sequence[str]) -> Iterator[Cell]:
             yield Cell(feature=feature.name, mesh=glob, channel="all channels", state="missing", why=why)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Question:
+    """What a cell must answer.
+
+    Args:
+        where: feature, mesh, channel.
+        required: of the channel.
+        source: key of the table in ``[tool.parity]`` that requires it.
+        unrun: state of a case that the report lacks.
+    """
+
+    where: tuple[str, str, str]
+    required: Requirement
+    source: str
+    unrun: str
+
+    def unmet(self, name: str, verdict: Verdict, why: str) -> str:
+        """Returns the requirement that a case misses, in words."""
+        return f"{name}: {verdict}, {self.source} requires {self.required}; {why}"
+
+
+def _source(flip: Flip, feature: Feature, channel: str, rules: Rules) -> str:
+    """Returns the key of the table that a requirement comes from."""
+    if channel in feature.require:
+        return f"flips.{flip.name}.features.{feature.name}.require"
+    flips: Any = rules.table["flips"]
+    return f"flips.{flip.name}.require" if channel in flips[flip.name].get("require", {}) else "gate.require"
+
+
 def _cell(
-    where: tuple[str, str, str],
-    demand: str,
-    members: Sequence[tuple[str, Record | None]],
-    report: Record,
-    rules: Rules,
+    question: _Question, members: Sequence[tuple[str, Record | None]], report: Record, rules: Rules
 ) -> Cell:
     """Returns the cell of some cases: its worst answer; a channel that some of them skip is answered by the others."""
-    channel = where[2]
-    found = [_answer(one, case, channel, demand, report) for one, case in members]
+    feature, mesh, channel = question.where
+    found = [_answer(question, one, case, report) for one, case in members]
     asked = [one for one in found if one[0] != "skipped"]
     state, verdict, why = min(asked or found, key=lambda one: STATES.index(one[0]))
     if state == "skipped":
-        reasons = [one.reason for one in rules.no_question if one.covers(*where)]
+        reasons = [one.reason for one in rules.no_question if one.covers(feature, mesh, channel)]
         state, why = (NO_QUESTION, reasons[0]) if reasons else (state, why)
-    return Cell(feature=where[0], mesh=where[1], channel=channel, state=state, verdict=verdict, why=why)
+    return Cell(feature=feature, mesh=mesh, channel=channel, state=state, verdict=verdict, why=why)
 
 
-def _answer(
-    name: str, case: Record | None, channel: str, demand: str, report: Record
-) -> tuple[str, str, str]:
+def _answer(question: _Question, name: str, case: Record | None, report: Record) -> tuple[str, str, str]:
     """Returns state, verdict and reason of one channel of one case."""
-    result = case["channels"].get(channel) if case else None
-    if case is None or result is None:
-        what = "channel" if case else "case"
-        return "missing", "", f"{name}: the report has no such {what}; run it"
+    if case is None:
+        return question.unrun, "", f"{name}: the report has no such case; run it"
+    result = case["channels"].get(question.where[2])
+    if result is None:
+        return "missing", "", f"{name}: the report has no such channel; run it"
     verdict, detail = Verdict(result["verdict"]), result.get("detail", "")
     first = next((sentence(finding) for finding in result.get("findings", ())), detail)
     if verdict in BLOCKING:
-        return "failed", str(verdict), f"{name}: {verdict}, {first}"
+        return "failed", str(verdict), question.unmet(name, verdict, first)
     if verdict is Verdict.SKIPPED:
-        return (
-            "skipped",
-            str(verdict),
-            f"{name}: {detail}; declare it in no_question, or add a case that answers",
-        )
+        why = f"{detail}; declare it in no_question, or add a case that answers"
+        return "skipped", str(verdict), question.unmet(name, verdict, why)
     if verdict is Verdict.WAIVED:
         return _waived(name, result, report)
-    if meets(verdict, demand):
+    if question.required.met_by(verdict):
         return READY, str(verdict), ""
-    if verdict in AMBIGUOUS:
-        return "ambiguous", str(verdict), f"{name}: {verdict}, demanded {demand}; {first}"
-    return "below", str(verdict), f"{name}: {verdict}, demanded {demand}; {detail}"
+    state, why = ("ambiguous", first) if verdict in AMBIGUOUS else ("below", detail)
+    return state, str(verdict), question.unmet(name, verdict, why)
 
 
 def _waived(name: str, result: Record, report: Record) -> tuple[str, str, str]:

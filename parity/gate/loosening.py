@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.gate.flips import Rules, strictness
-from parity.gate.reading import read_rules
+from parity.gate.flips import Rules
+from parity.gate.reading import read_require, read_rules
+from parity.verdicts import Verdict
 
 __all__ = ["Loosened", "demands", "loosened"]
 
@@ -17,6 +18,8 @@ BRANCHES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
 """Where changes go, where the settings do not say."""
 SECONDS = 30
 ABSENT = float("-inf")
+Strictness = float | frozenset[Verdict]
+"""The larger, the stricter: a number, or the verdicts that a requirement refuses."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,8 +75,8 @@ def compare(
     old, new = demands(before), demands(after)
     if not before.get("flips"):  # where no gate judged, nothing it asks is looser
         new = {key: value for key, value in new.items() if not key.startswith("gate.")}
-    weaker = [key for key, value in old.items() if _asked(key, new) < value]
-    allowed = [key for key, value in new.items() if key not in old and _was_there(key, old) > value]
+    weaker = [key for key, value in old.items() if _looser(_asked(key, new), value)]
+    allowed = [key for key, value in new.items() if key not in old and _looser(value, _was_there(key, old))]
     found = dict.fromkeys((*weaker, *allowed))
     blocks = [
         f'{key} is looser than at {name}; undo it, or add [[tool.parity.loosened]] what = "{key}" with reason '
@@ -85,7 +88,7 @@ def compare(
     return Loosened(blocks=tuple(blocks), notes=tuple(notes))
 
 
-def demands(table: Mapping[str, Any]) -> dict[str, float]:
+def demands(table: Mapping[str, Any]) -> dict[str, Strictness]:
     """Returns everything that ``[tool.parity]`` asks, by key: the larger, the stricter.
 
     Args:
@@ -94,7 +97,12 @@ def demands(table: Mapping[str, Any]) -> dict[str, float]:
     return dict(_demands(table))
 
 
-def _demands(table: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _looser(now: Any, before: Any) -> bool:
+    """Returns True if one strictness does not reach another; neither of two requirements may include the other."""
+    return not now >= before
+
+
+def _demands(table: Mapping[str, Any]) -> Iterator[tuple[str, Strictness]]:
     gate = table.get("gate", {})
     yield from _rungs("gate.require", gate.get("require", {}))
     for name, value in gate.get("tolerances", {}).items():
@@ -119,9 +127,9 @@ def _demands(table: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
                 yield f"flips.{name}.features.{feature}.cases.{selector}", 1.0
 
 
-def _rungs(where: str, require: Mapping[str, str]) -> Iterator[tuple[str, float]]:
-    for channel, demand in require.items():
-        yield f"{where}.{channel}", float(strictness(demand))
+def _rungs(where: str, require: Mapping[str, Any]) -> Iterator[tuple[str, Strictness]]:
+    for channel, demand in read_require(require, where).items():
+        yield f"{where}.{channel}", frozenset(Verdict) - demand.accepted
 
 
 def _budgets(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -133,7 +141,7 @@ def _budgets(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, float]
             yield f"{key}.floor", float(fields.get("floor", 0.0))
 
 
-def _asked(key: str, known: Mapping[str, float]) -> float:
+def _asked(key: str, known: Mapping[str, Strictness]) -> Strictness:
     """Returns how strict settings are about a key: a feature takes a demand from its flip, a flip from all flips."""
     if key in known:
         return known[key]
@@ -144,20 +152,20 @@ def _asked(key: str, known: Mapping[str, float]) -> float:
     return _default(key)
 
 
-def _was_there(key: str, known: Mapping[str, float]) -> float:
+def _was_there(key: str, known: Mapping[str, Strictness]) -> Strictness:
     """Returns what `_asked` does, but that a new flip or feature has nothing to be looser than."""
     where, required, _ = key.rpartition(".require.")
     new = required and where.startswith("flips.") and where not in known
-    return ABSENT if new else _asked(key, known)
+    return frozenset() if new else _asked(key, known)
 
 
-def _default(key: str) -> float:
+def _default(key: str) -> Strictness:
     """Returns how strict it is where nothing is said: a project's budget loosens what is equal by default."""
     if key.startswith("gate.no_question."):
         return 0.0
     if key.startswith("budgets."):
         return -1.0 if key.endswith(".ratio") else 0.0
-    return ABSENT
+    return frozenset() if ".require." in key else ABSENT
 
 
 def _table(root: Path) -> Mapping[str, Any]:

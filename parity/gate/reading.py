@@ -12,8 +12,9 @@ from parity.channels import CHANNELS
 from parity.gate.flips import DEMANDS, Feature, Flip, NoQuestion, Rules
 from parity.structure import read_budgets
 from parity.values.ladder import ARBITRATION, FLOOR_FACTOR
+from parity.verdicts import Requirement
 
-__all__ = ["TOLERANCES", "find_rules", "read_rules"]
+__all__ = ["TOLERANCES", "find_rules", "read_require", "read_rules"]
 
 TOLERANCES = {"floor": FLOOR_FACTOR, "arbitration": ARBITRATION}
 """What the engine tolerates; a project may write it down, so that a change of it is a change of its settings."""
@@ -51,7 +52,7 @@ def read_rules(table: Mapping[str, Any], root: Path | None = None) -> Rules:
         ValueError: where, what is there, what was expected.
     """
     gate = _known(table.get("gate", {}), "gate", GATE)
-    defaults = _require(gate.get("require", {}), "gate.require")
+    defaults = read_require(gate.get("require", {}), "gate.require")
     for name, value in _table(gate.get("tolerances", {}), "gate.tolerances").items():
         _choice(name, TOLERANCES, "gate.tolerances")
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -78,13 +79,13 @@ def read_rules(table: Mapping[str, Any], root: Path | None = None) -> Rules:
     )
 
 
-def _flip(name: str, fields: Any, defaults: Mapping[str, str]) -> Flip:
+def _flip(name: str, fields: Any, defaults: Mapping[str, Requirement]) -> Flip:
     where = f"flips.{name}"
     found = _known(fields, where, FLIP)
     features = _table(found.get("features", {}), f"{where}.features")
     if not features:
         raise ValueError(f'{where}: got no features, expected features = {{ decoder = ["llama2-*"] }}')
-    own = _require(found.get("require", {}), f"{where}.require")
+    own = read_require(found.get("require", {}), f"{where}.require")
     if not (required := {**defaults, **own}):
         raise ValueError(
             f'{where}: got no demands, expected require = {{ program = "proved" }} here or in gate'
@@ -109,17 +110,28 @@ def _feature(name: str, value: Any, where: str) -> Feature:
     if not cases:
         raise ValueError(f'{where}: got no cases, expected selectors such as ["llama2-*"]')
     return Feature(
-        name=name, cases=tuple(cases), require=_require(fields.get("require", {}), f"{where}.require")
+        name=name, cases=tuple(cases), require=read_require(fields.get("require", {}), f"{where}.require")
     )
 
 
-def _require(value: Any, where: str) -> dict[str, str]:
+def read_require(value: Any, where: str) -> dict[str, Requirement]:
+    """Returns the requirement of each channel; several texts of one are alternatives.
+
+    Args:
+        value: channel -> a demand, or a list of them.
+        where: key of the table, for messages.
+
+    Raises:
+        ValueError: there is no such channel or demand.
+    """
     found = _table(value, where)
     for channel, demand in found.items():
         _choice(channel, CHANNELS, where)
-        if demand not in DEMANDS:
-            raise ValueError(f"{where}.{channel}: got {demand!r}, expected one of {', '.join(DEMANDS)}")
-    return dict(found)
+        if not isinstance(demand, str | list):
+            raise ValueError(f"{where}.{channel}: got {demand!r}, expected a text or a list")
+    return {
+        channel: Requirement.of(demand, f"{where}.{channel}", DEMANDS) for channel, demand in found.items()
+    }
 
 
 def _budgets(value: Any, where: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ MARKS = {
     "ready": ("ok", "green"),
     "waived": ("wvd", "yellow"),
     "no question": ("-", "dim"),
+    "not in the record": ("?", "yellow"),
     "missing": ("MISS", "bold red"),
     "failed": ("FAIL", "bold red"),
     "below": ("LOW", "bold red"),
@@ -53,14 +54,26 @@ def print_gate(console: Console, gate: Mapping[str, Any], named: Sequence[str] =
     for head in ("cases", "cells", "waived", "blocks"):
         table.add_column(head, justify="right", no_wrap=True)
     for flip in gate["flips"]:
-        style = "bold red" if flip["blocks"] else "bold green"
+        style = {"blocked": "bold red", "open": "yellow"}.get(flip["verdict"], "bold green")
         counts = (flip["cases"], len(flip["cells"]), flip["waived"], len(flip["blocks"]))
         table.add_row(flip["name"], Text(flip["verdict"], style), *map(str, counts))
     console.print(table)
+    for flip in gate["flips"]:
+        if flip["absent"]:
+            console.print(Text(_absent(flip), "yellow"), soft_wrap=True)
     for text in gate["loosened"]:
         console.print(Text(text, "bold red"), soft_wrap=True)
     for text in gate["notes"]:
         console.print(Text(text, "dim"), soft_wrap=True)
+
+
+def _absent(flip: Mapping[str, Any]) -> str:
+    """Returns which cells of a flip the record of a part cannot answer."""
+    found = [cell for cell in flip["cells"] if cell["state"] == "not in the record"]
+    places = list(dict.fromkeys(f"{cell['feature']} @{cell['mesh'] or 'any'}" for cell in found))
+    more = f", ... and {len(places) - MOST_BLOCKS} more places" if len(places) > MOST_BLOCKS else ""
+    words = f"{len(found)} of {len(flip['cells'])} cells are not in the record"
+    return f"{flip['name']}: {words}: {', '.join(places[:MOST_BLOCKS])}{more}"
 
 
 def _print_flip(console: Console, flip: Mapping[str, Any]) -> None:

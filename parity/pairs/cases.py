@@ -15,6 +15,7 @@ from parity.programs.meshes import MeshSpec
 from parity.verdicts import Verdict
 
 __all__ = [
+    "EXACT_OR_RUN",
     "OTHER_CODE",
     "OTHER_DOTS",
     "OTHER_PLACES",
@@ -29,6 +30,8 @@ __all__ = [
 
 PROGRAMS = ("forward", "grad", "train_step")
 PLAIN = TrainConfig()
+EXACT_OR_RUN = (Verdict.EXACT, Verdict.ARBITRATED)
+"""Rests on exact arithmetic; its numbers decide if that shows nothing."""
 
 OTHER_CODE = {
     "collectives": "another mesh, layout or program moves other bytes",

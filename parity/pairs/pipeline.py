@@ -24,11 +24,18 @@ from models_nnx.config import (
 from models_nnx.data import packed_batch
 from models_nnx.presets import preset, tiny
 from parity.cases.case import Case, Pair
-from parity.pairs.cases import OTHER_PLACES, OTHER_PROGRAM, PLAIN, Variant, same_flavour, twins
+from parity.pairs.cases import (
+    EXACT_OR_RUN,
+    OTHER_PLACES,
+    OTHER_PROGRAM,
+    PLAIN,
+    Variant,
+    same_flavour,
+    twins,
+)
 from parity.pairs.layers import pipeline_rules
 from parity.programs.build import Build, Flavour
 from parity.programs.meshes import Mode
-from parity.verdicts import Verdict
 
 __all__ = ["PAIR", "STORAGE", "pipelined", "sequential_case"]
 
@@ -186,7 +193,7 @@ def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) ->
         for when in (Gather.PER_ITERATION, gather)
     )
     name = f"pipeline-per_iteration-against-{gather}"
-    return same_flavour(flavour, name, "grad", *sides, not_applicable=OTHER_PROGRAM, lowest=Verdict.EXACT)
+    return same_flavour(flavour, name, "grad", *sides, not_applicable=OTHER_PROGRAM, lowest=EXACT_OR_RUN)
 
 
 def _experts(settings: Mapping[str, str]) -> list[Case]:
@@ -242,7 +249,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         prefix, flavour = "sequential-mtp" if ahead else "sequential", list(Flavour)[index % 2]
         case = sequential_case(prefix, flavour, pipelined(base, options, **ahead), mode)
         run = options.get("repeats") == 3  # one of them, so that rounding is seen too
-        matrix.append(case if run else dataclasses.replace(case, lowest=Verdict.EXACT))
+        matrix.append(case if run else dataclasses.replace(case, lowest=EXACT_OR_RUN))
     for flavour, name in zip(Flavour, ("prefetch", "storage"), strict=True):
         words, variant = f"pipeline-auto-against-explicit-{name}-{flavour}", variants[name]
         matrix.append(_modes(words, flavour, variant, "grad", HOME, not_applicable=OTHER_PLACES))

@@ -14,7 +14,16 @@ from models_nnx.config import (
 )
 from models_nnx.presets import preset, tiny
 from parity.cases.case import Case, Pair
-from parity.pairs.cases import OTHER_CODE, OTHER_PLACES, OTHER_PROGRAM, PLAIN, Variant, same_flavour, twins
+from parity.pairs.cases import (
+    EXACT_OR_RUN,
+    OTHER_CODE,
+    OTHER_PLACES,
+    OTHER_PROGRAM,
+    PLAIN,
+    Variant,
+    same_flavour,
+    twins,
+)
 from parity.programs.build import Flavour
 from parity.programs.meshes import Mode
 from parity.verdicts import Verdict
@@ -50,7 +59,7 @@ def _elsewhere(flavour: Flavour, plain: Variant, mesh: str) -> list[Case]:
     sides = {"single": (plain, "single"), "auto": (plain, f"{mesh}-auto")}
     reasons = {"single": OTHER_PLACES, "auto": OTHER_CODE}
     there = (plain, f"{mesh}-explicit")
-    lowest = Verdict.EXACT if flavour is Flavour.LINEN else Verdict.ARBITRATED
+    lowest = EXACT_OR_RUN if flavour is Flavour.LINEN else Verdict.ARBITRATED
     return [
         same_flavour(
             flavour,
@@ -70,7 +79,7 @@ def _zero1_case(flavour: Flavour, plain: Variant, mesh: str) -> Case:
     zero1 = Variant("sharded-plain-zero1", plain.config, ZERO1)
     name = "sharded-plain-against-zero1"
     run = flavour is Flavour.NNX and mesh.startswith(ZERO1_MESHES[0])
-    lowest = Verdict.ARBITRATED if run else Verdict.EXACT
+    lowest = Verdict.ARBITRATED if run else EXACT_OR_RUN
     sides = (plain, mesh), (zero1, mesh)
     more = {"not_applicable": OTHER_PROGRAM, "lowest": lowest, "arithmetic": True}
     return same_flavour(flavour, name, "train_step", *sides, **more)

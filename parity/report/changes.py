@@ -4,11 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from parity.report.reading import Record
-from parity.verdicts import BLOCKING, Verdict
+from parity.verdicts import BLOCKING, Verdict, implies
 
 __all__ = ["Change", "changes"]
 
-ORDER = {str(verdict): place for place, verdict in enumerate(Verdict)}
 BLOCKS = frozenset(map(str, BLOCKING))
 
 
@@ -29,10 +28,10 @@ class Change:
 
     @property
     def worse(self) -> bool:
-        """Whether the later report says less in favour of parity; what is gone says less, what is new does not."""
+        """True if the later report does not say all that the earlier says; what is gone says less, new is not worse."""
         if not self.before or not self.after:
             return bool(self.before)
-        return ORDER[self.after] > ORDER[self.before]
+        return not implies(Verdict(self.after), Verdict(self.before))
 
     def sentence(self) -> str:
         """Returns the change in words."""
@@ -41,7 +40,9 @@ class Change:
             return f"{where}: new, {self.after}"
         if not self.after:
             return f"{where}: gone, was {self.before}"
-        return f"{where}: {self.before} -> {self.after}, {'worse' if self.worse else 'better'}"
+        other = self.worse and not implies(Verdict(self.before), Verdict(self.after))
+        word = "neither includes the other" if other else "worse" if self.worse else "better"
+        return f"{where}: {self.before} -> {self.after}, {word}"
 
 
 def changes(earlier: Record, later: Record) -> list[Change]:

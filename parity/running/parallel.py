@@ -17,7 +17,7 @@ from parity.channels import ALL
 from parity.comparison.comparison import Workbench
 from parity.running.run import SELDOM, CaseResult, error_result, run_case
 from parity.running.touched import found_cases, touched, watch
-from parity.verdicts import ChannelResult, Verdict
+from parity.verdicts import ANY_RUNG, ChannelResult, Requirement
 
 __all__ = ["CASE_SECONDS", "Outcome", "Plan", "decide", "run_in_workers", "serve"]
 
@@ -35,7 +35,7 @@ class Plan:
         backend: where the cases are placed, each when its turn comes: it may not fit the devices of another.
         channels: what to compare.
         paranoid: compile and run also what is proved.
-        lowest: the lowest rung of the ladder that cases of one structure may rest on.
+        required: rungs that cases of one structure may rest on.
         resources: what the run may take; each worker gets its share.
         watched: whether to say which data was read.
     """
@@ -45,7 +45,7 @@ class Plan:
     backend: str = "cpu"
     channels: tuple[str, ...] = ALL
     paranoid: bool = False
-    lowest: Verdict = Verdict.ARBITRATED
+    required: Requirement = ANY_RUNG
     resources: Resources = dataclasses.field(default_factory=Resources)
     watched: bool = False
 
@@ -84,7 +84,7 @@ def _cases(find: str, arguments: tuple) -> dict[str, Case]:
 @functools.cache
 def _bench(plan: Plan, tell: Callable[[str], None]) -> Workbench:
     compiler = plan.resources.compiler()
-    return Workbench(paranoid=plan.paranoid, lowest=plan.lowest, compiler=compiler, tell=tell)
+    return Workbench(paranoid=plan.paranoid, required=plan.required, compiler=compiler, tell=tell)
 
 
 def serve(plan: Plan, id: str, tell: Callable[[str], None]) -> Outcome:

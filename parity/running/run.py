@@ -17,7 +17,7 @@ from parity.comparison.comparison import Comparison, Workbench
 from parity.comparison.side import PHASES, SideError
 from parity.running.errors import error_finding
 from parity.running.waiving import waive
-from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
+from parity.verdicts import ANY_RUNG, BLOCKING, ChannelResult, Finding, Requirement, Verdict
 from parity.weights.map import MapError
 
 __all__ = [
@@ -243,7 +243,7 @@ def run_cases(
     *,
     channels: Sequence[str] = ALL,
     paranoid: bool = False,
-    lowest: Verdict = Verdict.ARBITRATED,
+    required: Requirement = ANY_RUNG,
     compiler: Compiler | None = None,
 ) -> Iterator[CaseResult]:
     """Yields the result of each case, one after the other.
@@ -253,10 +253,10 @@ def run_cases(
         progress: told of each case before it starts.
         channels: what to compare.
         paranoid: compile and run also what is proved.
-        lowest: the lowest rung of the ladder that cases of one structure may rest on.
+        required: rungs that cases of one structure may rest on.
         compiler: compiles for backends that do so in other processes.
     """
-    bench = Workbench(paranoid=paranoid, lowest=lowest, compiler=compiler)
+    bench = Workbench(paranoid=paranoid, required=required, compiler=compiler)
     yield from run_each(cases, bench, progress, channels)
 
 

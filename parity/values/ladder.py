@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.values.layers import layer_table
-from parity.verdicts import RUNGS, ChannelResult, Finding, Row, Verdict
+from parity.verdicts import ANY_RUNG, ChannelResult, Finding, Requirement, Row, Verdict, weakest
 
 __all__ = ["ARBITRATION", "FLOOR_FACTOR", "Deviation", "Judge", "climb", "deviation"]
 
@@ -50,12 +50,12 @@ class Judge:
     Args:
         floor: measures ``{path: relative noise}`` of the reference.
         exact: the reference's values in float64; None where there is no such run.
-        lowest: the lowest rung this case may rest on.
+        required: rungs this case may rest on.
     """
 
     floor: Callable[[], Mapping[str, float]]
     exact: Callable[[], Flat] | None
-    lowest: Verdict = Verdict.ARBITRATED
+    required: Requirement = ANY_RUNG
 
 
 def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
@@ -128,26 +128,20 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
         if (found := deviation(path, reference[path], candidate[path])) is not None
     ]
     if not off:
-        demanded = RUNGS.index(judge.lowest) < RUNGS.index(Verdict.BITWISE)
-        detail = f"{len(reference)} leaves" + (
-            f"; rung bitwise where this case demands {judge.lowest}" if demanded else ""
-        )
-        verdict = Verdict.FAILED if demanded else Verdict.BITWISE
+        detail = "; ".join([f"{len(reference)} leaves", *_unmet(Verdict.BITWISE, judge)])
+        verdict = Verdict.BITWISE if judge.required.met_by(Verdict.BITWISE) else Verdict.FAILED
         return ChannelResult(name=name, verdict=verdict, detail=detail)
     floor = judge.floor()
     rungs = {found.path: _rung(found, floor, reference, candidate, judge) for found in off}
-    lowest = max(rungs.values(), key=lambda rung: (*RUNGS, Verdict.FAILED).index(rung))
+    lowest = weakest(rungs.values())
     in_floors = {found.path: _relative(found.relative, floor.get(found.path, 0.0)) for found in off}
     off.sort(key=lambda found: (rungs[found.path] is Verdict.FAILED, in_floors[found.path]), reverse=True)
-    passed = lowest in RUNGS and RUNGS.index(lowest) <= RUNGS.index(judge.lowest)
     detail = f"{len(off)} of {len(reference)} leaves differ, worst {max(in_floors.values()):.3g} x noise"
-    if lowest in RUNGS and not passed:
-        detail += f"; rung {lowest} where this case demands {judge.lowest}"
     return ChannelResult(
         name=name,
-        verdict=lowest if passed else Verdict.FAILED,
-        detail=detail,
-        findings=tuple(_finding(found, in_floors[found.path], rungs[found.path]) for found in off),
+        verdict=lowest if judge.required.met_by(lowest) else Verdict.FAILED,
+        detail="; ".join([detail, *_unmet(lowest, judge)]),
+        findings=tuple(_finding(found, in_floors[found.path], rungs[found.path], judge) for found in off),
         tables={
             "leaves": [_row(found, in_floors[found.path], rungs[found.path]) for found in off],
             "layers": layer_table(reference, {path: _known(size) for path, size in in_floors.items()}, rungs),
@@ -175,6 +169,12 @@ def _rung(
     return Verdict.FAILED
 
 
+def _unmet(rung: Verdict, judge: Judge) -> list[str]:
+    """Returns the requirement that a rung misses; empty if it meets it, or if it is no rung."""
+    missed = rung is not Verdict.FAILED and not judge.required.met_by(rung)
+    return [f"rung {rung} where {judge.required} is required"] if missed else []
+
+
 def _known(number: float) -> float | None:
     return number if np.isfinite(number) else None
 
@@ -185,7 +185,8 @@ def _row(found: Deviation, in_floors: float, rung: Verdict) -> Row:
     return {"leaf": found.path, **known, "rung": str(rung), "note": found.note}
 
 
-def _finding(found: Deviation, in_floors: float, rung: Verdict) -> Finding:
+def _finding(found: Deviation, in_floors: float, rung: Verdict, judge: Judge) -> Finding:
     where = f"{found.path}{list(found.worst)}" if found.worst else found.path
-    distance = found.note or f"relative {found.relative:.3g}, {in_floors:.3g} x noise, rung {rung}"
+    (reached,) = _unmet(rung, judge) or [f"rung {rung}"]
+    distance = found.note or f"relative {found.relative:.3g}, {in_floors:.3g} x noise, {reached}"
     return Finding(where=where, reference=found.reference, candidate=found.candidate, distance=distance)

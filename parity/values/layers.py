@@ -4,14 +4,13 @@ import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from parity.verdicts import RUNGS, Row, Verdict
+from parity.verdicts import Row, Verdict, weakest
 
 __all__ = ["Place", "layer_table", "place_of"]
 
 STEP = re.compile(r"step\d+")
 NUMBERED = re.compile(r"(.*?)[_.-]?(\d+)")
 MOMENTS = frozenset({"mu", "nu", "trace"})
-WORST = (*RUNGS, Verdict.FAILED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +91,6 @@ def _row(
         "leaves": len(paths),
         "differ": len(apart),
         "floors": None if worst is None else floors[worst],
-        "rung": str(max((rungs[path] for path in apart), key=WORST.index)) if apart else None,
+        "rung": str(weakest(rungs[path] for path in apart)) if apart else None,
         "leaf": worst or "",
     }

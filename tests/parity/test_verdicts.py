@@ -4,7 +4,18 @@ import dataclasses
 
 import pytest
 
-from parity.verdicts import BLOCKING, RUNGS, ChannelResult, Finding, Verdict
+from parity.verdicts import (
+    ANY_RUNG,
+    BLOCKING,
+    IMPLIES,
+    RUNGS,
+    ChannelResult,
+    Finding,
+    Requirement,
+    Verdict,
+    implies,
+    weakest,
+)
 
 PASSING = {"proved", "reordered", "bitwise", "floor", "arbitrated", "exact", "tie", "equal"}
 
@@ -18,6 +29,98 @@ def test_what_blocks_and_what_passes():
 def test_rungs_are_listed_best_first():
     best_first = ["proved", "reordered", "bitwise", "floor", "arbitrated", "exact"]
     assert [verdict for verdict in Verdict if verdict in best_first] == best_first == list(RUNGS)
+
+
+def test_the_order_is_one_of_all_verdicts_and_the_list_agrees_with_it():
+    assert set(IMPLIES) == set(Verdict)
+    places = {verdict: place for place, verdict in enumerate(Verdict)}
+    assert all(places[one] < places[below] for one in IMPLIES for below in IMPLIES[one])
+    assert all(
+        implies(Verdict.PROVED, one) and implies(one, Verdict.ERROR) and implies(one, one) for one in Verdict
+    )
+    assert not any(
+        implies(one, two) and implies(two, one) for one in Verdict for two in Verdict if one != two
+    )
+
+
+@pytest.mark.parametrize(
+    ("above", "below"),
+    [
+        ("proved", "exact"),
+        ("proved", "equal"),
+        ("reordered", "exact"),
+        ("bitwise", "arbitrated"),
+        ("bitwise", "equal"),
+        ("floor", "arbitrated"),
+    ],
+)
+def test_a_rung_that_says_more_implies_the_one_that_says_less(above, below):
+    assert implies(Verdict(above), Verdict(below)) and not implies(Verdict(below), Verdict(above))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("exact", "floor"),
+        ("exact", "arbitrated"),
+        ("exact", "bitwise"),
+        ("exact", "equal"),
+        ("reordered", "bitwise"),
+        ("reordered", "floor"),
+        ("reordered", "equal"),
+        ("equal", "floor"),
+    ],
+)
+def test_rungs_that_say_different_things_imply_neither_the_other(one, other):
+    """`exact` and `reordered` say nothing of rounding, `bitwise` and `floor` nothing of other inputs."""
+    assert not implies(Verdict(one), Verdict(other)) and not implies(Verdict(other), Verdict(one))
+
+
+@pytest.mark.parametrize(
+    ("given", "accepted"),
+    [
+        ("floor", "proved bitwise floor"),
+        (Verdict.EXACT, "proved reordered exact"),
+        (("floor", "exact"), "proved reordered bitwise floor exact"),
+        ([Verdict.BITWISE], "proved bitwise"),
+        (("reordered", "bitwise"), "proved reordered bitwise"),
+        (RUNGS, "proved reordered bitwise floor arbitrated exact"),
+    ],
+)
+def test_a_requirement_of_several_rungs_is_met_by_any(given, accepted):
+    required = Requirement.of(given, "lowest")
+    assert required.accepted == set(accepted.split())
+    assert [one for one in Verdict if required.met_by(one)] == accepted.split()
+    assert Requirement.of(required, "lowest") is required
+
+
+@pytest.mark.parametrize("given", ["flor", "tie", "equal", ("floor", "exakt"), (), "", [3]])
+def test_a_requirement_of_no_rung_is_refused(given):
+    with pytest.raises(
+        ValueError, match=r"^pair toy: lowest: got .*, expected one or several of proved, reo"
+    ):
+        Requirement.of(given, "pair toy: lowest")
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "both"),
+    [
+        (("exact", "arbitrated"), ("floor",), ("floor",)),
+        (("floor",), ("exact",), ("proved",)),
+        (("reordered",), ("exact", "bitwise"), ("reordered",)),
+        (("reordered", "bitwise"), ("exact", "floor"), ("reordered", "bitwise")),
+        (("bitwise", "floor"), RUNGS, ("floor",)),
+    ],
+)
+def test_two_requirements_are_met_by_what_meets_both(one, two, both):
+    one, two = Requirement.of(one, "one"), Requirement.of(two, "two")
+    assert (one & two).rungs == both and (two & one).accepted == one.accepted & two.accepted
+    assert str(one & two) == " or ".join(both) and (one & ANY_RUNG).accepted == one.accepted
+
+
+def test_the_weakest_verdict_is_implied_by_the_others_of_one_measure():
+    assert weakest([Verdict.BITWISE, Verdict.ARBITRATED, Verdict.FLOOR]) is Verdict.ARBITRATED
+    assert weakest([Verdict.FLOOR, Verdict.FAILED]) is Verdict.FAILED
 
 
 FULL = Finding(

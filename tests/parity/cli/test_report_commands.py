@@ -73,7 +73,7 @@ def ran(shell, tmp_path_factory):
 
 def flips(text):
     """Returns ``{flip: verdict}`` of the closing table of a gate."""
-    return dict(re.findall(r"^(\w+) +(ready|blocked) +\d", text, re.MULTILINE))
+    return dict(re.findall(r"^(\w+) +(ready|open|blocked) +\d", text, re.MULTILINE))
 
 
 @pytest.mark.long
@@ -129,6 +129,33 @@ def test_a_planted_bug_holds_back_exactly_the_flips_it_touches(ran, command):
     assert "| only\\_left | ready |" in (folder / "gate.md").read_text()
     named = command("gate", "only_left", "--from", "r.json", cwd=folder)
     assert named.code == 0 and flips(named.out) == {"only_left": "ready"} and "ok ready" in named.out
+
+
+def test_the_record_of_a_part_is_judged_as_far_as_it_goes_and_the_rest_is_named(ran, command):
+    folder, _ = ran
+    report = json.loads((folder / "r.json").read_text())
+    report["cases"] = [case for case in report["cases"] if case["id"].startswith("left/")]
+    (folder / "part.json").write_text(json.dumps(report))
+    ended = command("gate", "only_left", "both", "--from", "part.json", cwd=folder)
+    assert ended.code == 1 and flips(ended.out) == {"only_left": "ready", "both": "blocked"}
+    ended = command("gate", "only_left", "both", "--from", "part.json", "--part", cwd=folder)
+    assert ended.code == 0 and flips(ended.out) == {"only_left": "ready", "both": "open"}
+    assert "cells are not in the record: right @single" in ended.out and "? not in the record" in ended.out
+    ended = command("gate", "only_right", "--from", "part.json", "--part", cwd=folder)
+    assert ended.code == 2 and "part.json has no case of these flips, expected one" in ended.err
+    ended = command("gate", "only_right", "--part", cwd=folder)
+    assert ended.code == 2 and "--part: got no --from" in ended.err
+
+
+def test_the_record_of_a_part_with_a_difference_blocks(ran, command):
+    folder, _ = ran
+    report = json.loads((folder / "r.json").read_text())
+    report["cases"] = [case for case in report["cases"] if case["id"].startswith("right/")]
+    (folder / "part.json").write_text(json.dumps(report))
+    ended = command("gate", "--from", "part.json", "--part", cwd=folder)
+    assert ended.code == 1
+    assert flips(ended.out) == {"only_left": "open", "only_right": "blocked", "both": "blocked"}
+    assert "right @single failed: values: right/forward@single: failed, gate.require requires" in ended.out
 
 
 def test_a_report_of_other_code_or_other_settings_is_not_judged(ran, command, monkeypatch):

@@ -49,7 +49,7 @@ def build(name, loss):
     )
 
 
-def comparison(candidate, paranoid=False, lowest=Verdict.EXACT):
+def comparison(candidate, paranoid=False, lowest=(Verdict.EXACT, Verdict.ARBITRATED)):
     builds = build("left", whole), build("right", candidate)
     case = Case(
         id="toy/grad@single",
@@ -77,7 +77,10 @@ def test_what_is_equal_in_exact_arithmetic_is_not_run():
     assert result.seconds["compile"] == 0
 
 
-@pytest.mark.parametrize("options", [{"paranoid": True}, {"lowest": Verdict.ARBITRATED}])
+@pytest.mark.parametrize(
+    "options",
+    [{"paranoid": True}, {"paranoid": True, "lowest": Verdict.EXACT}, {"lowest": Verdict.ARBITRATED}],
+)
 def test_it_is_run_where_that_is_asked_for_or_the_case_does_not_rest_on_it(options):
     verdict, found = rungs(row_by_row, **options)
     assert verdict == "passed" and found <= {"bitwise", "floor"}
@@ -94,6 +97,24 @@ def test_what_is_refused_is_run():
     assert "sort" in Comparison(case, bench).exactly.refusal
     verdict, found = rungs(sorted_rows)
     assert verdict == "passed" and found <= {"bitwise", "floor"}
+
+
+@pytest.mark.parametrize(("lowest", "verdict"), [("exact", "failed"), (("exact", "floor"), "passed")])
+def test_numbers_answer_for_exact_arithmetic_only_if_the_case_names_their_rung_too(lowest, verdict):
+    """`exact` and `floor`: neither includes the other, so a requirement of one is not met by the other."""
+    result = run_case(*comparison(sorted_rows, lowest=lowest), channels=("values",))
+    detail = result.channels["values"].detail
+    assert result.verdict == verdict
+    assert ("where exact is required; not shown in exact arithmetic: " in detail) == (verdict == "failed")
+    assert ("sort" in detail) == (verdict == "failed")
+
+
+@pytest.mark.parametrize("lowest", ["bitwise", "floor", "arbitrated"])
+def test_a_proof_in_exact_arithmetic_does_not_answer_for_rounding(lowest):
+    case, bench = comparison(row_by_row, lowest=lowest)
+    work = Comparison(case, bench)
+    assert work.equality.proved and work.exactly is None
+    assert run_case(case, bench, ("values",)).channels["values"].verdict != "exact"
 
 
 def test_gradients_of_zeros_are_vacuous_all_the_same():

@@ -91,6 +91,32 @@ def test_operands_in_another_order_answer_for_values_where_nothing_runs(monkeypa
         assert result.channels["values"].verdict == verdict
 
 
+@pytest.mark.parametrize(("lowest", "verdict"), [("floor", "reordered"), ("bitwise", "open")])
+def test_operands_in_another_order_do_not_answer_for_bits_where_nothing_runs(monkeypatch, lowest, verdict):
+    monkeypatch.setattr(Devices, "executes", False)
+    result = outcome(functools.partial(forward, plain), functools.partial(forward, reordered), lowest=lowest)
+    values = result.channels["values"]
+    assert values.verdict == verdict
+    assert ("only reordered where bitwise is required" in values.detail) == (verdict == "open")
+
+
+@pytest.mark.parametrize(
+    ("lowest", "apply", "failed"),
+    [
+        ("proved", reordered, True),
+        ("reordered", unproved, True),
+        (("reordered", "bitwise"), reordered, False),
+        (("proved", "floor"), unproved, False),
+        ("exact", reordered, False),
+    ],
+)
+def test_a_program_that_misses_the_requirement_names_it(lowest, apply, failed):
+    result = outcome(functools.partial(forward, plain), functools.partial(forward, apply), lowest=lowest)
+    program, values = result.channels["program"], result.channels["values"]
+    assert [one.verdict == "failed" for one in (program, values)] == [failed, failed]
+    assert (f"where {lowest} is required" in program.detail) == failed
+
+
 def test_another_program_fails_where_the_same_operations_are_demanded():
     result = outcome(
         functools.partial(forward, plain), functools.partial(forward, unproved), lowest=Verdict.REORDERED

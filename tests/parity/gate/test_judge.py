@@ -3,8 +3,8 @@
 import pytest
 
 from parity.gate import judge, read_rules
-from parity.gate.flips import DEMANDS, meets, strictness
-from parity.verdicts import BLOCKING, Verdict
+from parity.gate.reading import read_require
+from parity.verdicts import BLOCKING, RUNGS, Verdict
 
 IDS = (
     "dense-scan/forward@data8-auto",
@@ -20,10 +20,11 @@ def channel(verdict, **fields):
     return {"verdict": verdict, "detail": f"is {verdict}", "findings": [], **fields}
 
 
-def held(report, rules, fallen=None, planned=IDS):
+def held(report, rules, fallen=None, planned=IDS, part=False):
     """Returns ``{flip: blocks}`` of the flips that are held back."""
-    found = {flip.name: judge(flip, report, rules, planned, fallen or {}) for flip in rules.flips.values()}
-    return {name: one.blocks for name, one in found.items() if not one.ready}
+    flips = rules.flips.values()
+    found = {flip.name: judge(flip, report, rules, planned, fallen or {}, part) for flip in flips}
+    return {name: one.blocks for name, one in found.items() if one.verdict == "blocked"}
 
 
 def test_what_is_proved_is_ready(report, rules):
@@ -58,7 +59,10 @@ def test_a_difference_blocks_exactly_the_flips_it_touches(report, rules, verdict
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"values": {"mtp-a": "floor"}}, "below: values: mtp-a/grad@data8-auto: floor, demanded bitwise"),
+        (
+            {"values": {"mtp-a": "floor"}},
+            "below: values: mtp-a/grad@data8-auto: floor, gate.require requires bitwise; is floor",
+        ),
         ({"program": {"mtp-a": "unproved"}}, "ambiguous: program"),
         ({"values": {"mtp-a": "tie"}}, "ambiguous: values"),
         ({"loops": {"mtp-a": "skipped"}}, "skipped: loops"),
@@ -133,18 +137,91 @@ def test_budgets_hold_what_is_measured(report, table):
     assert held(report(memory={"mtp-a": channel("proved")}), budget(table, 1.0)) == {}
 
 
-@pytest.mark.parametrize("demand", DEMANDS)
+@pytest.mark.parametrize(
+    ("where", "source"),
+    [
+        ("gate.require", "gate.require"),
+        ("flips.mtp.require", "flips.mtp.require"),
+        ("flips.mtp.features.mtp.require", "flips.mtp.features.mtp.require"),
+    ],
+)
+@pytest.mark.parametrize("verdict", ["floor", "unproved", "failed", "skipped"])
+def test_a_requirement_that_is_missed_is_named_with_the_table_that_sets_it(
+    report, table, where, source, verdict
+):
+    table["flips"]["mtp"]["features"]["mtp"] = {"cases": ["mtp-a/*"]}
+    *folders, last = where.split(".")
+    here = table
+    for folder in folders:
+        here = here.setdefault(folder, {})
+    here[last] = {**here.get(last, {}), "values": ["bitwise", "exact"]}
+    (block,) = held(report(values={"mtp-a": verdict}), read_rules(table))["mtp"]
+    assert f"mtp-a/grad@data8-auto: {verdict}, {source} requires bitwise or exact; is {verdict}" in block
+
+
+@pytest.mark.parametrize(
+    ("required", "passing"),
+    [
+        (["floor", "exact"], {"proved", "reordered", "bitwise", "floor", "exact"}),
+        (["exact", "floor"], {"proved", "reordered", "bitwise", "floor", "exact"}),
+        ("floor", {"proved", "bitwise", "floor"}),
+        ("exact", {"proved", "reordered", "exact"}),
+        (["equal", "arbitrated"], {"proved", "bitwise", "floor", "arbitrated", "equal"}),
+        ("bitwise", {"proved", "bitwise"}),
+    ],
+)
+def test_one_rung_or_several_of_which_any_is_enough(report, table, required, passing):
+    table["flips"]["mtp"]["require"] = {"values": required}
+    rules = read_rules(table)
+    found = {one for one in (*RUNGS, "equal") if "mtp" not in held(report(values={"mtp-a": one}), rules)}
+    assert found == passing
+
+
+@pytest.mark.parametrize(
+    ("without", "changed", "verdicts", "absent"),
+    [
+        (["mtp-a"], {}, ("ready", "ready", "open"), (0, 0, 3)),
+        (["dense-scan/grad"], {}, ("open", "open", "ready"), (3, 3, 0)),
+        (["dense-unroll"], {}, ("open", "ready", "ready"), (3, 0, 0)),
+        (
+            ["dense-scan/grad"],
+            {"values": {"dense-scan/forward": "floor"}},
+            ("blocked",) * 2 + ("ready",),
+            (2, 2, 0),
+        ),
+        (
+            ["dense-scan/grad"],
+            {"loops": {"dense-scan/forward": None}},
+            ("blocked",) * 2 + ("ready",),
+            (2, 2, 0),
+        ),
+        (
+            ["dense-scan/grad"],
+            {"loops": {"dense-scan/forward": "skipped"}},
+            ("open", "open", "ready"),
+            (3, 3, 0),
+        ),
+    ],
+)
+def test_a_record_of_a_part_is_judged_as_far_as_it_goes(report, rules, without, changed, verdicts, absent):
+    """Cells whose cases it lacks are named, and keep a flip from being ready; no other cell passes for them."""
+    found = report(without=without, **changed)
+    judged = [judge(flip, found, rules, IDS, {}, part=True) for flip in rules.flips.values()]
+    assert tuple(one.verdict for one in judged) == verdicts
+    assert tuple(one.record()["absent"] for one in judged) == absent
+    assert held(found, rules)  # not as a whole run
+    places = {(cell.feature, cell.mesh) for one in judged for cell in one.cells if "not in" in cell.state}
+    gone = [id for id in IDS if id.startswith(tuple(without))]
+    assert {mesh for _, mesh in places} <= {id.rpartition("@")[2] for id in gone}
+
+
+def test_a_part_excuses_no_selector_or_mesh_without_a_case(report, rules):
+    without = [id for id in IDS if not id.startswith("mtp-a")]
+    assert "selects no case" in held(report(), rules, planned=without, part=True)["mtp"][0]
+
+
+@pytest.mark.parametrize("demand", [*map(str, RUNGS), "equal", "passes", ["floor", "exact"]])
 def test_no_demand_is_met_by_what_blocks_or_says_nothing(demand):
     quiet = BLOCKING | {Verdict.SKIPPED, Verdict.UNPROVED, Verdict.TIE, Verdict.WAIVED}
-    assert not any(meets(verdict, demand) for verdict in quiet) and meets(Verdict.PROVED, demand)
-
-
-def test_demands_are_ordered():
-    order = ("proved", "reordered", "bitwise", "equal", "floor", "arbitrated", "passes")
-    found = [strictness(demand) for demand in order]
-    assert found == sorted(found, reverse=True) and strictness("proved") > strictness("passes")
-    assert (
-        meets(Verdict.EQUAL, "equal")
-        and not meets(Verdict.EQUAL, "proved")
-        and not meets(Verdict.FLOOR, "equal")
-    )
+    required = read_require({"values": demand}, "require")["values"]
+    assert not quiet & required.accepted and required.met_by(Verdict.PROVED)

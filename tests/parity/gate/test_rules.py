@@ -10,6 +10,7 @@ import pytest
 from parity.cases.settings import SettingsError
 from parity.gate import accept, fallen, find_rules, loosened, read_rules
 from parity.gate.loosening import compare
+from parity.report.changes import changes
 
 
 def put(table, path, value):
@@ -30,6 +31,10 @@ def put(table, path, value):
         ("flips.mtp.features", {"a": "x"}, "flips.mtp.features.a: got 'x', expected a table"),
         ("flips.mtp.require", {"valeus": "proved"}, "flips.mtp.require: got valeus"),
         ("flips.mtp.require", {"values": "equals"}, "flips.mtp.require.values: got 'equals'"),
+        ("flips.mtp.require", {"values": ["floor", "exakt"]}, "flips.mtp.require.values: got 'exakt'"),
+        ("flips.mtp.require", {"values": []}, "flips.mtp.require.values: got 'nothing'"),
+        ("flips.mtp.require", {"values": 3}, "flips.mtp.require.values: got 3, expected a text or a list"),
+        ("flips.mtp.require", {"values": [["floor"]]}, "got ['floor'], expected one or several of proved"),
         (
             "flips.mtp.budgets",
             {"memory": {"temp": {"ratio": 2}}},
@@ -69,6 +74,50 @@ def test_our_own_flips_are_read():
     models = "enable_nnx pure_nnx_decoder pure_nnx shard_mode_explicit"
     features = "scan_layers prefetch_weights vocab_tiling diloco mtp"
     assert list(rules.flips) == f"{models} {features}".split()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "looser"),
+    [
+        ("floor", "exact", True),
+        ("exact", "floor", True),
+        ("floor", ["floor", "exact"], True),
+        (["floor", "exact"], "floor", False),
+        (["floor", "exact"], ["exact", "floor"], False),
+        ("bitwise", "reordered", True),
+        ("reordered", "bitwise", True),
+        (["floor", "exact"], "reordered", False),
+        ("passes", ["floor", "exact"], False),
+        (["floor", "exact"], "passes", True),
+        ("equal", "bitwise", False),
+    ],
+)
+def test_of_two_requirements_either_may_be_looser(table, before, after, looser):
+    old, new = copy.deepcopy(table), copy.deepcopy(table)
+    put(old, "flips.mtp.require", {"values": before})
+    put(new, "flips.mtp.require", {"values": after})
+    assert bool(compare(old, new, {}, "abc").blocks) == looser
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "word"),
+    [
+        ("proved", "floor", "worse"),
+        ("reordered", "bitwise", "neither includes the other"),
+        ("floor", "exact", "neither includes the other"),
+        ("exact", "floor", "neither includes the other"),
+        ("unproved", "failed", "worse"),
+        ("floor", "bitwise", "better"),
+        ("exact", "proved", "better"),
+        ("exact", "reordered", "better"),
+    ],
+)
+def test_baselines_and_changes_have_the_order_of_the_ladder(report, tmp_path, was, now, word):
+    accept(tmp_path / "baselines", report(values={"moe-a": was}))
+    later = report(values={"moe-a": now})
+    assert bool(fallen(tmp_path / "baselines", later["cases"])) == (word != "better")
+    (change,) = changes(report(values={"moe-a": was}), later)
+    assert change.worse == (word != "better") and change.sentence().endswith(f"{was} -> {now}, {word}")
 
 
 @pytest.mark.parametrize(

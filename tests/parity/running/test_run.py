@@ -16,7 +16,7 @@ from parity.comparison.side import PHASES
 from parity.programs.build import Build, linen_build
 from parity.programs.meshes import MeshSpec
 from parity.running.run import run_case, run_cases
-from parity.verdicts import Verdict
+from parity.verdicts import Requirement, Verdict
 
 # B batch, D in, F out
 B, D, F = 5, 4, 3
@@ -150,7 +150,7 @@ def test_a_demand_of_all_cases_counts_where_a_proof_can_be_tried():
     by_intent = dataclasses.replace(other, not_applicable={"program": "other programs by intent"})
 
     def verdict(one, lowest):
-        (result,) = run_cases([one], lowest=lowest)
+        (result,) = run_cases([one], required=Requirement((lowest,)))
         return result.verdict
 
     assert verdict(case(forward, forward), Verdict.PROVED) == "passed"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.values.ladder import ARBITRATION, FLOOR_FACTOR, Judge, climb, deviation
-from parity.verdicts import Verdict
+from parity.verdicts import Requirement, Verdict
 
 few = settings(max_examples=150, deadline=None, database=None, derandomize=True)
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -18,7 +18,8 @@ def never():
 
 
 def judge(floor=None, exact=None, lowest=Verdict.ARBITRATED):
-    return Judge(floor=lambda: floor or {}, exact=None if exact is None else lambda: exact, lowest=lowest)
+    required = Requirement.of(lowest, "lowest")
+    return Judge(floor=lambda: floor or {}, exact=None if exact is None else lambda: exact, required=required)
 
 
 def f32(*numbers):
@@ -247,20 +248,20 @@ def test_the_index_of_the_worst_entry_is_given():
 def test_a_floor_fails_where_bits_are_demanded(lowest, verdict):
     result = one(f32(4.0), f32(5.0), floor={"x": 1.0}, lowest=lowest)
     assert result.verdict is verdict
-    assert ("rung floor where this case demands bitwise" in result.detail) == (verdict is Verdict.FAILED)
+    assert ("rung floor where bitwise is required" in result.detail) == (verdict is Verdict.FAILED)
 
 
 @pytest.mark.parametrize("lowest", [Verdict.PROVED, Verdict.REORDERED])
 def test_equal_bits_fail_where_the_same_program_is_demanded(lowest):
     result = one(f32(4.0), f32(4.0), lowest=lowest)
     assert result.verdict is Verdict.FAILED
-    assert f"rung bitwise where this case demands {lowest}" in result.detail
+    assert f"rung bitwise where {lowest} is required" in result.detail
 
 
 def test_arbitration_fails_where_a_floor_is_demanded():
     result = one(f32(8.5), f32(8.25), exact={"x": np.array([8.0])}, lowest=Verdict.FLOOR)
     assert result.verdict is Verdict.FAILED
-    assert "rung arbitrated where this case demands floor" in result.detail
+    assert "rung arbitrated where floor is required" in result.detail
 
 
 def test_one_leaf_down_takes_the_channel_down():
