@@ -21,7 +21,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 
 __all__ = [
     "ARRAYS",
@@ -196,6 +195,8 @@ def read(folder: Path, like: Mapping[str, Any], *, kind: str) -> dict[str, jax.A
 
 def _write_arrays(folder: Path, leaves: Mapping[str, Any]) -> None:
     """Writes all but what has no entries, which Orbax refuses."""
+    import orbax.checkpoint as ocp
+
     tree: dict[str, Any] = {}
     for name, leaf in leaves.items():
         if 0 not in leaf.shape:
@@ -210,6 +211,8 @@ def _write_arrays(folder: Path, leaves: Mapping[str, Any]) -> None:
 
 def _written_whole() -> Iterator[tuple[Any, Any]]:
     """Yields how types are written: one replica writes an array, since parts of several would each be a program."""
+    import orbax.checkpoint as ocp
+
     yield np.ndarray, ocp.type_handlers.NumpyHandler()
     yield jax.Array, ocp.type_handlers.ArrayHandler(use_replica_parallel=False)
 
@@ -228,6 +231,8 @@ def _no_log() -> Iterator[None]:
 
 def _read_arrays(folder: Path, stored: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
     """Reads onto the devices where a leaf has a sharding; else, and keys, onto the host."""
+    import orbax.checkpoint as ocp
+
     item: dict[str, Any] = {}
     how: dict[str, Any] = {}
     for name in stored:

@@ -1,6 +1,7 @@
 """Settings as text, the way a command line gives them."""
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -50,8 +51,13 @@ def _override(config: Any, settings: Mapping[tuple[str, ...], str], prefix: str)
 
 def _optional(config: Any, field: str) -> type | None:
     """Returns what a field annotated ``X | None`` holds when it is not none; None for other fields."""
-    kinds = typing.get_args(typing.get_type_hints(type(config))[field])
+    kinds = typing.get_args(_hints(type(config))[field])
     return kinds[0] if len(kinds) == 2 and kinds[1] is type(None) else None
+
+
+@functools.cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _parse(field: str, current: Any, optional: type | None, text: str) -> Any:

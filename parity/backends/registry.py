@@ -5,11 +5,9 @@ from collections.abc import Callable
 
 import jax
 
-from parity.backends.aot import AheadOfTime
 from parity.backends.backend import Backend
 from parity.backends.compiler import Compiler
 from parity.backends.devices import Accelerators, Devices
-from parity.backends.lowering import Lowering
 from parity.programs.topologies import FAMILIES, Topology
 
 __all__ = ["BACKENDS", "find", "known_backends"]
@@ -31,9 +29,23 @@ BACKENDS: dict[str, Backend] = {
         remedy='run on a machine with a GPU, with pip install "jax[cuda12]"',
     ),
 }
+
+
+def _ahead_of_time(topology: Topology, compiler: Compiler | None) -> Backend:
+    from parity.backends.aot import AheadOfTime
+
+    return AheadOfTime(topology=topology, compiler=compiler)
+
+
+def _lowering(topology: Topology, compiler: Compiler | None) -> Backend:
+    from parity.backends.lowering import Lowering
+
+    return Lowering(topology=topology)
+
+
 SLICES: dict[str, Callable[[Topology, Compiler | None], Backend]] = {
-    "aot": lambda topology, compiler: AheadOfTime(topology=topology, compiler=compiler),
-    "lower": lambda topology, compiler: Lowering(topology=topology),
+    "aot": _ahead_of_time,
+    "lower": _lowering,
 }
 """Backends for a TPU slice that need not exist, by the word before its name."""
 

@@ -7,16 +7,18 @@ import fnmatch
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parity.backends.registry import find
 from parity.cases.coverage import Coverage
 from parity.cases.waivers import Waiver
 from parity.programs.build import Build
 from parity.programs.meshes import HeldAxesError, MeshSpec, TooFewDevicesError
-from parity.structure import Budget
 from parity.verdicts import Verdict
 from parity.weights.map import Rule
+
+if TYPE_CHECKING:
+    from parity.structure import Budget
 
 __all__ = [
     "Case",
@@ -114,7 +116,7 @@ class Case:
     zero_gradients: Sequence[str] = ()
     not_finite: Sequence[str] = ()
     waivers: Sequence[Waiver] = ()
-    budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
+    budgets: "Mapping[str, Budget]" = dataclasses.field(default_factory=dict)
     flags: Sequence[Flag] = ()
     vary: "Callable[[Mapping[str, str]], Case] | None" = None
     ablations: Sequence[Mapping[str, str]] = ()
@@ -187,6 +189,8 @@ def place(cases: Iterable[Case], backend: str) -> list[Case]:
             return dataclasses.replace(case, backend=backend, unplaced=str(error))
         except TooFewDevicesError as error:
             return dataclasses.replace(case, backend=backend, too_large=str(error))
+        if (mesh, candidate_mesh, backend) == (*case.meshes, case.backend):
+            return case
         return dataclasses.replace(
             case,
             backend=backend,

@@ -1,5 +1,6 @@
 """Which pairs there are: ``[tool.parity]`` of the project one stands in, else our own."""
 
+import collections
 import dataclasses
 import difflib
 import importlib
@@ -8,12 +9,14 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parity.backends.workers import GIB
 from parity.cases.case import Case, Pair, matches
 from parity.cases.waivers import Waiver, read_waivers
-from parity.structure import Budget, read_budgets
+
+if TYPE_CHECKING:
+    from parity.structure import Budget
 
 __all__ = [
     "BUILT_IN",
@@ -57,7 +60,7 @@ class Settings:
 
     pairs: tuple[str, ...] = BUILT_IN
     resources: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    budgets: Mapping[str, Budget] = dataclasses.field(default_factory=dict)
+    budgets: "Mapping[str, Budget]" = dataclasses.field(default_factory=dict)
     waivers: tuple[Waiver, ...] = ()
     gate: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     bench: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -126,7 +129,7 @@ def find_settings(start: Path) -> Settings:
             continue
         _check(path, table)
         try:
-            budgets = read_budgets(table.get("budgets", {}))
+            budgets = _budgets(table["budgets"]) if "budgets" in table else {}
             waivers = read_waivers(table.get("waivers", []))
         except ValueError as error:
             raise SettingsError(f"{path} [tool.parity]: {error}") from error
@@ -140,6 +143,12 @@ def find_settings(start: Path) -> Settings:
             root=folder,
         )
     return Settings()
+
+
+def _budgets(table: Mapping[str, Any]) -> "Mapping[str, Budget]":
+    from parity.structure import read_budgets
+
+    return read_budgets(table)
 
 
 def must_have_pairs(start: Path) -> None:
@@ -233,15 +242,9 @@ def collect(
     extra = tuple(extra)
     known = () if extra and settings.root is None else settings.pairs  # who names a pair means that one
     pairs = [pair for name in dict.fromkeys((*known, *extra)) for pair in load_pairs(name)]
-    cases = [
-        dataclasses.replace(
-            case,
-            budgets={**settings.budgets, **case.budgets},
-            waivers=(*case.waivers, *(waiver for waiver in settings.waivers if waiver.concerns(case.id))),
-        )
-        for pair in pairs
-        for case in _cases(pair, overrides, devices, select)
-    ]
+    cases = [case for pair in pairs for case in _cases(pair, overrides, devices, select)]
+    if settings.budgets or settings.waivers:
+        cases = [_of_project(case, settings) for case in cases]
     if not cases and overrides and select:  # every pair refuses them, and the selectors match none: say that
         return collect(extra, {}, start, devices=devices)
     if not cases:
@@ -249,11 +252,18 @@ def collect(
         raise SettingsError(
             f"pairs {names}: no cases; expected at least one; see the pair's function `cases`"
         )
-    ids = [case.id for case in cases]
-    twice = sorted({name for name in ids if ids.count(name) > 1})
+    counts = collections.Counter(case.id for case in cases)
+    twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
         raise SettingsError(f"cases {twice}: expected distinct ids; rename a pair or a variant")
     return pairs, cases
+
+
+def _of_project(case: Case, settings: Settings) -> Case:
+    """Returns a case with the project's budgets and waivers, too."""
+    waivers = (waiver for waiver in settings.waivers if waiver.concerns(case.id))
+    budgets = {**settings.budgets, **case.budgets}
+    return dataclasses.replace(case, budgets=budgets, waivers=(*case.waivers, *waivers))
 
 
 def _cases(

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import typer
 
-from parity.backends.ray_cluster import OWN, is_address
 from parity.cli import (
     bench,
     bisect,
@@ -121,6 +120,10 @@ def _flushed(code: int) -> int:
 
 def _with_addresses(words: Sequence[str]) -> tuple[str, ...]:
     """Returns a command line on which ``--ray`` has its value: the next word if that is an address, else our own."""
+    if "--ray" not in words:
+        return tuple(words)
+    from parity.backends.ray_cluster import OWN, is_address
+
     told: tuple[str, ...] = ()
     for word in words:
         after = told[-1:] == ("--ray",)

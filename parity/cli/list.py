@@ -4,7 +4,6 @@ import collections
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from parity.cli.options import (
@@ -14,7 +13,7 @@ from parity.cli.options import (
     Select,
     Settings,
     console,
-    make_order,
+    parse_settings,
 )
 
 __all__ = ["list_cases"]
@@ -31,16 +30,22 @@ def list_cases(
 ) -> None:
     """List pairs, variants, programs and meshes."""
     from parity.backends.registry import known_backends
-    from parity.cli.order import chosen
-    from parity.report import channels_markdown, print_coverage
+    from parity.cases.case import place
+    from parity.cases.case import select as selected
+    from parity.cases.settings import collect
 
     if channels:
+        from parity.report import channels_markdown
+
         print(channels_markdown(), end="")
         return
 
-    pairs, cases = chosen(make_order(select, pair, setting))
+    pairs, cases = collect(pair or (), parse_settings(setting), select=select or ())
+    cases = place(selected(cases, select or ()), "cpu")
     screen = console()
     if coverage:
+        from parity.report import print_coverage
+
         missing = [print_coverage(screen, one) for found in pairs for one in found.coverage()]
         raise typer.Exit(DIFFERENCE if any(missing) else PARITY)
     for found in pairs:
@@ -48,10 +53,13 @@ def list_cases(
     groups: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for case in cases:
         groups[case.id.split("/")[0], str(case.mesh)].append(case.program)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("variant", "mesh", "programs"):
-        table.add_column(head, overflow="fold")
-    for (variant, mesh), programs in groups.items():
-        table.add_row(variant, mesh, " ".join(programs))
-    screen.print(table)
+    rows = [
+        ("variant", "mesh", "programs"),
+        *((*place, " ".join(programs)) for place, programs in groups.items()),
+    ]
+    wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    lines = [f"{row[0]:<{wide[0]}}  {row[1]:<{wide[1]}}  {row[2]}" for row in rows]
+    screen.out(
+        "\n".join(lines), highlight=False
+    )  # a table of Rich's takes longer than all cases do to be found
     screen.print(f"{len(cases)} cases; backends: {', '.join(known_backends())}")

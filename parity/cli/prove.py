@@ -42,8 +42,6 @@ def prove(
 ) -> None:
     """Prove that both sides are the same program; no compile, no run."""
     from parity.channels import Aspect, of_aspect
-    from parity.cli.exact import prove_cases
-    from parity.cli.modulo import prove_modulo
     from parity.cli.order import execute
     from parity.report import print_proofs
     from parity.report.shards import Shard
@@ -72,8 +70,12 @@ def prove(
         shard=Shard.parse(shard) if shard else None,
     )
     if modulo:
+        from parity.cli.modulo import prove_modulo
+
         raise typer.Exit(PARITY if prove_modulo(order, json) else DIFFERENCE)
     if exact:
+        from parity.cli.exact import prove_cases
+
         raise typer.Exit(PARITY if prove_cases(order, json) else DIFFERENCE)
     record = execute(order, console())
     print_proofs(console(), record)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.jax_internals import key_implementation
+from parity.programs.build import SEED
 from parity.programs.tree import as_data
 
 __all__ = ["POINTER", "Alone", "arrays_alone", "beginning", "with_counters_of", "without_alone"]
@@ -19,8 +20,6 @@ POINTER = 8
 
 ROWS, COLUMNS = 8, 128
 """The largest tile of a TPU's memory, for numbers of 32 bits."""
-
-SEED = 20_240_229
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

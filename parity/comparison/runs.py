@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.comparison.alone import with_counters_of, without_alone
 from parity.comparison.side import Side, SideError
-from parity.programs.build import Group
+from parity.programs.build import SEED, Group
 from parity.values.noise import DRAWS, nudge, to_float64
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_EXACT", "SEED", "Outputs", "Runs", "beside"]
 
-SEED = 20_240_229
 NO_EXACT = "why there is no float64 run"
 """What a comparison is asked ``once``."""
 Outputs = dict[str, dict[str, np.ndarray]]

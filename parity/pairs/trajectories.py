@@ -9,11 +9,10 @@ import numpy as np
 from models_nnx.config import LayerLayout, ModelConfig, MomentSharding, OptimizerConfig, TrainConfig, override
 from models_nnx.presets import preset, tiny
 from parity.cases.case import Case, Pair
-from parity.comparison.comparison import SEED
 from parity.pairs.cases import OTHER_PLACES, Variant, layouts, same_flavour, twins
 from parity.pairs.moe import DEEPSEEK
 from parity.pairs.saving import saved, saved_twins
-from parity.programs.build import Build, Flavour
+from parity.programs.build import SEED, Build, Flavour
 
 __all__ = ["PAIR", "SPIKE"]
 

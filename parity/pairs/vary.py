@@ -1,7 +1,8 @@
 """The decoders with other settings: what flags flip, and what an explanation tries."""
 
+import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from models_nnx.config import ConfigError, ModelConfig, TrainConfig, override
@@ -63,16 +64,30 @@ def varied(
     return override(config, of_model), override(train, of_train)
 
 
-def ablations(config: ModelConfig, train: TrainConfig) -> tuple[Mapping[str, str], ...]:
+def ablations(config: ModelConfig, train: TrainConfig) -> Sequence[Mapping[str, str]]:
     """Returns the settings of `PLAINEST` that a config allows and does not have yet."""
-    return tuple(_changing(config, train))
+    return _Ablations(config, train)
 
 
-def _changing(config: ModelConfig, train: TrainConfig) -> Iterator[Mapping[str, str]]:
-    for settings in PLAINEST:
+@dataclasses.dataclass(frozen=True)
+class _Ablations(Sequence[Mapping[str, str]]):
+    """Settings that are tried when they are read: few runs need them, and hundreds of cases have some."""
+
+    config: ModelConfig
+    train: TrainConfig
+
+    @functools.cached_property
+    def _found(self) -> Sequence[Mapping[str, str]]:
+        return tuple(filter(self._changes, PLAINEST))
+
+    def _changes(self, settings: Mapping[str, str]) -> bool:
         try:
-            changed = varied(config, train, settings)
+            return varied(self.config, self.train, settings) != (self.config, self.train)
         except ConfigError:
-            continue
-        if changed != (config, train):
-            yield settings
+            return False
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._found[index]
+
+    def __len__(self) -> int:
+        return len(self._found)

@@ -20,6 +20,7 @@ from parity.programs.tree import Codec, Leaf, describe, flatten
 
 __all__ = [
     "ENTRANCES",
+    "SEED",
     "Build",
     "Flavour",
     "Group",
@@ -29,6 +30,9 @@ __all__ = [
     "nnx_build",
     "renamed",
 ]
+
+SEED = 20_240_229
+"""Of the batch and the initial state that a case runs with."""
 
 
 ENTRANCES: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()

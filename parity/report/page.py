@@ -5,8 +5,6 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-import jinja2
-
 from parity.comparison.comparison import Comparison
 from parity.comparison.layout import Placed, placed
 from parity.programs.tree import Role
@@ -169,6 +167,8 @@ def shardings_page(
         most: how many arrays are drawn.
     """
     largest = sorted((ours for ours, _ in rows), key=lambda leaf: -leaf.bytes_per_device)[:most]
+    import jinja2
+
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     verdict, detail, findings = outcome
     return environment.from_string(TEMPLATE).render(

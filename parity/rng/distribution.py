@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy import stats
 
 from parity.verdicts import Finding
 
@@ -55,6 +54,8 @@ def _distance(ours: np.ndarray, theirs: np.ndarray) -> str:
     chance = SIGMAS * np.sqrt(0.5 / len(ours) + 0.5 / len(theirs))
     if gap > max(chance, LEAST):
         return f"standard deviations {spreads[1] / spreads[0]:.3g} to 1"
+    from scipy import stats  # a second to import, and most runs never come here
+
     chance = np.asarray(stats.ks_2samp(ours, theirs, method="asymp"))[1]
     if chance < IMPROBABLE:
         return "distributions of other shapes"

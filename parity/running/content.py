@@ -5,6 +5,7 @@ import dataclasses
 import enum
 import functools
 import hashlib
+import importlib
 import os
 import platform
 import re
@@ -26,6 +27,8 @@ __all__ = ["Contents", "UnknownContentError", "content_of_process", "file_digest
 
 PASSING = {"PWD", "OLDPWD", "SHLVL", "_", "TERM", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
 """Variables of the environment that change by themselves and say nothing to a program."""
+LATE = ("orbax.checkpoint", "scipy.stats")
+"""Libraries that the engine imports when a case needs them: here at once, so that an edit of them is noticed."""
 ATOMS = (
     type(None),
     bool,
@@ -279,6 +282,8 @@ def content_of_process() -> str:
     Raises:
         UnknownContentError: code of the project has been put in place of a library's.
     """
+    for name in LATE:
+        importlib.import_module(name)
     engine = sorted(path for path in ENGINE.rglob("*.py") if not path.is_relative_to(PAIRS))
     packages = sorted(f"{one.metadata['Name']} {one.version}" for one in metadata.distributions())
     environment = sorted(f"{name}={text}" for name, text in os.environ.items() if name not in PASSING)

@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
 from parity.programs.tree import flatten, to_host
 
@@ -102,6 +101,8 @@ def read_stored(folder: Path) -> Stored:
 
 def _restored(item: Path) -> tuple[Any, str]:
     """Returns the tree of an item, or what went wrong."""
+    import orbax.checkpoint as ocp
+
     try:
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
             found: Any = checkpointer.metadata(item)
@@ -140,6 +141,8 @@ def write_stored(folder: Path, tree: Any) -> None:
     Raises:
         StoredError: the folder exists, the disk is full or not to be written, or other bits were read back.
     """
+    import orbax.checkpoint as ocp
+
     check_new(folder)
     folder = folder.absolute()
     partial = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}.partial")

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from parity.channels import CHANNELS
 from parity.report.changes import changes
 from parity.report.formats.form import Form, blocking, headline, passes
@@ -36,6 +34,8 @@ def html(report: Record, earlier: Sequence[Record] = ()) -> str:
         report: as read.
         earlier: reports before it, the oldest first: the trend, and what changed since the last.
     """
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
