@@ -1,6 +1,7 @@
 """``parity list``: pairs, variants, programs, meshes, channels."""
 
 import collections
+import textwrap
 from typing import Annotated
 
 import typer
@@ -53,13 +54,11 @@ def list_cases(
     groups: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for case in cases:
         groups[case.id.split("/")[0], str(case.mesh)].append(case.program)
-    rows = [
-        ("variant", "mesh", "programs"),
-        *((*place, " ".join(programs)) for place, programs in groups.items()),
-    ]
-    wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    lines = [f"{row[0]:<{wide[0]}}  {row[1]:<{wide[1]}}  {row[2]}" for row in rows]
-    screen.out(
-        "\n".join(lines), highlight=False
-    )  # a table of Rich's takes longer than all cases do to be found
+    fold = textwrap.TextWrapper(width=screen.width, subsequent_indent="  ", break_on_hyphens=False)
+    lines = [
+        f"{'variant':<40}  {'mesh':<28}  programs"
+    ]  # a table of Rich's takes longer than finding the cases
+    for (variant, mesh), programs in groups.items():
+        lines += fold.wrap(f"{variant:<40}  {mesh:<28}  {' '.join(programs)}")
+    screen.out("\n".join(lines), highlight=False)
     screen.print(f"{len(cases)} cases; backends: {', '.join(known_backends())}")
