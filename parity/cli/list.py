@@ -55,9 +55,8 @@ def list_cases(
     for case in cases:
         groups[case.id.split("/")[0], str(case.mesh)].append(case.program)
     fold = textwrap.TextWrapper(width=screen.width, subsequent_indent="  ", break_on_hyphens=False)
-    lines = [
-        f"{'variant':<40}  {'mesh':<28}  programs"
-    ]  # a table of Rich's takes longer than finding the cases
+    # A table of Rich's takes longer than all cases take to be found.
+    lines = [f"{'variant':<40}  {'mesh':<28}  programs"]
     for (variant, mesh), programs in groups.items():
         lines += fold.wrap(f"{variant:<40}  {mesh:<28}  {' '.join(programs)}")
     screen.out("\n".join(lines), highlight=False)
