@@ -134,6 +134,9 @@ class _Walk:
         Raises:
             TooManyFilesError: there are too many.
         """
+        if Path(root).is_file():  # such as a zip on the import path
+            yield self.file(root)
+            return
         waiting, count = [root], 0
         while waiting:
             folder = waiting.pop()
@@ -151,7 +154,7 @@ class _Walk:
                 yield self._label(folder), "empty folder", 0
             for entry in entries:
                 if entry.is_symlink():
-                    yield f"link {self._label(entry.path)}", os.readlink(entry.path), 0  # noqa: PTH115 - as it is written
+                    yield f"link {self._label(entry.path)}", _target(entry.path), 0
                 if entry.is_dir():
                     waiting.append(entry.path)
                     continue
@@ -186,12 +189,19 @@ def _one_of(patterns: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(fnmatch.translate, patterns)) or r"(?!)")
 
 
+def _target(link: str) -> str:
+    try:
+        return os.readlink(link)  # noqa: PTH115 - as it is written
+    except OSError as why:
+        return f"unreadable {type(why).__name__}"
+
+
 def _content(path: str, status: os.stat_result) -> str:
     if not stat.S_ISREG(status.st_mode):
         return "no regular file"
     if status.st_size > LARGE:
         return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return hashlib.sha256(Path(path).read_bytes() if status.st_size else b"").hexdigest()
 
 
 # --- packages ---
@@ -223,7 +233,7 @@ def _installed(site: str, walk: _Walk) -> Iterator[Found]:
     """Yields each installed package by its list of files, with those edited since, and files that no list has."""
     listed = {"__pycache__"}
     for record in sorted(Path(site).glob("*.dist-info/RECORD")):
-        text, since = record.read_text(encoding="utf-8"), record.stat().st_mtime_ns
+        text, since = record.read_text(encoding="utf-8", errors="surrogateescape"), record.stat().st_mtime_ns
         names = [line.rsplit(",", 2)[0].strip('"') for line in text.splitlines()]
         listed |= {name.partition("/")[0] for name in names}
         edited = [walk.file(path) for name in names if _is_newer(path := f"{site}/{name}", since)]

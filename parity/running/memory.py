@@ -11,7 +11,7 @@ import jax
 
 from parity.backends.cache import DiskCache, default_folder, digest
 from parity.cases.case import Case
-from parity.running.manifest import Manifest
+from parity.running.manifest import Manifest, TooManyFilesError
 from parity.running.outside import digest_at
 from parity.running.run import PASSED, CaseResult
 from parity.verdicts import channel_of
@@ -79,7 +79,10 @@ class Memory:
         """
         waiting, self._waiting = self._waiting, []
         if waiting and not self._changed:
-            self._changed = self.manifest.changed(self.manifest.again())
+            try:
+                self._changed = self.manifest.changed(self.manifest.again())
+            except TooManyFilesError as why:  # the run made them
+                self._changed = [str(why)]
         for result in () if self._changed else waiting:
             channels = {name: dataclasses.asdict(one) for name, one in result.channels.items()}
             read = dict(result.read or {})

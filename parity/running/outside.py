@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.backends.cache import default_folder, digest
+from parity.running.manifest import CACHES
 
 __all__ = ["digest_at", "opened", "watch"]
 
@@ -28,9 +29,15 @@ def watch() -> None:
 def _notice(event: str, arguments: tuple[Any, ...]) -> None:
     if event not in PATHS or not isinstance(path := arguments[PATHS[event]], str | bytes | os.PathLike):
         return
-    if event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax"):
+    if event == "open" and _creates(*arguments[1:]):
         return
     _read[os.path.normpath(Path(os.fsdecode(path)).absolute())] = None
+
+
+def _creates(mode: str | None, flags: int) -> bool:
+    """True if a call of open makes a file, or a nameless one in a folder, as `tempfile` does."""
+    temporary = getattr(os, "O_TMPFILE", os.O_EXCL)
+    return bool({*(mode or "")} & {*"wax"} or flags & os.O_EXCL or flags & temporary == temporary)
 
 
 def digest_at(path: str) -> str:
@@ -49,10 +56,19 @@ def opened(known: Sequence[str]) -> dict[str, str]:
     Args:
         known: folders whose files a manifest has.
     """
-    inside = (*SYSTEM, *(f"{folder}{os.sep}" for folder in (*known, str(default_folder()))))
-    for path in [each for each in list(_read) if f"{each}{os.sep}".startswith(inside)]:
-        del _read[path]
+    folders = (*known, str(default_folder()))
+    for path in list(_read):
+        if _is_known(_source(path), folders):
+            del _read[path]
     return {path: digest_at(path) for path in sorted({*map(_source, list(_read))})}
+
+
+def _is_known(path: str, folders: Sequence[str]) -> bool:
+    """True if a manifest has a path, which it has not if a folder that it leaves out is between."""
+    within = (
+        path.removeprefix(folder) for folder in folders if f"{path}{os.sep}".startswith(f"{folder}{os.sep}")
+    )
+    return path.startswith(SYSTEM) or any(not {*Path(rest).parts} & {*CACHES} for rest in within)
 
 
 def _source(path: str) -> str:

@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -147,6 +148,7 @@ CHANGES = {
     "a large file, written in place": lambda root: _in_place(root / "data" / "big.bin"),
     "the settings": lambda root: _replace(root / "pyproject.toml", "twins:", "others:"),
     "a dot file": lambda root: (root / ".env").write_text("RATE=1"),
+    "a name that is no text": lambda root: Path(os.fsdecode(bytes(root) + b"/na\xefve")).touch(),
     "a fifo": lambda root: os.mkfifo(root / "pipe"),
     "a link to a folder elsewhere": lambda root: (root / "far").symlink_to(root.parent, True),
 }
@@ -244,6 +246,8 @@ def site(tmp_path, monkeypatch):
     (folder / "linked-1.0.dist-info" / "direct_url.json").write_text(json.dumps(origin))
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "helper.py").write_text("RATE = 1\n")
+    (tmp_path / "more.zip").write_bytes(b"code")
+    monkeypatch.syspath_prepend(str(tmp_path / "more.zip"))
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.syspath_prepend(str(tmp_path / "plain"))
     return tmp_path
@@ -263,6 +267,7 @@ PACKAGES = {
         "/x"
     ),
     "the sources of a linked one": lambda root: (root / "sources/linked.py").write_text("RATE = 2\n"),
+    "a zip on PYTHONPATH": lambda root: (root / "more.zip").write_bytes(b"other"),
     "a folder on PYTHONPATH": lambda root: (root / "plain/helper.py").write_text("RATE = 2\n"),
     "a data file on PYTHONPATH": lambda root: (root / "plain/rates.txt").write_text("2"),
 }
@@ -285,7 +290,7 @@ def test_packages_and_what_is_importable(project, site, change):
 )
 def test_a_variable_of_the_environment(project, monkeypatch, name):
     before = Manifest.of(project)
-    monkeypatch.setenv(name, os.environ.get(name, "") + " --other")
+    monkeypatch.setenv(name, os.environ.get(name, "") + " --other" + os.fsdecode(b"\xef"))
     assert before.changed(before.again()) == [f"variable {name}"]
     assert "--other" not in str(before.again().entries)  # secrets are not stored
 
@@ -463,6 +468,38 @@ def test_a_file_outside_that_was_opened_or_listed(kept, tmp_path, way):
     assert memory.recall(result.case) is not None
     change(path)
     assert memory.recall(result.case) is None
+
+
+@pytest.mark.parametrize("folder", [".tox/site-packages", "parity-report", ".hypothesis"])
+def test_a_file_in_a_folder_that_the_manifest_leaves_out_is_noticed_if_it_is_opened(kept, folder):
+    memory, result = kept
+    path = memory.manifest.project / folder / "helper.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("RATE = 1")
+    outside.watch()
+    path.read_text()
+    read = outside.opened(memory.manifest.folders)
+    assert str(path) in read
+    assert store(memory, dataclasses.replace(result, read=read)) == []
+    assert memory.recall(result.case) is not None
+    path.write_text("RATE = 2")
+    assert memory.recall(result.case) is None
+
+
+def test_a_run_that_makes_too_many_files_ends_as_any_other(kept, monkeypatch):
+    memory, result = kept
+    monkeypatch.setattr(manifests, "MOST_FILES", 1)
+    assert "more than 1 files" in store(memory, result)[0]
+
+
+def test_temporary_files_of_the_run_itself_do_not_count(kept, tmp_path):
+    memory, _ = kept
+    outside.watch()
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    with tempfile.TemporaryFile(dir=folder), tempfile.NamedTemporaryFile(dir=folder) as named:
+        Path(named.name).with_suffix(".out").write_text("made")
+    assert not any(each.startswith(str(folder)) for each in outside.opened(memory.manifest.folders))
 
 
 def test_a_file_outside_that_was_missed_and_now_is_there(kept, tmp_path):
