@@ -26,7 +26,7 @@ $(COMPILER): $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable ".[tpu]"
 	touch $(COMPILER)
 
-parity: setup  ## the core of the matrix, with a report in parity-report/parity.json; what has not changed is remembered
+parity: setup  ## the core of the matrix, with a report in parity-report/parity.json; verdicts are reused as long as nothing changed
 	mkdir -p parity-report
 	$(BIN)/parity run core --remember --json parity-report/parity.json
 

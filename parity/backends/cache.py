@@ -29,7 +29,7 @@ def digest(parts: Sequence[bytes | str]) -> str:
     """Returns a hash of the parts, which no other sequence of parts shares."""
     state = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()

@@ -13,8 +13,7 @@ from parity.bisect.signature import Answer, Signature
 from parity.cases.case import Case, select
 from parity.cases.settings import collect, find_settings, load_pairs
 from parity.environment import describe_environment
-from parity.running.content import Contents, UnknownContentError
-from parity.running.imports import is_project
+from parity.running.errors import is_own
 
 __all__ = ["Recipe", "check_free", "replay", "write_repro"]
 
@@ -67,7 +66,7 @@ def write_repro(folder: Path, recipe: Recipe) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     (partial / CODE).mkdir(parents=True)
     pair = _pair_of(recipe)
-    for name in _modules(recipe.case, pair):
+    for name in _modules():
         _copy(name, partial / CODE)
     (partial / CODE / "pyproject.toml").write_text(f"[tool.parity]\npairs = [{json.dumps(pair)}]\n")
     record = {
@@ -115,15 +114,9 @@ def _cases(pair: Any, settings: Mapping[str, str]) -> Iterable[Case]:
         return pair.cases({})
 
 
-def _modules(case: Case, pair: str) -> list[str]:
-    """Returns the modules of the project that a case is made of; all that are loaded where that cannot be told."""
-    try:
-        reached = set(Contents().of(case)[1])
-    except UnknownContentError:
-        reached = {name for name, module in sys.modules.items() if is_project(module)}
-    reached.add(pair.partition(":")[0])
-    parents = {name.rsplit(".", count)[0] for name in reached for count in range(name.count(".") + 1)}
-    own = {name for name in reached | parents if is_project(sys.modules.get(name))}
+def _modules() -> list[str]:
+    """Returns the modules of the project that are loaded."""
+    own = [name for name, module in sys.modules.items() if is_own(getattr(module, "__file__", None) or "<")]
     return sorted(name for name in own if name.partition(".")[0] not in {"parity", "conftest", "__main__"})
 
 

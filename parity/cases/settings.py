@@ -55,6 +55,7 @@ class Settings:
         waivers: differences that are accepted, in every case that they are for.
         gate: what `parity.gate` reads: ``flips``, ``gate`` and ``loosened``, as they are in the file.
         bench: what `parity.measuring` reads: which cases ``parity bench`` measures, as the file has it.
+        cache_ignores: patterns of files that no case reads, so that ``--remember`` need not look at them.
         root: folder of the file, put on the import path; None without a file.
     """
 
@@ -64,6 +65,7 @@ class Settings:
     waivers: tuple[Waiver, ...] = ()
     gate: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     bench: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    cache_ignores: tuple[str, ...] = ()
     root: Path | None = None
 
 
@@ -81,6 +83,7 @@ KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "compile-gib": (_positive(int, float), "GiB of host memory, such as 16"),
     "compile-seconds": (_positive(int, float), "seconds, such as 600"),
     "cache": (lambda value: isinstance(value, str), 'a folder, or "" for none'),
+    "cache-ignores": (_names, 'patterns of files that no case reads, such as ["data", "*.log"]'),
     "waivers": (lambda value: isinstance(value, list), "tables [[tool.parity.waivers]]"),
     "flips": (lambda value: isinstance(value, dict), "tables [tool.parity.flips.NAME]"),
     "gate": (lambda value: isinstance(value, dict), "a table [tool.parity.gate]"),
@@ -140,6 +143,7 @@ def find_settings(start: Path) -> Settings:
             waivers=waivers,
             gate={name: table[name] for name in GATE_KEYS if name in table},
             bench=table.get("bench", {}),
+            cache_ignores=tuple(table.get("cache-ignores", ())),
             root=folder,
         )
     return Settings()

@@ -7,7 +7,7 @@ from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.consequences import causes_first
 from parity.channels.drawn import map_table, renamed_modules
 from parity.channels.streams import alone_words
-from parity.comparison.certificate import certify
+from parity.comparison.certificate import PROOF, certify
 from parity.comparison.comparison import Comparison
 from parity.programs.tree import Leaf, Role, is_counter
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -91,7 +91,8 @@ def _is_open(work: Comparison) -> bool:
 
 def _confirmed(work: Comparison) -> str:
     if _is_proved(work):
-        return "confirmed by the proof"
+        left = [one for one in certify(work, work.weights.guessed) if one.confirmed_by != PROOF]
+        return f"{len(left)} {left[0].confirmed_by}" if left else "confirmed by the proof"
     return "confirmed by nothing here: a weight rule would tell" if _is_open(work) else "probed"
 
 

@@ -60,7 +60,7 @@ def gate(
     annotations: Annotations = None,
     workers: Workers = None,
     remember: Annotated[
-        bool, typer.Option("--remember", help="Decide nothing again of which nothing changed.")
+        bool, typer.Option("--remember", help="Reuse verdicts while nothing at all has changed.")
     ] = False,
 ) -> None:
     """Judge flips: run what they touch, print what is ready and what holds them back."""

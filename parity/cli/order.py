@@ -10,11 +10,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from parity.backends.cache import default_folder
 from parity.backends.compiler import Resources
 from parity.backends.ray_cluster import OWN, check_address
 from parity.backends.registry import find
 from parity.cases.case import Case, Pair, place, refuse_unless_some_fit, select
-from parity.cases.settings import collect
+from parity.cases.settings import collect, find_settings
 from parity.channels import ALL
 from parity.comparison.comparison import Comparison, Workbench
 from parity.comparison.summary import Summary, summarise_case
@@ -24,18 +25,21 @@ from parity.report import Progress, Run, as_json
 from parity.report.reading import read_report
 from parity.report.shards import Shard
 from parity.report.writing import check_forms, write_forms
+from parity.running.manifest import Manifest, project_of
 from parity.running.memory import Memory, disagreement
+from parity.running.outside import opened, watch
 from parity.running.parallel import Plan, run_in_workers
 from parity.running.processes import check_processes, run_in_processes
 from parity.running.remote import run_on_ray
 from parity.running.run import CaseResult, run_each
-from parity.running.touched import found_cases, touched, watch
 from parity.verdicts import ANY_RUNG, Requirement
 
 __all__ = ["Order", "Recall", "chosen", "execute", "rewrite", "summarise_cases"]
 
 WORTH_WORKERS = 8
 """From so many cases on worker processes gain more than their start costs."""
+SHOWN = 5
+"""Changes that are named when cases are compared again."""
 
 
 class Recall(enum.StrEnum):
@@ -99,6 +103,12 @@ class Order:
     def files(self) -> dict[str, Path]:
         """All files of the report by name of the form."""
         return {**({"json": self.json} if self.json else {}), **self.forms}
+
+    @property
+    def options(self) -> str:
+        """All that a verdict depends on beside the state of the project, as text."""
+        names = ("pairs", "backend", "settings", "full_size", "channels", "paranoid", "required")
+        return repr([(name, getattr(self, name)) for name in names])
 
     @property
     def devices(self) -> int | None:
@@ -169,12 +179,15 @@ def execute(order: Order, console: Console) -> Run:
     Raises:
         ValueError: see `chosen`.
     """
-    if order.memory is not Recall.NONE:
-        watch()
     earlier = [read_report(path) for path in order.since]
+    manifest = _manifest(order)
     every = chosen(order)[1]
     cases = order.shard.take(every) if order.shard else every
-    memory, known, again = _remembered(order, cases)
+    watched = manifest.folders if manifest else ()
+    memory = Memory(manifest, order.options) if manifest else None
+    known, again = _remembered(order, cases, memory)
+    if memory and (changed := memory.since_last()) and len(known) < len(cases):
+        _print_changes(console, "cases are compared again; changed since the last run", changed)
     waiting = [case for case in cases if case.id not in known or case.id in again]
     together = {"processes": order.processes} if order.processes > 1 else {}
     asked = {"settings": dict(order.settings)} if order.settings else {}
@@ -183,7 +196,8 @@ def execute(order: Order, console: Console) -> Run:
     try:
         with Progress(console, len(cases)) as progress:
             for result in itertools.chain(
-                (known[case.id] for case in cases if case not in waiting), _results(order, waiting, progress)
+                (known[case.id] for case in cases if case not in waiting),
+                _results(order, waiting, progress, watched),
             ):
                 record.results.append(result)
                 progress.finished(result)
@@ -197,6 +211,8 @@ def execute(order: Order, console: Console) -> Run:
     except KeyboardInterrupt:
         pass
     finally:
+        if memory and (changed := memory.settle()):
+            _print_changes(console, "no result is kept; changed during this run", changed)
         record.seconds = time.perf_counter() - start
         places = {case.id: place for place, case in enumerate(every)}
         record.results.sort(key=lambda result: places[result.case.id])
@@ -206,6 +222,28 @@ def execute(order: Order, console: Console) -> Run:
         if order.files:
             record.unwritten += write_forms(as_json(record), order.files, earlier)
     return record
+
+
+def _manifest(order: Order) -> Manifest | None:
+    """Returns the manifest of the project that one stands in, and begins to watch; None without ``--remember``.
+
+    Raises:
+        ValueError: the project has too many files, or its settings cannot be used.
+    """
+    if order.memory is Recall.NONE:
+        return None
+    settings = find_settings(Path.cwd())
+    caches = [default_folder(), *filter(None, [settings.resources.get("cache"), order.resources.cache])]
+    root = project_of(settings.root or Path.cwd())
+    manifest = Manifest.of(root, settings.cache_ignores, [*caches, *order.files.values()])
+    watch()
+    return manifest
+
+
+def _print_changes(console: Console, words: str, labels: Sequence[str]) -> None:
+    more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+    text = f"memory: {words}: {', '.join(labels[:SHOWN])}{more}"
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def rewrite(order: Order, record: Run) -> None:
@@ -222,23 +260,20 @@ def rewrite(order: Order, record: Run) -> None:
     record.unwritten = write_forms(as_json(record), order.files, earlier) if order.files else []
 
 
-def _remembered(order: Order, cases: Sequence[Case]) -> tuple[Memory | None, dict[str, CaseResult], set[str]]:
-    """Returns the memory, what it knows of the cases, and which of those are decided again all the same."""
-    if order.memory is Recall.NONE:
-        return None, {}, set()
-    found_cases()
-    asked = repr(
-        (order.backend, order.settings, order.full_size, order.channels, order.paranoid, order.required)
-    )
-    memory = Memory.of(cases, asked)
-    if order.memory is Recall.FRESH:
-        return memory, {}, set()
+def _remembered(
+    order: Order, cases: Sequence[Case], memory: Memory | None
+) -> tuple[dict[str, CaseResult], set[str]]:
+    """Returns the remembered results, and the ids of those that are compared again nevertheless."""
+    if memory is None or order.memory is Recall.FRESH:
+        return {}, set()
     known = {case.id: result for case in cases if (result := memory.recall(case))}
-    again = memory.sample(list(known.values())) if order.memory is Recall.VERIFY else set()
-    return memory, known, again
+    return known, memory.sample(list(known.values())) if order.memory is Recall.VERIFY else set()
 
 
-def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterator[CaseResult]:
+def _results(
+    order: Order, cases: Sequence[Case], progress: Progress, known: tuple[str, ...]
+) -> Iterator[CaseResult]:
+    """Yields results; ``known`` are folders whose files a manifest has, empty without one."""
     shared = order.backend not in PLATFORMS  # an accelerator belongs to one process
     most = order.resources.workers if shared and len(cases) >= WORTH_WORKERS else 1
     if order.debug:
@@ -252,7 +287,7 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
         paranoid=order.paranoid or order.processes > 1,  # who asks for processes wants to see them run
         required=order.required,
         resources=dataclasses.replace(order.resources, workers=workers),
-        watched=order.memory is not Recall.NONE,
+        watched=known,
     )
     if order.ray is not None:
         return run_on_ray(cases, plan, order.ray, progress.started)
@@ -270,7 +305,7 @@ def _results(order: Order, cases: Sequence[Case], progress: Progress) -> Iterato
             paranoid=order.paranoid, required=order.required, compiler=compiler, examine=examine
         )
         found = run_each(cases, bench, progress.started, order.channels)
-        return (dataclasses.replace(result, read=touched()) for result in found) if plan.watched else found
+        return (dataclasses.replace(result, read=opened(known)) for result in found) if known else found
     return run_in_workers(cases, plan, progress.started)
 
 

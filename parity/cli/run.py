@@ -80,7 +80,7 @@ def run(
     ] = None,
     remember: Annotated[
         bool,
-        typer.Option("--remember", help="Keep verdicts, and decide nothing again of which nothing changed."),
+        typer.Option("--remember", help="Keep verdicts, and reuse them while nothing at all has changed."),
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="With --remember: decide everything anew.")] = False,
     verify_memory: Annotated[

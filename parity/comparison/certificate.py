@@ -1,17 +1,23 @@
 """The certificate of a weight map: each matched parameter is moved on both sides, and both must follow."""
 
+import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
 from parity.comparison.comparison import SEED, Comparison
-from parity.comparison.pairing import state_arguments
+from parity.comparison.pairing import state_fingerprints
 from parity.programs.build import Group
 from parity.programs.tree import Role
-from parity.weights.map import Entry
+from parity.verdicts import Verdict
+from parity.weights.map import Entry, WeightMap, normalise
 
-__all__ = ["Certified", "certify"]
+__all__ = ["PROOF", "Certified", "certify"]
+
+PROOF = "proof"
+MOST_EXCHANGES = 64
+"""Proofs of maps with two entries exchanged; beyond, leaves that are used in the same way are not confirmed."""
 
 ALIKE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
@@ -35,9 +41,9 @@ class Certified:
 def certify(work: Comparison, entries: Sequence[Entry] | None = None) -> list[Certified]:
     """Perturbs the parameters one by one on both sides and compares how the outputs move.
 
-    This tells leaves of one shape apart, such as the gate and up projections of an MLP. Where the
-    proof holds under the map, it confirms all leaves that the program reads, and nothing runs. Leaves
-    that the program does not read are confirmed by the map being total and one-to-one.
+    This distinguishes leaves of one shape, such as the gate and up projections of an MLP. A proof under the map
+    confirms the leaves that the program reads, and nothing runs; but not two leaves that could be exchanged without
+    breaking it. Only a total and one-to-one map speaks for these, and for leaves that the program does not read.
 
     Args:
         work: a comparison whose program returns values.
@@ -48,13 +54,63 @@ def certify(work: Comparison, entries: Sequence[Entry] | None = None) -> list[Ce
     """
     asked = work.weights.entries if entries is None else entries
     if work.proof is not None and work.proof.proved:
-        read = set(state_arguments(work.reference))
-        return [
-            Certified(entry=entry, confirmed_by="proof" if set(entry.reference) <= read else "one-to-one")
-            for entry in asked
-        ]
+        return _by_proof(work, asked)
     base = [outputs[Group.VALUES] for outputs in work.outputs]
     return [_probe(work, entry, base) for entry in asked]
+
+
+def _by_proof(work: Comparison, asked: Sequence[Entry]) -> list[Certified]:
+    """Returns what a proof confirms: the entries that it could not do with exchanged."""
+    prints, rivals = state_fingerprints(work.reference), collections.defaultdict(list)
+    for entry in work.weights.entries:
+        if set(entry.reference) <= set(prints):
+            rivals[_kind(work, entry, prints)].append(entry)
+    confirmed, left = {}, MOST_EXCHANGES
+    for entry in asked:
+        if not set(entry.reference) <= set(prints):
+            confirmed[entry.reference] = "one-to-one; not read by the program"
+            continue
+        words = PROOF
+        for rival in rivals[_kind(work, entry, prints)]:
+            if rival == entry:
+                continue
+            left -= 1
+            if left < 0 or _holds_exchanged(work, entry, rival):
+                words = f"one-to-one; used in the same way as {rival.reference[0]}"
+                break
+        confirmed[entry.reference] = words
+    return [Certified(entry=entry, confirmed_by=confirmed[entry.reference]) for entry in asked]
+
+
+def _kind(work: Comparison, entry: Entry, prints: Mapping[str, str]) -> tuple[Hashable, ...]:
+    """Returns the properties of an entry that one must share to be exchanged with it."""
+    leaves = [
+        (side.leaves[path].shape, side.leaves[path].dtype)
+        for side, paths in zip(work.builds, (entry.reference, entry.candidate), strict=True)
+        for path in paths
+    ]
+    uses = tuple(prints[path] for path in entry.reference)
+    return entry.role, repr(entry.transform), tuple(leaves), uses
+
+
+def _holds_exchanged(work: Comparison, one: Entry, other: Entry) -> bool:
+    """True if the proof holds, or but for an order of operands, with two entries exchanged and what belongs to them."""
+    ends = [normalise(entry.reference[0]) for entry in (one, other)]
+    entries = {normalise(entry.reference[0]): entry for entry in work.weights.entries}
+    partner = {}
+    for name in entries:
+        for end, instead in (ends, ends[::-1]):
+            rival = name.removesuffix(end) + instead
+            if (name == end or name.endswith(f"/{end}")) and rival in entries:
+                partner[name] = entries[rival].candidate
+    changed = (
+        dataclasses.replace(entry, candidate=partner.get(name, entry.candidate))
+        for name, entry in entries.items()
+    )
+    case = dataclasses.replace(work.case, reference=lambda: work.builds[0], candidate=lambda: work.builds[1])
+    exchanged = Comparison(case, work.bench)
+    vars(exchanged)["weights"] = WeightMap(entries=tuple(changed), alone=work.weights.alone)
+    return exchanged.proof is not None and exchanged.proof.rung is not Verdict.UNPROVED
 
 
 def _probe(work: Comparison, entry: Entry, base: list[dict[str, np.ndarray]]) -> Certified:

@@ -1,10 +1,10 @@
 """What is told of an exception: which side, the message, the line of the user's code, the traceback."""
 
 import linecache
+import sysconfig
 import traceback
 from pathlib import Path
 
-from parity.running.imports import INSTALLED
 from parity.verdicts import Finding
 
 __all__ = ["error_finding", "is_own"]
@@ -12,6 +12,7 @@ __all__ = ["error_finding", "is_own"]
 LONGEST = 600
 """Characters of a message in a sentence; the report has all."""
 OURS = str(Path(__file__).parents[1])
+INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def is_own(file: str) -> bool:

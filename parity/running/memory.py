@@ -1,21 +1,27 @@
-"""A memory of verdicts: what passed and of which nothing has changed is not decided again."""
+"""A cache of verdicts: while nothing at all has changed, a case that passed is not compared again."""
 
 import dataclasses
 import random
-import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import jax
 
 from parity.backends.cache import DiskCache, default_folder, digest
 from parity.cases.case import Case
-from parity.running.content import Contents, UnknownContentError, content_of_process, file_digest
+from parity.running.manifest import Manifest, TooManyFilesError
+from parity.running.outside import digest_at
 from parity.running.run import PASSED, CaseResult
 from parity.verdicts import channel_of
 
 __all__ = ["Memory", "disagreement", "folder"]
 
 SHARE = 0.1
-"""Of what is remembered, the share that ``--verify-memory`` decides again; at least one case."""
+"""The share of the remembered cases that ``--verify-memory`` compares again; at least one case."""
+PATIENCE = 60.0
+"""Seconds after which results are stored, once nothing has changed meanwhile."""
 
 
 def folder() -> Path:
@@ -23,53 +29,31 @@ def folder() -> Path:
     return default_folder() / "verdicts"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Verdicts by the content of their cases.
+    """Verdicts under one key: the digest of everything, see `parity.running.manifest`.
 
     Args:
-        keys: ``{case id: key}`` of the cases that can be remembered.
-        refused: ``{case id: why}`` of the others.
-        sources: ``{file: digest}`` of the modules that any case reaches.
-        cache: where entries lie.
+        manifest: taken before any code of the project was imported.
+        options: all that a command was given that a verdict depends on, as text.
+        cache: where entries are stored.
     """
 
-    keys: Mapping[str, str]
-    refused: Mapping[str, str]
-    sources: Mapping[str, str]
-    cache: DiskCache
+    def __init__(self, manifest: Manifest, options: str, cache: DiskCache | None = None):
+        self.manifest, self._cache = manifest, cache or DiskCache(folder=folder())
+        devices = [f"{one} {one.device_kind} {one.client.platform_version}" for one in jax.devices()]
+        self._key = digest([manifest.key, options, *devices])
+        self._waiting: list[CaseResult] = []
+        self._changed: list[str] = []
+        self._checked = time.monotonic()
 
-    @classmethod
-    def of(cls, cases: Sequence[Case], asked: str) -> "Memory":
-        """Returns the memory for cases as they are now, before any of them is run.
-
-        Args:
-            cases: on their backend.
-            asked: all that a command was asked that a verdict depends on, as text.
-        """
-        cache = DiskCache(folder=folder())
-        try:
-            process = content_of_process()
-        except UnknownContentError as why:
-            return cls(keys={}, refused={case.id: str(why) for case in cases}, sources={}, cache=cache)
-        contents, keys, refused, names = Contents(), {}, {}, set()
-        for case in cases:
-            try:
-                content, reached = contents.of(case)
-                keys[case.id] = digest([process, asked, case.id, content])
-                names.update(reached)
-            except (ValueError, OSError, SyntaxError, RecursionError) as why:
-                refused[case.id] = str(why)
-        files = [str(sys.modules[name].__file__) for name in sorted(names)]
-        sources = {file: file_digest(file) for file in files}
-        return cls(keys=keys, refused=refused, sources=sources, cache=cache)
+    def key(self, case: Case) -> str:
+        """Returns the key of a case; a waiver that expires changes it."""
+        return digest([self._key, case.id, *(str(waiver.expired) for waiver in case.waivers)])
 
     def recall(self, case: Case) -> CaseResult | None:
-        """Returns what was decided, None where nothing was or something it read has changed."""
-        entry = self.cache.load(self.keys[case.id]) if case.id in self.keys else None
-        if not isinstance(entry, dict) or any(
-            file_digest(path) != was for path, was in entry["read"].items()
-        ):
+        """Returns the stored result; None if there is none, or if a file outside the project changed."""
+        entry = self._cache.load(self.key(case))
+        if not isinstance(entry, dict) or any(digest_at(path) != was for path, was in entry["read"].items()):
             return None
         return CaseResult(
             case=case,
@@ -82,36 +66,48 @@ class Memory:
         )
 
     def keep(self, result: CaseResult) -> None:
-        """Remembers a result if it passed, with what it told; what did not pass is always decided again.
+        """Takes a result, to be stored if it passed; see `settle`."""
+        if result.verdict == PASSED and not result.remembered and result.read is not None:
+            self._waiting.append(result)
+        if time.monotonic() - self._checked > PATIENCE:
+            self.settle()
 
-        Nor is kept what was decided while somebody edited a source: a worker may have read it before or after.
+    def settle(self) -> list[str]:
+        """Stores the results so far, unless something changed since the run began; returns the changes.
+
+        A result that was made while something changed may rest on either state.
         """
-        if (
-            result.verdict != PASSED
-            or result.remembered
-            or result.case.id not in self.keys
-            or result.read is None
-        ):
-            return
-        if any(file_digest(file) != was for file, was in self.sources.items()):
-            return
-        channels = {name: dataclasses.asdict(one) for name, one in result.channels.items()}
-        entry = {
-            "reference": result.reference,
-            "candidate": result.candidate,
-            "channels": channels,
-            "read": dict(result.read),
-        }
-        self.cache.store(self.keys[result.case.id], entry)
+        waiting, self._waiting = self._waiting, []
+        if waiting and not self._changed:
+            try:
+                self._changed = self.manifest.changed(self.manifest.again())
+            except TooManyFilesError as why:  # the run made them
+                self._changed = [str(why)]
+        for result in () if self._changed else waiting:
+            channels = {name: dataclasses.asdict(one) for name, one in result.channels.items()}
+            read = dict(result.read or {})
+            names = {"reference": result.reference, "candidate": result.candidate}
+            self._cache.store(self.key(result.case), {**names, "channels": channels, "read": read})
+        self._checked = time.monotonic()
+        return self._changed
+
+    def since_last(self) -> list[str]:
+        """Returns the labels of all that changed since the last run in this project, and notes the present state."""
+        cache = DiskCache(folder=default_folder() / "latest")
+        key = digest(["manifest", str(self.manifest.project)])
+        before, now = cache.load(key), dict(self.manifest.entries)
+        cache.store(key, now)
+        known: Mapping[str, Any] = before if isinstance(before, dict) else now
+        return sorted(label for label in {*known, *now} if known.get(label) != now.get(label))
 
     def sample(self, recalled: Sequence[CaseResult]) -> set[str]:
-        """Returns the ids of some that are remembered, to be decided again."""
+        """Returns the ids of some that are remembered, to be compared again."""
         count = max(1, round(SHARE * len(recalled))) if recalled else 0
         return {result.case.id for result in random.SystemRandom().sample(list(recalled), count)}
 
 
 def disagreement(remembered: CaseResult, fresh: CaseResult) -> str:
-    """Returns in one sentence how a fresh result differs from the remembered one; empty where it does not."""
+    """Returns in one sentence how a fresh result differs from the remembered one; empty if it does not."""
     before = {name: one.verdict for name, one in remembered.channels.items()}
     after = {name: one.verdict for name, one in fresh.channels.items()}
     changed = sorted(name for name in before | after if before.get(name) != after.get(name))

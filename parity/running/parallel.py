@@ -15,8 +15,8 @@ from parity.backends.workers import POLL, RemoteError, Worker, WorkerError
 from parity.cases.case import Case, place
 from parity.channels import ALL
 from parity.comparison.comparison import Workbench
+from parity.running.outside import opened, watch
 from parity.running.run import SELDOM, CaseResult, error_result, run_case
-from parity.running.touched import found_cases, touched, watch
 from parity.verdicts import ANY_RUNG, ChannelResult, Requirement
 
 __all__ = ["CASE_SECONDS", "Outcome", "Plan", "decide", "run_in_workers", "serve"]
@@ -37,7 +37,7 @@ class Plan:
         paranoid: compile and run also what is proved.
         required: rungs that cases of one structure may rest on.
         resources: what the run may take; each worker gets its share.
-        watched: whether to say which data was read.
+        watched: folders whose files are known: what is opened elsewhere is noticed; empty for nothing.
     """
 
     find: str
@@ -47,7 +47,7 @@ class Plan:
     paranoid: bool = False
     required: Requirement = ANY_RUNG
     resources: Resources = dataclasses.field(default_factory=Resources)
-    watched: bool = False
+    watched: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,9 +76,7 @@ class Outcome:
 @functools.cache
 def _cases(find: str, arguments: tuple) -> dict[str, Case]:
     module, _, name = find.partition(":")
-    cases = {case.id: case for case in getattr(importlib.import_module(module), name)(*arguments)}
-    found_cases()
-    return cases
+    return {case.id: case for case in getattr(importlib.import_module(module), name)(*arguments)}
 
 
 @functools.cache
@@ -105,7 +103,7 @@ def decide(plan: Plan, id: str, tell: Callable[[str], None]) -> CaseResult:
         watch()
     (case,) = place([_cases(plan.find, plan.arguments)[id]], plan.backend)
     result = run_case(case, _bench(plan, tell), plan.channels)
-    return dataclasses.replace(result, read=touched()) if plan.watched else result
+    return dataclasses.replace(result, read=opened(plan.watched)) if plan.watched else result
 
 
 class _Desk:

@@ -58,7 +58,7 @@ class CaseResult:
         channels: by name, in the order of the channels.
         seconds: per phase, and ``other``; empty where remembered.
         remembered: whether an earlier run decided it, see `parity.running.memory`.
-        read: ``{path: digest}`` of data that was read for it, or perhaps for it; None where nobody watched.
+        read: ``{path: digest}`` of files outside the project that this process opened so far; None if not watched.
     """
 
     case: Case

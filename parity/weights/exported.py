@@ -40,7 +40,7 @@ class ExportedEntry:
 
     Args:
         entry: the pairing.
-        confirmed_by: ``proof``, ``probe``, ``one-to-one``, or why nothing does.
+        confirmed_by: ``proof``, ``probe``, ``one-to-one`` and the reason, or why nothing does.
         contradicted: whether a probe moved the two sides apart.
     """
 

@@ -1,6 +1,6 @@
 """Infers a weight map from the leaves of two states: step by step, the surest evidence first."""
 
-import difflib
+import collections
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
@@ -18,7 +18,7 @@ from parity.weights.map import (
     normalise,
     unheld,
 )
-from parity.weights.modules import Order, beside_paired, copied, moment_of, pair_modules
+from parity.weights.modules import Order, beside_paired, copied, moment_of, nearest_first, pair_modules
 from parity.weights.stacks import layer_groups, stack_axes
 from parity.weights.transforms import Identity, Stack, Transform, Unstack
 
@@ -287,18 +287,19 @@ class _Search:
         A name that both sides have is not given away: its shapes differ, which only a rule can explain.
         """
         reference, candidate = self._of(0, role), self._of(1, role)
-        options = [
-            (difflib.SequenceMatcher(None, name, other).ratio(), name, other)
-            for name, leaf in reference.items()
+        kinds: dict[tuple, list[str]] = {}
+        for name, leaf in reference.items():
+            if name not in candidate:
+                kinds.setdefault((leaf.shape, leaf.dtype), []).append(name)
+        options = {
+            other: kinds.get((twin.shape, twin.dtype), [])
             for other, twin in candidate.items()
-            if leaf.shape == twin.shape and leaf.dtype == twin.dtype
-            if name not in candidate and other not in reference
-        ]
-        counted = [sum(name == other for _, other, _ in options) for _, name, _ in options]
-        unique = {name for (_, name, _), count in zip(options, counted, strict=True) if count == 1}
-        for _, name, other in sorted(options, reverse=True):
+            if other not in reference
+        }
+        counted = collections.Counter(name for names in options.values() for name in names)
+        for name, other in nearest_first(options):
             if name in self.names[0] and other in self.names[1]:
-                self._pair([name], [other], "shape" if name in unique else NEAREST)
+                self._pair([name], [other], "shape" if counted[name] == 1 else NEAREST)
 
 
 def _named(leaves: Leaves, names: Mapping[str, str]) -> dict[str, Leaf]:

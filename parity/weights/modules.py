@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from parity.programs.tree import Leaf
 
-__all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_modules", "unheld_prefix"]
+__all__ = ["Order", "beside_paired", "copied", "moment_of", "nearest_first", "pair_modules", "unheld_prefix"]
 
 Order = tuple[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]]
 """Path of a leaf -> where its side's program first uses it."""
@@ -126,12 +126,24 @@ def _by_use(
     return sorted(modules, key=lambda module: (first[module] is None, first[module] or (), module))
 
 
+def nearest_first(options: Mapping[str, Sequence[str]]) -> Pairs:
+    """Returns all pairs of a name and a partner that it may have, those of the most similar names first.
+
+    Args:
+        options: ``{partner: names}``.
+    """
+    rated, matcher = [], difflib.SequenceMatcher()
+    for other, names in options.items():
+        matcher.set_seq2(other)  # which it analyses once for all names
+        for name in names:
+            matcher.set_seq1(name)
+            rated.append((matcher.ratio(), name, other))
+    return [(name, other) for _, name, other in sorted(rated, reverse=True)]
+
+
 def _nearest(ours: Sequence[str], theirs: Sequence[str]) -> Pairs:
     left, right, found = set(ours), set(theirs), []
-    options = [
-        (difflib.SequenceMatcher(None, one, other).ratio(), one, other) for one in ours for other in theirs
-    ]
-    for _, one, other in sorted(options, reverse=True):
+    for one, other in nearest_first(dict.fromkeys(theirs, ours)):
         if one in left and other in right:
             left.remove(one)
             right.remove(other)

@@ -27,8 +27,8 @@ def project(tmp_path):
 
 
 @pytest.mark.long
-def test_it_fails_alike_where_the_project_is_not_and_passes_once_mended(command, shell, project, tmp_path):
-    made = command("repro", "mlp/forward@single", "--repro", str(tmp_path / "shown"), cwd=project)
+def test_it_fails_alike_where_the_project_is_not_and_passes_once_mended(shell, project, tmp_path):
+    made = shell("repro", "mlp/forward@single", "--repro", str(tmp_path / "shown"), cwd=project)
     assert made.code == 1 and "values failed at outputs" in made.out
     shutil.rmtree(project)
     code = tmp_path / "shown" / "code"

@@ -1,5 +1,7 @@
 """The certificate: moving one leaf on both sides must move both outputs alike."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,14 +9,22 @@ import pytest
 from flax import linen, nnx
 
 import parity
+import parity.comparison.comparison as comparison_module
+from parity.cases.case import Case
+from parity.channels import CHANNELS
 from parity.comparison.certificate import certify
 from parity.comparison.comparison import Comparison, Workbench
+from parity.comparison.exporting import export
 from parity.comparison.side import Side
+from parity.programs.build import linen_build
 from parity.programs.tree import Role
+from parity.prove import prove
+from parity.verdicts import Verdict
 from parity.weights.map import MapError, normalise
 
 # B batch, D embed, F hidden
 B, D, F = 8, 6, 10
+REPLICATED = jax.sharding.PartitionSpec()
 
 
 def inputs(seed):
@@ -150,6 +160,174 @@ def test_the_state_of_the_comparison_is_left_alone():
     before = {path: array.tobytes() for path, array in work.state.items()}
     certify(work)
     assert {path: array.tobytes() for path, array in work.state.items()} == before
+
+
+# --- leaves that could change places without breaking the proof ---
+
+
+def unread(w, one, two, x):
+    return jnp.tanh(x @ w), one, two
+
+
+def added(w, one, two, x):
+    return jnp.tanh(x @ w) * (one + two)[None], one, two
+
+
+def averaged(w, one, two, x):
+    return jnp.tanh(x @ w), one * 0.9 + x.mean(0), two * 0.9 + x.mean(0)
+
+
+def looped(w, one, two, x):
+    def step(carry, _):
+        h, one, two = carry
+        return (jnp.tanh(h @ w), one, two), None
+
+    return jax.lax.scan(step, (x, one, two), length=3)[0]
+
+
+def distinct(w, one, two, x):
+    return jnp.tanh(x @ w) * one[None] + two[None], one, two
+
+
+def half(w, one, two, x):
+    return jnp.tanh(x @ w) * one[None], one, two
+
+
+def named(w, one, two, x):
+    return {"a": x @ w, "b": one * 2, "c": two * 2}, one, two
+
+
+def averaged_apart(w, one, two, x):
+    return jnp.tanh(x @ w), one * 0.9 + x.mean(0), two * 0.99 + x.mean(0)
+
+
+def toy(name, function, names, holder, returns):
+    """A build that holds ``w`` and two vectors under some names, and returns its state if ``returns``."""
+
+    def run(state, inputs):
+        one, two = (state[holder][leaf] for leaf in names)
+        out, one, two = function(state["params"]["w"], one, two, inputs["x"])
+        after = dict(zip(names, (one, two), strict=True))
+        held = {**state, holder: {**state[holder], **after}}
+        return {
+            "values": out if isinstance(out, dict) else {"out": out},
+            **({"state": held} if returns else {}),
+        }
+
+    def create(key):
+        keys = jax.random.split(key, 3)
+        state = {"params": {"w": jax.random.normal(keys[0], (D, D))}}
+        vectors = {leaf: jax.random.normal(key, (D,)) for leaf, key in zip(names, keys[1:], strict=True)}
+        return {**state, holder: {**state.get(holder, {}), **vectors}}
+
+    return linen_build(
+        name,
+        create,
+        {"forward": (run, {})},
+        inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+    )
+
+
+def toys(function, names, holder="batch_stats", returns=True):
+    builds = [toy(f"toy {one}", function, one, holder, returns) for one in (("one", "two"), names)]
+    return Case(
+        id="toy/forward@single",
+        reference=lambda: builds[0],
+        candidate=lambda: builds[1],
+        program="forward",
+    )
+
+
+OPEN = {  # function, what holds the vectors, whether the state is returned
+    "forwarded": (unread, "batch_stats", True),
+    "forwarded parameters": (unread, "params", True),
+    "not read": (unread, "batch_stats", False),
+    "not read parameters": (unread, "params", False),
+    "added": (added, "params", False),
+    "added and forwarded": (added, "batch_stats", True),
+    "averages of the same": (averaged, "batch_stats", True),
+    "carried by a loop": (looped, "batch_stats", True),
+}
+CLOSED = {
+    "used by another operation": (distinct, "params", False),
+    "used and forwarded": (distinct, "batch_stats", True),
+    "one of them only forwarded": (half, "batch_stats", True),
+    "results with names": (named, "params", False),
+    "other averages": (averaged_apart, "batch_stats", True),
+}
+NAMES = {
+    "the same names": ("one", "two"),
+    "crosswise by nearest name": ("two_x", "one_x"),
+    "straight by nearest name": ("one_x", "two_x"),
+}
+
+
+CROSSED = "crosswise by nearest name"
+NOT_PROVED = {("added", CROSSED), ("added and forwarded", CROSSED), ("results with names", CROSSED)}
+
+
+@pytest.mark.parametrize(
+    "way, names", [one for one in itertools.product([*OPEN, *CLOSED], NAMES) if one not in NOT_PROVED]
+)
+def test_a_proof_confirms_a_leaf_only_if_no_other_could_take_its_place(way, names):
+    work = Comparison(toys((OPEN | CLOSED)[way][0], NAMES[names], *(OPEN | CLOSED)[way][1:]), Workbench())
+    assert work.proof is not None and work.proof.proved
+    found = {one.entry.reference[0].rpartition("/")[2]: one for one in certify(work)}
+    assert found["w"].confirmed_by == "proof"
+    words = {found[name].confirmed_by for name in ("one", "two")}
+    if way in CLOSED:
+        assert words == {"proof"}
+    elif way.startswith("not read"):
+        assert words == {"one-to-one; not read by the program"}
+    else:
+        assert all(one.startswith("one-to-one; used in the same way as ") for one in words)
+    exported = {entry.entry.reference[0]: entry for entry in export(work, certify(work)).entries}
+    doubtful = [path for path, entry in exported.items() if entry.doubt]
+    assert len(doubtful) == (2 if way in OPEN and NAMES[names][0] != "one" else 0)
+    assert not any(one.contradicted for one in found.values())
+
+
+def test_the_channel_says_which_guesses_the_proof_leaves_open():
+    names = NAMES[CROSSED]
+    tree = CHANNELS["tree"].look(Comparison(toys(unread, names), Workbench()))
+    assert tree.verdict is Verdict.EQUAL  # nothing else could be said of them
+    assert "2 guessed, such as batch_stats/" in tree.detail
+    assert ", 2 one-to-one; used in the same way as batch_stats/" in tree.detail
+    assert "guessed" not in CHANNELS["tree"].look(Comparison(toys(distinct, names), Workbench())).detail
+
+
+def test_many_leaves_that_nothing_reads_cost_few_proofs(monkeypatch):
+    names = [f"leaf_{number}" for number in range(60)]
+
+    def build(name, names):
+        def run(state, inputs):
+            return {"values": {"out": inputs["x"] @ state["params"]["w"]}, "state": state}
+
+        def create(key):
+            vectors = {leaf: jnp.zeros(D) + number for number, leaf in enumerate(names)}
+            return {"params": {"w": jax.random.normal(key, (D, D))}, "batch_stats": vectors}
+
+        return linen_build(
+            name,
+            create,
+            {"forward": (run, {})},
+            inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
+            specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+            input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+        )
+
+    builds = [build(side, [f"{side}_{name}" for name in names]) for side in ("a", "b")]
+    case = Case(
+        id="toy/forward@single", reference=lambda: builds[0], candidate=lambda: builds[1], program="forward"
+    )
+    work = Comparison(case, Workbench())
+    assert work.proof is not None and work.proof.proved
+    proofs = []
+    monkeypatch.setattr(comparison_module, "prove", lambda *a, **k: proofs.append(1) or prove(*a, **k))
+    found = certify(work)
+    assert sum(one.confirmed_by == "proof" for one in found) == 1 and 0 < len(proofs) <= 64
 
 
 # --- through the command line, on the decoder ---
