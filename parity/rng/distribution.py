@@ -42,10 +42,9 @@ def compare_distributions(reference: Samples, candidate: Samples) -> list[Findin
     """
     findings = []
     for path in sorted(set(reference) & set(candidate)):
-        found = _difference(reference[path], candidate[path])
-        if not found:
+        distance, cause = _difference(reference[path], candidate[path])
+        if not distance:
             continue
-        distance, cause = found
         finding = Finding(
             where=f"initial {path}",
             reference=_words(reference[path]),
