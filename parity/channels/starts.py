@@ -92,7 +92,8 @@ def compare_starts(work: Comparison, *, shared: bool) -> Starts:
         if shared or entry.role is not Role.RNG
     ]
     findings = _compare_constants(work, [one for one in made if not (one.keyed or one.same)])
-    drawn = [one for one in made if one.keyed]
+    leaves = work.builds[0].leaves
+    drawn = [one for one in made if one.keyed and all(leaves[path].size for path in one.entry.reference)]
     if shared:
         verdict, more = _compare_bits(work, [one.entry for one in drawn if not one.same])
         return Starts(verdict, (*findings, *more))

@@ -13,7 +13,7 @@ __all__ = ["ENOUGH", "Samples", "as_numbers", "compare_distributions", "smallest
 ENOUGH = 202_500
 """So many normal numbers of each side show a scale that differs by 2 % with `FOUND` probability."""
 MOST_SORTED = 65_536
-"""Numbers of a leaf of which shapes and correlations are compared: further ones would be sorted, and add little."""
+"""Numbers of a leaf of which all but scales is compared: further ones would be sorted, and add little."""
 IMPROBABLE = 1e-7
 SIGMAS = 6.0
 """A gap between scales that chance explains once in 500 million leaves."""
@@ -21,8 +21,10 @@ FOUND = "99.9 %"
 SIGMAS_FOUND = 9.0
 """The gap that exceeds `SIGMAS` with the probability `FOUND`."""
 DEPENDS = 0.25
-"""Correlations of two leaves that differ by more are no chance in `FEWEST` numbers."""
+"""Correlations of two leaves that differ by more are no chance in `FEWEST` magnitudes."""
 FEWEST = 2_000
+CORRELATED = 4 * FEWEST
+"""Numbers of a leaf of which correlations are computed."""
 
 Samples = Mapping[str, np.ndarray]
 
@@ -108,11 +110,12 @@ def _uncertainty(sample: np.ndarray) -> float:
 
 def _grid(ours: np.ndarray, theirs: np.ndarray) -> str:
     """Compares how many magnitudes repeat: few values are possible, or parts are copies of each other."""
-    sizes = [np.unique(np.abs(sample)).size for sample in (ours, theirs)]
-    repeated = ours.size + theirs.size - sum(sizes)
+    flat = [sample.ravel()[:MOST_SORTED] for sample in (ours, theirs)]
+    sizes = [np.unique(np.abs(numbers)).size for numbers in flat]
+    repeated = flat[0].size + flat[1].size - sum(sizes)
     if abs(sizes[0] - sizes[1]) <= SIGMAS * np.sqrt(repeated + 1):
         return ""
-    return f"{sizes[0]:,} and {sizes[1]:,} magnitudes in {ours.size:,} numbers each"
+    return f"{sizes[0]:,} and {sizes[1]:,} magnitudes in {flat[0].size:,} numbers each"
 
 
 def _shape(ours: np.ndarray, theirs: np.ndarray) -> str:
@@ -125,13 +128,14 @@ def _dependences(reference: Samples, candidate: Samples) -> list[Finding]:
     """Finds leaves of one size that are correlated on one side only, as one draw in two places is."""
     sizes: dict[tuple[int, ...], list[str]] = {}
     for path in sorted(reference):
-        enough = all(np.unique(np.abs(side[path])).size >= FEWEST for side in (reference, candidate))
+        few = (side[path].ravel()[:CORRELATED] for side in (reference, candidate))
+        enough = all(np.unique(np.abs(numbers)).size >= FEWEST for numbers in few)
         if enough:
             sizes.setdefault(reference[path].shape, []).append(path)
     findings = []
     for paths in sizes.values():
         sides = [
-            np.atleast_2d(np.corrcoef([side[path].ravel()[:MOST_SORTED] for path in paths]))
+            np.atleast_2d(np.corrcoef([side[path].ravel()[:CORRELATED] for path in paths]))
             for side in (reference, candidate)
         ]
         findings += [

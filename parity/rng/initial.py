@@ -77,7 +77,8 @@ def _differs(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     """Returns a flag an entry: other bits, or other numbers if the dtypes differ."""
     if ours.dtype != theirs.dtype:
         return np.ravel(np.not_equal(as_numbers(ours), as_numbers(theirs)))
-    bits = (np.frombuffer(array.tobytes(), np.uint8).reshape(array.size, -1) for array in (ours, theirs))
+    shape = ours.size, ours.itemsize
+    bits = (np.frombuffer(array.tobytes(), np.uint8).reshape(shape) for array in (ours, theirs))
     return np.asarray(np.not_equal(*bits).any(axis=1))
 
 

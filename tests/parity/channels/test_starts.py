@@ -8,15 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from flax import linen, nnx
-from flax.training.train_state import TrainState
 
-import parity
 from parity.cases.case import Case, Keys
 from parity.channels.rng import rng
 from parity.comparison.comparison import Comparison, Workbench
 from parity.programs.build import linen_build
-from parity.running.run import run_case
 from parity.verdicts import Verdict
 from parity.weights.map import Rule
 from parity.weights.transforms import Stack
@@ -372,6 +368,10 @@ def test_drawn_leaves_repeat_the_same_parts_and_have_one_distribution(name):
 
 
 HARMLESS = {
+    "a leaf without numbers": (
+        lambda a, *_: {"w": drawn(a), "none": drawn(a, (0, D)), "empty": jnp.zeros((0, D))},
+        lambda a, *_: {"w": drawn(a) + 0, "none": drawn(a, (D, 0)).T, "empty": jnp.ones((0, D))},
+    ),
     "both tie": (
         lambda a, *_: dict.fromkeys("ab", drawn(a)),
         lambda a, b, *_: dict.fromkeys("ab", 0.1 * jax.random.normal(b, (D, D)) + 0),
