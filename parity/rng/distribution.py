@@ -20,10 +20,10 @@ SIGMAS = 6.0
 FOUND = "99.9 %"
 SIGMAS_FOUND = 9.0
 """The gap that exceeds `SIGMAS` with the probability `FOUND`."""
-DEPENDS = 0.25
+DEPENDS = 0.4
 """Correlations of two leaves that differ by more are no chance in `FEWEST` magnitudes."""
-FEWEST = 2_000
-CORRELATED = 4 * FEWEST
+FEWEST = 500
+CORRELATED = 16 * FEWEST
 """Numbers of a leaf of which correlations are computed."""
 
 Samples = Mapping[str, np.ndarray]
