@@ -146,7 +146,7 @@ def test_what_no_key_changes_is_equal_to_the_bit(name, keys):
 
 def test_the_seed_of_an_optimizer_is_compared_where_keys_are_shared():
     seeds = [optimized(lambda seed=seed: optax.add_noise(0.1, 0.5, seed)) for seed in (1, 2)]
-    assert found(*seeds, Keys.SHARED) and found(*seeds) == []
+    assert found(seeds[0], seeds[1], Keys.SHARED) and found(seeds[0], seeds[1]) == []
 
 
 def test_a_constant_is_named_with_both_values():
@@ -173,7 +173,7 @@ def test_counters_of_other_integers_are_compared_as_numbers(keys):
     counters = [
         with_constant(lambda kind=kind: jnp.zeros((), kind), "counters") for kind in ("int32", "uint32")
     ]
-    assert found(*counters, keys) == []
+    assert found(counters[0], counters[1], keys) == []
     later = with_constant(lambda: jnp.ones((), "uint32"), "counters")
     assert found(counters[0], later, keys) == ["initial counters/fixed"]
 
