@@ -369,8 +369,8 @@ def test_drawn_leaves_repeat_the_same_parts_and_have_one_distribution(name):
 
 HARMLESS = {
     "a leaf without numbers": (
-        lambda a, *_: {"w": drawn(a), "none": drawn(a, (0, D)), "empty": jnp.zeros((0, D))},
-        lambda a, *_: {"w": drawn(a) + 0, "none": drawn(a, (D, 0)).T, "empty": jnp.ones((0, D))},
+        lambda a, b, *_: {"w": drawn(a), "none": drawn(b, (0, D)), "empty": jnp.zeros((0, D))},
+        lambda a, b, *_: {"w": drawn(a) + 0, "none": drawn(b, (D, 0)).T, "empty": jnp.ones((0, D))},
     ),
     "both tie": (
         lambda a, *_: dict.fromkeys("ab", drawn(a)),
