@@ -1,77 +1,159 @@
 """Initial states of sides that do not share keys: the same distributions, leaf by leaf."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from parity.verdicts import Finding
 
-__all__ = ["ENOUGH", "compare_distributions", "gathered"]
+__all__ = ["ENOUGH", "Samples", "as_numbers", "compare_distributions", "smallest_difference"]
 
-ENOUGH = 8_192
-"""So many numbers tell scales apart that differ by a tenth."""
-MORE_THAN_ENOUGH = 8 * ENOUGH
-"""No further state adds to a leaf that has so many: they would be sorted, and say nothing more."""
+ENOUGH = 202_500
+"""So many normal numbers of each side show a scale that differs by 2 % with `FOUND` probability."""
+MOST_SORTED = 65_536
+"""Numbers of a leaf of which all but scales is compared: further ones would be sorted, and add little."""
 IMPROBABLE = 1e-7
 SIGMAS = 6.0
-LEAST = 0.05
+"""A gap between scales that chance explains once in 500 million leaves."""
+FOUND = "99.9 %"
+SIGMAS_FOUND = 9.0
+"""The gap that exceeds `SIGMAS` with the probability `FOUND`."""
+DEPENDS = 0.4
+"""Correlations of two leaves that differ by more are no chance in `FEWEST` magnitudes."""
+FEWEST = 500
+CORRELATED = 16 * FEWEST
+"""Numbers of a leaf of which correlations are computed."""
 
 Samples = Mapping[str, np.ndarray]
 
 
-def compare_distributions(reference: Samples, candidate: Samples) -> list[Finding]:
-    """Finds leaves whose initial numbers come from other distributions.
+def as_numbers(array: np.ndarray) -> np.ndarray:
+    """Returns an array in float64; a complex number is two numbers, along a last axis."""
+    if np.iscomplexobj(array):
+        return np.stack([np.real(array), np.imag(array)], axis=-1).astype(np.float64)
+    return np.asarray(array, np.float64)
 
-    A leaf of one number everywhere must be that number on both sides; others are compared by their standard
-    deviations and by the two-sample Kolmogorov-Smirnov test.
+
+def compare_distributions(reference: Samples, candidate: Samples) -> list[Finding]:
+    """Finds leaves whose initial numbers come from other distributions, and pairs of leaves that only one side ties.
 
     Args:
-        reference, candidate: numbers of each leaf, of as many keys as it takes, under the same paths.
+        reference, candidate: numbers of each leaf under the same paths, a row a key, in float64.
     """
-    return [
-        Finding(
+    findings = []
+    for path in sorted(set(reference) & set(candidate)):
+        distance, cause = _difference(reference[path], candidate[path])
+        if not distance:
+            continue
+        finding = Finding(
             where=f"initial {path}",
             reference=_words(reference[path]),
             candidate=_words(candidate[path]),
             distance=distance,
-            cause="another initializer, or another fan-in",
+            cause=cause,
             next_step="compare the initializers of the leaf on both sides",
         )
-        for path in sorted(set(reference) & set(candidate))
-        if (distance := _distance(reference[path], candidate[path]))
+        findings.append(finding)
+    return findings + _dependences(reference, candidate)
+
+
+def smallest_difference(reference: Samples, candidate: Samples) -> tuple[float, str]:
+    """Returns the least difference of scales that is found in every leaf, and the leaf that decides it.
+
+    It is found with the probability `FOUND`.
+    """
+    found = [
+        (SIGMAS_FOUND * np.hypot(_uncertainty(reference[path]), _uncertainty(candidate[path])), path)
+        for path in reference
     ]
+    return max(found, default=(0.0, ""))
 
 
-def _distance(ours: np.ndarray, theirs: np.ndarray) -> str:
-    """Returns how two samples differ, in words; empty where chance explains it."""
-    fixed = [sample[0] if (sample == sample[0]).all() else None for sample in (ours, theirs)]
+def _difference(ours: np.ndarray, theirs: np.ndarray) -> tuple[str, str]:
+    """Returns how two samples differ, and why; empty if chance explains it."""
+    fixed = [sample.flat[0] if (sample == sample.flat[0]).all() else None for sample in (ours, theirs)]
     if None not in fixed:
-        return "" if fixed[0] == fixed[1] else "constants that differ"
+        return ("", "") if fixed[0] == fixed[1] else ("constants that differ", "another constant")
     if fixed.count(None) == 1:
-        return "a constant on one side only"
+        return "a constant on one side only", "another initializer"
+    tests: tuple[tuple[Callable[[np.ndarray, np.ndarray], str], str], ...] = (
+        (_scale, "another initializer, or another fan-in"),
+        (_grid, "a draw in another dtype, converted afterwards, or a part that repeats another"),
+        (_shape, "another initializer"),
+    )
+    return next(((words, cause) for test, cause in tests if (words := test(ours, theirs))), ("", ""))
+
+
+def _scale(ours: np.ndarray, theirs: np.ndarray) -> str:
     spreads = [float(np.std(sample)) for sample in (ours, theirs)]
     gap = abs(np.log(spreads[1] / spreads[0])) if min(spreads) > 0 else np.inf
-    chance = SIGMAS * np.sqrt(0.5 / len(ours) + 0.5 / len(theirs))
-    if gap > max(chance, LEAST):
-        return f"standard deviations {spreads[1] / spreads[0]:.3g} to 1"
-    from scipy import stats  # a second to import, and most runs never come here
+    if gap <= SIGMAS * np.hypot(_uncertainty(ours), _uncertainty(theirs)):
+        return ""
+    return f"standard deviations {spreads[1] / spreads[0]:.3g} to 1"
 
-    chance = np.asarray(stats.ks_2samp(ours, theirs, method="asymp"))[1]
-    if chance < IMPROBABLE:
-        return "distributions of other shapes"
-    return ""
+
+def _uncertainty(sample: np.ndarray) -> float:
+    """Returns the standard error of the logarithm of a standard deviation.
+
+    Numbers of one key may depend on each other: what keys show counts if it is more.
+    """
+    squares = (sample - sample.mean()) ** 2
+    mean = squares.mean()
+    if mean == 0:
+        return 0.0
+    single = squares.var() / squares.size
+    between = squares.mean(axis=1).var(ddof=1) / len(squares) if len(squares) > 1 else 0.0
+    return float(np.sqrt(max(single, between)) / mean / 2)
+
+
+def _grid(ours: np.ndarray, theirs: np.ndarray) -> str:
+    """Compares how many magnitudes repeat: few values are possible, or parts are copies of each other."""
+    flat = [sample.ravel()[:MOST_SORTED] for sample in (ours, theirs)]
+    sizes = [np.unique(np.abs(numbers)).size for numbers in flat]
+    repeated = flat[0].size + flat[1].size - sum(sizes)
+    if abs(sizes[0] - sizes[1]) <= SIGMAS * np.sqrt(repeated + 1):
+        return ""
+    return f"{sizes[0]:,} and {sizes[1]:,} magnitudes in {flat[0].size:,} numbers each"
+
+
+def _shape(ours: np.ndarray, theirs: np.ndarray) -> str:
+    flat = [sample.ravel()[:MOST_SORTED] for sample in (ours, theirs)]
+    from scipy import stats  # takes a second to import, and few runs need it
+
+    chance = np.asarray(stats.ks_2samp(flat[0], flat[1], method="asymp"))[1]
+    return "distributions of other shapes" if chance < IMPROBABLE else ""
+
+
+def _dependences(reference: Samples, candidate: Samples) -> list[Finding]:
+    """Finds leaves of one size that are correlated on one side only, as one draw in two places is."""
+    sizes: dict[tuple[int, ...], list[str]] = {}
+    for path in sorted(reference):
+        few = (side[path].ravel()[:CORRELATED] for side in (reference, candidate))
+        enough = all(np.unique(np.abs(numbers)).size >= FEWEST for numbers in few)
+        if enough:
+            sizes.setdefault(reference[path].shape, []).append(path)
+    findings = []
+    for paths in sizes.values():
+        sides = [
+            np.atleast_2d(np.corrcoef([side[path].ravel()[:CORRELATED] for path in paths]))
+            for side in (reference, candidate)
+        ]
+        findings += [
+            Finding(
+                where=f"initial {paths[second]}",
+                reference=f"correlation {sides[0][first, second]:.2g} with {paths[first]}",
+                candidate=f"correlation {sides[1][first, second]:.2g} with {paths[first]}",
+                cause="one draw makes both leaves",
+                next_step="draw each leaf from a key of its own",
+            )
+            for first, second in itertools.combinations(range(len(paths)), 2)
+            if abs(sides[0][first, second] - sides[1][first, second]) > DEPENDS
+        ]
+    return findings
 
 
 def _words(sample: np.ndarray) -> str:
-    if (sample == sample[0]).all():
-        return f"{sample[0]:.6g} everywhere"
-    return f"mean {np.mean(sample):.3g}, standard deviation {np.std(sample):.3g} of {len(sample):,} numbers"
-
-
-def gathered(states: Sequence[Samples]) -> dict[str, np.ndarray]:
-    """Returns the numbers of each leaf over initial states, as many whole ones as it needs, flat and in float64."""
-    needed = {path: -(-MORE_THAN_ENOUGH // max(1, array.size)) for path, array in states[0].items()}
-    return {
-        path: np.concatenate([np.asarray(state[path], np.float64).ravel() for state in states[:count]])
-        for path, count in needed.items()
-    }
+    if (sample == sample.flat[0]).all():
+        return f"{sample.flat[0]:.6g} everywhere"
+    return f"mean {np.mean(sample):.3g}, standard deviation {np.std(sample):.3g} of {sample.size:,} numbers"

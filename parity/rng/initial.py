@@ -1,17 +1,27 @@
 """Initial states: every leaf from keys of its own, and both twins' the same bits."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from parity.rng.audit import Audited
 from parity.rng.demand import Demand
+from parity.rng.distribution import Samples, as_numbers
 from parity.verdicts import Finding
 from parity.weights.map import WeightMap
 
-__all__ = ["compare_initial", "named_by_leaf"]
+__all__ = ["ANOTHER_CONSTANT", "ANOTHER_KEY", "compare_initial", "named_by_leaf"]
+
+ANOTHER_KEY = (
+    "the leaf is drawn from another key, or by another initializer",
+    "derive the key as the other twin does, see models_nnx.rngs.PathRngs",
+)
+ANOTHER_CONSTANT = (
+    "another constant: no key changes this leaf",
+    "give the leaf the same initial value on both sides",
+)
 
 
 def named_by_leaf(audited: Audited, jaxpr: Any, leaves: Iterable[tuple[int, str]]) -> Audited:
@@ -35,28 +45,43 @@ def named_by_leaf(audited: Audited, jaxpr: Any, leaves: Iterable[tuple[int, str]
 
 
 def compare_initial(
-    reference: Mapping[str, np.ndarray], candidate: Mapping[str, np.ndarray], weights: WeightMap
+    reference: Samples, candidate: Samples, weights: WeightMap, advice: tuple[str, str]
 ) -> list[Finding]:
-    """Finds leaves that start with other bits on the two sides, from the same key.
+    """Finds leaves that start with other bits on the two sides.
+
+    Leaves of two dtypes, which `tree` reports, are compared as numbers.
 
     Args:
         reference, candidate: fresh states, on the host.
         weights: which leaf is which.
+        advice: likely cause of a difference, and the next step.
     """
     back = weights.to_reference(candidate)
-    return [
-        Finding(
+    findings = []
+    for path, array in reference.items():
+        if path not in back or not (differs := _differs(array, back[path])).any():
+            continue
+        finding = Finding(
             where=f"initial {path}",
-            reference=_some(array),
-            candidate=_some(back[path]),
-            distance=f"{int((array != back[path]).sum()):,} of {array.size:,} entries differ",
-            cause="the leaf is drawn from another key, or by another initializer",
-            next_step="derive the key as the other twin does, see models_nnx.rngs.PathRngs",
+            reference=_some(array, differs),
+            candidate=_some(back[path], differs),
+            distance=f"{int(differs.sum()):,} of {array.size:,} entries differ",
+            cause=advice[0],
+            next_step=advice[1],
         )
-        for path, array in reference.items()
-        if path in back and array.shape == back[path].shape and array.tobytes() != back[path].tobytes()
-    ]
+        findings.append(finding)
+    return findings
 
 
-def _some(array: np.ndarray) -> str:
-    return f"starts {', '.join(f'{entry:.6g}' for entry in np.asarray(array, np.float64).flat[:3])}"
+def _differs(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Returns a flag an entry: other bits, or other numbers if the dtypes differ."""
+    if ours.dtype != theirs.dtype:
+        return np.ravel(np.not_equal(as_numbers(ours), as_numbers(theirs)))
+    shape = ours.size, ours.itemsize
+    bits = (np.frombuffer(array.tobytes(), np.uint8).reshape(shape) for array in (ours, theirs))
+    return np.asarray(np.not_equal(*bits).any(axis=1))
+
+
+def _some(array: np.ndarray, differs: np.ndarray) -> str:
+    numbers = as_numbers(array).reshape(len(differs), -1)
+    return f"starts {', '.join(f'{entry:.6g}' for entry in numbers[differs][:3].flat)}"

@@ -4,6 +4,7 @@ Every value of a program is numbered by the operation that makes it and the numb
 one number are the same for every key. What cannot be followed has a number of its own, which equals no other.
 """
 
+import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,11 +31,13 @@ class Recipe(NamedTuple):
         exact: the same number, the same value.
         loose: the same, whichever keys are drawn from; the same number, the same distribution, if it draws once.
         draws: the draws in it, by their exact numbers.
+        keyed: True if it may depend on the program's key.
     """
 
     exact: int
     loose: int
     draws: frozenset[int]
+    keyed: bool
 
 
 class Recipes:
@@ -43,6 +46,7 @@ class Recipes:
     def __init__(self):
         self._numbers: dict[Hashable, int] = {}
         self._layers: dict[int, int] = {}
+        self._scalars: set[int] = set()
         self._unknown = 0
         self._depth = 0
         self._key = self._number(KEY)
@@ -54,7 +58,7 @@ class Recipes:
             traced: the closed jaxpr.
             names: of its results.
         """
-        key = self._made(("the key",), KEY, frozenset())
+        key = self._made(("the key",), KEY, frozenset(), keyed=True)
         return dict(zip(names, self._results(traced, [key]), strict=True))
 
     def distribution(self, recipes: Iterable[Recipe]) -> int | None:
@@ -64,6 +68,10 @@ class Recipes:
         """
         found = {self._layer(recipe) if len(recipe.draws) <= 1 else None for recipe in recipes}
         return found.pop() if len(found) == 1 else None
+
+    def is_constant(self, number: int | None) -> bool:
+        """Returns True if a number of `distribution` is one scalar that fills every leaf."""
+        return number in self._scalars
 
     def _layer(self, recipe: Recipe) -> int:
         """Returns the loose number of what a stack, or a stack of stacks, is made of."""
@@ -79,8 +87,8 @@ class Recipes:
     def _number(self, content: Hashable) -> int:
         return self._numbers.setdefault(content, len(self._numbers))
 
-    def _made(self, exact: Hashable, loose: Hashable, draws: frozenset[int]) -> Recipe:
-        return Recipe(self._number(exact), self._number(loose), draws)
+    def _made(self, exact: Hashable, loose: Hashable, draws: frozenset[int], *, keyed: bool) -> Recipe:
+        return Recipe(self._number(exact), self._number(loose), draws, keyed)
 
     def _like_no_other(self) -> tuple[str, int]:
         self._unknown += 1
@@ -104,10 +112,14 @@ class Recipes:
         weak = getattr(getattr(value, "aval", None), "weak_type", not hasattr(value, "dtype"))
         if _is_key(value):
             unknown = self._like_no_other()
-            return self._made(unknown, unknown, frozenset())
+            return self._made(unknown, unknown, frozenset(), keyed=False)
         array = np.asarray(value)
-        content = ("constant", str(array.dtype), array.shape, array.tobytes(), bool(weak))
-        return self._made(content, content, frozenset())
+        digest = hashlib.sha256(array.tobytes()).digest()
+        content = ("constant", str(array.dtype), array.shape, digest, bool(weak))
+        made = self._made(content, content, frozenset(), keyed=False)
+        if not array.shape:
+            self._scalars.add(made.loose)
+        return made
 
     def _equation(self, equation: Any, inputs: list[Recipe]) -> list[Recipe]:
         name, inner = equation.primitive.name, bodies(equation)
@@ -121,6 +133,7 @@ class Recipes:
         exact = [recipe.exact for recipe in inputs]
         loose = [recipe.loose for recipe in inputs]
         draws = frozenset().union(*(recipe.draws for recipe in inputs))
+        keyed = any(recipe.keyed for recipe in inputs)
         takes_key = any(_is_key(variable.aval) for variable in equation.invars)
         made = []
         for place, variable in enumerate(equation.outvars):
@@ -128,16 +141,17 @@ class Recipes:
             one = self._number((how, shape, *exact))
             if _is_key(variable.aval):
                 like = self._like_no_other()  # such as a key of a number in the source
-                made.append(
-                    Recipe(one, self._number(self._derived(inputs[0], like) if inputs else like), draws)
-                )
+                derived = self._derived(inputs[0], like) if inputs else like
+                made.append(Recipe(one, self._number(derived), draws, keyed))
             elif name in DRAWS:
-                made.append(Recipe(one, self._number((how, shape, *loose)), draws | {one}))
+                made.append(Recipe(one, self._number((how, shape, *loose)), draws | {one}, keyed))
             else:
                 like = self._like_no_other() if takes_key else (how, shape, *loose)
-                made.append(Recipe(one, self._number(like), draws))
+                made.append(Recipe(one, self._number(like), draws, keyed))
         if name == "transpose":
             self._turned(made[0], inputs[0], equation.params["permutation"])
+        if name == "broadcast_in_dim" and self.is_constant(self._layer(inputs[0])):
+            self._layers[made[0].loose] = inputs[0].loose
         return made
 
     def _turned(self, turned: Recipe, stack: Recipe, permutation: Sequence[int]) -> None:
@@ -152,6 +166,8 @@ class Recipes:
         turns = ("turns", equation.params["length"], equation.params["reverse"])
         variables = opened(body).invars
         given = list(inputs[:constants])
+        common = frozenset().union(*(recipe.draws for recipe in given))
+        keyed = any(recipe.keyed for recipe in inputs)
         for place, recipe in enumerate(inputs[constants:], constants):
             row: Hashable = self._like_no_other()
             loose = row
@@ -161,25 +177,34 @@ class Recipes:
                 row, loose = (("row", self._depth, *turns, whole) for whole in (recipe.exact, recipe.loose))
             if _is_key(variables[place].aval):
                 loose = self._derived(recipe, self._like_no_other())
-            given.append(self._made(row, loose, recipe.draws))
+            within = keyed if place < constants + carries else recipe.keyed
+            given.append(self._made(row, loose, recipe.draws, keyed=within))
         self._depth += 1
         results = self._results(body, given)
         self._depth -= 1
         ends = [
-            self._made(end, self._derived(recipe, end), recipe.draws)
+            self._made(end, self._derived(recipe, end), recipe.draws, keyed=keyed)
             for recipe, end in ((recipe, self._like_no_other()) for recipe in results[:carries])
         ]
         keeps = all(
             ours.loose != self._key or self._layer(theirs) == self._key
             for ours, theirs in zip(given[constants : constants + carries], results, strict=False)
         )
-        return ends + [self._stack(recipe, turns, keeps) for recipe in results[carries:]]
+        return ends + [self._stack(recipe, turns, keeps, common) for recipe in results[carries:]]
 
-    def _stack(self, layer: Recipe, turns: Hashable, keeps: bool) -> Recipe:
-        """Returns what the turns of a loop make together; ``keeps``: they carry on keys that stay such."""
-        loose = ("stack", turns, layer.loose) if keeps else self._like_no_other()
-        stack = self._made(("stack", turns, layer.exact), loose, layer.draws)
-        if keeps:
+    def _stack(self, layer: Recipe, turns: Hashable, keeps: bool, common: frozenset[int]) -> Recipe:
+        """Returns the stack that a loop makes, iteration by iteration.
+
+        Args:
+            layer: what one iteration makes.
+            turns: of which loop.
+            keeps: True if the loop carries keys that stay derived from the program's.
+            common: draws made outside of the loop; layers that all use one of them depend on each other.
+        """
+        apart = keeps and not layer.draws & common
+        loose = ("stack", turns, layer.loose) if apart else self._like_no_other()
+        stack = self._made(("stack", turns, layer.exact), loose, layer.draws, keyed=layer.keyed)
+        if apart:
             self._layers[stack.loose] = layer.loose
         return stack
 

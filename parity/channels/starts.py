@@ -1,0 +1,377 @@
+"""Initial states of both sides: constants bit by bit, drawn leaves by recipe, by proof, by bits or as samples."""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import math
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity.comparison.comparison import AS_WRITTEN, SEED, Comparison
+from parity.comparison.room import check_room
+from parity.jax_internals import content, main_position
+from parity.programs.build import Build
+from parity.programs.tree import Role, to_host
+from parity.prove import Alone, prove
+from parity.rng import ANOTHER_CONSTANT, ANOTHER_KEY, Demand, Recipe, Recipes, Recorder, compare_initial
+from parity.rng.distribution import ENOUGH, FOUND, as_numbers, compare_distributions, smallest_difference
+from parity.rng.repeats import compare_repeats
+from parity.verdicts import Finding, Verdict
+from parity.weights.map import Entry, WeightMap
+from parity.weights.transforms import Identity
+
+__all__ = ["Starts", "compare_starts", "created", "recipes"]
+
+KEYS = 4
+"""States of which every leaf is looked at; fewer if they are large."""
+MOST_KEYS = 256
+"""States that one run of a program makes."""
+MOST_NUMBERS = 4_000_000
+"""Numbers that are in memory at once, if more than one state is."""
+SECONDS = 10.0
+"""For the states of further keys, which only small leaves need."""
+
+States = Sequence[Mapping[str, np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Starts:
+    """How the initial states of both sides compare.
+
+    Args:
+        verdict: `PROVED`, `BITWISE` or `EQUAL`, if there are no findings.
+        findings: leaves that start differently.
+        power: the smallest difference that samples show, as text; empty if nothing was sampled.
+    """
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    power: str = ""
+
+
+class _Made(NamedTuple):
+    """An entry of the weight map and the recipes of its leaves."""
+
+    entry: Entry
+    ours: Sequence[Recipe]
+    theirs: Sequence[Recipe]
+
+    @property
+    def keyed(self) -> bool:
+        """True if a key may change a leaf."""
+        return any(recipe.keyed for recipe in (*self.ours, *self.theirs))
+
+    @property
+    def same(self) -> bool:
+        """True if both sides make the same bits from the same key."""
+        exact = ([recipe.exact for recipe in side] for side in (self.ours, self.theirs))
+        return isinstance(self.entry.transform, Identity) and len({tuple(side) for side in exact}) == 1
+
+
+def compare_starts(work: Comparison, *, shared: bool) -> Starts:
+    """Compares the initial states.
+
+    Leaves that depend on no key must be equal. RNG state is compared only if both sides share keys.
+
+    Args:
+        work: the case.
+        shared: True if both sides draw from the same keys.
+    """
+    sides = [recipes(work, build) for build in work.builds]
+    made = [
+        _Made(
+            entry, [sides[0][path] for path in entry.reference], [sides[1][path] for path in entry.candidate]
+        )
+        for entry in work.weights.entries
+        if shared or entry.role is not Role.RNG
+    ]
+    findings = _compare_constants(work, [one for one in made if not (one.keyed or one.same)])
+    leaves = work.builds[0].leaves
+    drawn = [one for one in made if one.keyed and all(leaves[path].size for path in one.entry.reference)]
+    if shared:
+        verdict, more = _compare_bits(work, [one.entry for one in drawn if not one.same])
+        return Starts(verdict, (*findings, *more))
+    more, power = _compare_draws(work, drawn)
+    return Starts(Verdict.EQUAL, (*findings, *more), power)
+
+
+def created(work: Comparison, build: Build) -> jax.stages.Traced:
+    """Returns the traced program that makes all leaves of an initial state, in the order of their paths."""
+
+    def create(key: jax.Array) -> dict[str, Any]:
+        state = build.create(key)
+        return {path: state[path] for path in build.leaves}
+
+    def trace() -> jax.stages.Traced:
+        with work.bench.clock.phase(f"{build.name}, initial state", "trace"):
+            return jax.jit(create).trace(jax.random.key(SEED))
+
+    return work.remember(("created", build), trace)
+
+
+def recipes(work: Comparison, build: Build) -> dict[str, Recipe]:
+    """Returns how each leaf of an initial state is made; numbers mean the same in all builds of a session."""
+
+    def read() -> dict[str, Recipe]:
+        return _book(work).of(created(work, build).jaxpr, sorted(build.leaves))
+
+    return work.remember(("recipes", build), read)
+
+
+def _book(work: Comparison) -> Recipes:
+    return work.remember(Recipes, Recipes)
+
+
+# --- constants ---
+
+
+def _compare_constants(work: Comparison, made: Sequence[_Made]) -> list[Finding]:
+    """Evaluates the leaves that depend on no key, unless one scalar fills them on both sides."""
+    book = _book(work)
+    entries = []
+    for one in made:
+        number = book.distribution(one.ours)
+        if not (book.is_constant(number) and number == book.distribution(one.theirs)):
+            entries.append(one.entry)
+    if not entries:
+        return []
+    paths = _paths(entries)
+    ours, theirs = (_evaluated(work, build, names) for build, names in zip(work.builds, paths, strict=True))
+    return compare_initial(ours, theirs, WeightMap(tuple(entries)), ANOTHER_CONSTANT)
+
+
+def _paths(entries: Iterable[Entry]) -> tuple[list[str], list[str]]:
+    sides = [(entry.reference, entry.candidate) for entry in entries]
+    return [path for ours, _ in sides for path in ours], [path for _, theirs in sides for path in theirs]
+
+
+def _evaluated(work: Comparison, build: Build, paths: Iterable[str]) -> dict[str, np.ndarray]:
+    """Returns leaves that depend on no key, of which nothing else is computed."""
+    jaxpr, order = created(work, build).jaxpr, sorted(build.leaves)
+    places = {path: order.index(path) for path in paths}
+    with work.bench.clock.book("audit"):
+        outputs = Recorder(Demand(jaxpr, places.values(), all_draws=False)).run(jaxpr, [None])
+        return to_host({path: jnp.asarray(outputs[place]) for path, place in places.items()})
+
+
+# --- drawn from the same keys ---
+
+
+def _compare_bits(work: Comparison, entries: Sequence[Entry]) -> tuple[Verdict, list[Finding]]:
+    """Compares drawn leaves of other recipes by proof, or else bit by bit for one key."""
+    if not entries:
+        return Verdict.PROVED, []
+    order = [sorted(build.leaves) for build in work.builds]
+    sides = [_start_program(work, build) for build in work.builds]
+    first, second = (
+        [names.index(path) for path in side] for names, side in zip(order, _paths(entries), strict=True)
+    )
+    if all(isinstance(entry.transform, Identity) for entry in entries):
+        others = (
+            tuple(place for place in range(len(names)) if place not in set(taken))
+            for names, taken in zip(order, (first, second), strict=True)
+        )
+        alone = Alone(results=(next(others), next(others)))
+        if _proves(work, sides, tuple(zip(first, second, strict=True)), alone):
+            return Verdict.PROVED, []
+    ours, theirs = (
+        work.remember(("initial", one.content), functools.partial(_run, work, one)) for one in sides
+    )
+    return Verdict.BITWISE, compare_initial(ours, theirs, WeightMap(tuple(entries)), ANOTHER_KEY)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Start:
+    """The program that makes an initial state; many builds, such as those that differ in remat, share one.
+
+    Args:
+        lowered: the program.
+        content: digest of the program and the names of its results, or what is like no other.
+    """
+
+    lowered: jax.stages.Lowered
+    content: Hashable
+
+
+def _start_program(work: Comparison, build: Build) -> _Start:
+    def lower() -> _Start:
+        traced = created(work, build)
+        with work.bench.clock.phase(f"{build.name}, initial state", "lower"):
+            lowered = traced.lower()
+        digest = content(lowered)
+        return _Start(lowered, (digest, *sorted(build.leaves)) if digest else object())
+
+    return work.remember(("start program", build), lower)
+
+
+def _proves(
+    work: Comparison, sides: list[_Start], results: tuple[tuple[int, int], ...], alone: Alone
+) -> bool:
+    def proved() -> bool:
+        with work.bench.clock.phase("initial states", "prove"):
+            keys = [main_position(side.lowered) for side in sides]
+            if set(keys[0]) != set(keys[1]):
+                return False
+            arguments = [(keys[0][index], keys[1][index]) for index in keys[0]]
+            lowered = (side.lowered for side in sides)
+            return prove(*lowered, arguments=arguments, results=results, alone=alone).proved
+
+    return work.remember(("initial proof", *(side.content for side in sides), results, alone.results), proved)
+
+
+def _run(work: Comparison, start: _Start) -> dict[str, np.ndarray]:
+    with work.bench.clock.phase("initial state", "compile"):
+        check_room(work.builds[0])
+        compiled = start.lowered.compile(compiler_options=AS_WRITTEN)
+    with work.bench.clock.phase("initial state", "execute"):
+        return to_host(compiled(jax.random.key(SEED)))
+
+
+# --- drawn from keys of their own ---
+
+
+def _compare_draws(work: Comparison, drawn: Sequence[_Made]) -> tuple[list[Finding], str]:
+    """Compares drawn leaves by recipe, or else as samples; returns the power of these, too."""
+    book = _book(work)
+    ties = [_ties([one.ours for one in drawn]), _ties([one.theirs for one in drawn])]
+    tied = {index for group in ties[0] ^ ties[1] for index, _ in group}
+    unsettled = [
+        one.entry
+        for index, one in enumerate(drawn)
+        if index in tied
+        or (number := book.distribution(one.ours)) is None
+        or number != book.distribution(one.theirs)
+    ]
+    if not unsettled:
+        return [], ""
+    if all(entry.reference == entry.candidate for entry in unsettled):
+        first, second = (_start_program(work, build).content for build in work.builds)
+        if first == second:
+            return [], ""
+    return _compare_samples(work, [one.entry for one in drawn], unsettled)
+
+
+def _ties(made: Sequence[Sequence[Recipe]]) -> set[frozenset[tuple[int, int]]]:
+    """Returns which leaves use one draw: entries, and positions within these unless they are all the same."""
+    users: dict[int, set[tuple[int, int]]] = collections.defaultdict(set)
+    for index, leaves in enumerate(made):
+        for position, recipe in enumerate(leaves):
+            for draw in recipe.draws:
+                users[draw].add((index, position))
+    return {
+        frozenset(
+            group if len({position for _, position in group}) > 1 else ((index, 0) for index, _ in group)
+        )
+        for group in users.values()
+    }
+
+
+def _compare_samples(
+    work: Comparison, drawn: Sequence[Entry], unsettled: Sequence[Entry]
+) -> tuple[list[Finding], str]:
+    """Compares what repeats in all drawn leaves, and distributions of the unsettled ones."""
+    paths = _paths(drawn)
+    total = sum(math.prod(work.builds[0].leaves[path].shape) for path in paths[0])
+    keys = max(2, min(KEYS, MOST_NUMBERS // max(1, total)))
+    back = WeightMap(tuple(drawn)).to_reference
+    sides: list[States] = [
+        [
+            {path: state[path] for path in names}
+            for state in (work.bench.fresh(build, SEED + key) for key in range(keys))
+        ]
+        for build, names in zip(work.builds, paths, strict=True)
+    ]
+    sides[1] = [back(state) for state in sides[1]]
+    repeats, kept = compare_repeats(*sides)
+    entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]
+    samples = _samples(work, entries, sides, kept)
+    power, least = smallest_difference(*samples)
+    findings = [*repeats.values(), *compare_distributions(*samples)]
+    return (
+        findings,
+        f"scales that differ by {power:.2g} are found ({FOUND}, least of {least})" if least else "",
+    )
+
+
+def _samples(
+    work: Comparison,
+    entries: Sequence[Entry],
+    sides: Sequence[States],
+    kept: Mapping[str, tuple[np.ndarray, ...]],
+) -> list[dict[str, np.ndarray]]:
+    """Returns the numbers of some leaves of both sides, a row a key: of as many keys as each takes, or time allows.
+
+    Slices that repeat others are left out, as they are no further draws.
+    """
+    rows: list[dict[str, list[np.ndarray]]] = [collections.defaultdict(list) for _ in sides]
+
+    def add(states: Sequence[Mapping[str, np.ndarray]], paths: Iterable[str]) -> None:
+        for path in paths:
+            for side, state in zip(rows, states, strict=True):
+                side[path].append(_some(as_numbers(state[path][kept[path]]).ravel(), len(sides[0])))
+
+    paths = _paths(entries)[0]
+    for states in zip(*sides, strict=True):
+        add(states, paths)
+    size = {path: rows[0][path][0].size for path in paths}
+
+    def is_open(entry: Entry) -> bool:
+        return any(len(rows[0][path]) * size[path] < ENOUGH for path in entry.reference)
+
+    small = collections.defaultdict(list)
+    for entry in filter(is_open, entries):
+        small[int(math.log(size[entry.reference[0]], 16))].append(entry)
+    for group in small.values():
+        end = None
+        for states in _further(work, group, len(sides[0])):
+            end = end or time.monotonic() + SECONDS / len(small)
+            add(states, _paths([one for one in group if is_open(one)])[0])
+            if time.monotonic() > end or not any(map(is_open, group)):
+                break
+    return [{path: np.stack(side[path]) for path in paths} for side in rows]
+
+
+def _some(numbers: np.ndarray, keys: int) -> np.ndarray:
+    """Returns the numbers of one leaf and key, or a choice of them, which is the same for all keys and leaves."""
+    enough = -(-ENOUGH // keys)
+    if numbers.size <= enough:
+        return numbers
+    return numbers[np.random.default_rng(SEED).integers(0, numbers.size, enough)]
+
+
+def _further(
+    work: Comparison, entries: Sequence[Entry], first: int
+) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
+    """Yields some leaves of the initial states of both sides of one key after the other, without end."""
+    paths, back = _paths(entries), WeightMap(tuple(entries)).to_reference
+    total = sum(work.builds[0].leaves[path].size for path in paths[0])
+    count = max(1, min(MOST_KEYS, MOST_NUMBERS // total))
+    makers = [_maker(work, build, names, count) for build, names in zip(work.builds, paths, strict=True)]
+    for start in itertools.count(SEED + first, count):
+        keys = jax.vmap(jax.random.key)(jnp.arange(start, start + count))
+        with work.bench.clock.phase("initial states", "execute"):
+            ours, theirs = (to_host(make(keys)) for make in makers)
+        for row in range(count):
+            yield (
+                {path: array[row] for path, array in ours.items()},
+                back({path: array[row] for path, array in theirs.items()}),
+            )
+
+
+def _maker(work: Comparison, build: Build, paths: Sequence[str], count: int) -> Callable[[jax.Array], dict]:
+    """Returns what makes some leaves of the initial states of several keys, compiled."""
+
+    def make(key: jax.Array) -> dict[str, Any]:
+        state = build.create(key)
+        return {path: state[path] for path in paths}
+
+    with work.bench.clock.phase(f"{build.name}, initial states", "compile"):
+        keys = jax.random.split(jax.random.key(SEED), count)
+        lowered = jax.jit(lambda keys: jax.lax.map(make, keys)).lower(keys)
+        return lowered.compile(compiler_options=AS_WRITTEN)
