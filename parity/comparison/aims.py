@@ -31,8 +31,8 @@ class Aims:
         numbers: ``{place: numbers}`` at which a leaf or an input meets one; those of one side alone first.
         wraps: ``{path: divisor}`` of counters that a step returns as a remainder.
         scales: magnitudes of constants that computed numbers meet; those of one side alone first.
-        elsewhere: constants of one side alone that computed numbers meet, as text.
-        guards: how many operations of the reference and the candidate check for numbers that are not finite.
+        elsewhere: constants of one side alone that computed numbers or arrays of integers meet, as text.
+        guards: how many operations of either side check for numbers that are not finite, by kind.
     """
 
     read: frozenset[Place]
@@ -40,7 +40,7 @@ class Aims:
     wraps: Mapping[str, int]
     scales: Sequence[float]
     elsewhere: Sequence[str]
-    guards: tuple[int, int]
+    guards: tuple[collections.Counter[str], collections.Counter[str]]
 
 
 def harvest(work: Comparison) -> Aims:
@@ -65,7 +65,7 @@ def harvest(work: Comparison) -> Aims:
         elsewhere=tuple(
             f"{each.constant:.6g} {each.use} at {op_place(each.op)}"
             for key, each in met
-            if key in alone and key[2] is None and each.use is not Use.ADDED and each.is_float
+            if key in alone and each.use in (Use.COMPARED, Use.CLAMPED) and _is_elsewhere(work, key[2], each)
         ),
         guards=(sides[0].constants.guards, sides[1].constants.guards),
     )
@@ -109,12 +109,22 @@ class _Side:
         }
 
 
+def _is_elsewhere(work: Comparison, place: Place | None, met: Met) -> bool:
+    """True if no run sets the operand: a computed float, or an array of integers in the batch."""
+    if place is None:
+        return met.is_float
+    inputs, path = place
+    return inputs and not met.is_float and bool(work.builds[0].abstract_inputs[path].shape)
+
+
 def _scales(met: Iterable[Met]) -> tuple[float, ...]:
     """Returns the magnitudes of constants that computed floats meet, arrays before single numbers."""
     sizes: dict[float, None] = {}
     for each in sorted(met, key=lambda each: each.is_scalar):
         size = abs(each.constant)
-        wanted = each.use in (Use.COMPARED, Use.CLAMPED) or (each.use is Use.ADDED and 0 < each.constant <= SMALL)
+        wanted = each.use in (Use.COMPARED, Use.CLAMPED) or (
+            each.use is Use.ADDED and 0 < each.constant <= SMALL
+        )
         if wanted and each.is_float and SCALES[0] < size < SCALES[1]:
             sizes.setdefault(10.0 ** (round(2 * math.log10(size)) / 2))
     return tuple(sizes)

@@ -76,15 +76,17 @@ def stress(work: Comparison) -> Stressed:
         for trial, run in tried:
             for group, finding in [] if run.routes_apart else _on(trial, run):
                 found.setdefault(group, []).append(finding)
-    starts = [(trial, _Run.of(work, trial)) for trial in at_counts(work, aims)]
+    trials, wanted = at_counts(work, aims)
+    starts = [(trial, _Run.of(work, trial)) for trial in trials]
     compared = [(trial, run) for trial, run in starts if not run.routes_apart]
     # Sides with as many checks may still pass a NaN on differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
     spoilt = () if aims.guards[0] == aims.guards[1] else tuple(not_finite(work))
     for group, finding in [*_over_counts(work, compared), *_unguarded(work, aims, spoilt)]:
         found.setdefault(group, []).append(finding)
+    label = "starts of counters" + (f" of {wanted}" if wanted > len(starts) else "")
     return Stressed(
         findings={group: tuple(each) for group, each in found.items()},
-        runs={**runs, "starts of counters": len(starts), "batches that are not finite": len(spoilt)},
+        runs={**runs, label: len(starts), "batches that are not finite": len(spoilt)},
         left_out=left_out + len(starts) - len(compared),
         elsewhere=aims.elsewhere,
     )
@@ -129,7 +131,9 @@ class _Run:
     def routes_apart(self) -> bool:
         """True if experts are chosen differently: rounding may decide that, and nothing downstream compares."""
         ours, theirs = (side.get(Group.ROUTING, {}) for side in (self.reference, self.candidate))
-        return any(ours[path].tobytes() != theirs[path].tobytes() for path in ours if path.endswith("/preferred"))
+        return any(
+            ours[path].tobytes() != theirs[path].tobytes() for path in ours if path.endswith("/preferred")
+        )
 
 
 def _on(trial: Trial, run: _Run) -> Iterator[tuple[str, Finding]]:
@@ -185,32 +189,44 @@ def _over_counts(work: Comparison, starts: Sequence[tuple[Trial, _Run]]) -> Iter
         return {**leaves, **(parts if group is Group.STATE else {})}
 
     for group in COMPARED:
-        sides = [
-            [parted(outputs, group) for outputs in outputs_of]
-            for outputs_of in ([run.reference for _, run in starts], [run.candidate for _, run in starts])
-        ]
+        reference = [parted(run.reference, group) for _, run in starts]
+        candidate = [parted(run.candidate, group) for _, run in starts]
         counts = [trial.count for trial, _ in starts]
-        again = functools.cache(lambda start, group=group: parted(starts[start][1].nudged(3_000), group))
-        for start, off, noise in off_over_counts(counts, *sides, again):
+
+        def again(start: int, group: Group = group) -> dict[str, np.ndarray]:
+            return parted(starts[start][1].nudged(3_000), group)
+
+        for start, off, noise in off_over_counts(counts, reference, candidate, again):
             yield group, _finding(off, noise, f"with {starts[start][0].name}")
 
 
 def _unguarded(work: Comparison, aims: Aims, trials: Sequence[Trial]) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of leaves that only the side with more checks keeps finite."""
+    """Yields ``(group, finding)`` of entries that only a side with more checks of some kind keeps finite."""
+    more = (aims.guards[0] - aims.guards[1], aims.guards[1] - aims.guards[0])
     for trial in trials:
         run = _Run.of(work, trial)
-        guarded, bare = (run.reference, run.candidate)[:: 1 if aims.guards[0] > aims.guards[1] else -1]
-        for group in COMPARED:
-            ours, theirs = guarded.get(group, {}), bare.get(group, {})
-            for path in ours:
-                where = np.argwhere(_finite(ours[path]) & ~_finite(theirs[path])) if path in theirs else ()
-                if not len(where):
-                    continue
-                worst = tuple(map(int, where[0]))
-                shown = {side: str(getattr(run, side)[group][path][worst]) for side in ("reference", "candidate")}
-                note = "finite on one side only"
-                off = Deviation(path=path, relative=float("inf"), worst=worst, note=note, **shown)
-                yield group, _finding(off, 0.0, f"on wild data ({trial.name})")
+        sides = (run.reference, run.candidate)
+        for guarded, bare in [sides[:: 1 - 2 * place] for place in (0, 1) if more[place]]:
+            for group in COMPARED:
+                for off in _kept_finite(guarded.get(group, {}), bare.get(group, {})):
+                    shown = {
+                        name: str(side[group][off.path][off.worst])
+                        for name, side in zip(("reference", "candidate"), sides, strict=True)
+                    }
+                    found = dataclasses.replace(off, **shown)
+                    yield group, _finding(found, 0.0, f"on wild data ({trial.name})")
+
+
+def _kept_finite(guarded: Mapping[str, np.ndarray], bare: Mapping[str, np.ndarray]) -> Iterator[Deviation]:
+    """Yields leaves with an entry that is finite on the guarded side only."""
+    for path in guarded:
+        where = (
+            np.argwhere(_finite(guarded[path]) & ~_finite(bare[path])) if path in bare else np.zeros((0, 0))
+        )
+        if len(where):
+            worst = tuple(map(int, where[0]))
+            note = "finite on one side only"
+            yield Deviation(path=path, relative=float("inf"), worst=worst, note=note)
 
 
 def _finite(array: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from parity.values.wild import WILD, shake
 
 __all__ = ["Trial", "aimed", "at_counts", "not_finite", "over_scales", "wild"]
 
-MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_COUNTS = 24, 4, 6, 64
+MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 40, 16
 BELOW = 32.0
 """So far below a constant are numbers whose sum is to be about as small."""
 AIMED = 0.25
@@ -87,20 +87,19 @@ def over_scales(work: Comparison, aims: Aims) -> Iterator[Trial]:
     for scale in aims.scales[:MOST_SCALES]:
         root = math.sqrt(scale)
         state = _with_moments(work, lambda rng, shape, scale=scale: scale ** rng.uniform(1, 2, shape))
-        common = {"move": shake}
         yield Trial(
             name=f"inputs of size {root:.3g}",
             state=work.state,
             alter=lambda batch, root=root: sized(batch, root, list(batch)),
-            **common,
+            move=shake,
         )
-        yield Trial(name=f"parameters of size {root:.3g}", state=sized(work.state, root, params), **common)
+        yield Trial(name=f"parameters of size {root:.3g}", state=sized(work.state, root, params), move=shake)
         least = scale / BELOW
         yield Trial(
             name=f"everything of size {least:.3g}",
             state=sized(state, least, params),
             alter=lambda batch, least=least: sized(batch, least, list(batch)),
-            **common,
+            move=shake,
         )
 
 
@@ -122,7 +121,10 @@ def aimed(work: Comparison, aims: Aims) -> Iterator[Trial]:
             state = _aimed(work.state, numbers, False, turn)
             alter = functools.partial(_aimed, numbers=numbers, inputs=True, turn=turn)
             batch = work.reference.build.inputs(SEED)
-            if all(_left(flat, numbers, inputs, turn) <= 0 for flat, inputs in ((work.state, False), (batch, True))):
+            if all(
+                _left(flat, numbers, inputs, turn) <= 0
+                for flat, inputs in ((work.state, False), (batch, True))
+            ):
                 break
             name = f"entries {'on' if ties else 'next to'} constants of the programs"
             yield Trial(name=name, state=state, alter=alter, ties=ties)
@@ -132,7 +134,9 @@ def _capacity(array: np.ndarray) -> int:
     return max(1, int(array.size * AIMED))
 
 
-def _left(flat: Mapping[str, np.ndarray], numbers: Mapping[Place, list[float]], inputs: bool, turn: int) -> int:
+def _left(
+    flat: Mapping[str, np.ndarray], numbers: Mapping[Place, list[float]], inputs: bool, turn: int
+) -> int:
     """Returns how many numbers some leaf has left after ``turn`` runs."""
     return max(
         (
@@ -161,70 +165,76 @@ def _aimed(
 
 
 def not_finite(work: Comparison) -> Iterator[Trial]:
-    """Yields a NaN, then an infinity, in each float input; in the first parameter of a batch without floats."""
-    batch = work.reference.build.inputs(SEED)
+    """Yields a NaN, then an infinity, in the float inputs and in one parameter after another."""
+
+    def spoilt(flat: Mapping[str, np.ndarray], paths: Sequence[str], number: float) -> Flat:
+        changed = {path: np.array(array) for path, array in flat.items()}
+        for path in paths:
+            changed[path][..., :1] = number
+        return changed
+
+    def floats(flat: Mapping[str, np.ndarray]) -> list[str]:
+        return [path for path, array in sorted(flat.items()) if is_float(array) and array.ndim]
+
+    inputs = floats(work.reference.build.inputs(SEED))
+    leaves = work.builds[0].leaves
+    params = [path for path in floats(work.state) if leaves[path].role is Role.PARAMS]
     for number in (np.nan, np.inf):
-
-        def spoilt(array: np.ndarray, number: float = number) -> np.ndarray:
-            entries = np.array(array)
-            entries[..., :1] = number
-            return entries
-
-        if any(is_float(array) and array.ndim for array in batch.values()):
-            alter = lambda batch, spoilt=spoilt: {  # noqa: E731
-                path: spoilt(array) if is_float(array) and array.ndim else array for path, array in batch.items()
-            }
-            yield Trial(name=f"inputs with {number}", state=work.state, alter=alter)
-            continue
-        leaves = work.builds[0].leaves
-        floats = [
-            path
-            for path in work.reference.state_paths
-            if leaves[path].role is Role.PARAMS and is_float(work.state[path]) and work.state[path].ndim
-        ]
-        for path in floats[:1]:
-            yield Trial(name=f"{path} with {number}", state={**work.state, path: spoilt(work.state[path])})
+        if inputs:
+            alter = functools.partial(spoilt, paths=inputs, number=number)
+            yield Trial(name=f"inputs with {number}", state=dict(work.state), alter=alter)
+        for path in params[:MOST_SPOILT]:
+            yield Trial(name=f"{path} with {number}", state=spoilt(work.state, [path], number))
 
 
-def _with_moments(work: Comparison, size: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]) -> Flat:
+def _with_moments(
+    work: Comparison, size: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+) -> Flat:
     """Returns the state with positive moments of some size."""
     rng, state = np.random.default_rng(19), dict(work.state)
     for path in sorted(state):
         array = state[path]
-        if work.builds[0].leaves[path].role is Role.OPTIMIZER and is_float(array):
+        if work.builds[0].leaves[path].role is Role.OPTIMIZER and is_float(array) and array.ndim:
             limit = float(jnp.finfo(array.dtype).max)
             state[path] = np.minimum(size(rng, array.shape), limit).astype(array.dtype)
     return state
 
 
-def at_counts(work: Comparison, aims: Aims) -> Iterator[Trial]:
-    """Yields starts of the counters at 0, 1, around each constant that one meets, and halfway between those.
+def at_counts(work: Comparison, aims: Aims) -> tuple[list[Trial], int]:
+    """Returns starts of the counters at 0, 1, around each constant that one meets, and halfway between those.
 
     Counters that advance together start together. Moments are large, so that an optimizer's step is no rounding
     error of the parameters, and a part of each parameter is zero.
+
+    Returns:
+        The starts, and how many there would be without a bound.
     """
     groups = _groups(work, aims)
     lists = [_counts(work, aims, places) for places in groups]
     if not lists:
-        return
+        return [], 0
+    wanted = max(map(len, lists))
     runs = list(itertools.product(*lists))
     if len(runs) > MOST_COUNTS:
-        longest = min(max(map(len, lists)), MOST_COUNTS)
-        runs = [tuple(each[turn % len(each)] for each in lists) for turn in range(longest)]
+        runs = [tuple(each[turn % len(each)] for each in lists) for turn in range(min(wanted, MOST_COUNTS))]
     state = _with_moments(work, lambda rng, shape: 10.0 ** rng.uniform(0, 10, shape))
     for path, leaf in work.builds[0].leaves.items():
-        if leaf.role is Role.PARAMS and is_float(state[path]) and state[path].size > 1:
+        if leaf.role is Role.PARAMS and is_float(state[path]) and state[path].ndim > 1:
             zero = np.random.default_rng(23).random(state[path].shape) < AIMED
             state[path] = np.where(zero, 0, state[path]).astype(state[path].dtype)
+    trials = []
     for counts in runs:
         started = {place: count for places, count in zip(groups, counts, strict=True) for place in places}
-        set_ = functools.partial(_started, started=started, wraps=aims.wraps)
-        yield Trial(
-            name=f"counters at {', '.join(f'{count:,}' for count in counts)}",
-            state=set_(state, inputs=False),
-            alter=functools.partial(set_, inputs=True),
-            count=max(counts),
+        begin = functools.partial(_started, started=started, wraps=aims.wraps)
+        trials.append(
+            Trial(
+                name=f"counters at {', '.join(f'{count:,}' for count in counts)}",
+                state=begin(state, inputs=False),
+                alter=functools.partial(begin, inputs=True),
+                count=max(counts),
+            )
         )
+    return trials, max(wanted, len(runs))
 
 
 def _started(
@@ -250,7 +260,8 @@ def _groups(work: Comparison, aims: Aims) -> list[list[Place]]:
         role = None if inputs else leaves[path].role
         if not _counts_something(array) or role in (Role.PARAMS, Role.RNG) or (inputs and array.ndim):
             continue
-        after = [outputs[each] for each in sorted(outputs) if each == path or each.endswith(f"/{path}")]
+        steps = (path, f"step1/{path}", f"step{work.reference.program.steps}/{path}")
+        after = [outputs[each] for each in steps if each in outputs]
         later = (inputs and path, *(int(np.ravel(each)[0]) for each in after if each.size and not inputs))
         groups.setdefault((int(np.ravel(array)[0]), later), []).append((inputs, path))
     return list(groups.values())
@@ -258,7 +269,12 @@ def _groups(work: Comparison, aims: Aims) -> list[list[Place]]:
 
 def _counts_something(array: np.ndarray) -> bool:
     """True for an integer, or a few equal ones as layers or replicas keep."""
-    return array.dtype.kind in "iu" and array.ndim <= 1 and bool(array.size) and bool((array == array.flat[0]).all())
+    return (
+        array.dtype.kind in "iu"
+        and array.ndim <= 1
+        and bool(array.size)
+        and bool((array == array.flat[0]).all())
+    )
 
 
 def _counts(work: Comparison, aims: Aims, places: Sequence[Place]) -> list[int]:
@@ -269,7 +285,10 @@ def _counts(work: Comparison, aims: Aims, places: Sequence[Place]) -> list[int]:
     found = dict.fromkeys(number for place in places for number in aims.numbers.get(place, ()))
     edges = [number for number in found if 0 <= number <= limit]
     around = [
-        int(base) + step for number in edges for base in (math.floor(number), math.ceil(number)) for step in (-1, 0, 1)
+        int(base) + step
+        for number in edges
+        for base in (math.floor(number), math.ceil(number))
+        for step in (-1, 0, 1)
     ]
     ordered = sorted({0.0, *edges})
     after = ordered[-1] + (ordered[-1] - ordered[-2]) / 2 if len(ordered) > 1 else 0.0
@@ -277,4 +296,4 @@ def _counts(work: Comparison, aims: Aims, places: Sequence[Place]) -> list[int]:
     wrapped = [aims.wraps[path] for inputs, path in places if not inputs and path in aims.wraps]
     top = min(wrapped) if len(wrapped) == len(places) else limit + 1
     counts = dict.fromkeys(count for count in (0, 1, *around, *halfway) if 0 <= count < top)
-    return list(counts)[:MOST_COUNTS]
+    return list(counts)

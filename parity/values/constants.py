@@ -4,6 +4,7 @@ A program that branches on a step or on a range of numbers shows another side on
 follows each argument through elementwise operations with constants, so that ``count / 100 > 2.5`` is known as 250.
 """
 
+import collections
 import dataclasses
 import enum
 import math
@@ -14,7 +15,7 @@ from parity.prove.program import Kind, Op, Program, Region
 
 __all__ = ["Constants", "Met", "Use", "met_constants"]
 
-MOST_STEPS, MOST_FORMS, MOST_NUMBERS = 24, 6, 50
+MOST_STEPS, MOST_FORMS, MOST_NUMBERS = 24, 6, 32
 HUGE = 1e30
 """Masks and the ends of a dtype are no numbers that data reaches."""
 
@@ -64,12 +65,12 @@ class Constants:
 
     Args:
         met: each once by use, constant, argument and number.
-        guards: how many operations check for numbers that are not finite.
+        guards: how many operations check for numbers that are not finite, by kind.
         wraps: ``{result: divisor}`` by position, of results that are a remainder of an argument.
     """
 
     met: frozenset[Met]
-    guards: int
+    guards: collections.Counter[str]
     wraps: Mapping[int, int]
 
 
@@ -151,14 +152,76 @@ FOLDS: Mapping[str, Callable[[float, float], float]] = {
     "power": pow,
 }
 REVERSED = {"subtract": "from", "divide": "into"}
-MEETS: Mapping[str, Use] = {
-    "compare": Use.COMPARED,
-    "minimum": Use.CLAMPED,
-    "maximum": Use.CLAMPED,
-    "divide": Use.DIVIDED,
-    "remainder": Use.DIVIDED,
-    "add": Use.ADDED,
+Meeting = tuple[Use, _Known, Sequence[float]]
+"""How a constant is used, the operand that meets it, and the constants."""
+
+
+def _either(use: Use) -> Callable[[Op, Sequence[_Known]], list[Meeting]]:
+    """Returns the meetings of two operands in any order."""
+    return lambda op, sides: [(use, sides[0], sides[1].numbers), (use, sides[1], sides[0].numbers)]
+
+
+def _divided(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    return [(Use.DIVIDED, sides[0], sides[1].numbers)]
+
+
+def _shifted(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    return [(Use.DIVIDED, sides[0], [2.0**number for number in sides[1].numbers])]
+
+
+def _masked(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    """A mask of the last bits is a remainder."""
+    return [
+        (Use.DIVIDED, one, [number + 1 for number in other.numbers]) for one, other in (sides, sides[::-1])
+    ]
+
+
+def _scaled(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    """The inverse of a whole number divides by it."""
+    inverses = [[1 / number for number in side.numbers if 1e-7 < number < 1] for side in sides]
+    whole = [[number for number in each if abs(number - round(number)) < 1e-6 * number] for each in inverses]
+    return [(Use.DIVIDED, sides[0], whole[1]), (Use.DIVIDED, sides[1], whole[0])]
+
+
+def _clamped(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    return [(Use.CLAMPED, sides[1], bound.numbers) for bound in (sides[0], sides[2])]
+
+
+def _indexed(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    """Every entry of a short table, and the last one of a long table."""
+    sizes = [size for size in op.source.operands[0].type.shape if size > 1]
+    entries = [range(size) if size <= MOST_NUMBERS else (size - 1,) for size in sizes]
+    first = 2 if op.form.name.endswith("update_slice") else 1
+    return [(Use.INDEXED, index, [float(n) for each in entries for n in each]) for index in sides[first:]]
+
+
+MEETINGS: Mapping[str, Callable[[Op, Sequence[_Known]], list[Meeting]]] = {
+    "compare": _either(Use.COMPARED),
+    "minimum": _either(Use.CLAMPED),
+    "maximum": _either(Use.CLAMPED),
+    "add": _either(Use.ADDED),
+    "clamp": _clamped,
+    "divide": _divided,
+    "remainder": _divided,
+    "multiply": _scaled,
+    "and": _masked,
+    "shift_right_logical": _shifted,
+    "shift_right_arithmetic": _shifted,
+    "dynamic_slice": _indexed,
+    "dynamic_update_slice": _indexed,
+    "gather": _indexed,
 }
+
+
+def _guard(op: Op, name: str, sides: Sequence[_Known]) -> str:
+    """Returns the kind of numbers that an operation checks for: ``finite``, ``nan``, ``infinite``, or none."""
+    if name == "is_finite":
+        return "finite"
+    if name != "compare":
+        return ""
+    if op.operands[0] == op.operands[1]:
+        return "nan"
+    return "infinite" if any(math.isinf(number) for side in sides for number in side.numbers) else ""
 
 
 def met_constants(program: Program) -> Constants:
@@ -196,7 +259,7 @@ class _Walk:
     def __init__(self, program: Program):
         self.known: list[_Known] = [COMPUTED] * program.values
         self.met: dict[Met, None] = {}
-        self.guards = 0
+        self.guards: collections.Counter[str] = collections.Counter()
 
     def region(self, region: Region) -> None:
         for op in region.ops:
@@ -216,36 +279,11 @@ class _Walk:
             self.region(inner)
         operands = self.of(op.operands)
         name = op.form.name.rpartition(".")[2]
-        self._meet(op, name, operands)
+        if guard := _guard(op, name, operands):
+            self.guards[guard] += 1
+        for use, side, constants in MEETINGS[name](op, operands) if name in MEETINGS else ():
+            self._add(op, use, side, constants)
         self.give(op.results, [_result(op, name, operands)] * len(op.results))
-
-    def _meet(self, op: Op, name: str, operands: Sequence[_Known]) -> None:
-        self.guards += name == "is_finite"
-        if name == "compare":
-            infinite = any(math.isinf(number) for side in operands for number in side.numbers)
-            self.guards += infinite or op.operands[0] == op.operands[1]
-        if name == "clamp":
-            for bound in (operands[0], operands[2]):
-                self._add(op, Use.CLAMPED, operands[1], bound.numbers)
-        if name in ("dynamic_slice", "gather", "dynamic_update_slice"):
-            first = 2 if name == "dynamic_update_slice" else 1
-            sizes = [size for size in op.source.operands[0].type.shape if size > 1]
-            entries = [float(i) for size in sizes for i in (range(size) if size <= MOST_NUMBERS else (size - 1,))]
-            for index in operands[first:]:
-                self._add(op, Use.INDEXED, index, entries)
-        if name in ("shift_right_logical", "shift_right_arithmetic"):
-            self._add(op, Use.DIVIDED, operands[0], [2.0**number for number in operands[1].numbers])
-        if name == "and":
-            for one, other in (operands, operands[::-1]):
-                self._add(op, Use.DIVIDED, one, [number + 1 for number in other.numbers])
-        if name == "multiply":
-            for one, other in (operands, operands[::-1]):
-                inverses = [1 / number for number in other.numbers if 1e-7 < number < 1]
-                self._add(op, Use.DIVIDED, one, [n for n in inverses if abs(n - round(n)) < 1e-6 * n])
-        if name in MEETS:
-            self._add(op, MEETS[name], operands[0], operands[1].numbers)
-            if MEETS[name] is not Use.DIVIDED:
-                self._add(op, MEETS[name], operands[1], operands[0].numbers)
 
     def _add(self, op: Op, use: Use, side: _Known, constants: Sequence[float]) -> None:
         if side.numbers or not constants:
@@ -278,7 +316,12 @@ class _Walk:
         for region in op.regions:
             self.region(region)
         if op.form.name.endswith("case"):
-            self._add(op, Use.INDEXED, self.known[op.operands[0]], [float(number) for number in range(len(op.regions))])
+            self._add(
+                op,
+                Use.INDEXED,
+                self.known[op.operands[0]],
+                [float(number) for number in range(len(op.regions))],
+            )
         for slot, value in enumerate(op.results):
             first, *others = self.of([region.outputs[slot] for region in op.regions])
             for other in others:
@@ -352,7 +395,8 @@ def _after(known: _Known, step: str, constant: float) -> _Known:
     """Returns the functions with one more step; constants that a step changes are computed numbers."""
     return _Known(
         forms=frozenset(
-            form if (step, constant) in (("add", 0.0), ("subtract", 0.0), ("multiply", 1.0))
+            form
+            if (step, constant) in (("add", 0.0), ("subtract", 0.0), ("multiply", 1.0))
             else form.then(step, constant)
             for form in known.forms
             if len(form.steps) < MOST_STEPS
