@@ -17,7 +17,7 @@ def harvested(function, argument):
 
 OF_COUNTS = {
     "compared": (lambda c: c < 1000, 1000),
-    "compared from the left": (lambda c: 1000 > c, 1000),
+    "compared from the left": (lambda c: jnp.greater(1000, c), 1000),
     "clamped": (lambda c: jnp.clip(c, 0, 70), 70),
     "divided": (lambda c: c // 30, 30),
     "a remainder": (lambda c: c % 40, 40),
