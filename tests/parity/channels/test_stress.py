@@ -11,6 +11,8 @@ from parity.comparison.comparison import Workbench
 from parity.programs.build import linen_build
 from parity.running.run import run_case
 from parity.verdicts import Verdict
+from parity.weights.map import Rule
+from parity.weights.transforms import Permute
 
 # B batch, D in, F out
 B, D, F = 6, 16, 4
@@ -31,12 +33,12 @@ def sgd(rate):
     return optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update)
 
 
-def build(name, model=dense, optimizer=None, *, scale=1.0, clock=False, kept="step"):
+def build(name, model=dense, optimizer=None, *, scale=1.0, clock=False, shape=(D, F)):
     optimizer = optimizer or sgd(lambda count: 0.1)
 
     def create(key):
-        params = {"w": 0.3 * jax.random.normal(key, (D, F)), "b": jnp.zeros(F)}
-        return {"params": params, "opt_state": optimizer.init(params), kept: jnp.zeros((), jnp.int32)}
+        params = {"w": 0.3 * jax.random.normal(key, shape), "b": jnp.zeros(F)}
+        return {"params": params, "opt_state": optimizer.init(params), "step": jnp.zeros((), jnp.int32)}
 
     def forward(state, inputs):
         return {"values": {"out": model(state["params"], inputs)}}
@@ -48,7 +50,7 @@ def build(name, model=dense, optimizer=None, *, scale=1.0, clock=False, kept="st
         value, grads = jax.value_and_grad(loss)(state["params"])
         moves, opt_state = optimizer.update(grads, state["opt_state"], state["params"])
         params = optax.apply_updates(state["params"], moves)
-        after = {"params": params, "opt_state": opt_state, kept: state[kept] + 1}
+        after = {"params": params, "opt_state": opt_state, "step": state["step"] + 1}
         return {"values": {"loss": value}, "state": after}
 
     def inputs(seed):
@@ -65,9 +67,9 @@ def build(name, model=dense, optimizer=None, *, scale=1.0, clock=False, kept="st
     )
 
 
-def outcome(left, right, program="train_step"):
-    case = Case(id=f"toy/{program}@single", reference=lambda: left, candidate=lambda: right, program=program)
-    return run_case(case, Workbench())
+def outcome(left, right, program="train_step", **rest):
+    sides = {"reference": lambda: left, "candidate": lambda: right}
+    return run_case(Case(id=f"toy/{program}@single", **sides, program=program, **rest), Workbench())
 
 
 def of_rates(left, right, optimizer=sgd):
@@ -239,6 +241,21 @@ def test_rates_that_the_state_carries_stay_as_they_are():
     assert wrong.channels["state"].verdict is Verdict.FAILED, wrong.channels["state"].detail
     right = of_rates(steps_at(1000), lambda c: jnp.where(c >= 1000, 0.05, 0.1), injected)
     assert right.channels["state"].verdict in (Verdict.BITWISE, Verdict.FLOOR), right.sentence()
+
+
+def test_sides_with_other_layouts_are_run_on_stress_inputs():
+    """A weight rule that moves numbers leaves no operations to compare one by one."""
+    moved = Rule(reference=("w",), candidate=("w",), transform=Permute((1, 0)))
+
+    def flipped(params, inputs):
+        return jnp.tanh(jnp.einsum("bd,fd->bf", inputs["x"], params["w"]) + params["b"][None])
+
+    left = build("left", optimizer=sgd(steps_at(1000)))
+    for boundary, verdict in ((1001, {Verdict.FAILED}), (1000, {Verdict.BITWISE, Verdict.FLOOR})):
+        rate = sgd(lambda c, boundary=boundary: jnp.where(c >= boundary, 0.05, 0.1))
+        right = build("right", flipped, rate, shape=(F, D))
+        result = outcome(left, right, rules=(moved,))
+        assert result.channels["state"].verdict in verdict, result.channels["state"].detail
 
 
 @pytest.mark.parametrize("limits", [(1.0, 2.0), (30.0, 1000.0), (0.01, 0.02)])
