@@ -73,7 +73,7 @@ def _is_splat(value: Any) -> bool:
 def _entries(value: Any) -> tuple[float, ...]:
     try:
         return tuple(dict.fromkeys(map(float, np.ravel(np.array(value)))))
-    except TypeError:  # complex numbers, and element types without a NumPy counterpart, such as bf16
+    except (TypeError, ValueError):  # complex, or an element type without a NumPy counterpart, such as bf16
         return ()
 
 
