@@ -1,9 +1,13 @@
 """Attributes of MLIR operations by name, also those that the bindings cannot cast."""
 
 import dataclasses
+import math
+import re
 from typing import Any
 
-__all__ = ["UnreadAttribute", "attribute_items", "dictionary_items"]
+import numpy as np
+
+__all__ = ["UnreadAttribute", "attribute_items", "dense_numbers", "dictionary_items"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,3 +44,49 @@ def _attribute(attributes: Any, place: int, name: str) -> Any:
         if not text.startswith(start):
             raise
         return UnreadAttribute(text.removeprefix(start).removesuffix(")"))
+
+
+# MLIR prints a NaN and an infinity as the bits they are.
+_SPLAT = re.compile(r"dense<(?P<number>[^\[\]<>()\",]*)> : tensor<(?:[^<>]*x)?(?P<type>\w+)>")
+_FRACTIONS = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
+
+
+def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
+    """Returns the distinct numbers of a constant; nothing for more than ``most`` entries that are not all one.
+
+    Args:
+        operation: a ``stablehlo.constant``.
+        most: entries that are read.
+    """
+    value = dict(attribute_items(operation)).get("value")
+    kind = operation.results[0].type
+    if not _is_splat(value):
+        return _entries(value) if 1 < math.prod(kind.shape) <= most else ()
+    match = _SPLAT.fullmatch(str(value))
+    return () if match is None else _number(match["number"], match["type"])
+
+
+def _is_splat(value: Any) -> bool:
+    return getattr(value, "is_splat", True)
+
+
+def _entries(value: Any) -> tuple[float, ...]:
+    try:
+        return tuple(dict.fromkeys(map(float, np.ravel(np.array(value)))))
+    except (TypeError, ValueError):  # complex, or an element type without a NumPy counterpart, such as bf16
+        return ()
+
+
+def _number(text: str, kind: str) -> tuple[float, ...]:
+    if text.startswith("0x") and kind in _FRACTIONS:
+        bits, fraction = int(text, 16), _FRACTIONS[kind]
+        width = (len(text) - 2) * 4
+        if bits & (1 << fraction) - 1:
+            return (math.nan,)
+        return (-math.inf if bits >> width - 1 else math.inf,)
+    if text in ("true", "false"):
+        return (float(text == "true"),)
+    try:
+        return (float(text),)
+    except ValueError:  # an element type that is no number, such as a complex pair
+        return ()

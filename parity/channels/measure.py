@@ -69,7 +69,7 @@ def _stressed(work: Comparison, group: Group, result: ChannelResult) -> ChannelR
     if findings:
         detail = f"{result.verdict} on the usual batch, apart on wild data"
         return dataclasses.replace(result, verdict=Verdict.FAILED, detail=detail, findings=findings)
-    detail = f"{result.detail}; not proved, but as close on {found.draws} kinds of wild data"
+    detail = f"{result.detail}; not proved, but {found.detail}"
     return dataclasses.replace(result, detail=detail)
 
 

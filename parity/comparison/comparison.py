@@ -305,9 +305,10 @@ class Comparison:
 
     @property
     def refuted(self) -> bool:
-        """Whether a proof was tried and failed, though the case does not say that it must."""
-        proof = None if "program" in self.case.not_applicable else self.proof
-        return proof is not None and proof.rung is Verdict.UNPROVED
+        """True if both sides should be one program but no proof shows it."""
+        if "program" in self.case.not_applicable or self.case.meshes[0] != self.case.meshes[1]:
+            return False
+        return self.proof is None or self.proof.rung is Verdict.UNPROVED
 
     @functools.cached_property
     def outputs(self) -> tuple[Outputs, Outputs]:

@@ -6,10 +6,10 @@ parameter reaches may well be the same program.
 
 import dataclasses
 import enum
-import re
+import math
 from collections.abc import Callable, Mapping, Sequence
 
-from parity.mlir import attribute_items
+from parity.mlir import dense_numbers
 from parity.prove.program import Kind, Op, Program, Region
 
 __all__ = ["Content", "Fact", "result_facts"]
@@ -187,23 +187,8 @@ def _combiner(op: Op) -> str:
     return inner[0].form.name.rpartition(".")[2] if len(inner) == 1 else ""
 
 
-# A splat: MLIR prints NaN and infinities as the bits they are.
-_SPLAT = re.compile(r"dense<(?P<number>[^\[\]<>()\",]*)> : tensor<(?:[^<>]*x)?(?P<type>\w+)>")
-_FRACTION = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
-
-
 def _constant(op: Op) -> Content:
-    text = str(dict(attribute_items(op.source.operation)).get("value", ""))
-    match = _SPLAT.fullmatch(text)
-    if match is None:
+    numbers = dense_numbers(op.source.operation)
+    if len(numbers) != 1:
         return Content.ANY
-    number, kind = match["number"], match["type"]
-    if number.startswith("0x") and kind in _FRACTION:
-        bits, fraction = int(number, 16), _FRACTION[kind]
-        exponent = bits >> fraction & (1 << (len(number) - 2) * 4 - 1 - fraction) - 1
-        all_ones = exponent == (1 << (len(number) - 2) * 4 - 1 - fraction) - 1
-        return Content.NAN if all_ones and bits & (1 << fraction) - 1 else Content.ANY
-    try:
-        return Content.ZERO if float(number) == 0 else Content.ANY
-    except ValueError:
-        return Content.ZERO if number == "false" else Content.ANY
+    return Content.NAN if math.isnan(numbers[0]) else Content.ANY if numbers[0] else Content.ZERO

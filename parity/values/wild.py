@@ -50,6 +50,8 @@ class Wild:
         for path in sorted(flat):
             array, role = flat[path], leaves[path].role
             if is_float(array) and role is Role.OPTIMIZER:
+                if not array.ndim:  # a rate, a decay or an epsilon that the state carries
+                    continue
                 moment = np.abs(rng.standard_normal(array.shape)) * self.parameters(rng, array.shape) * 1e-3
                 wild[path] = moment.astype(array.dtype)
             elif is_float(array):

@@ -1,0 +1,404 @@
+"""Constants that a lowered program compares, clamps, divides, indexes or adds to the entries of its arguments.
+
+A program that branches on a step or on a range of numbers shows another side only near such a constant. The walk
+follows each argument through elementwise operations with constants, so that ``count / 100 > 2.5`` is known as 250.
+"""
+
+import collections
+import dataclasses
+import enum
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from parity.mlir import dense_numbers
+from parity.prove.program import Kind, Op, Program, Region
+
+__all__ = ["Constants", "Met", "Use", "met_constants"]
+
+MOST_STEPS, MOST_FORMS, MOST_NUMBERS = 24, 6, 32
+HUGE = 1e30
+"""Masks and the ends of a dtype are no numbers that data reaches."""
+
+
+class Use(enum.StrEnum):
+    """How a program uses a constant."""
+
+    COMPARED = "compared"
+    CLAMPED = "clamped"
+    DIVIDED = "divided"
+    INDEXED = "indexed"
+    ADDED = "added"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Met:
+    """A constant, and the number of an argument at which the program meets it.
+
+    Args:
+        use: how the program uses it.
+        constant: as the program has it.
+        argument: position in ``@main``; None if the other operand is no elementwise function of one argument.
+        number: of that argument; the constant itself for a computed operand.
+        op: the operation.
+    """
+
+    use: Use
+    constant: float
+    argument: int | None
+    number: float
+    op: Op = dataclasses.field(compare=False)
+
+    @property
+    def is_float(self) -> bool:
+        """True if the operation works on floats."""
+        return "f" in str(self.op.source.operands[-1].type.element_type)
+
+    @property
+    def is_scalar(self) -> bool:
+        """True if the operation works on single numbers."""
+        return not self.op.source.operands[-1].type.shape
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Constants:
+    """The constants of a program.
+
+    Args:
+        met: each once by use, constant, argument and number.
+        guards: how many operations check for numbers that are not finite, by kind.
+        wraps: ``{result: divisor}`` by position, of results that are a remainder of an argument.
+    """
+
+    met: frozenset[Met]
+    guards: collections.Counter[str]
+    wraps: Mapping[int, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Form:
+    """A function of one argument's entries: steps of ``(operation, constant)``."""
+
+    argument: int
+    steps: tuple[tuple[str, float], ...] = ()
+
+    def then(self, step: str, constant: float = 0.0) -> "_Form":
+        return _Form(self.argument, (*self.steps, (step, constant)))
+
+    def origins(self, number: float) -> list[float]:
+        """Returns the numbers of the argument that the steps turn into ``number``."""
+        numbers = [number]
+        for step, constant in reversed(self.steps):
+            numbers = [
+                before
+                for after in numbers
+                for before in _inverse(step, after, constant)
+                if math.isfinite(before)
+            ]
+        return numbers
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Known:
+    """A value: some constants, or functions of arguments, or neither."""
+
+    numbers: tuple[float, ...] = ()
+    forms: frozenset[_Form] = frozenset()
+
+    def join(self, other: "_Known") -> "_Known":
+        constant = bool(self.numbers and other.numbers)
+        numbers = tuple(dict.fromkeys((*self.numbers, *other.numbers))) if constant else ()
+        forms = frozenset(sorted(self.forms | other.forms, key=repr)[:MOST_FORMS])
+        return _Known(numbers[:MOST_NUMBERS], forms)
+
+
+COMPUTED = _Known()
+Inverse = Callable[[float, float], Sequence[float]]
+INVERSES: Mapping[str, Inverse] = {
+    "add": lambda y, c: [y - c],
+    "subtract": lambda y, c: [y + c],
+    "from": lambda y, c: [c - y],
+    "multiply": lambda y, c: [y / c],
+    "divide": lambda y, c: [y * c],
+    "into": lambda y, c: [c / y],
+    "negate": lambda y, c: [-y],
+    "abs": lambda y, c: [y, -y] if y >= 0 else [],
+    "square": lambda y, c: [math.sqrt(y), -math.sqrt(y)],
+    "sqrt": lambda y, c: [y * y] if y >= 0 else [],
+    "rsqrt": lambda y, c: [1 / (y * y)] if y > 0 else [],
+    "exponential": lambda y, c: [math.log(y)],
+    "log": lambda y, c: [math.exp(y)],
+    "log_plus_one": lambda y, c: [math.expm1(y)],
+    "exponential_minus_one": lambda y, c: [math.log1p(y)],
+    "tanh": lambda y, c: [math.atanh(y)],
+    "logistic": lambda y, c: [math.log(y / (1 - y))],
+    "power": lambda y, c: [y ** (1 / c)] if y > 0 else [],
+}
+STAY = frozenset(
+    {
+        *("convert", "broadcast_in_dim", "reshape", "transpose", "slice", "reverse", "reduce_precision"),
+        *("floor", "ceil", "round_nearest_even", "round_nearest_afz", "dynamic_slice", "gather", "copy"),
+        *("sharding_constraint", "reshard", "all_gather", "optimization_barrier"),
+    }
+)
+"""Operations whose result has entries of the first operand, up to rounding."""
+JOINED = frozenset({"select", "concatenate", "pad", "dynamic_update_slice", "clamp"})
+FOLDS: Mapping[str, Callable[[float, float], float]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "divide": lambda a, b: a / b,
+    "minimum": min,
+    "maximum": max,
+    "power": pow,
+}
+REVERSED = {"subtract": "from", "divide": "into"}
+Meeting = tuple[Use, _Known, Sequence[float]]
+"""How a constant is used, the operand that meets it, and the constants."""
+
+
+def _either(use: Use) -> Callable[[Op, Sequence[_Known]], list[Meeting]]:
+    """Returns the meetings of two operands in any order."""
+    return lambda op, sides: [(use, sides[0], sides[1].numbers), (use, sides[1], sides[0].numbers)]
+
+
+def _divided(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    return [(Use.DIVIDED, sides[0], sides[1].numbers)]
+
+
+def _shifted(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    return [(Use.DIVIDED, sides[0], [2.0**number for number in sides[1].numbers])]
+
+
+def _masked(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    """A mask of the last bits is a remainder."""
+    return [
+        (Use.DIVIDED, one, [number + 1 for number in other.numbers]) for one, other in (sides, sides[::-1])
+    ]
+
+
+def _scaled(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    """The inverse of a whole number divides by it."""
+    inverses = [[1 / number for number in side.numbers if 1e-7 < number < 1] for side in sides]
+    whole = [[number for number in each if abs(number - round(number)) < 1e-6 * number] for each in inverses]
+    return [(Use.DIVIDED, sides[0], whole[1]), (Use.DIVIDED, sides[1], whole[0])]
+
+
+def _clamped(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    return [(Use.CLAMPED, sides[1], bound.numbers) for bound in (sides[0], sides[2])]
+
+
+def _indexed(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
+    """Every entry of a short table, and the last one of a long table."""
+    sizes = [size for size in op.source.operands[0].type.shape if size > 1]
+    entries = [range(size) if size <= MOST_NUMBERS else (size - 1,) for size in sizes]
+    first = 2 if op.form.name.endswith("update_slice") else 1
+    return [(Use.INDEXED, index, [float(n) for each in entries for n in each]) for index in sides[first:]]
+
+
+MEETINGS: Mapping[str, Callable[[Op, Sequence[_Known]], list[Meeting]]] = {
+    "compare": _either(Use.COMPARED),
+    "minimum": _either(Use.CLAMPED),
+    "maximum": _either(Use.CLAMPED),
+    "add": _either(Use.ADDED),
+    "clamp": _clamped,
+    "divide": _divided,
+    "remainder": _divided,
+    "multiply": _scaled,
+    "and": _masked,
+    "shift_right_logical": _shifted,
+    "shift_right_arithmetic": _shifted,
+    "dynamic_slice": _indexed,
+    "dynamic_update_slice": _indexed,
+    "gather": _indexed,
+}
+
+
+def _guard(op: Op, name: str, sides: Sequence[_Known]) -> str:
+    """Returns the kind of numbers that an operation checks for: ``finite``, ``nan``, ``infinite``, or none."""
+    if name == "is_finite":
+        return "finite"
+    if name != "compare":
+        return ""
+    if op.operands[0] == op.operands[1]:
+        return "nan"
+    return "infinite" if any(math.isinf(number) for side in sides for number in side.numbers) else ""
+
+
+def met_constants(program: Program) -> Constants:
+    """Returns the constants that a program meets its arguments and computed numbers with.
+
+    Args:
+        program: as the prover reads it.
+    """
+    walk = _Walk(program)
+    for position, value in enumerate(program.body.parameters):
+        walk.known[value] = _Known(forms=frozenset({_Form(position)}))
+    walk.region(program.body)
+    wraps = {
+        position: int(divisor)
+        for position, value in enumerate(program.body.outputs)
+        for form in walk.known[value].forms
+        for step, divisor in form.steps
+        if step == "remainder"
+    }
+    return Constants(met=frozenset(walk.met), guards=walk.guards, wraps=wraps)
+
+
+def _inverse(step: str, after: float, constant: float) -> Sequence[float]:
+    """Returns the numbers before a step; a step without an inverse, such as a remainder, keeps the number."""
+    inverse = INVERSES.get(step)
+    if inverse is None:
+        return [after]
+    try:
+        return inverse(after, constant)
+    except (ValueError, ZeroDivisionError, OverflowError):  # no number has this image
+        return []
+
+
+class _Walk:
+    def __init__(self, program: Program):
+        self.known: list[_Known] = [COMPUTED] * program.values
+        self.met: dict[Met, None] = {}
+        self.guards: collections.Counter[str] = collections.Counter()
+
+    def region(self, region: Region) -> None:
+        for op in region.ops:
+            if op.live is not None:
+                SLOTTED.get(op.form.kind, _Walk.plain)(self, op)
+
+    def of(self, values: Sequence[int]) -> list[_Known]:
+        return [self.known[value] for value in values]
+
+    def give(self, values: Sequence[int], known: Sequence[_Known]) -> None:
+        for value, each in zip(values, known, strict=True):
+            self.known[value] = each
+
+    def plain(self, op: Op) -> None:
+        for inner in op.regions:
+            self.give(inner.parameters, [COMPUTED] * len(inner.parameters))
+            self.region(inner)
+        operands = self.of(op.operands)
+        name = op.form.name.rpartition(".")[2]
+        if guard := _guard(op, name, operands):
+            self.guards[guard] += 1
+        for use, side, constants in MEETINGS[name](op, operands) if name in MEETINGS else ():
+            self._add(op, use, side, constants)
+        self.give(op.results, [_result(op, name, operands)] * len(op.results))
+
+    def _add(self, op: Op, use: Use, side: _Known, constants: Sequence[float]) -> None:
+        if side.numbers or not constants:
+            return
+        for constant in constants:
+            if not math.isfinite(constant) or abs(constant) > HUGE:
+                continue
+            if use is Use.ADDED:
+                self.met[Met(use, constant, None, constant, op)] = None
+                continue
+            places = [(form.argument, number) for form in side.forms for number in form.origins(constant)]
+            for argument, number in places or [(None, constant)]:
+                self.met.setdefault(Met(use, constant, argument, number, op))
+
+    def loop(self, op: Op) -> None:
+        """Follows what a loop carries unchanged; of what it changes only the first turn's functions stay."""
+        body = op.regions[1]
+        carried = [
+            known if returned == parameter else _Known(forms=known.forms)
+            for known, returned, parameter in zip(
+                self.of(op.operands), body.outputs, body.parameters, strict=True
+            )
+        ]
+        for region in op.regions:
+            self.give(region.parameters, carried)
+            self.region(region)
+        self.give(op.results, carried)
+
+    def branch(self, op: Op) -> None:
+        for region in op.regions:
+            self.region(region)
+        if op.form.name.endswith("case"):
+            self._add(
+                op,
+                Use.INDEXED,
+                self.known[op.operands[0]],
+                [float(number) for number in range(len(op.regions))],
+            )
+        for slot, value in enumerate(op.results):
+            first, *others = self.of([region.outputs[slot] for region in op.regions])
+            for other in others:
+                first = first.join(other)
+            self.known[value] = first
+
+    def barrier(self, op: Op) -> None:
+        self.give(op.results, self.of(op.operands))
+
+    def manual(self, op: Op) -> None:
+        (inner,) = op.regions
+        self.give(inner.parameters, self.of(op.operands))
+        self.region(inner)
+        self.give(op.results, self.of(inner.outputs))
+
+
+SLOTTED: Mapping[Kind, Callable[[_Walk, Op], None]] = {
+    Kind.WHILE: _Walk.loop,
+    Kind.BRANCH: _Walk.branch,
+    Kind.BARRIER: _Walk.barrier,
+    Kind.MANUAL: _Walk.manual,
+}
+
+
+def _result(op: Op, name: str, operands: Sequence[_Known]) -> _Known:
+    """Returns what is known of an operation's results."""
+    if name == "constant":
+        return _Known(numbers=dense_numbers(op.source.operation, MOST_NUMBERS))
+    if name == "iota":
+        size = op.source.results[0].type.shape[int(op.source.attributes["iota_dimension"])]
+        return _Known(numbers=(0.0, float(size - 1)))
+    if name in STAY:
+        return operands[0]
+    if name in JOINED:
+        inputs = {"select": operands[1:], "clamp": operands[1:2], "dynamic_update_slice": operands[:2]}
+        first, *others = inputs.get(name, operands)
+        for other in others:
+            first = first.join(other)
+        return first
+    if len(operands) == 1 and name in INVERSES:
+        return _after(operands[0], name, 0.0)
+    if name == "multiply" and op.operands[0] == op.operands[1] and not operands[0].numbers:
+        return _after(operands[0], "square", 0.0)
+    return _binary(name, *operands) if len(operands) == 2 else COMPUTED
+
+
+def _binary(name: str, left: _Known, right: _Known) -> _Known:
+    if left.numbers and right.numbers:
+        fold = FOLDS.get(name)
+        if fold is None or len(left.numbers) != 1 or len(right.numbers) != 1:
+            return COMPUTED
+        try:
+            return _Known(numbers=(float(fold(left.numbers[0], right.numbers[0])),))
+        except (ArithmeticError, TypeError):  # a constant that is not finite, or no real number
+            return COMPUTED
+    if name in ("minimum", "maximum"):
+        return right if left.numbers else left if right.numbers else COMPUTED
+    if name in ("remainder", "and", "shift_right_logical", "shift_right_arithmetic") and right.numbers:
+        step = "remainder" if name in ("remainder", "and") else "divide"
+        shift = {"and": lambda n: n + 1, "remainder": lambda n: n}.get(name, lambda n: 2.0**n)
+        return _after(left, step, shift(right.numbers[-1]))
+    if len(right.numbers) == 1:
+        return _after(left, name, right.numbers[0]) if name in INVERSES else COMPUTED
+    if len(left.numbers) == 1:
+        name = REVERSED.get(name, name)
+        return _after(right, name, left.numbers[0]) if name in INVERSES and name != "power" else COMPUTED
+    return COMPUTED
+
+
+def _after(known: _Known, step: str, constant: float) -> _Known:
+    """Returns the functions with one more step; constants that a step changes are computed numbers."""
+    return _Known(
+        forms=frozenset(
+            form
+            if (step, constant) in (("add", 0.0), ("subtract", 0.0), ("multiply", 1.0))
+            else form.then(step, constant)
+            for form in known.forms
+            if len(form.steps) < MOST_STEPS
+        )
+    )

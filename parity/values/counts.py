@@ -1,0 +1,93 @@
+"""Runs that differ by where counters start: how far both sides are from each other, beyond the noise of a count.
+
+A schedule is computed in floats from a count, so its error is one of its largest value, and of a count that is off by
+its own resolution: near the end of a cosine nothing is left but that.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from parity.values.ladder import FLOOR_FACTOR, Deviation, deviation
+from parity.values.noise import is_float
+
+__all__ = ["off_over_counts"]
+
+RESOLUTION = float(jnp.finfo(jnp.float32).eps)
+"""Of a count, once it is a float."""
+Flat = Mapping[str, np.ndarray]
+
+
+def off_over_counts(
+    counts: Sequence[int],
+    reference: Sequence[Flat],
+    candidate: Sequence[Flat],
+    nudged: Callable[[int], Flat],
+) -> list[tuple[int, Deviation, float]]:
+    """Returns the leaves that differ beyond the noise: at which start most, how far, and the noise there.
+
+    Args:
+        counts: where counters started.
+        reference, candidate: what both sides returned from there.
+        nudged: what the reference returns from perturbed numbers, by the index of a start.
+    """
+    paths = [path for path in reference[0] if all(path in run for run in (*reference, *candidate))]
+    found = []
+    for path in paths:
+        each = [
+            off
+            for start in range(len(counts))
+            if (off := _off(path, start, counts, (reference, candidate, nudged))) is not None
+        ]
+        if each:
+            found.append(max(each, key=lambda off: off[1].relative / off[2] if off[2] else float("inf")))
+    return found
+
+
+def _off(path: str, start: int, counts: Sequence[int], runs: tuple) -> tuple[int, Deviation, float] | None:
+    reference, candidate, nudged = runs
+    ours, theirs = reference[start][path], candidate[start][path]
+    off = deviation(path, ours, theirs)
+    if off is None:
+        return None
+    again = nudged(start)[path]
+    if not is_float(ours):
+        return (start, off, 0.0) if np.array_equal(ours, again) else None
+    finite = [np.isfinite(np.asarray(side, np.float64)) for side in (ours, theirs, again)]
+    if (finite[0] != finite[1]).any():
+        moved = (finite[0] != finite[2]).any()
+        return None if moved else (start, dataclasses.replace(off, note="finite on one side only"), 0.0)
+    scale = max(_norm(run[path]) for run in reference)
+    noise = max(
+        RESOLUTION * scale,
+        float(jnp.finfo(ours.dtype).eps) * scale,
+        _distance(ours, again),
+        RESOLUTION * counts[start] * _slope(path, start, counts, reference),
+    )
+    error = _distance(ours, theirs)
+    if not error > FLOOR_FACTOR * noise:
+        return None
+    return start, dataclasses.replace(off, relative=error / scale), noise / scale
+
+
+def _slope(path: str, start: int, counts: Sequence[int], reference: Sequence[Flat]) -> float:
+    """Returns how far a leaf moves from the nearest other start, for each count between them."""
+    others = [other for other in range(len(counts)) if counts[other] != counts[start]]
+    if not others:
+        return 0.0
+    nearest = min(others, key=lambda other: abs(counts[other] - counts[start]))
+    return _distance(reference[start][path], reference[nearest][path]) / abs(counts[nearest] - counts[start])
+
+
+def _norm(array: np.ndarray) -> float:
+    wide = np.asarray(array, np.float64)
+    return float(np.linalg.norm(np.where(np.isfinite(wide), wide, 0.0)))
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Returns the norm of the difference, where both are finite."""
+    wide = [np.asarray(side, np.float64) for side in (one, other)]
+    finite = np.isfinite(wide[0]) & np.isfinite(wide[1])
+    return float(np.linalg.norm(np.where(finite, wide[0], 0.0) - np.where(finite, wide[1], 0.0)))

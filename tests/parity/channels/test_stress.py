@@ -1,0 +1,445 @@
+"""Steps and numbers that a run does not reach: constants of the programs, and the counters that meet them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from parity.cases.case import Case
+from parity.comparison.comparison import Workbench
+from parity.programs.build import linen_build
+from parity.running.run import run_case
+from parity.verdicts import Verdict
+from parity.weights.map import Rule
+from parity.weights.transforms import Permute
+
+# B batch, D in, F out
+B, D, F = 6, 16, 4
+REPLICATED = jax.sharding.PartitionSpec()
+LONG = 150_001
+
+
+def dense(params, inputs):
+    return jnp.tanh(inputs["x"] @ params["w"] + params["b"][None])
+
+
+def sgd(rate):
+    """An optimizer without moments that follows a function of its count."""
+
+    def update(grads, state, params):
+        return jax.tree.map(lambda g: -rate(state) * g, grads), state + 1
+
+    return optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update)
+
+
+def build(name, model=dense, optimizer=None, *, scale=1.0, clock=False, shape=(D, F)):
+    optimizer = optimizer or sgd(lambda count: 0.1)
+
+    def create(key):
+        params = {"w": 0.3 * jax.random.normal(key, shape), "b": jnp.zeros(F)}
+        return {"params": params, "opt_state": optimizer.init(params), "step": jnp.zeros((), jnp.int32)}
+
+    def forward(state, inputs):
+        return {"values": {"out": model(state["params"], inputs)}}
+
+    def step(state, inputs):
+        def loss(params):
+            return jnp.mean((model(params, inputs) - 1) ** 2)
+
+        value, grads = jax.value_and_grad(loss)(state["params"])
+        moves, opt_state = optimizer.update(grads, state["opt_state"], state["params"])
+        params = optax.apply_updates(state["params"], moves)
+        after = {"params": params, "opt_state": opt_state, "step": state["step"] + 1}
+        return {"values": {"loss": value}, "state": after}
+
+    def inputs(seed):
+        batch = {"x": scale * np.random.default_rng(seed).standard_normal((B, D), np.float32)}
+        return {**batch, "clock": np.asarray(seed % 7, np.int32)} if clock else batch
+
+    return linen_build(
+        name,
+        create,
+        {"forward": (forward, {}), "train_step": (step, {"steps": 3})},
+        inputs=inputs,
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+    )
+
+
+def outcome(left, right, program="train_step", **rest):
+    sides = {"reference": lambda: left, "candidate": lambda: right}
+    return run_case(Case(id=f"toy/{program}@single", **sides, program=program, **rest), Workbench())
+
+
+def of_rates(left, right, optimizer=sgd):
+    return outcome(build("left", optimizer=optimizer(left)), build("right", optimizer=optimizer(right)))
+
+
+def cosine(count):
+    return 0.05 * (1 + jnp.cos(jnp.pi * jnp.minimum(count, LONG) / LONG))
+
+
+def cosine_by_halves(count):
+    """``0.05 (1 + cos t)`` is ``0.1 cos(t / 2)`` squared."""
+    return 0.1 * jnp.cos(0.5 * jnp.pi * jnp.minimum(count / LONG, 1.0)) ** 2
+
+
+WARM = optax.warmup_cosine_decay_schedule(0.0, 1e-3, 15_000, LONG, 1e-5)
+TABLE = np.linspace(0.1, 0.01, 30).astype(np.float32)
+TABLE_AFTER = np.where(np.arange(30) == 20, 0.5, TABLE).astype(np.float32)
+
+
+def late(rate):
+    return lambda count: rate(jnp.maximum(count - 1, 0))
+
+
+def warm_by_select(count):
+    up = 1e-3 * count / 15_000
+    done = jnp.clip((count - 15_000) / (LONG - 15_000), 0.0, 1.0)
+    down = 1e-5 + (1e-3 - 1e-5) * jnp.cos(0.5 * jnp.pi * done) ** 2
+    return jnp.where(count >= 15_000, down, up)
+
+
+def steps_at(*boundaries):
+    return lambda count: 0.1 * 0.5 ** sum(jnp.where(count < at, 0.0, 1.0) for at in boundaries)
+
+
+DIFFERENT_RATES = {
+    "a boundary": (steps_at(1000), steps_at(2000)),
+    "a boundary one step late": (steps_at(1000), steps_at(1001)),
+    "one of many boundaries": (steps_at(10, 100, 1000, 10_000), steps_at(10, 100, 1000, 10_001)),
+    "a cosine one step late": (cosine, late(cosine)),
+    "warm-up and cosine one step late": (WARM, late(WARM)),
+    "another length": (cosine, lambda c: 0.05 * (1 + jnp.cos(jnp.pi * jnp.minimum(c, LONG) / (LONG - 1)))),
+    "a cosine that begins again": (cosine, lambda c: 0.05 * (1 + jnp.cos(jnp.pi * c / LONG))),
+    "every hundredth step": (lambda c: 0.1, lambda c: jnp.where(c % 100 == 99, 0.2, 0.1)),
+    "every 128th step by a mask": (lambda c: 0.1, lambda c: jnp.where(c & 127 == 127, 0.2, 0.1)),
+    "a staircase": (lambda c: 0.1 / (1 + c // 500), lambda c: 0.1 / (1 + c // 600)),
+    "a staircase by shifts": (lambda c: 0.1 / (1 + (c >> 9)), lambda c: 0.1 / (1 + (c >> 10))),
+    "a table": (lambda c: jnp.asarray(TABLE)[c], lambda c: jnp.asarray(TABLE_AFTER)[c]),
+    "boundaries in an array": (
+        lambda c: 0.1 * 0.5 ** jnp.sum(c[None] >= jnp.array([300, 700])),
+        lambda c: 0.1 * 0.5 ** jnp.sum(c[None] >= jnp.array([300, 800])),
+    ),
+    "after conversion and scaling": (
+        lambda c: jnp.where(c.astype(jnp.float32) * 0.01 + 1 > 26, 0.2, 0.1),
+        lambda c: jnp.where(c.astype(jnp.float32) * 0.01 + 1 > 27, 0.2, 0.1),
+    ),
+    "a branch": (
+        lambda c: jax.lax.cond(c < 900, lambda: 0.1, lambda: 0.05),
+        lambda c: jax.lax.cond(c < 950, lambda: 0.1, lambda: 0.05),
+    ),
+    "a switch": (
+        lambda c: jax.lax.switch(c // 250, [lambda: 0.1, lambda: 0.2, lambda: 0.3]),
+        lambda c: jax.lax.switch(c // 250, [lambda: 0.1, lambda: 0.2, lambda: 0.4]),
+    ),
+    "a single step": (lambda c: 0.1, lambda c: jnp.where(c == 777, 0.0, 0.1)),
+}
+
+SAME_RATES = {
+    "a boundary": (steps_at(1000), lambda c: jnp.where(c >= 1000, 0.05, 0.1)),
+    "a cosine": (cosine, cosine_by_halves),
+    "a cosine in steps": (cosine, lambda c: 0.05 + 0.05 * jnp.cos(jnp.minimum(c * (np.pi / LONG), np.pi))),
+    "warm-up and cosine": (WARM, warm_by_select),
+    "a remainder": (
+        lambda c: jnp.where(c % 100 == 99, 0.2, 0.1),
+        lambda c: jnp.where(c - 100 * (c // 100) > 98, 0.2, 0.1),
+    ),
+    "a mask": (
+        lambda c: jnp.where(c & 127 == 127, 0.2, 0.1),
+        lambda c: jnp.where(jax.lax.rem(c, 128) == 127, 0.2, 0.1),
+    ),
+    "a table": (lambda c: jnp.asarray(TABLE)[c], lambda c: jnp.asarray(TABLE)[jnp.minimum(c, 29)]),
+    "a branch": (
+        lambda c: jax.lax.cond(c < 900, lambda: 0.1, lambda: 0.05),
+        lambda c: jnp.where(c < 900, 0.1, 0.05),
+    ),
+    "an inverse root": (
+        lambda c: jnp.minimum((c + 1) ** -0.5, (c + 1) * 4000**-1.5),
+        lambda c: 4000**-0.5 * jnp.minimum(jax.lax.rsqrt((c + 1) / 4000), (c + 1) / 4000),
+    ),
+    "infinite at a boundary": (
+        lambda c: 0.1 / jnp.abs(jnp.where(c < 500, 1, c - 500)),
+        lambda c: jnp.where(c >= 500, 0.2 / (2 * c - 1000), 0.1),
+    ),
+    "a power": (lambda c: 0.1 * 0.999**c, lambda c: 0.1 * jnp.exp(c * np.log(0.999))),
+    "fast rotation": (lambda c: 0.1 + 0.01 * jnp.sin(c * 1.3), lambda c: 0.1 + 0.01 * jnp.sin(c / (1 / 1.3))),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT_RATES)
+def test_a_step_that_a_run_does_not_reach_is_found(name):
+    result = of_rates(*DIFFERENT_RATES[name])
+    assert result.channels["state"].verdict is Verdict.FAILED, result.channels["state"].detail
+
+
+@pytest.mark.parametrize("name", SAME_RATES)
+def test_a_schedule_written_differently_passes(name):
+    result = of_rates(*SAME_RATES[name])
+    for channel in ("values", "state"):
+        verdict = result.channels[channel].verdict
+        assert verdict in (Verdict.BITWISE, Verdict.FLOOR), result.sentence()
+        assert (
+            "starts of counters" in result.channels[channel].detail
+            or "one program" in result.channels[channel].detail
+        )
+
+
+@pytest.mark.parametrize(
+    "optimizer", [optax.adam, optax.adagrad, optax.lion, optax.adamw, optax.lamb, optax.rmsprop]
+)
+def test_stock_optimizers_a_step_late_are_found_and_another_spelling_passes(optimizer):
+    wrong = of_rates(WARM, late(WARM), optimizer)
+    assert wrong.channels["state"].verdict is Verdict.FAILED, wrong.channels["state"].detail
+    right = of_rates(WARM, warm_by_select, optimizer)
+    assert right.channels["state"].verdict in (Verdict.BITWISE, Verdict.FLOOR), right.sentence()
+
+
+def test_counters_of_accumulated_steps_start_apart_from_the_schedule():
+    def accumulated(rate):
+        return optax.MultiSteps(optax.adam(rate), 2).gradient_transformation()
+
+    wrong = of_rates(steps_at(1000), steps_at(2000), accumulated)
+    assert wrong.channels["state"].verdict is Verdict.FAILED, wrong.channels["state"].detail
+    right = of_rates(steps_at(1000), lambda c: jnp.where(c >= 1000, 0.05, 0.1), accumulated)
+    assert right.channels["state"].verdict in (Verdict.BITWISE, Verdict.FLOOR), right.sentence()
+
+
+def test_an_integer_of_the_batch_is_a_counter():
+    def until(limit):
+        return lambda params, inputs: jnp.where(inputs["clock"] < limit, dense(params, inputs), 0.0)
+
+    sides = [build(name, until(limit), clock=True) for name, limit in (("left", 5000), ("right", 6000))]
+    assert outcome(*sides, "forward").channels["values"].verdict is Verdict.FAILED
+    other = build("right", lambda p, i: dense(p, i) * (i["clock"] <= 4999), clock=True)
+    assert outcome(sides[0], other, "forward").channels["values"].verdict is Verdict.FLOOR
+
+
+def test_counters_of_layers_are_counters():
+    """A stack keeps one for each layer."""
+
+    def stacked(rate):
+        def update(grads, state, params):
+            return jax.tree.map(lambda g: -jnp.mean(rate(state)) * g, grads), state + 1
+
+        return optax.GradientTransformation(lambda params: jnp.zeros(3, jnp.int32), update)
+
+    wrong = of_rates(
+        lambda c: jnp.where(c < 1000, 0.1, 0.2), lambda c: jnp.where(c < 1001, 0.1, 0.2), stacked
+    )
+    assert wrong.channels["state"].verdict is Verdict.FAILED, wrong.channels["state"].detail
+
+
+def test_rates_that_the_state_carries_stay_as_they_are():
+    """Else a decay of thousands makes everything infinite, which hides what differs."""
+
+    def injected(rate):
+        return optax.inject_hyperparams(optax.adam)(learning_rate=rate, b1=0.9, b2=0.99)
+
+    wrong = of_rates(steps_at(1000), steps_at(1001), injected)
+    assert wrong.channels["state"].verdict is Verdict.FAILED, wrong.channels["state"].detail
+    right = of_rates(steps_at(1000), lambda c: jnp.where(c >= 1000, 0.05, 0.1), injected)
+    assert right.channels["state"].verdict in (Verdict.BITWISE, Verdict.FLOOR), right.sentence()
+
+
+def test_sides_with_other_layouts_are_run_on_stress_inputs():
+    """A weight rule that moves numbers leaves no operations to compare one by one."""
+    moved = Rule(reference=("w",), candidate=("w",), transform=Permute((1, 0)))
+
+    def flipped(params, inputs):
+        return jnp.tanh(jnp.einsum("bd,fd->bf", inputs["x"], params["w"]) + params["b"][None])
+
+    left = build("left", optimizer=sgd(steps_at(1000)))
+    for boundary, verdict in ((1001, {Verdict.FAILED}), (1000, {Verdict.BITWISE, Verdict.FLOOR})):
+        rate = sgd(lambda c, boundary=boundary: jnp.where(c >= boundary, 0.05, 0.1))
+        right = build("right", flipped, rate, shape=(F, D))
+        result = outcome(left, right, rules=(moved,))
+        assert result.channels["state"].verdict in verdict, result.channels["state"].detail
+
+
+@pytest.mark.parametrize("limits", [(1.0, 2.0), (30.0, 1000.0), (0.01, 0.02)])
+def test_another_limit_of_gradients_is_found(limits):
+    def limited(limit):
+        return optax.chain(optax.clip_by_global_norm(limit), optax.sgd(0.1))
+
+    sides = [build(f"up to {limit}", optimizer=limited(limit), model=hidden(kept)) for limit in limits]
+    result = outcome(*sides)
+    assert result.channels["state"].verdict is Verdict.FAILED, result.channels["state"].detail
+
+
+def on_x(change):
+    return lambda params, inputs: dense(params, {**inputs, "x": change(inputs["x"])})
+
+
+def on_w(change):
+    return lambda params, inputs: dense({**params, "w": change(params["w"])}, inputs)
+
+
+def hidden(change):
+    return lambda params, inputs: change(inputs["x"] @ params["w"] * 0.2) + params["b"][None]
+
+
+def kept(x):
+    return x
+
+
+BANDS = {
+    "an input": on_x(lambda x: jnp.where((x > 7) & (x < 7.1), 0.0, x)),
+    "a narrow band": on_x(lambda x: jnp.where((x > 7) & (x < 7.02), 0.0, x)),
+    "a negative band": on_x(lambda x: jnp.where((x < -50) & (x > -51), 0.0, x)),
+    "a magnitude": on_x(lambda x: jnp.where(jnp.abs(x) > 900, 0.0, x)),
+    "a square": on_x(lambda x: jnp.where((x**2 > 4000) & (x**2 < 4100), 0.0, x)),
+    "scaled and shifted": on_x(lambda x: jnp.where((3 * x - 2 > 77) & (3 * x - 2 < 78), 0.0, x)),
+    "a logarithm": on_x(lambda x: jnp.where((jnp.exp(x) > 500) & (jnp.exp(x) < 510), 0.0, x)),
+    "a clip": on_x(lambda x: jnp.clip(x, -60, 60)),
+    "one number": on_x(lambda x: jnp.where(x == 12.5, 0.0, x)),
+    "a parameter": on_w(lambda w: jnp.where((w > 7) & (w < 7.1), 0.0, w)),
+    "a clipped parameter": on_w(lambda w: jnp.clip(w, -25.0, 25.0)),
+}
+
+
+@pytest.mark.parametrize("name", BANDS)
+def test_a_rare_range_of_numbers_is_found(name):
+    result = outcome(build("left"), build("right", BANDS[name]), "forward")
+    assert result.channels["values"].verdict is Verdict.FAILED, result.channels["values"].detail
+
+
+SAME_BANDS = {
+    "a band": (BANDS["an input"], on_x(lambda x: jnp.where(jnp.logical_or(x <= 7, x >= 7.1), x, 0.0))),
+    "a scaled threshold": (
+        on_x(lambda x: jnp.where(x > 7, 0.0, x)),
+        on_x(lambda x: jnp.where(x * 0.1 > 0.7, 0.0, x)),
+    ),
+    "a square": (on_x(lambda x: jnp.where(x**2 > 49, 0.0, x)), on_x(lambda x: jnp.where(abs(x) > 7, 0.0, x))),
+    "a clip": (BANDS["a clip"], on_x(lambda x: jnp.where(x > 60, 60.0, jnp.where(x < -60, -60.0, x)))),
+    "a hidden threshold": (
+        hidden(lambda h: jnp.where(h > 0.5, 0.0, h)),
+        lambda p, i: jnp.where((i["x"] * 0.2) @ p["w"] > 0.5, 0.0, (i["x"] * 0.2) @ p["w"]) + p["b"][None],
+    ),
+    "a relu": (hidden(jax.nn.relu), hidden(lambda h: jnp.where(h > 0, h, 0.0))),
+    "a saturated gate": (hidden(jax.nn.sigmoid), hidden(lambda h: 1 / (1 + jnp.exp(-h)))),
+}
+
+
+@pytest.mark.parametrize("program", ["forward", "train_step"])
+@pytest.mark.parametrize("name", SAME_BANDS)
+def test_thresholds_written_differently_pass(name, program):
+    left, right = SAME_BANDS[name]
+    result = outcome(build("left", left), build("right", right), program)
+    for channel in ("values", "state"):
+        if channel in result.channels:
+            assert result.channels[channel].verdict is not Verdict.FAILED, result.sentence()
+
+
+def normed(eps, offset=0.0):
+    def model(params, inputs):
+        x = inputs["x"] + offset
+        centred = x - jnp.mean(x, -1, keepdims=True)
+        return (
+            centred * jax.lax.rsqrt(jnp.mean(centred**2, -1, keepdims=True) + eps) @ params["w"]
+            + params["b"][None]
+        )
+
+    return model
+
+
+def over_root(eps):
+    def model(params, inputs):
+        x = inputs["x"]
+        centred = x - jnp.mean(x, -1, keepdims=True)
+        return (centred @ params["w"]) / jnp.sqrt(jnp.var(x, -1, keepdims=True) + eps) + params["b"][None]
+
+    return model
+
+
+def hidden_norm(eps):
+    def model(params, inputs):
+        h = inputs["x"] @ params["w"]
+        return h / jnp.sqrt(jnp.mean(h**2, -1, keepdims=True) + eps)
+
+    return model
+
+
+def unit(eps):
+    return lambda params, inputs: (
+        inputs["x"] / (jnp.sum(abs(inputs["x"]), -1, keepdims=True) + eps) @ params["w"]
+    )
+
+
+def unit_by_maximum(eps):
+    def model(params, inputs):
+        size = jnp.sum(abs(inputs["x"]), -1, keepdims=True)
+        return inputs["x"] / jnp.maximum(size, eps) @ params["w"]
+
+    return model
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+@pytest.mark.parametrize("sizes", [(1e-3, 1e-6), (1e-5, 1e-6), (1e-5, 2e-5), (1e-12, 1e-10)])
+@pytest.mark.parametrize("model", [normed, over_root, hidden_norm, unit, unit_by_maximum])
+def test_another_epsilon_is_found(model, sizes, scale):
+    left, right = (build(f"with {eps}", model(eps), scale=scale) for eps in sizes)
+    result = outcome(left, right, "forward")
+    assert result.channels["values"].verdict is Verdict.FAILED, result.channels["values"].detail
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_the_same_epsilon_written_differently_passes(scale):
+    left, right = (build(model.__name__, model(1e-5), scale=scale) for model in (normed, over_root))
+    for program in ("forward", "train_step"):
+        result = outcome(left, right, program)
+        assert result.channels["values"].verdict is not Verdict.FAILED, result.sentence()
+
+
+@pytest.mark.parametrize("sizes", [(1e-8, 1e-6), (1e-8, 1e-7)])
+def test_another_epsilon_of_an_optimizer_is_found(sizes):
+    left, right = (build(f"with {eps}", optimizer=optax.adam(1e-3, eps=eps)) for eps in sizes)
+    result = outcome(left, right)
+    assert result.channels["state"].verdict is Verdict.FAILED, result.channels["state"].detail
+
+
+def test_numbers_that_are_not_finite_are_found():
+    cleaned = build("right", hidden(jnp.nan_to_num))
+    result = outcome(build("left", hidden(kept)), cleaned, "forward")
+    assert result.channels["values"].verdict is Verdict.FAILED, result.channels["values"].detail
+    zeroed = build("right", hidden(lambda h: jnp.where(jnp.isnan(h), 0.0, h)))
+    result = outcome(build("left", hidden(kept)), zeroed, "forward")
+    assert result.channels["values"].verdict is Verdict.FAILED, result.channels["values"].detail
+    cut = build("right", hidden(lambda h: jnp.where(jnp.isinf(h), 0.0, h)))
+    result = outcome(build("left", hidden(kept)), cut, "forward")
+    assert result.channels["values"].verdict is Verdict.FAILED, result.channels["values"].detail
+
+
+def test_numbers_that_are_not_finite_reach_a_model_of_tokens():
+    def embedded(change):
+        return lambda p, i: change(p["w"][jnp.abs(i["x"]).astype(jnp.int32) % D]).sum(1) + p["b"][None]
+
+    result = outcome(build("left", embedded(kept)), build("right", embedded(jnp.nan_to_num)), "forward")
+    assert result.channels["values"].verdict is Verdict.FAILED, result.channels["values"].detail
+
+
+def test_a_step_that_keeps_gradients_which_are_not_finite_is_found():
+    def skipping(rate):
+        plain = optax.adam(rate)
+
+        def update(grads, state, params):
+            fine = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+            moves, after = plain.update(grads, state, params)
+            return jax.tree.map(
+                lambda new, old: jnp.where(fine, new, old),
+                (moves, after),
+                (jax.tree.map(jnp.zeros_like, moves), state),
+            )
+
+        return optax.GradientTransformation(plain.init, update)
+
+    sides = build("left", optimizer=optax.adam(0.1)), build("right", optimizer=skipping(0.1))
+    result = outcome(*sides)
+    assert result.channels["state"].verdict is Verdict.FAILED, result.channels["state"].detail
+
+
+def test_constants_that_no_run_aims_at_are_listed():
+    rare = build("right", hidden(lambda h: jnp.where((h > 77) & (h < 77.001), 0.0, h)))
+    result = outcome(build("left", hidden(kept)), rare, "forward").channels["values"]
+    assert result.verdict is Verdict.FAILED or ("77" in result.detail and "test_stress.py" in result.detail)

@@ -1,0 +1,91 @@
+"""Constants that a program meets its arguments with, and the numbers of the arguments at which it does."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from parity.prove.reader import read_program
+from parity.values.constants import Use, met_constants
+
+COUNT, ARRAY = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((4,), jnp.float32)
+
+
+def harvested(function, argument):
+    return met_constants(read_program(jax.jit(function).lower(argument)))
+
+
+OF_COUNTS = {
+    "compared": (lambda c: c < 1000, 1000),
+    "compared from the left": (lambda c: jnp.greater(1000, c), 1000),
+    "clamped": (lambda c: jnp.clip(c, 0, 70), 70),
+    "divided": (lambda c: c // 30, 30),
+    "a remainder": (lambda c: c % 40, 40),
+    "a mask": (lambda c: c & 63, 64),
+    "a shift": (lambda c: c >> 5, 32),
+    "an entry of a table": (lambda c: jnp.arange(10.0)[c] * jnp.asarray(np.ones(10, np.float32))[c], 7),
+    "a converted and scaled one": (lambda c: c.astype(jnp.float32) * 0.5 - 3 > 40, 86),
+    "a scaled division": (lambda c: (c / 300 > 2) * 1.0, 600),
+    "an inverse": (lambda c: c.astype(jnp.float32) * (1 / 500), 500),
+    "a branch": (lambda c: jax.lax.switch(c // 100, [lambda: 1.0, lambda: 2.0, lambda: 3.0]), 200),
+    "a call": (lambda c: jax.jit(lambda d: jnp.where(d > 55, 1, 2))(c + 5), 50),
+    "a bool of it": (lambda c: jnp.where(jnp.where(c > 9, c - 9, 0) > 90, 1, 2), 99),
+    "a loop": (lambda c: jax.lax.fori_loop(0, 3, lambda i, x: x + (c == 44), jnp.int32(0)), 44),
+    "a scan": (lambda c: jax.lax.scan(lambda x, _: (x, x > 33), c, None, length=2)[1], 33),
+    "a cosine's end": (lambda c: jnp.cos(jnp.minimum(c - 100, 900) / 900), 1000),
+}
+
+
+@pytest.mark.parametrize("name", OF_COUNTS)
+def test_a_counter_meets_a_constant(name):
+    function, number = OF_COUNTS[name]
+    met = harvested(function, COUNT).met
+    assert any(each.argument == 0 and each.number == pytest.approx(number) for each in met), met
+
+
+OF_FLOATS = {
+    "abs": (lambda x: jnp.abs(x) > 3, {3, -3}),
+    "square": (lambda x: x * x > 9, {3, -3}),
+    "negated": (lambda x: 1 - x > 4, {-3}),
+    "exponential": (lambda x: jnp.exp(x) > np.float32(np.exp(2.0)), {2}),
+    "logarithm": (lambda x: jnp.log(x) < 0.5, {np.exp(0.5)}),
+    "a root": (lambda x: jnp.sqrt(x) < 0.5, {0.25}),
+    "tanh": (lambda x: jnp.tanh(x) > 0.5, {np.arctanh(0.5)}),
+    "sigmoid": (lambda x: jax.nn.sigmoid(x) > 0.75, {np.log(3)}),
+    "a quotient": (lambda x: 2 / x > 0.5, {4}),
+    "never": (lambda x: jnp.abs(x) > -3, set()),
+}
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_entries_of_an_array_meet_a_constant(name):
+    function, numbers = OF_FLOATS[name]
+    met = {each for each in harvested(function, ARRAY).met if each.use is Use.COMPARED}
+    assert sorted(each.number for each in met if each.argument == 0) == pytest.approx(
+        sorted(numbers), rel=1e-5
+    )
+
+
+def test_what_is_computed_from_several_entries_is_no_function_of_one():
+    met = harvested(lambda x: jnp.sum(x) > 5, ARRAY).met
+    assert {(each.use, each.argument, each.number) for each in met if each.use is Use.COMPARED} == {
+        (Use.COMPARED, None, 5.0)
+    }
+
+
+def test_a_constant_that_may_be_another_number_is_none():
+    """Else what a variance of no numbers is, NaN, hides the epsilon that is added."""
+    met = harvested(lambda x: jnp.sqrt(jnp.var(x) + 1e-5), ARRAY).met
+    assert any(each.use is Use.ADDED and each.constant == pytest.approx(1e-5) for each in met)
+
+
+def test_checks_for_numbers_that_are_not_finite_are_counted_by_kind():
+    assert harvested(jnp.isfinite, ARRAY).guards == {"finite": 1}
+    assert harvested(jnp.isnan, ARRAY).guards == {"nan": 1}
+    assert harvested(jnp.nan_to_num, ARRAY).guards == {"nan": 1, "infinite": 2}
+    assert not harvested(lambda x: x > 3, ARRAY).guards
+
+
+def test_a_result_that_is_a_remainder_wraps():
+    assert harvested(lambda c: (c + 1) % 8, COUNT).wraps == {0: 8}
+    assert not harvested(lambda c: c + 1, COUNT).wraps
