@@ -118,9 +118,9 @@ def _grid(ours: np.ndarray, theirs: np.ndarray) -> str:
 
 
 def _shape(ours: np.ndarray, theirs: np.ndarray) -> str:
-    flat = [sample.ravel()[:MOST_SORTED] for sample in (ours, theirs)]
     from scipy import stats  # takes a second to import, and few runs need it
 
+    flat = [sample.ravel()[:MOST_SORTED] for sample in (ours, theirs)]
     chance = np.asarray(stats.ks_2samp(flat[0], flat[1], method="asymp"))[1]
     return "distributions of other shapes" if chance < IMPROBABLE else ""
 
