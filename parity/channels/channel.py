@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from parity.comparison.comparison import Comparison
 from parity.comparison.one_program import compile_to_one
+from parity.comparison.sample import why_not_sampled
 from parity.programs.build import Group
 from parity.verdicts import ChannelResult, Finding, Verdict
 
@@ -14,6 +15,7 @@ __all__ = ["ONE_PROGRAM", "Aspect", "Channel", "Need", "Settled", "no_findings"]
 
 ONE_PROGRAM = "one_program"
 """The measure that says that numbers are equal because both sides compile to one program."""
+NUMBERS = frozenset({Group.VALUES, Group.GRADIENTS, Group.STATE})
 
 
 class Aspect(enum.StrEnum):
@@ -94,17 +96,23 @@ class Channel:
             return self.judge(work)
         if guards := self.guard(work):
             return self.vacuous(guards)
+        measures: dict[str, float] = {}
         if one:
             words = f"equal for all inputs: both compile to one program on {work.reference.backend.name}"
-            return ChannelResult(
-                name=self.name, verdict=Verdict.BITWISE, detail=words, measures={ONE_PROGRAM: 1}
-            )
-        if exact:
-            return ChannelResult(name=self.name, verdict=Verdict.EXACT, detail=_exactly(work))
+            verdict, measures = Verdict.BITWISE, {ONE_PROGRAM: 1}
+        elif exact:
+            words, verdict = _exactly(work), Verdict.EXACT
+        else:
+            words, verdict = self._proved(work), Verdict.PROVED
+        if self.group in NUMBERS and (why := why_not_sampled(work)):
+            words = f"{words}; not run to look for NaN: {why}"
+        return ChannelResult(name=self.name, verdict=verdict, detail=words, measures=measures)
+
+    def _proved(self, work: Comparison) -> str:
         words = "equal for all inputs" if self.aspect is Aspect.VALUES else "the same program"
         if work.proof is not None and work.proof.rules:
             words = f"{words}, each operation rounding by itself (rules: {', '.join(work.proof.rules)})"
-        return ChannelResult(name=self.name, verdict=Verdict.PROVED, detail=words)
+        return words
 
     def skipped(self, reason: str) -> ChannelResult:
         """Returns that there is no question, and why."""
@@ -122,8 +130,7 @@ class Channel:
 
     def _is_exact(self, work: Comparison) -> bool:
         """Whether what the channel compares is equal in exact arithmetic, and the case rests on that."""
-        answers = self.group in (Group.VALUES, Group.GRADIENTS, Group.STATE)
-        return answers and work.exactly is not None and work.exactly.proved
+        return self.group in NUMBERS and work.exactly is not None and work.exactly.proved
 
     def _is_one_program(self, work: Comparison) -> bool:
         """Whether what the channel compares is equal to the bit because the compiler makes one program of both."""
@@ -142,4 +149,4 @@ class Channel:
 def _exactly(work: Comparison) -> str:
     assert work.exactly is not None
     assumed = f", if {'; '.join(work.exactly.assumptions)}" if work.exactly.assumptions else ""
-    return f"equal for all inputs in exact arithmetic{assumed}; rounding aside, nothing was run"
+    return f"equal for all inputs in exact arithmetic{assumed}; rounding aside"

@@ -71,7 +71,7 @@ def test_what_is_equal_in_exact_arithmetic_is_not_run():
     case, bench = comparison(row_by_row)
     result = run_case(case, bench, ("values", "gradients"))
     assert {one.verdict for one in result.channels.values()} == {Verdict.EXACT} and result.verdict == "passed"
-    assert "rounding aside, nothing was run" in result.channels["values"].detail
+    assert "rounding aside" in result.channels["values"].detail
     work = Comparison(case, bench)
     assert not any("compiled" in vars(side) for side in (work.reference, work.candidate))
     assert result.seconds["compile"] == 0
