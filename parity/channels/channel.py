@@ -99,7 +99,7 @@ class Channel:
         measures: dict[str, float] = {}
         if one:
             words = f"equal for all inputs: both compile to one program on {work.reference.backend.name}"
-            verdict, measures = Verdict.BITWISE, {ONE_PROGRAM: 1}
+            verdict, measures = Verdict.BITWISE, {ONE_PROGRAM: 1.0}
         elif exact:
             words, verdict = _exactly(work), Verdict.EXACT
         else:

@@ -1,4 +1,4 @@
-"""What is proved and returns NaN alone is vacuous, whatever makes the NaN; where no run is cheap, the record says so."""
+"""A proved case that returns only NaN is vacuous, whatever makes the NaN; the record says where nothing was run."""
 
 import jax
 import jax.numpy as jnp
