@@ -97,7 +97,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     makers = _Makers(name, linen, nnx, recipe, axis_rules)
 
     builds = {"reference": makers.linen, "candidate": makers.nnx, "exact": makers.exact}
-    return registered(name, "parity.twins", programs, builds, options)
+    return registered(name, "parity.twins", programs, builds, options, axis_rules)
 
 
 class _Makers:
