@@ -1,12 +1,14 @@
 """Results as plain data, in the versioned JSON schema."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from parity.report.shards import Shard
 from parity.running.run import CaseResult, numbers_only
@@ -20,6 +22,7 @@ __all__ = [
     "as_json",
     "case_record",
     "check_writable",
+    "is_stream",
     "report",
     "summarise",
     "write_json",
@@ -145,12 +148,12 @@ def report(
 
 
 def check_writable(path: Path, option: str = "--json") -> None:
-    """Raises before any work when a report could not be written in the end.
+    """Raises before any work when a report could not be written in the end; a link is followed.
 
     Raises:
         ValueError: the folder is missing or not writable, or the path is a folder.
     """
-    folder, problem = path.parent, ""
+    folder, problem = (path.resolve() if path.is_symlink() else path).parent, ""
     if path.is_dir():
         problem = "is a folder"
     elif not folder.is_dir():
@@ -169,6 +172,20 @@ def check_writable(path: Path, option: str = "--json") -> None:
     )
 
 
+def is_stream(path: Path) -> bool:
+    """Returns True for a path that is written to as it is, such as /dev/stdout or a pipe: nothing can replace it."""
+    return path.is_char_device() or path.is_fifo() or _stream_at(path) is not None
+
+
+def _stream_at(path: Path) -> TextIO | None:
+    """Returns standard output or error if a path is one of them, a pipe, a file or a socket behind it; else None."""
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                return stream
+    return None
+
+
 def write_json(report: dict[str, Any], path: Path) -> None:
     """Writes a report; see `write_text`."""
     write_text(json.dumps(report, indent=1) + "\n", path)
@@ -181,10 +198,13 @@ def write_text(text: str, path: Path) -> None:
         ReportNotWrittenError: the disk is full, the folder cannot be written, or the like.
     """
     try:
-        if path.is_char_device() or path.is_fifo():  # such as /dev/stdout, which nothing can replace
+        if stream := _stream_at(path):
+            stream.write(text)
+            stream.flush()
+        elif is_stream(path):
             path.write_text(text, encoding="utf-8")
         else:
-            _replace(text, path)
+            _replace(text, path.resolve())
     except OSError as error:
         why = error.strerror or str(error)
         raise ReportNotWrittenError(
