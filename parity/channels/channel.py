@@ -86,6 +86,13 @@ class Channel:
 
     def look(self, work: Comparison) -> ChannelResult:
         """Returns the verdict on a case: skipped, settled by its proof, or judged."""
+        result = self._look(work)
+        settled = result.verdict in (Verdict.PROVED, Verdict.EXACT) or ONE_PROGRAM in result.measures
+        if self.group in NUMBERS and settled and (why := why_not_sampled(work)):
+            return dataclasses.replace(result, detail=f"{result.detail}; not run to look for NaN: {why}")
+        return result
+
+    def _look(self, work: Comparison) -> ChannelResult:
         reason = work.case.not_applicable.get(self.name) or self._none_returned(work) or self.applies(work)
         if reason:
             return self.skipped(reason)
@@ -96,23 +103,17 @@ class Channel:
             return self.judge(work)
         if guards := self.guard(work):
             return self.vacuous(guards)
-        measures: dict[str, float] = {}
         if one:
             words = f"equal for all inputs: both compile to one program on {work.reference.backend.name}"
-            verdict, measures = Verdict.BITWISE, {ONE_PROGRAM: 1.0}
-        elif exact:
-            words, verdict = _exactly(work), Verdict.EXACT
-        else:
-            words, verdict = self._proved(work), Verdict.PROVED
-        if self.group in NUMBERS and (why := why_not_sampled(work)):
-            words = f"{words}; not run to look for NaN: {why}"
-        return ChannelResult(name=self.name, verdict=verdict, detail=words, measures=measures)
-
-    def _proved(self, work: Comparison) -> str:
+            return ChannelResult(
+                name=self.name, verdict=Verdict.BITWISE, detail=words, measures={ONE_PROGRAM: 1}
+            )
+        if exact:
+            return ChannelResult(name=self.name, verdict=Verdict.EXACT, detail=_exactly(work))
         words = "equal for all inputs" if self.aspect is Aspect.VALUES else "the same program"
         if work.proof is not None and work.proof.rules:
             words = f"{words}, each operation rounding by itself (rules: {', '.join(work.proof.rules)})"
-        return words
+        return ChannelResult(name=self.name, verdict=Verdict.PROVED, detail=words)
 
     def skipped(self, reason: str) -> ChannelResult:
         """Returns that there is no question, and why."""

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from parity.report.shards import Shard
 from parity.running.run import CaseResult, numbers_only
-from parity.verdicts import Finding
+from parity.verdicts import ChannelResult, Finding
 
 __all__ = [
     "SCHEMA",
@@ -21,6 +21,7 @@ __all__ = [
     "Run",
     "as_json",
     "case_record",
+    "channel_record",
     "check_writable",
     "is_stream",
     "report",
@@ -76,6 +77,18 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {**fields, **({"follows": follows} if follows else {})}
 
 
+def channel_record(channel: ChannelResult) -> dict[str, Any]:
+    """Returns the result of one channel in the form of the schema."""
+    return {
+        "verdict": str(channel.verdict),
+        "detail": channel.detail,
+        "findings": [_finding(finding) for finding in channel.findings],
+        **({"notes": [_finding(note) for note in channel.notes]} if channel.notes else {}),
+        **({"measures": dict(channel.measures)} if channel.measures else {}),
+        **({"tables": dict(channel.tables)} if channel.tables else {}),
+    }
+
+
 def case_record(result: CaseResult) -> dict[str, Any]:
     """Returns one case in the form of the schema."""
     return {
@@ -90,17 +103,7 @@ def case_record(result: CaseResult) -> dict[str, Any]:
         "verdict": str(result.verdict),
         **({"numbers_only": True} if numbers_only(result) else {}),
         **({"remembered": True} if result.remembered else {}),
-        "channels": {
-            name: {
-                "verdict": str(channel.verdict),
-                "detail": channel.detail,
-                "findings": [_finding(finding) for finding in channel.findings],
-                **({"notes": [_finding(note) for note in channel.notes]} if channel.notes else {}),
-                **({"measures": dict(channel.measures)} if channel.measures else {}),
-                **({"tables": dict(channel.tables)} if channel.tables else {}),
-            }
-            for name, channel in result.channels.items()
-        },
+        "channels": {name: channel_record(channel) for name, channel in result.channels.items()},
         "seconds": {name: round(seconds, 4) for name, seconds in result.seconds.items()},
     }
 
