@@ -37,7 +37,7 @@ def idle_values(work: Comparison) -> list[Finding]:
         for label, given in has.items()
         if given and label not in reached
     ]
-    return idle + _not_numbers(work, Group.VALUES)
+    return idle + _not_numbers(work, Group.VALUES, run=not idle)
 
 
 def dead_gradients(work: Comparison) -> list[Finding]:
@@ -48,7 +48,7 @@ def dead_gradients(work: Comparison) -> list[Finding]:
         for path, fact in known.items()
         if fact.content is Content.ZERO and not _declared(path, work.case.zero_gradients)
     ]
-    return dead + _not_numbers(work, Group.GRADIENTS)
+    return dead + _not_numbers(work, Group.GRADIENTS, run=not dead)
 
 
 def idle_state(work: Comparison) -> list[Finding]:
@@ -59,15 +59,15 @@ def idle_state(work: Comparison) -> list[Finding]:
         for path in sorted(facts.untouched)
         if leaves[path].role is Role.PARAMS and not _declared(path, work.case.zero_gradients)
     ]
-    return still + _not_numbers(work, Group.STATE)
+    return still + _not_numbers(work, Group.STATE, run=not still)
 
 
-def _not_numbers(work: Comparison, group: Group) -> list[Finding]:
+def _not_numbers(work: Comparison, group: Group, *, run: bool) -> list[Finding]:
     """Finds NaN in the program's text; if there is none, in one run on ordinary data, where that is cheap."""
     known = _facts(work).results.get(group, {})
     if constant := [path for path, fact in known.items() if fact.content is Content.NAN]:
         return [_finding(path, NAN, "numbers", "look for a constant that is NaN") for path in constant]
-    found = sorted(path for where, path in nan_outputs(work) if where == group)
+    found = sorted(path for where, path in nan_outputs(work) if where == group) if run else []
     hint = (
         "look for the first NaN, such as the logarithm of a negative number or a mask that hides everything"
     )

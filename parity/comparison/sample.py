@@ -13,8 +13,8 @@ from parity.programs.tree import to_host
 
 __all__ = ["nan_outputs", "why_not_sampled"]
 
-MOST_OPERATIONS = 1_000
-"""Compiling so many without optimisation takes up to a second."""
+MOST_OPERATIONS = 500
+"""Compiling so many without optimisation takes up to half a second."""
 MOST_BYTES = 2**26
 """Of the state, and of all that a run holds."""
 
@@ -45,8 +45,8 @@ def nan_outputs(work: Comparison) -> Paths:
 def _why_not(side: Side) -> str:
     if not side.backend.executes:
         return f"{side.backend.name} runs nothing"
-    if jax.process_count() > 1:
-        return "several processes"
+    if side.mesh.size > 1 or jax.process_count() > 1:
+        return "several devices, for each of which it would be compiled"
     if side.operations.operations > MOST_OPERATIONS:
         return f"{side.operations.operations:,} operations, more than {MOST_OPERATIONS:,}"
     return "" if state_bytes(side.build) <= MOST_BYTES else f"a state of more than {MOST_BYTES:,} bytes"
