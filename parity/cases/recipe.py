@@ -86,7 +86,7 @@ class Recipe:
             key: root of all its keys.
         """
         named = {name: jax.random.fold_in(key, 1 + at) for at, name in enumerate(self.streams)}
-        return make(rngs=nnx.Rngs(key, **named))
+        return make(rngs=nnx.Rngs({**named, "default": key}))
 
     def check_streams(self, model: nnx.Module) -> None:
         """Checks that the given streams are those that an NNX model draws from.

@@ -104,3 +104,8 @@ def test_other_models_are_not_refused(make):
 
 def test_a_model_without_named_streams_may_have_others():
     case_of(lambda rngs: New(nnx.Rngs(0)), rngs=()).candidate()
+
+
+def test_the_default_stream_may_be_named():
+    case_of(lambda rngs: New(nnx.Rngs(0)), rngs=("default",)).candidate()
+    case_of(New, rngs=("default", "dropout")).candidate()
