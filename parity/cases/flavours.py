@@ -139,10 +139,11 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: Recipe, rest: d
 
     @traceable
     def model(key: jax.Array) -> nnx.Module:
-        return make(rngs=nnx.Rngs(key))
+        return recipe.make_nnx(make, key)
 
-    found = nnx.state(nnx.eval_shape(lambda: model(jax.random.key(0))), nnx.Param)
-    trains = bool(jax.tree.leaves(found))
+    abstract = nnx.eval_shape(lambda: model(jax.random.key(0)))
+    recipe.check_streams(abstract)
+    trains = bool(jax.tree.leaves(nnx.state(abstract, nnx.Param)))
 
     def create(key: jax.Array) -> nnx.Module:
         return _Trained(model(key), recipe.optimizer if trains else None)

@@ -129,4 +129,4 @@ def twin_programs(
         place: functools.cache(functools.partial(side.build, name, batch, axis_rules))
         for place, side in (("reference", linen), ("candidate", nnx))
     }
-    return registered(name, "parity.twin_programs", tuple(linen.programs), made, options)
+    return registered(name, "parity.twin_programs", tuple(linen.programs), made, options, axis_rules)

@@ -78,6 +78,36 @@ class Recipe:
         root = jax.random.wrap_key_data(jnp.asarray(batch[KEY]), impl="threefry2x32")
         return {name: jax.random.fold_in(root, number) for number, name in enumerate(self.streams)}
 
+    def make_nnx(self, make: Callable[..., nnx.Module], key: jax.Array) -> nnx.Module:
+        """Returns the NNX model, made with its default stream and those that both flavours are given.
+
+        Args:
+            make: called with ``rngs=``.
+            key: root of all its keys.
+        """
+        named = {name: jax.random.fold_in(key, 1 + at) for at, name in enumerate(self.streams)}
+        return make(rngs=nnx.Rngs({**named, "default": key}))
+
+    def check_streams(self, model: nnx.Module) -> None:
+        """Checks that the given streams are those that an NNX model draws from.
+
+        Args:
+            model: may be abstract.
+
+        Raises:
+            ValueError: it holds other streams, and not all of those.
+        """
+        if _takes_rngs(getattr(model, self.method[1])):
+            return
+        held = {variable.tag for _, variable in nnx.to_flat_state(nnx.state(model, nnx.RngKey))}
+        missing = sorted(set(self.streams) - held)
+        if missing and (others := sorted(held - set(self.streams))):
+            raise ValueError(
+                f"rngs: the NNX model holds no stream {', '.join(missing)}, which would set nothing; it holds "
+                f"{', '.join(others)}: name those, make its layers with the rngs that they are given, or give "
+                f"{self.method[1]} a parameter rngs"
+            )
+
     def batch(self, seed: int) -> dict[str, np.ndarray]:
         """Returns a batch with a loss scale that is not one, and a key if any is needed."""
         rng = np.random.default_rng(seed)
@@ -100,7 +130,7 @@ class Recipe:
         """Calls an NNX model: it takes its keys as ``rngs``, or its own streams are set to them."""
         method, keys = getattr(model, self.method[1]), self.keys(batch)
         if keys and not _takes_rngs(method):
-            nnx.reseed(model, **keys)
+            nnx.reseed(model, policy="match_shape", **keys)  # stacked layers split theirs
         elif keys:
             return self.call(1, lambda *args, **rest: method(*args, rngs=nnx.Rngs(**keys), **rest), batch)
         return self.call(1, method, batch)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from parity.cases.case import Case, Keys, Pair
-from parity.cases.shared import kept_state
+from parity.cases.shared import kept_state, mesh_axes
 from parity.cases.waivers import Waiver
 from parity.programs.build import Build
 from parity.programs.meshes import MeshSpec
@@ -39,6 +39,7 @@ def registered(
     programs: Sequence[str],
     builds: Mapping[str, Make],
     options: CaseOptions,
+    axis_rules: Sequence[tuple[str, Any]] = (),
 ) -> Pair:
     """Returns a pair with a case for each program on each mesh.
 
@@ -48,6 +49,7 @@ def registered(
         programs: names of the programs.
         builds: ``reference``, ``candidate`` and perhaps ``exact``, as `Case` takes them.
         options: of all cases.
+        axis_rules: logical axis name -> mesh axes.
 
     Raises:
         TypeError: an option that there is not.
@@ -72,17 +74,20 @@ def registered(
     def cases(settings: Mapping[str, str]) -> list[Case]:
         if settings:
             raise ValueError(f"pair {name}: got settings {dict(settings)}, expected none; it has no config")
+        meshes = [MeshSpec.parse(mesh) for mesh in options.get("meshes", ("single",))]
+        for mesh in meshes:
+            mesh.check_axes(mesh_axes(axis_rules))
         return [
             Case(
                 id=f"{name}/{program}@{mesh}",
                 program=program,
-                mesh=MeshSpec.parse(mesh),
+                mesh=mesh,
                 smoke=True,
                 **builds,
                 **given,
             )
             for program in programs
-            for mesh in options.get("meshes", ("single",))
+            for mesh in meshes
         ]
 
     whole = Pair(name=name, about=f"registered with {by}", cases=cases)

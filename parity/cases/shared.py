@@ -11,12 +11,18 @@ import numpy as np
 from flax import linen
 
 from parity.programs.build import Build
+from parity.programs.meshes import MeshSpec
 from parity.programs.tree import describe, flatten, to_host
 from parity.values.noise import is_float
 from parity.weights.map import unheld
 from parity.weights.stored import read_stored
 
-__all__ = ["input_specs", "kept_state", "specs_by_rules", "widened"]
+__all__ = ["input_specs", "kept_state", "mesh_axes", "specs_by_rules", "widened"]
+
+
+def mesh_axes(rules: Sequence[tuple[str, Any]]) -> set[str]:
+    """Returns the mesh axes that rules name."""
+    return {axis for _, axes in rules for axis in (axes if isinstance(axes, tuple) else (axes,)) if axis}
 
 
 def specs_by_rules(rules: Sequence[tuple[str, Any]], state: Any, mesh: jax.sharding.Mesh) -> dict[str, Any]:
@@ -31,9 +37,13 @@ def specs_by_rules(rules: Sequence[tuple[str, Any]], state: Any, mesh: jax.shard
     ruled = {name for name, _ in rules}
     own = [(axis, axis) for axis in mesh.axis_names if axis not in ruled]
     usable = [*((name, axes) for name, axes in rules if present(axes)), *own]
+    leaves = describe(state)
+    if not rules:
+        named = {axis for leaf in leaves.values() for axis in leaf.logical_axes or () if axis}
+        MeshSpec(axes=tuple(mesh.shape.items())).check_axes(named)
     return {
         path: linen.spmd.logical_to_mesh_axes(leaf.logical_axes or (), usable) or jax.sharding.PartitionSpec()
-        for path, leaf in describe(state).items()
+        for path, leaf in leaves.items()
     }
 
 

@@ -58,7 +58,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
             ``{"deterministic": True}`` for the other.
         method: what is called, of both or ``(Linen's, NNX's)``.
         rngs: streams that both are given, from one key in the batch. Linen gets them in ``apply``; an NNX method with a
-            parameter ``rngs`` gets ``nnx.Rngs``, else the model's own streams are set to them.
+            parameter ``rngs`` gets ``nnx.Rngs``, else the model is made with such streams, and they are set to them.
         optimizer: for ``train_step``; Adam by default.
         programs: which of the three.
         axis_rules: logical axis name -> mesh axis, for models with logical axes.
@@ -97,7 +97,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     makers = _Makers(name, linen, nnx, recipe, axis_rules)
 
     builds = {"reference": makers.linen, "candidate": makers.nnx, "exact": makers.exact}
-    return registered(name, "parity.twins", programs, builds, options)
+    return registered(name, "parity.twins", programs, builds, options, axis_rules)
 
 
 class _Makers:

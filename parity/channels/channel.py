@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from parity.comparison.comparison import Comparison
 from parity.comparison.one_program import compile_to_one
+from parity.comparison.sample import why_not_sampled
 from parity.programs.build import Group
 from parity.verdicts import ChannelResult, Finding, Verdict
 
@@ -14,6 +15,7 @@ __all__ = ["ONE_PROGRAM", "Aspect", "Channel", "Need", "Settled", "no_findings"]
 
 ONE_PROGRAM = "one_program"
 """The measure that says that numbers are equal because both sides compile to one program."""
+NUMBERS = frozenset({Group.VALUES, Group.GRADIENTS, Group.STATE})
 
 
 class Aspect(enum.StrEnum):
@@ -84,6 +86,13 @@ class Channel:
 
     def look(self, work: Comparison) -> ChannelResult:
         """Returns the verdict on a case: skipped, settled by its proof, or judged."""
+        result = self._look(work)
+        settled = result.verdict in (Verdict.PROVED, Verdict.EXACT) or ONE_PROGRAM in result.measures
+        if self.group in NUMBERS and settled and (why := why_not_sampled(work)):
+            return dataclasses.replace(result, detail=f"{result.detail}; not run to look for NaN: {why}")
+        return result
+
+    def _look(self, work: Comparison) -> ChannelResult:
         reason = work.case.not_applicable.get(self.name) or self._none_returned(work) or self.applies(work)
         if reason:
             return self.skipped(reason)
@@ -122,8 +131,7 @@ class Channel:
 
     def _is_exact(self, work: Comparison) -> bool:
         """Whether what the channel compares is equal in exact arithmetic, and the case rests on that."""
-        answers = self.group in (Group.VALUES, Group.GRADIENTS, Group.STATE)
-        return answers and work.exactly is not None and work.exactly.proved
+        return self.group in NUMBERS and work.exactly is not None and work.exactly.proved
 
     def _is_one_program(self, work: Comparison) -> bool:
         """Whether what the channel compares is equal to the bit because the compiler makes one program of both."""
@@ -142,4 +150,4 @@ class Channel:
 def _exactly(work: Comparison) -> str:
     assert work.exactly is not None
     assumed = f", if {'; '.join(work.exactly.assumptions)}" if work.exactly.assumptions else ""
-    return f"equal for all inputs in exact arithmetic{assumed}; rounding aside, nothing was run"
+    return f"equal for all inputs in exact arithmetic{assumed}; rounding aside"

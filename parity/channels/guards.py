@@ -1,18 +1,20 @@
-"""What must hold even of what is proved, told from the lowered reference: results that depend on something."""
+"""Guards of proved cases, from the lowered reference and one cheap run: results are numbers and depend on something."""
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from parity.comparison.comparison import Comparison
 from parity.comparison.facts import INPUTS, PARAMETERS, Facts, known_facts
+from parity.comparison.sample import nan_outputs
 from parity.programs.build import Group
 from parity.programs.tree import Role
-from parity.values.static import Content, Fact
+from parity.values.static import Content
 from parity.verdicts import Finding
 
 __all__ = ["dead_gradients", "idle_state", "idle_values"]
 
 NAN = "NaN in every entry, whatever the inputs"
+COMPUTED = "NaN in every entry, on two batches and two states"
 
 
 def _facts(work: Comparison) -> Facts:
@@ -35,7 +37,7 @@ def idle_values(work: Comparison) -> list[Finding]:
         for label, given in has.items()
         if given and label not in reached
     ]
-    return idle + _not_numbers(known)
+    return idle + _not_numbers(work, Group.VALUES, run=not idle)
 
 
 def dead_gradients(work: Comparison) -> list[Finding]:
@@ -46,7 +48,7 @@ def dead_gradients(work: Comparison) -> list[Finding]:
         for path, fact in known.items()
         if fact.content is Content.ZERO and not _declared(path, work.case.zero_gradients)
     ]
-    return dead + _not_numbers(known)
+    return dead + _not_numbers(work, Group.GRADIENTS, run=not dead)
 
 
 def idle_state(work: Comparison) -> list[Finding]:
@@ -57,14 +59,22 @@ def idle_state(work: Comparison) -> list[Finding]:
         for path in sorted(facts.untouched)
         if leaves[path].role is Role.PARAMS and not _declared(path, work.case.zero_gradients)
     ]
-    return still + _not_numbers(facts.results.get(Group.STATE, {}))
+    return still + _not_numbers(work, Group.STATE, run=not still)
 
 
-def _not_numbers(known: Mapping[str, Fact]) -> list[Finding]:
+def _not_numbers(work: Comparison, group: Group, *, run: bool) -> list[Finding]:
+    """Finds NaN in the program's text; if there is none, in one run on ordinary data, where that is cheap."""
+    known = _facts(work).results.get(group, {})
+    if constant := [path for path, fact in known.items() if fact.content is Content.NAN]:
+        return [_finding(path, NAN, "numbers", "look for a constant that is NaN") for path in constant]
+    found = sorted(path for where, path in nan_outputs(work) if where == group) if run else []
+    hint = (
+        "look for the first NaN, such as the logarithm of a negative number or a mask that hides everything"
+    )
     return [
-        _finding(path, NAN, "numbers", "look for a constant that is NaN")
-        for path, fact in known.items()
-        if fact.content is Content.NAN
+        _finding(path, COMPUTED, "numbers", hint)
+        for path in found
+        if not _declared(path, work.case.not_finite)
     ]
 
 

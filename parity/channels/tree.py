@@ -26,9 +26,8 @@ def tree(work: Comparison) -> ChannelResult:
     except ConflictError as error:
         return _conflict(error)
     except MapError as error:
-        return ChannelResult(
-            name="tree", verdict=Verdict.FAILED, detail="leaves without a partner", findings=_leftovers(error)
-        )
+        detail = "; ".join(("leaves without a partner", *error.hints))
+        return ChannelResult(name="tree", verdict=Verdict.FAILED, detail=detail, findings=_leftovers(error))
     findings: list[Finding] = []
     notes: list[Finding] = []
     for entry in entries:

@@ -1,24 +1,49 @@
 """The channel ``values``: losses, logits and metrics."""
 
+import dataclasses
+
+import numpy as np
+
 from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import measured, nothing_returned
 from parity.comparison.comparison import SEED, Comparison
 from parity.programs.build import Group
 from parity.values.vacuity import constant_leaves
-from parity.verdicts import ChannelResult
+from parity.verdicts import ChannelResult, Finding
 
 __all__ = ["CHANNEL"]
+
+SEEDS = 3
+"""How many seeds' batches are compared with each other."""
 
 
 def values(work: Comparison) -> ChannelResult:
     """Losses, logits and metrics, on a batch and a state in which nothing is constant."""
     batch = work.builds[0].inputs(SEED)
-    return measured(
+    result = measured(
         work,
         Group.VALUES,
         lambda reference: constant_leaves("batch", batch) + constant_leaves("values", reference),
     )
+    return dataclasses.replace(result, notes=(*result.notes, *_fixed_inputs(work)))
+
+
+def _fixed_inputs(work: Comparison) -> list[Finding]:
+    """Returns a note on inputs that are the same for every seed: other values may differ, and none were run."""
+    first, *others = (work.builds[0].inputs(SEED + number) for number in range(SEEDS))
+    fixed = [name for name in first if all(np.array_equal(first[name], one[name]) for one in others)]
+    if not fixed:
+        return []
+    return [
+        Finding(
+            where=f"inputs {', '.join(sorted(fixed))}",
+            reference="the same for every seed",
+            candidate="",
+            next_step="what only other values show was not seen; let them depend on the seed",
+            labels=("", ""),
+        )
+    ]
 
 
 CHANNEL = Channel(

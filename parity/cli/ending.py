@@ -41,7 +41,12 @@ def finish(
     for sentence in unused:
         console().print(sentence, style="bold red", soft_wrap=True, markup=False, highlight=False)
     found = {channel.verdict for result in record.results for channel in result.channels.values()}
-    raise typer.Exit(DIFFERENCE if found & blocks else USAGE if unused else PARITY)
+    idle = not (record.shard or record.partial) and found == {Verdict.SKIPPED}
+    if idle:
+        why = next(channel.detail for channel in record.results[0].channels.values())
+        words = f"nothing was compared: every case was skipped ({why}); select cases that can be compared"
+        console().print(words, style="bold red", soft_wrap=True, markup=False, highlight=False)
+    raise typer.Exit(DIFFERENCE if found & blocks else USAGE if unused or idle else PARITY)
 
 
 def say_reports(files: Mapping[str, Path], unwritten: Sequence[str]) -> None:

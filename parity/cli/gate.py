@@ -114,12 +114,14 @@ def _chosen(rules: "Rules", names: list[str]) -> list["Flip"]:
 
 
 def _earlier(path: Path) -> dict[str, Any]:
-    """Returns the report of a file, if it speaks of the cases as they are in this checkout.
+    """Returns the report of a file, if it speaks of the cases as they are in this checkout; waivers are today's.
 
     Raises:
         ValueError: it is of another commit, or of cases with other settings.
     """
+    from parity.cases.settings import collect
     from parity.environment import git_commit
+    from parity.gate import with_current_waivers
     from parity.report.reading import read_report
 
     report = dict(read_report(path))
@@ -132,7 +134,7 @@ def _earlier(path: Path) -> dict[str, Any]:
     of, here = environment.get("commit"), git_commit()
     if of and here and of.rstrip("+") != here.rstrip("+"):
         raise ValueError(f"--from {path}: got a report of commit {of}, expected {here}; run the cases again")
-    return report
+    return with_current_waivers(report, {case.id: case.waivers for case in collect()[1]})
 
 
 def _run(flips: list["Flip"], workers: int | None, remember: bool) -> dict[str, Any]:

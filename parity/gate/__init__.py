@@ -6,6 +6,7 @@ reports and what lies below, and gives the command line its verdicts.
 """
 
 from parity.gate.baselines import accept, fallen
+from parity.gate.current import with_current_waivers
 from parity.gate.flips import Feature, Flip, NoQuestion, Rules
 from parity.gate.judge import Cell, Readiness, gate_record, judge
 from parity.gate.loosening import Loosened, loosened
@@ -28,4 +29,5 @@ __all__ = [
     "loosened",
     "print_gate",
     "read_rules",
+    "with_current_waivers",
 ]

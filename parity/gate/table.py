@@ -57,6 +57,8 @@ def print_gate(console: Console, gate: Mapping[str, Any], named: Sequence[str] =
         style = {"blocked": "bold red", "open": "yellow"}.get(flip["verdict"], "bold green")
         counts = (flip["cases"], len(flip["cells"]), flip["waived"], len(flip["blocks"]))
         table.add_row(flip["name"], Text(flip["verdict"], style), *map(str, counts))
+    if looser := len(gate["loosened"]):
+        table.add_row("looser settings", Text("blocked", "bold red"), "", "", "", str(looser))
     console.print(table)
     for flip in gate["flips"]:
         if flip["absent"]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from models_nnx.config import LayerLayout, ModelConfig, PipelinedStack, Stack
+from models_nnx.config import FeedForward, LayerKind, LayerLayout, ModelConfig, PipelinedStack, Stack
 from parity.weights.map import Rule
 from parity.weights.transforms import Stack as StackLeaves
 from parity.weights.transforms import StackGrid, Transform, Unstack
@@ -19,13 +19,19 @@ def layer_rules(config: ModelConfig) -> tuple[Rule, ...]:
         config: the scanned decoder.
     """
     scanned = [stack for stack in config.stacks if stack.layout is LayerLayout.SCANNED]
-    leaves = {".*/routing_bias": 0, ".*": config.scan_axis}
     return tuple(
         _rule(stack, index, leaf, axis)
         for stack in scanned
-        for index in range(len(stack.cycle))
-        for leaf, axis in leaves.items()
+        for index, kind in enumerate(stack.cycle)
+        for leaf, axis in _scan_axes(config, kind).items()
     )
+
+
+def _scan_axes(config: ModelConfig, kind: LayerKind) -> dict[str, int]:
+    """Returns along which axis the leaves of a kind of layer are stacked, by regular expression."""
+    experts = config.moe if kind.feed_forward is FeedForward.MOE else None
+    biased = experts is not None and experts.bias_rate is not None
+    return {**({".*/routing_bias": 0} if biased else {}), ".*": config.scan_axis}
 
 
 def _rule(stack: Stack, index: int, leaf: str, axis: int) -> Rule:
@@ -56,7 +62,7 @@ def pipeline_rules(config: ModelConfig) -> tuple[Rule, ...]:
         elif stack.layout is LayerLayout.SCANNED:
             for index, of_block in enumerate(numbers.reshape(stack.repeats, -1).T):
                 where = f"decoder/{stack.name}/{_block(stack, index)}"
-                for leaf, axis in {".*/routing_bias": 0, ".*": config.scan_axis}.items():
+                for leaf, axis in _scan_axes(config, stack.cycle[index]).items():
                     rules.append(_gathered(where, leaf, of_block, StackLeaves(axis, stack.repeats)))
     return tuple(rules)
 

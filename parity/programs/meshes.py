@@ -1,6 +1,7 @@
 """Meshes by name: ``fsdp4.tensor2-auto``."""
 
 import dataclasses
+import difflib
 import enum
 import itertools
 import math
@@ -11,6 +12,10 @@ import jax
 import numpy as np
 
 __all__ = ["HeldAxesError", "MeshSpec", "Mode", "TooFewDevicesError"]
+
+
+NEAR = 0.75
+"""How similar a misspelt name is at least, as ``difflib`` counts; ``fspd`` and ``fsdp`` are so similar."""
 
 
 class HeldAxesError(ValueError):
@@ -100,6 +105,23 @@ class MeshSpec:
             raise ValueError(
                 f"mesh {self}: needs {self.size} devices, {topology} has {devices}; choose a larger topology"
             )
+
+    def check_axes(self, named: Collection[str]) -> None:
+        """Checks that no axis is a misspelt one, over which nothing would lie.
+
+        Args:
+            named: the mesh axes that rules, or the leaves themselves, name.
+
+        Raises:
+            ValueError: an axis is none of them, and nearly one that the mesh lacks.
+        """
+        absent = set(named) - set(self._names)
+        for axis in set(self._names) - set(named):
+            words = [name for name in absent if abs(len(name) - len(axis)) <= 1]
+            if near := difflib.get_close_matches(axis, words, n=1, cutoff=NEAR):
+                raise ValueError(
+                    f"mesh {self}: got axis {axis}, which no rule or leaf names; did you mean {near[0]}?"
+                )
 
     def fitted(self, devices: int, held: Collection[str] = ()) -> "MeshSpec":
         """Returns this mesh on at most ``devices``.

@@ -1,16 +1,18 @@
 """Results as plain data, in the versioned JSON schema."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from parity.report.shards import Shard
 from parity.running.run import CaseResult, numbers_only
-from parity.verdicts import Finding
+from parity.verdicts import ChannelResult, Finding
 
 __all__ = [
     "SCHEMA",
@@ -19,7 +21,9 @@ __all__ = [
     "Run",
     "as_json",
     "case_record",
+    "channel_record",
     "check_writable",
+    "is_stream",
     "report",
     "summarise",
     "write_json",
@@ -73,6 +77,18 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {**fields, **({"follows": follows} if follows else {})}
 
 
+def channel_record(channel: ChannelResult) -> dict[str, Any]:
+    """Returns the result of one channel in the form of the schema."""
+    return {
+        "verdict": str(channel.verdict),
+        "detail": channel.detail,
+        "findings": [_finding(finding) for finding in channel.findings],
+        **({"notes": [_finding(note) for note in channel.notes]} if channel.notes else {}),
+        **({"measures": dict(channel.measures)} if channel.measures else {}),
+        **({"tables": dict(channel.tables)} if channel.tables else {}),
+    }
+
+
 def case_record(result: CaseResult) -> dict[str, Any]:
     """Returns one case in the form of the schema."""
     return {
@@ -87,17 +103,7 @@ def case_record(result: CaseResult) -> dict[str, Any]:
         "verdict": str(result.verdict),
         **({"numbers_only": True} if numbers_only(result) else {}),
         **({"remembered": True} if result.remembered else {}),
-        "channels": {
-            name: {
-                "verdict": str(channel.verdict),
-                "detail": channel.detail,
-                "findings": [_finding(finding) for finding in channel.findings],
-                **({"notes": [_finding(note) for note in channel.notes]} if channel.notes else {}),
-                **({"measures": dict(channel.measures)} if channel.measures else {}),
-                **({"tables": dict(channel.tables)} if channel.tables else {}),
-            }
-            for name, channel in result.channels.items()
-        },
+        "channels": {name: channel_record(channel) for name, channel in result.channels.items()},
         "seconds": {name: round(seconds, 4) for name, seconds in result.seconds.items()},
     }
 
@@ -145,12 +151,12 @@ def report(
 
 
 def check_writable(path: Path, option: str = "--json") -> None:
-    """Raises before any work when a report could not be written in the end.
+    """Raises before any work when a report could not be written in the end; a link is followed.
 
     Raises:
         ValueError: the folder is missing or not writable, or the path is a folder.
     """
-    folder, problem = path.parent, ""
+    folder, problem = (path.resolve() if path.is_symlink() else path).parent, ""
     if path.is_dir():
         problem = "is a folder"
     elif not folder.is_dir():
@@ -169,6 +175,20 @@ def check_writable(path: Path, option: str = "--json") -> None:
     )
 
 
+def is_stream(path: Path) -> bool:
+    """Returns True for a path that is written to as it is, such as /dev/stdout or a pipe: nothing can replace it."""
+    return path.is_char_device() or path.is_fifo() or _stream_at(path) is not None
+
+
+def _stream_at(path: Path) -> TextIO | None:
+    """Returns standard output or error if a path is one of them, a pipe, a file or a socket behind it; else None."""
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                return stream
+    return None
+
+
 def write_json(report: dict[str, Any], path: Path) -> None:
     """Writes a report; see `write_text`."""
     write_text(json.dumps(report, indent=1) + "\n", path)
@@ -181,10 +201,13 @@ def write_text(text: str, path: Path) -> None:
         ReportNotWrittenError: the disk is full, the folder cannot be written, or the like.
     """
     try:
-        if path.is_char_device() or path.is_fifo():  # such as /dev/stdout, which nothing can replace
+        if stream := _stream_at(path):
+            stream.write(text)
+            stream.flush()
+        elif is_stream(path):
             path.write_text(text, encoding="utf-8")
         else:
-            _replace(text, path)
+            _replace(text, path.resolve())
     except OSError as error:
         why = error.strerror or str(error)
         raise ReportNotWrittenError(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from parity.report.formats import FORMS
 from parity.report.reading import Record
-from parity.report.records import check_writable, write_json, write_text
+from parity.report.records import check_writable, is_stream, write_json, write_text
 
 __all__ = ["check_forms", "write_forms"]
 
@@ -22,7 +22,7 @@ def check_forms(files: Mapping[str, Path]) -> None:
         ValueError: see `parity.report.records.check_writable`.
     """
     for name, path in files.items():
-        if not path.is_char_device() and not path.is_fifo():
+        if not is_stream(path):
             check_writable(path, f"--{name}")
 
 

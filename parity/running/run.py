@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 PASSED = "passed"
+NO_MAP = "no weight map"
 PROOFS = frozenset({Verdict.PROVED, Verdict.REORDERED})
 MAPS = Path("/proc/self/maps")
 MANY_MAPS = 20_000
@@ -133,6 +134,8 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
                 results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
                 if error and not same:
                     bench.examine(error)
+            if "tree" not in results and any(result.detail == NO_MAP for result in results.values()):
+                results["tree"], _ = _channel("tree", work)  # says which leaves have no partner
     except SideError as error:
         bench.examine(error.cause)
         results["tree"] = _error("tree", f"{error.build}, {error.phase}", error.cause)
@@ -204,10 +207,21 @@ def _settled(channels: Mapping[str, ChannelResult]) -> bool:
 
 
 def numbers_only(result: CaseResult) -> bool:
-    """Whether a case passed by its numbers alone: a proof was tried, and the programs differ, compiled too."""
+    """Whether a case passed by its numbers alone: a proof was tried, and the programs differ, compiled too.
+
+    Numbers that somebody waived are not equal.
+    """
     program = result.channels.get("program")
     tried = result.verdict == PASSED and program is not None and program.verdict is Verdict.UNPROVED
-    return tried and not any(ONE_PROGRAM in channel.measures for channel in result.channels.values())
+    waived = any(
+        name in result.channels and result.channels[name].verdict is Verdict.WAIVED
+        for name in of_aspect(Aspect.VALUES)
+    )
+    return (
+        tried
+        and not waived
+        and not any(ONE_PROGRAM in channel.measures for channel in result.channels.values())
+    )
 
 
 def _same_error(one: ChannelResult, other: ChannelResult) -> bool:
@@ -220,7 +234,7 @@ def _channel(name: str, work: Comparison) -> tuple[ChannelResult, BaseException 
     try:
         return CHANNELS[name].look(work), None
     except MapError:
-        return CHANNELS[name].skipped("no weight map"), None
+        return CHANNELS[name].skipped(NO_MAP), None
     except SideError as error:
         return _error(name, f"{error.build}, {error.phase}", error.cause), error.cause
     except Exception as error:

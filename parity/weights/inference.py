@@ -2,7 +2,7 @@
 
 import collections
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from parity.programs.tree import Leaf, Role
@@ -24,6 +24,7 @@ from parity.weights.transforms import Identity, Stack, Transform, Unstack
 
 __all__ = ["Uses", "infer"]
 
+SIDES = ("reference", "candidate")
 Leaves = Mapping[str, Leaf]
 Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
 """Program -> of the reference and the candidate, ``{path: fingerprint of how the program uses the leaf}``."""
@@ -51,6 +52,7 @@ def infer(
     Raises:
         ConflictError: two programs use a leaf as they use two leaves of the other side.
         MapError: other leaves are left over.
+        ValueError: a rule pairs nothing, or its transform does not fit.
     """
     search = _Search(reference, candidate)
     search.by_rules(rules)
@@ -64,7 +66,9 @@ def infer(
     left = [[side[path] for path in names.values()] for side, names in search.sides()]
     missing = [[leaf for leaf in leaves if leaf.role is not Role.RNG] for leaves in left]
     if any(missing):
-        raise MapError(*missing)
+        raise MapError(*missing, hints=search.idle)
+    if search.idle:
+        raise ValueError(search.idle[0])
     ours, theirs = (tuple(sorted(leaf.path for leaf in leaves)) for leaves in left)
     entries = tuple(sorted(search.entries, key=lambda entry: entry.reference))
     return WeightMap(entries=entries, alone=(ours, theirs))
@@ -86,6 +90,8 @@ class _Search:
                 raise ValueError(
                     f"weight map: {clashes} have the normalised names of other leaves; rename them"
                 )
+        self.paths = dict(self.names[0])
+        self.idle: list[str] = []
         self.entries: list[Entry] = []
 
     def sides(self):
@@ -123,19 +129,43 @@ class _Search:
         )
 
     def by_rules(self, rules: Sequence[Rule]) -> None:
+        """Pairs the leaves that rules name.
+
+        Raises:
+            ValueError: the pattern of a rule matches no leaf of the reference.
+        """
+        every = tuple(tuple(side) for side in self.names)
         for rule in rules:
-            for name, path in list(self.names[0].items()):
-                match = re.fullmatch(rule.reference[0], name) or re.fullmatch(rule.reference[0], unheld(path))
-                if not match or name not in self.names[0]:
-                    continue
-                reference = [name, *(normalise(match.expand(other)) for other in rule.reference[1:])]
-                targets = [normalise(match.expand(template)) for template in rule.candidate]
-                there = all(n in self.names[0] for n in reference) and all(
-                    n in self.names[1] for n in targets
+            named = [found for name in every[0] if (found := self._named(rule, name))]
+            if not named:
+                raise ValueError(
+                    _idle(rule, f"{rule.reference[0]!r} matches no leaf of the reference", every[0])
                 )
-                if there and self._have_one_role(reference, targets):
+            whole = [found for found in named if not self._absent(found, every)]
+            if not whole:
+                side, name = self._absent(named[0], every)[0]
+                words = f"it pairs {named[0][0][0]}, but the {SIDES[side]} has no leaf {name}"
+                self.idle.append(_idle(rule, words, every[side], name))
+            for reference, targets in whole:
+                left = not self._absent((reference, targets), self.names)
+                if left and self._have_one_role(reference, targets):
                     self._check_shapes(rule, reference, targets)
                     self._pair(reference, targets, "rule", rule.transform)
+
+    def _absent(
+        self, found: tuple[list[str], list[str]], names: Sequence[Collection[str]]
+    ) -> list[tuple[int, str]]:
+        """Returns side and name of each leaf that is not among some names of both sides."""
+        return [(side, name) for side, group in enumerate(found) for name in group if name not in names[side]]
+
+    def _named(self, rule: Rule, name: str) -> tuple[list[str], list[str]] | None:
+        """Returns the leaves of both sides that a rule names, if its pattern matches a leaf of the reference."""
+        pattern = rule.reference[0]
+        match = re.fullmatch(pattern, name) or re.fullmatch(pattern, unheld(self.paths[name]))
+        if not match:
+            return None
+        reference = [name, *(normalise(match.expand(other)) for other in rule.reference[1:])]
+        return reference, [normalise(match.expand(template)) for template in rule.candidate]
 
     def _have_one_role(self, reference: Sequence[str], targets: Sequence[str]) -> bool:
         """A rule for a parameter may match its moments, too, which are no partners of a parameter."""
@@ -300,6 +330,13 @@ class _Search:
         for name, other in nearest_first(options):
             if name in self.names[0] and other in self.names[1]:
                 self._pair([name], [other], "shape" if counted[name] == 1 else NEAREST)
+
+
+def _idle(rule: Rule, why: str, names: Sequence[str], text: str = "") -> str:
+    """Returns in words that a rule pairs nothing, with the leaves of the nearest names."""
+    near = difflib.get_close_matches(text or rule.reference[0], names, n=3, cutoff=0.3) or names[:3]
+    where = f"weight rule {', '.join(rule.reference)} -> {', '.join(rule.candidate)}"
+    return f"{where}: {why}; nearest: {', '.join(near)}"
 
 
 def _named(leaves: Leaves, names: Mapping[str, str]) -> dict[str, Leaf]:

@@ -65,17 +65,19 @@ class MapError(ValueError):
 
     Args:
         reference, candidate: the leftovers of both sides.
+        hints: weight rules that pair nothing, in sentences.
     """
 
-    def __init__(self, reference: Sequence[Leaf], candidate: Sequence[Leaf]):
-        self.reference, self.candidate = tuple(reference), tuple(candidate)
+    def __init__(self, reference: Sequence[Leaf], candidate: Sequence[Leaf], hints: Sequence[str] = ()):
+        self.reference, self.candidate, self.hints = tuple(reference), tuple(candidate), tuple(hints)
 
         def listed(leaves: Sequence[Leaf]) -> str:
             return ", ".join(f"{leaf.path} {leaf.dtype}{list(leaf.shape)}" for leaf in leaves) or "none"
 
         super().__init__(
             f"weight map: leaves without a partner: reference {listed(reference)}; candidate "
-            f"{listed(candidate)}; expected a one-to-one map of all leaves; add the parameter, or a weight rule"
+            f"{listed(candidate)}; expected a one-to-one map of all leaves; "
+            + ("; ".join(self.hints) or "add the parameter, or a weight rule")
         )
 
 

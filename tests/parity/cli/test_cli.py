@@ -280,6 +280,10 @@ def test_bad_settings_are_one_line_and_exit_2(command, tmp_path, text, words):
         ("meshes=['data64-auto']", "mesh data64-auto: needs 64 devices, found 8 (cpu)"),
         ("meshes=['data8-automatic']", "got mode 'automatic', expected one of auto, explicit"),
         ("meshes=['8']", "mesh '8': expected distinct axes with sizes"),
+        (
+            "meshes=['fspd8-auto'], axis_rules=[('hidden', 'fsdp')]",
+            "mesh fspd8-auto: got axis fspd, which no rule or leaf names; did you mean fsdp?",
+        ),
     ],
 )
 def test_a_mesh_that_cannot_be_is_one_line_and_exit_2(command, tmp_path, options, words):

@@ -71,3 +71,81 @@ def test_parts_prove_each_case_once_and_merge_into_one_report(command, tmp_path)
     assert command("merge", "1.json", "2.json", "--json", "all.json", cwd=tmp_path).code == 0
     cases = json.loads((tmp_path / "all.json").read_text())["cases"]
     assert sorted(case["id"] for case in cases) == sorted(whole)
+
+
+TWINS = """
+import jax.numpy as jnp, numpy as np
+from flax import linen, nnx
+import parity
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(5, name="dense")(x)
+
+class Same(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(6, 5, rngs=rngs)
+    def __call__(self, x):
+        return self.dense(x)
+
+class More(Same):
+    def __init__(self, rngs):
+        super().__init__(rngs)
+        self.gain = nnx.Param(jnp.ones(7))
+
+class Wide(nnx.Module):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(6, 9, rngs=rngs)
+    def __call__(self, x):
+        return self.dense(x)[..., :5]
+
+class NoBias(Same):
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(6, 5, use_bias=False, rngs=rngs)
+
+def inputs(seed):
+    return {"x": np.random.default_rng(seed).normal(size=(4, 6)).astype("float32")}
+
+def pair(name, module, **options):
+    return parity.twins(name, linen=Linen, nnx=module, inputs=inputs, loss=lambda out, batch: jnp.mean(out**2),
+                        **{"programs": ("forward",), **options})
+
+APART = {"not_applicable": {"program": "other programs by intent", "values": "the same"}}
+PAIRS = [PAIRS]
+"""
+
+
+def project(folder, pairs):
+    (folder / "some_twins.py").write_text(TWINS.replace("[PAIRS]", f"[{pairs}]"))
+    (folder / "pyproject.toml").write_text('[tool.parity]\npairs = ["some_twins:PAIRS"]\n')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("pairs", "code", "words"),
+    [
+        ("pair('a', Same)", 0, "1 of 1 proved"),
+        ("pair('a', More)", 1, "a/forward@single  tree failed: leaves without a partner"),
+        ("pair('a', Wide)", 1, "one name with another shape on each side"),
+        ("pair('a', NoBias)", 1, "a params leaf that only the reference has"),
+        ("pair('a', More, programs=('forward', 'grad'))", 1, "a/grad@single  tree failed"),
+        ("pair('a', Same), pair('b', More)", 1, "b/forward@single  tree failed"),
+        ("pair('a', Same, **APART)", 2, "every case was skipped (other programs by intent)"),
+        ("pair('a', Same, **APART), pair('b', Same, **APART)", 2, "nothing was compared"),
+        ("pair('a', Same), pair('b', Same, **APART)", 0, "1 of 2 proved"),
+    ],
+)
+def test_what_proves_nothing_does_not_pass(command, tmp_path, pairs, code, words):
+    ended = command("prove", "--json", "report.json", cwd=project(tmp_path, pairs))
+    assert ended.code == code, ended.out
+    assert words in ended.out
+    again = command("report", "report.json", cwd=tmp_path)
+    assert again.code == code
+
+
+@pytest.mark.parametrize("pairs", ["pair('a', Same, **APART)"])
+def test_a_part_may_hold_nothing_but_skipped_cases(command, tmp_path, pairs):
+    ended = command("prove", "--shard", "1/2", cwd=project(tmp_path, f"{pairs}, pair('b', Same)"))
+    other = command("prove", "--shard", "2/2", cwd=tmp_path)
+    assert (ended.code, other.code) == (0, 0)

@@ -178,3 +178,39 @@ def test_a_topology_lowers_for_more_devices_than_there_are_and_does_not_compile(
         backend.start(lowered)
     with pytest.raises(ValueError, match=r"needs 512 devices, v5p:2x2x1 has 4; choose a larger topology"):
         find("lower:v5p:2x2x1").mesh(spec)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "named", "meant"),
+    [
+        ("fspd8-auto", {"fsdp"}, "fsdp"),
+        ("data2.fspd4-auto", {"fsdp", "tensor"}, "fsdp"),
+        ("tenosr8", {"tensor"}, "tensor"),
+        ("tensors8", {"tensor", "fsdp"}, "tensor"),
+        ("fsd8", {"fsdp"}, "fsdp"),
+        ("exper2.data4", {"expert", "data"}, "expert"),
+    ],
+)
+def test_an_axis_that_is_nearly_one_that_rules_name_is_refused(mesh, named, meant):
+    with pytest.raises(
+        ValueError, match=rf"got axis \w+, which no rule or leaf names; did you mean {meant}\?"
+    ):
+        MeshSpec.parse(mesh).check_axes(named)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "named"),
+    [
+        ("single", {"fsdp"}),
+        ("data8", {"fsdp", "tensor"}),
+        ("fsdp8", {"fsdp", "tensor"}),
+        ("data4.data_b2", {"data"}),
+        ("stage2.stages4", {"stage"}),
+        ("fspd8", set()),
+        ("dp2.tp4", {"tp"}),
+        ("tensor_transpose2.tensor4", {"tensor", "fsdp_transpose", "tensor_sequence"}),
+        ("autoregressive8", {"context_autoregressive"}),
+    ],
+)
+def test_axes_that_rules_do_not_name_are_allowed(mesh, named):
+    MeshSpec.parse(mesh).check_axes(named)

@@ -108,10 +108,10 @@ PROVED = {
 }
 
 
-def test_every_channel_answers_in_order_and_a_proof_runs_nothing():
+def test_every_channel_answers_in_order_and_a_proof_runs_nothing(monkeypatch):
+    monkeypatch.setattr("parity.comparison.sample.MOST_OPERATIONS", 0)
     result = outcome(step, step)
-    assert tuple(result.channels) == ALL
-    assert verdicts(result) == PROVED
+    assert tuple(result.channels) == ALL and verdicts(result) == PROVED
     assert (result.verdict, result.sentence(), result.blocking) == ("passed", "", [])
     assert set(result.seconds) == {*PHASES, "other"}
     assert result.seconds["compile"] == 0.0 == result.seconds["execute"] < result.seconds["trace"]

@@ -9,7 +9,7 @@ import pytest
 from parity.cases.case import Case
 from parity.cases.settings import SettingsError, find_settings
 from parity.cases.waivers import Waiver, read_waivers
-from parity.running.run import CaseResult, verdict_of
+from parity.running.run import CaseResult, numbers_only, verdict_of
 from parity.running.waiving import unused_in, waive
 from parity.verdicts import ChannelResult, Finding, Verdict
 
@@ -160,3 +160,30 @@ def test_a_run_shows_what_is_waived_and_refuses_what_matches_nothing(command, tm
     assert (
         ended.code == 2 and "a waiver matches nothing: case *, channel *, where nothing (gone)" in ended.out
     )
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "counts"),
+    [
+        ({}, True),
+        ({"tree": Verdict.WAIVED}, True),
+        ({"sharding": Verdict.WAIVED}, True),
+        ({"values": Verdict.WAIVED}, False),
+        ({"gradients": Verdict.WAIVED}, False),
+        ({"state": Verdict.WAIVED}, False),
+        ({"values": Verdict.WAIVED, "gradients": Verdict.WAIVED, "state": Verdict.WAIVED}, False),
+        ({"program": Verdict.WAIVED}, False),
+        ({"values": Verdict.FAILED}, False),
+    ],
+    ids=str,
+)
+def test_numbers_that_are_waived_are_not_equal(verdicts, counts):
+    every = {
+        "program": Verdict.UNPROVED,
+        "tree": Verdict.EQUAL,
+        "sharding": Verdict.EQUAL,
+        **dict.fromkeys(("values", "gradients", "state"), Verdict.FLOOR),
+        **verdicts,
+    }
+    channels = {name: ChannelResult(name=name, verdict=verdict) for name, verdict in every.items()}
+    assert numbers_only(result("mlp/grad@single", (), channels)) == counts

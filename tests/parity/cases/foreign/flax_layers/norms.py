@@ -14,6 +14,13 @@ def mask(rng):
     return kept
 
 
+def mask_of_entries(rng):
+    """No token is hidden whole: over its entries nothing would be left to normalise."""
+    kept = rng.random((B, T, D)) > 0.4
+    kept[..., 0] = True
+    return kept
+
+
 def full_mask(rng):
     return np.broadcast_to(mask(rng), (B, T, D)).copy()
 
@@ -23,6 +30,8 @@ MASKED = {
     "options": {"arguments": ("x",), "keywords": ("mask",)},
 }
 FULLY_MASKED = {**MASKED, "inputs": {"x": normal(B, T, D), "mask": full_mask}}
+ENTRIES_MASKED = {**MASKED, "inputs": {"x": normal(B, T, D), "mask": mask_of_entries}}
+OVER_ENTRIES = ("LayerNorm", "RMSNorm")
 PARTS = {
     "no bias": {"use_bias": False},
     "no scale": {"use_scale": False},
@@ -110,7 +119,9 @@ ROWS = {
         for key, row in variants(name, (ours, theirs), {**BFLOAT16, **parts}, {"bfloat16": NORM}).items()
     },
     **{
-        f"{name}: masked": Row(linen=ours(), nnx=theirs, **MASKED)
+        f"{name}: masked": Row(
+            linen=ours(), nnx=theirs, **(ENTRIES_MASKED if name in OVER_ENTRIES else MASKED)
+        )
         for name, (ours, theirs, _) in NORMS.items()
         if name != "GroupNorm"  # takes no mask that broadcasts, in neither flavour
     },

@@ -1,0 +1,66 @@
+"""A report that was made before, with the waivers that hold now."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parity.cases.waivers import Waiver
+from parity.report.reading import Record
+from parity.report.records import VERDICTS, channel_record
+from parity.running.run import verdict_of
+from parity.running.waiving import PREFIX, waive
+from parity.verdicts import ChannelResult, Finding, Verdict, channel_of
+
+__all__ = ["with_current_waivers"]
+
+
+def with_current_waivers(report: Record, waivers: Mapping[str, Sequence[Waiver]]) -> dict[str, Any]:
+    """Returns a report as if its cases had run with the waivers of today.
+
+    A difference that a waiver accepts now does not block; one whose waiver is gone or has expired does.
+
+    Args:
+        report: as read.
+        waivers: of each case there is, by its id.
+    """
+    cases = [
+        _case(case, waivers[case["id"]]) if case["id"] in waivers else dict(case) for case in report["cases"]
+    ]
+    held = {waiver for each in waivers.values() for waiver in each if not waiver.expired}
+    return {
+        **report,
+        "cases": cases,
+        "summary": {name: sum(case["verdict"] == name for case in cases) for name in VERDICTS},
+        "waivers": [waiver.fields() for waiver in sorted(held, key=dataclasses.astuple)],
+    }
+
+
+def _case(case: Record, waivers: Sequence[Waiver]) -> dict[str, Any]:
+    before = {name: channel_of(name, one) for name, one in case["channels"].items()}
+    bare = {name: _without_gone(case["id"], one, waivers) for name, one in before.items()}
+    after = waive(case["id"], bare, waivers)
+    changed = {
+        name: channel_record(one)
+        for name, one in after.items()
+        if (one.verdict, one.findings) != (before[name].verdict, before[name].findings)
+    }
+    if not changed:
+        return dict(case)
+    return {**case, "channels": {**case["channels"], **changed}, "verdict": str(verdict_of(after))}
+
+
+def _without_gone(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> ChannelResult:
+    """Returns a channel without the acceptances that no waiver gives any more."""
+
+    def gone(finding: Finding) -> bool:
+        reasons = [PREFIX + one.reason for one in waivers if one.covers(case, result.name, finding.where)]
+        return finding.next_step.startswith(PREFIX) and finding.next_step not in reasons
+
+    if not any(map(gone, result.findings)):
+        return result
+    findings = tuple(
+        dataclasses.replace(finding, next_step=f"no longer {finding.next_step}") if gone(finding) else finding
+        for finding in result.findings
+    )
+    verdict = Verdict.FAILED if result.verdict is Verdict.WAIVED else result.verdict
+    return dataclasses.replace(result, verdict=verdict, findings=findings)

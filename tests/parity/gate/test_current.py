@@ -1,0 +1,103 @@
+"""The gate on a report that was made before: the waivers of the settings hold, as they are today."""
+
+import pytest
+from rich.console import Console
+
+from parity.cases.waivers import Waiver
+from parity.gate import gate_record, judge, print_gate, with_current_waivers
+
+FLIP = "mtp"
+CASE = "mtp-a/grad@data8-auto"
+FINDING = {"where": "head/kernel", "reference": "1", "candidate": "2"}
+OTHER = {**FINDING, "where": "up/kernel"}
+END = "2999-01-31"
+
+
+def values(verdict, *findings):
+    return {"verdict": verdict, "detail": "is that", "findings": list(findings)}
+
+
+def accepted(finding, reason="known"):
+    return {**finding, "next_step": f"waived: {reason}"}
+
+
+def waiver(where="*", reason="known", expires=END, **rest):
+    return Waiver(where=where, reason=reason, expires=expires, **rest)
+
+
+def judged(report, rules, found, waivers, ids=(CASE,)):
+    current = with_current_waivers(report(values={"mtp-a": found}), {one: tuple(waivers) for one in ids})
+    readiness = judge(rules.flips[FLIP], current, rules, ids, {})
+    (case,) = [one for one in current["cases"] if one["id"] == CASE]
+    return readiness.record()["verdict"], case, current
+
+
+@pytest.mark.parametrize("verdict", ["failed", "vacuous", "open"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        waiver(),
+        waiver("head/*"),
+        waiver(channel="values"),
+        waiver(case="mtp-*"),
+        waiver(case=CASE, channel="v*", where="head/kernel"),
+    ],
+    ids=["all", "leaf", "channel", "case", "each"],
+)
+def test_a_waiver_that_is_newer_than_the_report_holds(report, rules, verdict, given):
+    verdict, case, current = judged(report, rules, values(verdict, FINDING), [given])
+    assert verdict == "ready" and case["channels"]["values"]["verdict"] == "waived"
+    assert case["channels"]["values"]["findings"][0]["next_step"] == "waived: known"
+    assert case["verdict"] == "passed" and current["waivers"][0]["expires"] == END
+
+
+@pytest.mark.parametrize(
+    ("found", "waivers"),
+    [
+        (values("failed", FINDING), []),
+        (values("failed", FINDING), [waiver("up/*")]),
+        (values("failed", FINDING), [waiver(channel="gradients")]),
+        (values("failed", FINDING, OTHER), [waiver("head/*")]),
+        (values("failed", FINDING), [waiver(expires="2020-01-31")]),
+        (values("failed", FINDING), [waiver(expires="")]),
+        (values("error", FINDING), [waiver()]),
+        (values("waived", accepted(FINDING)), []),
+        (values("waived", accepted(FINDING)), [waiver(expires="2020-01-31")]),
+        (values("waived", accepted(FINDING)), [waiver("up/*")]),
+        (values("waived", accepted(FINDING), accepted(OTHER)), [waiver("up/*")]),
+    ],
+    ids=[
+        *("none", "another leaf", "another channel", "one of two", "expired", "endless", "error"),
+        *("removed since", "expired since", "narrowed since", "one of two since"),
+    ],
+)
+def test_what_no_waiver_of_today_accepts_blocks(report, rules, found, waivers):
+    assert judged(report, rules, found, waivers)[0] == "blocked"
+
+
+def test_a_waiver_with_another_reason_takes_the_place_of_the_old_one(report, rules):
+    verdict, case, _ = judged(report, rules, values("waived", accepted(FINDING)), [waiver(reason="better")])
+    assert verdict == "ready" and case["channels"]["values"]["findings"][0]["next_step"] == "waived: better"
+
+
+def test_what_has_not_changed_stays_as_it_is(report, rules):
+    found = values("waived", accepted(FINDING))
+    _, case, _ = judged(report, rules, found, [waiver()])
+    assert case == next(one for one in report(values={"mtp-a": found})["cases"] if one["id"] == CASE)
+
+
+def printed(gate):
+    console = Console(width=100, record=True)
+    print_gate(console, gate)
+    return [line.split() for line in console.export_text().splitlines()]
+
+
+def test_the_last_row_says_that_looser_settings_hold_the_gate(report, rules):
+    readiness = [judge(rules.flips[FLIP], report(), rules, (CASE,), {})]
+    rows = printed(gate_record(readiness, ["mtp.require is looser", "gate.require is looser"], []))
+    assert rows[1][:2] == [FLIP, "ready"] and rows[2] == ["looser", "settings", "blocked", "2"]
+
+
+def test_no_row_is_added_without_looser_settings(report, rules):
+    readiness = [judge(rules.flips[FLIP], report(), rules, (CASE,), {})]
+    assert len(printed(gate_record(readiness, [], ["a note"]))) == 3
