@@ -190,7 +190,7 @@ class Interpreter:
         """Returns where the walk is."""
         return Origin(step, tuple(self.calls), tuple(self.turns), device)
 
-    def _lockstep(self, handler: Any, step: Step, operands: list[Any]) -> list[Value]:
+    def _lockstep(self, handler: Any, step: Step, operands: list[Any]) -> Sequence[Value]:
         """Runs an operation on every device, once where they hold the same tensors."""
         if all(isinstance(x, Tensor) for x in operands):
             self.terms.origin = self.origin(step)
