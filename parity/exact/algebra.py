@@ -6,7 +6,8 @@ from fractions import Fraction
 
 from parity.exact.definedness import Definedness
 from parity.exact.exponentials import Exponentials
-from parity.exact.integers import COMMUTE, fold, wrap
+from parity.exact.floats import in_range, rounded
+from parity.exact.integers import COMMUTE, fold, saturate, wrap
 from parity.exact.tables import Tables
 from parity.exact.terms import REAL, Axis, Label, Node, Referring, RefusalError, Terms
 
@@ -34,6 +35,7 @@ class Algebra:
     Attributes:
         past_reshape: whether functions of elements are written of reshaped elements.
         assumed: terms that have to be defined, because a rule dropped them (``0 * x``, ``x - x``).
+        thresholds: jumps of rounded values, in words: assumptions, too.
     """
 
     past_reshape = False
@@ -41,6 +43,7 @@ class Algebra:
     def __init__(self, terms: Terms):
         self.terms = terms
         self.assumed: dict[int, None] = {}
+        self.thresholds: dict[str, None] = {}
         self.one = terms.leaf("one", ())
         self.zero = terms.make("sum", (), ())
         self.infinities = {terms.leaf("word", word): sign for word, sign in (("inf", 1), ("-inf", -1))}
@@ -67,6 +70,16 @@ class Algebra:
             node.params[0] if len(node.args) == 1 and node.args[0][0] == self.terms.term(self.one) else None
         )
 
+    def drop(self, cell: int) -> None:
+        """Leaves out what is multiplied by zero: it has to be a number.
+
+        Raises:
+            RefusalError: it is infinity or NaN.
+        """
+        if (word := self.literal(cell)) is not None:
+            raise RefusalError(f"got 0 * {word}, expected numbers")
+        self.assumed[self.terms.term(cell)] = None
+
     def total(self, entries: Iterable[tuple[Number, int]]) -> int:
         """Returns a sum: a multiset of terms with rational coefficients, flat, without zeros."""
         terms = self.terms
@@ -74,7 +87,7 @@ class Algebra:
         for factor, cell in entries:
             node = terms.node(cell)
             if factor == 0:
-                self.assumed[terms.term(cell)] = None
+                self.drop(cell)
             elif node.kind == "sum":
                 _, args, _ = terms.open(cell)
                 for inner, arg in zip(node.params, args, strict=True):
@@ -83,7 +96,7 @@ class Algebra:
                 found[cell] = found.get(cell, 0) + factor
         if 0 in found.values():
             for cell in [cell for cell, factor in found.items() if factor == 0]:
-                self.assumed[terms.term(cell)] = None
+                self.drop(cell)
                 del found[cell]
         if not self.infinities.keys().isdisjoint(found):
             signs = {self.infinities[cell] * found[cell] > 0 for cell in found if cell in self.infinities}
@@ -110,7 +123,7 @@ class Algebra:
             return self.product([self.number(factor), *made])
         if factor == 0:
             for cell in found:
-                self.assumed[terms.term(cell)] = None
+                self.drop(cell)
             return self.zero
         if len(found) > 1:
             order = terms.ordered(found)
@@ -311,11 +324,20 @@ class Algebra:
             return cell
         if source == REAL:
             value = self.value(cell)
+            value = self.literal(cell) if value is None else value
             if value is not None:
-                return self.constant(value != 0 if target == BOOL else math.trunc(value), target)
+                return self.constant(saturate(value, target), target)
         elif (literal := self.literal(cell)) is not None:
             return self.constant(literal != 0 if target == BOOL else int(literal), target)
         return self.terms.make("map", ("convert", source, target), [cell], target)
+
+    def narrowed(self, cell: int, element: str) -> int:
+        """Returns a real number as an element type of floats has it: a constant beyond its range is another one."""
+        value = self.value(cell)
+        value = self.literal(cell) if value is None else value
+        return (
+            cell if value is None or in_range(value, element) else self.element(rounded(value, element), REAL)
+        )
 
     def rebuild(self, node: Node, args: Sequence[int], names: Sequence[Label], fresh: Sequence[Axis]) -> int:
         """Returns the normal form of a node whose arguments have become others along axes it does not refer to.

@@ -145,7 +145,8 @@ class Desk:
             self._clear()
         self._asked = asked
         terms = self.algebra.terms
-        if len(terms.nodes) > self._most or self.definedness.all_undefined(self.algebra.assumed):
+        assumed = self.algebra.thresholds or self.definedness.all_undefined(self.algebra.assumed)
+        if assumed or len(terms.nodes) > self._most:
             self._clear()
         self.algebra.assumed.clear()
         self.algebra.terms.rename()
@@ -197,7 +198,8 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
     if difference:
         return ended(proved=False, difference=difference)
     within = [f"{name} is in [{low}, {high})" for name, (low, high) in sorted(relation.ranges.items())]
-    return ended(proved=True, assumptions=(*within, *desk.definedness.causes(algebra.assumed)))
+    defined = desk.definedness.causes(algebra.assumed)
+    return ended(proved=True, assumptions=(*within, *defined, *sorted(algebra.thresholds)))
 
 
 def _inputs(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from parity.exact.operations import Handler, cut, join
+from parity.exact.operations import Handler, cut, join, signed_index
 from parity.exact.program import Block, Step
 from parity.exact.tensors import Tensor, Tensors, common
 from parity.exact.terms import REAL, Referring, RefusalError
@@ -193,7 +193,7 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
         if label not in tensors.terms.labels(cell):
             return cell
         if isinstance(literal, int):
-            return tensors.pieces.at(cell, label, min(max(literal, 0), size - 1))
+            return tensors.pieces.at(cell, label, min(max(signed_index(literal, indices.sort), 0), size - 1))
         return tensors.terms.make("take", Referring(size, (label,)), [cell, at], table.sort, bound=[label])
 
     return [tensors.zip_cells(take, [rows, index], table.sort)]

@@ -112,6 +112,14 @@ class Definedness:
         by = self.terms.nodes[self.terms.nodes[shifted].args[1][0]]
         return by.kind == "const" and by.params == EXPONENT_BITS
 
+    def is_fraction(self, term: int) -> bool:
+        """True if a term is such a float32 less 1, which has no more digits."""
+        node = self.terms.nodes[term]
+        inner = [self.terms.nodes[arg] for arg, _ in node.args]
+        bits = [x.args[0][0] for x in inner if x.kind == "map" and x.params == ("bitcast_convert", "f32")]
+        one = sorted(zip(node.params, [x.kind for x in inner], strict=True)) if node.kind == "sum" else []
+        return one == [(-1, "one"), (1, "map")] and len(bits) == 1 and self._is_mantissa(bits[0])
+
     def sign(self, term: int) -> str:
         """Returns ``positive``, ``nonnegative``, or nothing where it is not known."""
         if term not in self._signs:

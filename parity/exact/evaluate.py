@@ -174,8 +174,14 @@ class Evaluator:
             return np.take(np.array(values), np.asarray(args[0], np.int64) - low)
         if name == "convert":
             source, target = detail
-            x = np.trunc(args[0]) if source == REAL and target != "i1" else args[0]
-            return x != 0 if target == "i1" else x.astype(dtype_of(target))
+            if target == "i1":
+                return args[0] != 0
+            if source != REAL or target == REAL:
+                return args[0].astype(dtype_of(target))
+            ends = np.iinfo(dtype_of(target))
+            return np.vectorize(
+                lambda x: 0 if np.isnan(x) else int(max(min(x, ends.max), ends.min)), [object]
+            )(args[0])
         return MAPS[name](*args)
 
     @staticmethod

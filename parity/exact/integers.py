@@ -1,10 +1,12 @@
 """Integers and booleans of a program, computed as the machine does: they wrap around."""
 
+import math
 import operator
 from collections.abc import Callable, Hashable, Sequence
+from fractions import Fraction
 from typing import Any
 
-__all__ = ["COMMUTE", "fold", "is_signed", "width", "wrap"]
+__all__ = ["COMMUTE", "fold", "is_signed", "saturate", "width", "wrap"]
 
 COMMUTE = frozenset({"add", "multiply", "and", "or", "xor", "maximum", "minimum"})
 """Operations on integers that commute; sums and products of reals have normal forms of their own."""
@@ -36,6 +38,25 @@ def wrap(value: int, sort: str) -> int | bool:
     bits = width(sort)
     value &= (1 << bits) - 1
     return value - (1 << bits) if is_signed(sort) and value >> (bits - 1) else value
+
+
+def saturate(value: float | Fraction | str, sort: str) -> int | bool:
+    """Returns the integer that a float is converted to: cut off, the nearest that ``sort`` holds; 0 for NaN.
+
+    Args:
+        value: a number, or ``inf``, ``-inf``, ``nan``.
+        sort: of the result.
+    """
+    if sort == "i1":
+        return value != 0
+    low, high = (
+        (-(1 << width(sort) - 1), (1 << width(sort) - 1) - 1)
+        if is_signed(sort)
+        else (0, (1 << width(sort)) - 1)
+    )
+    if isinstance(value, str):
+        return {"inf": high, "-inf": low, "nan": 0}[value]
+    return min(max(math.trunc(value), low), high)
 
 
 def _divide(a: int, b: int) -> int | None:

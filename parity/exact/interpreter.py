@@ -11,13 +11,17 @@ from parity.exact.contractions import CONTRACTIONS
 from parity.exact.devices import collective, manual
 from parity.exact.operations import OPERATIONS, Handler
 from parity.exact.program import Block, Module, Step, sort_of
-from parity.exact.tensors import Tensor, Tensors
-from parity.exact.terms import RefusalError, Terms
+from parity.exact.tensors import Floats, Tensor, Tensors
+from parity.exact.terms import REAL, RefusalError, Terms
+from parity.exact.thresholds import judged
 
 __all__ = ["REALS", "Arithmetic", "Interpreter", "Origin"]
 
 TERMS_A_STEP = 10
 """Terms that an operation may make, where as many are made as operations are allowed."""
+
+OF_NOTHING = frozenset({"stablehlo.concatenate", "stablehlo.pad", "stablehlo.slice"})
+"""Operations that take operands without elements."""
 
 Value = Tensor | tuple[Tensor, ...]
 """A tensor; in a manual region one for each device."""
@@ -97,7 +101,8 @@ class Interpreter:
         """
         self.devices, self.calls, self.turns = None, [], []
         self.steps = self.turned = 0
-        results = self.call("main", [self.one(x) for x in arguments])
+        given = [dataclasses.replace(x, floats=Floats.EXACT) if x.sort == REAL else x for x in arguments]
+        results = self.call("main", [self.one(x) for x in given])
         return [x for x in results if isinstance(x, Tensor)]
 
     def call(self, name: str, arguments: list[Value]) -> list[Value]:
@@ -170,20 +175,26 @@ class Interpreter:
             if handler is None:
                 raise RefusalError(f"{name}: not known")
             self.terms.origin = self.origin(step)
-            return handler(self.tensors, step, operands)
+            return self._handled(handler, step, operands)
         if handler is None:
             return collective(self, step, operands)
         return self._lockstep(handler, step, operands)
+
+    def _handled(self, handler: Handler, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+        """Returns the results of an operation, with what is known of their floats."""
+        if step.name not in OF_NOTHING and any(0 in x.shape for x in operands):
+            raise RefusalError(f"{step.name}: got a dimension of length 0")
+        return judged(self.algebra, step, operands, handler(self.tensors, step, operands))
 
     def origin(self, step: Step, device: int | None = None) -> Origin:
         """Returns where the walk is."""
         return Origin(step, tuple(self.calls), tuple(self.turns), device)
 
-    def _lockstep(self, handler: Any, step: Step, operands: list[Any]) -> list[Value]:
+    def _lockstep(self, handler: Any, step: Step, operands: list[Any]) -> Sequence[Value]:
         """Runs an operation on every device, once where they hold the same tensors."""
         if all(isinstance(x, Tensor) for x in operands):
             self.terms.origin = self.origin(step)
-            return handler(self.tensors, step, operands)
+            return self._handled(handler, step, operands)
         count, memory = self.devices.count, self.tensors.results
         spread = [(x,) * count if isinstance(x, Tensor) else x for x in operands]
         found = []
@@ -192,7 +203,7 @@ class Interpreter:
             results = memory.get(key)
             if results is None:
                 self.terms.origin = self.origin(step, device)
-                results = [self.tensors.one(x) for x in handler(self.tensors, step, own)]
+                results = [self.tensors.one(x) for x in self._handled(handler, step, own)]
                 memory.put(key, results)
             found.append(results)
         return list(zip(*found, strict=True))

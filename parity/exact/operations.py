@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from parity.exact.integers import is_signed, width
 from parity.exact.pieces import Data
 from parity.exact.program import Step, data_of, ints, splat
 from parity.exact.tensors import Tensor, Tensors
 from parity.exact.terms import REAL, RefusalError
 
-__all__ = ["OPERATIONS", "elementwise"]
+__all__ = ["OPERATIONS", "elementwise", "signed_index"]
 
 Handler = Callable[[Tensors, Step, Sequence[Tensor]], list[Tensor]]
 
@@ -86,6 +87,8 @@ def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
     algebra = tensors.algebra
     if sort == REAL and (real := _real(tensors, name)):
         return real
+    if sort == REAL and name == "convert":
+        return lambda a: algebra.narrowed(algebra.map(name, [a], sort), step.element)
     if (sort == "i1" and name in ("and", "or")) or (sort == REAL and name in EXTREMES):
         return lambda a, b: algebra.extreme(name, (a, b), sort)
     detail = _comparison(tensors, step) if name == "compare" else None
@@ -94,7 +97,13 @@ def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
 
 def function_key(step: Step) -> tuple:
     """Returns what tells the function of elements that an operation is: all that it says but shapes."""
-    return step.name, step.sorts, tuple([(name, str(value)) for name, value in step.attributes.items()])
+    element = step.element if step.name == "stablehlo.convert" else ""
+    return (
+        step.name,
+        step.sorts,
+        element,
+        tuple([(name, str(value)) for name, value in step.attributes.items()]),
+    )
 
 
 def _comparison(tensors: Tensors, step: Step) -> str:
@@ -178,7 +187,7 @@ def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
     x, sort = operands[0], step.sorts[0]
     if x.sort == REAL or x.shape != step.shapes[0]:
         raise RefusalError("bitcast_convert: got the bits of a real number, or of another width")
-    detail = step.remember("element", lambda: str(step.source.results[0].type.element_type))
+    detail = step.element
     cast = lambda cell: tensors.terms.make("map", ("bitcast_convert", detail), [cell], sort)  # noqa: E731
     return [tensors.each(cast, x, x.shape, sort)]
 
@@ -214,7 +223,7 @@ def slice_(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 def join(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> Tensor:
     """Returns tensors one after the other along a dimension."""
-    parts = [x for x in parts if x.shape[dim]]
+    parts = [x for x in parts if x.shape[dim]] or parts[:1]
     if len(parts) == 1:
         return parts[0]
     shape = list(parts[0].shape)
@@ -257,6 +266,8 @@ def pad(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor
     for dim, (low, high, interior) in enumerate(edges):
         if interior and x.shape[dim] > 1:
             x = _spread(tensors, x, value, dim, interior)
+        if max(-low, 0) + max(-high, 0) > x.shape[dim]:
+            raise RefusalError("pad: got edges that cut off more than there is")
         x = cut(tensors, x, dim, (max(-low, 0), x.shape[dim] - max(-high, 0), 1))
         shape = list(x.shape)
 
@@ -284,12 +295,23 @@ def index_of(tensors: Tensors, x: Tensor) -> int:
     """Returns an index that the schedule must have made known.
 
     Raises:
-        RefusalError: it depends on the inputs.
+        RefusalError: it depends on the inputs, or a compiler may take it for a negative one.
     """
     value = tensors.algebra.literal(x.only)
     if not isinstance(value, int):
         raise RefusalError("got an index that depends on the inputs, expected one that the schedule fixes")
-    return int(value)
+    return signed_index(value, x.sort)
+
+
+def signed_index(value: int, sort: str) -> int:
+    """Returns an index that is the same number with and without a sign: XLA takes 200 of ``ui8`` for -56 at times.
+
+    Raises:
+        RefusalError: it is another one with a sign.
+    """
+    if not is_signed(sort) and value >> width(sort) - 1:
+        raise RefusalError(f"got the index {value} of {sort}, expected one that is not negative with a sign")
+    return value
 
 
 def dynamic_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:

@@ -69,6 +69,11 @@ class Step:
         """Slots of the enclosing blocks that its blocks read."""
         return tuple(sorted(_captures(self)))
 
+    @property
+    def element(self) -> str:
+        """The element type of the first result, as MLIR writes it."""
+        return self.remember("element", lambda: str(self.source.results[0].type.element_type))
+
     def remember(self, key: str, make: Any) -> Any:
         """Returns what ``make`` made of the attributes when first asked."""
         if key not in self.memory:
@@ -117,9 +122,10 @@ def sort_of(element: str) -> str:
     """Returns the sort of an element type.
 
     Raises:
-        RefusalError: it is neither a float, an integer nor a boolean.
+        RefusalError: it is neither a float, an integer nor a boolean; or a float of 4 bits, whose greatest value XLA
+            converts to the greatest integer.
     """
-    if re.fullmatch(r"b?f\d+\w*", element):
+    if re.fullmatch(r"b?f(?!4E)\d+\w*", element):
         return REAL
     if re.fullmatch(r"u?i\d+", element):
         return element

@@ -1,6 +1,7 @@
 """Tensors as arrays of cells over the dimensions that are taken apart; the others are axes of the cells."""
 
 import dataclasses
+import enum
 import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -12,7 +13,7 @@ from parity.exact.memory import Memory
 from parity.exact.pieces import Pieces
 from parity.exact.terms import Axis, RefusalError
 
-__all__ = ["Tensor", "Tensors", "common"]
+__all__ = ["Floats", "Tensor", "Tensors", "common"]
 
 MOST_PARTS = 4_096
 """Longest dimension that is taken apart."""
@@ -20,6 +21,20 @@ KEPT_TENSORS, KEPT_CELLS = 50_000, 400_000
 """Results that are remembered for tensors, and for cells."""
 LARGE = 4_096
 """Cells of a tensor above which equal ones are not looked for."""
+
+
+class Floats(enum.IntEnum):
+    """How far the floats of a program are the real numbers of a tensor.
+
+    Attributes:
+        ROUNDED: no more than rounding allows.
+        SIGN: neither is negative.
+        EXACT: they are these numbers.
+    """
+
+    ROUNDED = 0
+    SIGN = 1
+    EXACT = 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,11 +46,13 @@ class Tensor:
             then the dimension is an axis of each cell, under its own number, or the cell is uniform along it.
         shape: of the value.
         sort: of its elements.
+        floats: how far a program's floats are these numbers.
     """
 
     cells: np.ndarray
     shape: tuple[int, ...]
     sort: str
+    floats: Floats = Floats.ROUNDED
 
     @property
     def only(self) -> int:
@@ -68,7 +85,12 @@ class Tensors:
         """Returns the one tensor that stands for all that are equal to it, so that they are told by identity."""
         if x.cells.size > LARGE:
             return x
-        key = (x.shape, x.sort, x.cells.item() if x.cells.size == 1 else (x.cells.shape, x.cells.tobytes()))
+        key = (
+            x.shape,
+            x.sort,
+            x.floats,
+            x.cells.item() if x.cells.size == 1 else (x.cells.shape, x.cells.tobytes()),
+        )
         known = self._equal.get(key)
         if known is None:
             self._equal.put(key, x)

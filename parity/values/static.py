@@ -170,7 +170,8 @@ def _content(op: Op, known: Sequence[Fact]) -> Content:
     if name == "select":
         found = found[1:]
     if name == "scatter":
-        found = [found[0], found[-1]]
+        keeps_zero = not op.regions[0].ops or _combiner(op) in REDUCING
+        found = [found[0], found[-1] if keeps_zero else Content.ANY]
     if name == "reduce" and len(found) == 2 and _combiner(op) in REDUCING:
         return found[0] if found[0] is Content.NAN or found[0] is found[1] else Content.ANY
     if name in CARRIES_NAN and Content.NAN in found:
