@@ -129,7 +129,7 @@ def check_writable(folder: Path, leaves: Mapping[str, Any]) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if sum(sizes) > room:
         raise CheckpointError(
-            f"{folder}: has {room:,} bytes of room, a checkpoint needs {sum(sizes):,}; make room, or name another folder"
+            f"{folder}: has {room:,} bytes of room, a checkpoint needs {sum(sizes):,}; make room, or name another"
         )
     if limit != resource.RLIM_INFINITY and max(sizes, default=0) > limit:
         raise CheckpointError(
