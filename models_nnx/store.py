@@ -10,10 +10,17 @@ import enum
 import hashlib
 import json
 import logging
+import math
 import os
 import re
+import resource
+import secrets
 import shutil
 import socket
+import sys
+import tempfile
+import time
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +35,7 @@ __all__ = [
     "CheckpointError",
     "Kind",
     "Manifest",
+    "check_writable",
     "find",
     "inspect",
     "read",
@@ -41,6 +49,10 @@ STEP = re.compile(r"step_(\d{8,})")
 CHUNK = 1 << 20
 SHOWN = 240
 """Characters of a foreign error that are repeated."""
+SETTLED = 0.3
+"""Seconds without a new file after which the writes that a failed save has left behind count as ended."""
+PATIENCE = 10.0
+"""Seconds to wait for them at most."""
 
 
 class CheckpointError(ValueError):
@@ -93,6 +105,38 @@ def find(path: Path) -> Path:
     return steps[max(steps)]
 
 
+def check_writable(folder: Path, leaves: Mapping[str, Any]) -> None:
+    """Raises unless a checkpoint could be written to a folder, which need not exist yet.
+
+    Args:
+        folder: where checkpoints will be written.
+        leaves: ``{name: array}`` of one, abstract or not; room is needed for all of it, uncompressed.
+
+    Raises:
+        CheckpointError: the folder cannot be made or written to, or has too little room.
+    """
+    nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    try:
+        with tempfile.TemporaryDirectory(prefix=".", dir=nearest) as made:
+            (Path(made) / folder.relative_to(nearest)).mkdir(parents=True, exist_ok=True)
+        room = shutil.disk_usage(nearest).free
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: cannot be written to ({_reason(error)}); name another folder"
+        ) from error
+    sizes = [math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves.values()]
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if sum(sizes) > room:
+        raise CheckpointError(
+            f"{folder}: has {room:,} bytes of room, a checkpoint needs {sum(sizes):,}; make room, or name another"
+        )
+    if limit != resource.RLIM_INFINITY and max(sizes, default=0) > limit:
+        raise CheckpointError(
+            f"{folder}: files are limited to {limit:,} bytes, the largest leaf has {max(sizes):,}; raise the limit "
+            "(ulimit -f)"
+        )
+
+
 def write(folder: Path, leaves: Mapping[str, Any], *, kind: str, about: Mapping[str, Any]) -> Path:
     """Writes arrays to a folder that appears when it is complete, and returns it.
 
@@ -114,23 +158,26 @@ def write(folder: Path, leaves: Mapping[str, Any], *, kind: str, about: Mapping[
         raise CheckpointError(
             f"{folder}: already exists, expected a new folder; name another, or remove it first"
         )
-    partial = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}.partial")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        _remove_left_behind(folder.parent)
-        partial.mkdir()
-        _write_arrays(partial / ARRAYS, leaves)
-        _write_manifest(partial, leaves, kind, about)
-        _flush(partial)
-        partial.rename(folder)
-        _sync(folder.parent)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError(
-            f"{folder}: not written ({_one_line(error)}), expected room and leave to write; what was saved before is "
-            "as it was; make room, or name another folder"
-        ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    writer = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    partial = folder.with_name(f".{folder.name}.{writer}.partial")
+    with _no_tracebacks():
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            _remove_left_behind(folder.parent)
+            partial.mkdir()
+            _write_arrays(partial / ARRAYS, leaves)
+            _write_manifest(partial, leaves, kind, about)
+            _flush(partial)
+            partial.rename(folder)
+            _sync(folder.parent)
+        except (OSError, ValueError, RuntimeError) as error:
+            _settle(partial)
+            raise CheckpointError(
+                f"{folder}: not written ({_reason(error)}); what was saved before is as it was; make room, or name "
+                "another folder"
+            ) from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
     return folder
 
 
@@ -205,7 +252,7 @@ def _write_arrays(folder: Path, leaves: Mapping[str, Any]) -> None:
             _node(tree, parents)[last] = array if isinstance(array, jax.Array) else np.asarray(array)
     whole = ocp.type_handlers.create_type_handler_registry(*_written_whole())
     handler = ocp.PyTreeCheckpointHandler(type_handler_registry=whole)
-    with _no_log(), ocp.Checkpointer(handler) as checkpointer:
+    with ocp.Checkpointer(handler) as checkpointer:
         checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
 
 
@@ -218,15 +265,30 @@ def _written_whole() -> Iterator[tuple[Any, Any]]:
 
 
 @contextlib.contextmanager
-def _no_log() -> Iterator[None]:
-    """Has Orbax print no traceback of an error that it raises as well."""
-    log = logging.getLogger("absl")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
+def _no_tracebacks() -> Iterator[None]:
+    """Has Orbax, and the tasks that it leaves behind, print no traceback of an error that it raises as well."""
+    logs = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    levels, hook = [log.level for log in logs], sys.unraisablehook
+    sys.unraisablehook = lambda one: None if "Event loop is closed" in str(one.exc_value) else hook(one)
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # coroutines that never began
+            yield
     finally:
-        log.setLevel(level)
+        sys.unraisablehook = hook
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
+
+
+def _settle(partial: Path) -> None:
+    """Removes a folder until nothing comes back: when one write fails, TensorStore goes on with the others."""
+    began = quiet = time.monotonic()
+    while (now := time.monotonic()) < min(quiet + SETTLED, began + PATIENCE):
+        if partial.exists():
+            shutil.rmtree(partial, ignore_errors=True)
+            quiet = now
+        time.sleep(SETTLED / 10)
 
 
 def _read_arrays(folder: Path, stored: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,8 +315,9 @@ def _placed(array: Any, leaf: Mapping[str, Any], like: Any) -> jax.Array:
     sharding = getattr(like, "sharding", None)
     if "impl" in leaf:
         array = jax.random.wrap_key_data(jnp.array(array), impl=leaf["impl"])
-        return array if sharding is None else jax.device_put(array, sharding)
-    return jnp.array(array, copy=True) if sharding is None else array
+    elif sharding is None:
+        array = jnp.array(array, copy=True)
+    return array if sharding is None else jax.device_put(array, sharding)
 
 
 def _node(tree: dict[str, Any], names: list[str]) -> dict[str, Any]:
@@ -374,7 +437,7 @@ def _sync(path: Path) -> None:
 
 def _remove_left_behind(folder: Path) -> None:
     """Removes what saves have left that were killed on this machine."""
-    pattern = re.compile(rf"\..*\.{re.escape(socket.gethostname())}-(\d+)\.partial")
+    pattern = re.compile(rf"\..*\.{re.escape(socket.gethostname())}-(\d+)-[0-9a-f]+\.partial")
     for entry in _entries(folder):
         match = pattern.fullmatch(entry.name)
         if match and not _lives(int(match[1])):
@@ -389,6 +452,14 @@ def _lives(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _reason(error: Exception) -> str:
+    """Returns the system's reason of an error, also of one that TensorStore passes on; else the first line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    code = re.search(r"os_error_code='(\d+)'", str(error))
+    return os.strerror(int(code[1])) if code else _one_line(error)
 
 
 def _one_line(error: Exception) -> str:

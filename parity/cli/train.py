@@ -75,7 +75,7 @@ def train(
     Exit code 0 where all losses are finite and, with both twins, equal to the last bit; 1 where not.
     """
     from parity.pairs.runs import training
-    from parity.pairs.training import Trainer, earlier, free_steps
+    from parity.pairs.training import Trainer, check_save, earlier
     from parity.programs.build import Flavour
     from parity.report.curve import check_picture, draw
 
@@ -96,7 +96,7 @@ def train(
         step for step in range(done + 1, done + steps + 1) if step % save_every == 0 or step == done + steps
     ]
     if save:
-        free_steps(save, keep)
+        check_save(save, keep, next(iter(trainers.values())).named())
     curves = {name: dict(before) for name in trainers}
     wrong = _loop(trainers, curves, steps, save, keep)
     if plot:

@@ -27,7 +27,7 @@ from parity.programs.build import Flavour
 from parity.programs.tree import to_host
 from parity.quiet import quiet
 
-__all__ = ["Trainer", "differing", "earlier", "free_steps", "losses"]
+__all__ = ["Trainer", "check_save", "differing", "earlier", "losses"]
 
 BATCH_AXES = ("activation_batch", "activation_length")
 
@@ -131,12 +131,16 @@ def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
     return found, {int(step): math.nan if loss is None else loss for step, loss in numbers.items()}
 
 
-def free_steps(folder: Path, steps: Iterable[int]) -> None:
-    """Checks that a folder has no checkpoints of some steps yet, before there is anything to lose.
+def check_save(folder: Path, steps: Iterable[int], state: Mapping[str, jax.Array]) -> None:
+    """Checks that checkpoints of some steps can be written to a folder, before there is anything to lose.
 
     Raises:
-        CheckpointError: it has.
+        CheckpointError: the folder has one of them already, cannot be written to, or has no room for ``state``.
     """
+    try:
+        store.check_writable(folder, state)
+    except store.CheckpointError as error:
+        raise store.CheckpointError(f"--save {error}") from error
     for step in steps:
         if store.step_folder(folder, step).exists():
             raise store.CheckpointError(

@@ -26,7 +26,9 @@ ITEM = "_METADATA"
 STEP = re.compile(r"(?:\D*[_-])?(\d+)")
 SHOWN = 240
 SETTLING = 0.3
-"""Seconds until the reads that Orbax still has under way when one fails have failed, too, and told nobody."""
+"""Seconds until the reads and writes that Orbax still has under way when one fails have ended, too."""
+PATIENCE = 10.0
+"""Seconds to wait for them at most."""
 
 
 class StoredError(ValueError):
@@ -146,23 +148,46 @@ def write_stored(folder: Path, tree: Any) -> None:
     check_new(folder)
     folder = folder.absolute()
     partial = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}.partial")
-    try:
-        with _no_log(), ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(partial, tree)
-            checkpointer.wait_until_finished()
-        again = read_stored(partial).arrays
-        wanted = _arrays(tree)
-        wrong = sorted(path for path in {*wanted, *again} if not same_bits(wanted.get(path), again.get(path)))
-        if wrong:
-            raise OSError(f"{', '.join(wrong)} read back as other bits")
-        partial.rename(folder)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise StoredError(
-            f"{folder}: not written ({one_line(error)}), expected room and leave to write; make room, or name another"
-        ) from error
-    finally:
-        for left in folder.parent.glob(f"{partial.name}*"):
-            shutil.rmtree(left, ignore_errors=True)
+    with _no_log():
+        try:
+            with ocp.StandardCheckpointer() as checkpointer:
+                checkpointer.save(partial, tree)
+                checkpointer.wait_until_finished()
+            again, wanted = read_stored(partial).arrays, _arrays(tree)
+            paths = sorted({*wanted, *again})
+            wrong = [path for path in paths if not same_bits(wanted.get(path), again.get(path))]
+            if wrong:
+                raise OSError(f"{', '.join(wrong)} read back as other bits")
+            partial.rename(folder)
+        except (OSError, ValueError, RuntimeError) as error:
+            _settle(partial)
+            raise StoredError(
+                f"{folder}: not written ({_reason(error)}); make room, or name another"
+            ) from error
+        finally:
+            _remove(partial)
+
+
+def _settle(partial: Path) -> None:
+    """Removes what was written under a temporary name until nothing comes back."""
+    began = quiet = time.monotonic()
+    while (now := time.monotonic()) < min(quiet + SETTLING, began + PATIENCE):
+        quiet = now if _remove(partial) else quiet
+        time.sleep(SETTLING / 10)
+
+
+def _remove(partial: Path) -> bool:
+    """Removes a folder and those that Orbax makes next to it; returns True if there were any."""
+    left = list(partial.parent.glob(f"{partial.name}*"))
+    for folder in left:
+        shutil.rmtree(folder, ignore_errors=True)
+    return bool(left)
+
+
+def _reason(error: BaseException) -> str:
+    """Returns the system's reason of an error, also of one that TensorStore passes on; else its first words."""
+    code = re.search(r"os_error_code='(\d+)'", str(error))
+    return os.strerror(int(code[1])) if code else one_line(error)
 
 
 def same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:

@@ -3,6 +3,8 @@
 import chex
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from models_nnx.data import BOUNDARY, PADDING, VOCAB, documents, packed_batch
 
@@ -59,6 +61,30 @@ def test_the_seed_decides_everything():
         np.testing.assert_array_equal(first[name], again[name])
         assert (first[name] != other[name]).any()
     assert len({row.tobytes() for row in first["tokens"]}) == 4
+
+
+@settings(deadline=None, max_examples=50)
+@given(seeds=st.sets(st.integers(0, 10**6), min_size=1, max_size=3), rows=st.integers(1, 6))
+def test_no_row_of_a_seed_is_a_row_of_another_seed(seeds, rows):
+    """Neighbours among them: if a row were drawn from seed plus row, the next seed would repeat it."""
+    batches = [packed_batch(rows, 96, seed) for seed in seeds | {seed + 1 for seed in seeds}]
+    lines = [row.tobytes() for batch in batches for row in batch["tokens"]]
+    assert len(set(lines)) == len(lines)
+
+
+@pytest.mark.parametrize("rows, length", [(1, 96), (4, 96), (3, 40), (2, 257)])
+def test_every_place_of_every_row_changes_with_the_seed(rows, length):
+    """All that a model reads: tokens, targets, and where documents begin and end."""
+    seeds = [packed_batch(rows, length, seed) for seed in range(60)]
+    filled = length // 2
+    for name in ("tokens", "targets"):
+        values = np.stack([batch[name] for batch in seeds])
+        for row in range(rows):
+            counts = [len(np.unique(values[:, row, place])) for place in range(1, filled)]
+            assert min(counts) > 8, (name, row, counts)
+    for name in ("segments", "positions", "weights"):
+        values = np.stack([batch[name] for batch in seeds])
+        assert all(len({line.tobytes() for line in values[:, row]}) > 8 for row in range(rows)), name
 
 
 def test_padding_is_unequal_between_rows():

@@ -136,6 +136,28 @@ def test_an_even_load_has_a_balance_of_one_and_the_bias_follows_the_load():
     np.testing.assert_allclose(stacked, [[0.4, 0.1, 0.1], [0.6, 0.1, -0.1]], atol=1e-7)
 
 
+@pytest.mark.parametrize("present", [1, 2, 7, B * T - 1, B * T])
+def test_the_balance_is_that_of_the_tokens_that_are_present_alone(present):
+    """As if padding were cut out of the batch; no gradient flows into it, and what stands there does not matter."""
+    rng = np.random.default_rng(present)
+    mask = np.zeros(B * T, bool)
+    mask[rng.choice(B * T, present, replace=False)] = True
+    shares = rng.dirichlet(np.ones(E), B * T).astype(np.float32)
+    load = rng.integers(0, 9, E).astype(np.int32)
+    other = np.where(mask[:, None], shares, rng.dirichlet(np.ones(E), B * T).astype(np.float32))
+
+    def balance(shares, mask):
+        return ops.load_balance(jnp.asarray(shares), jnp.asarray(load), jnp.asarray(mask))
+
+    grid = (B, T, E)
+    value, slope = jax.value_and_grad(balance)(shares.reshape(grid), mask.reshape(B, T))
+    alone = balance(shares[mask][None], np.ones((1, present), bool))
+    np.testing.assert_allclose(value, alone, rtol=1e-5)
+    np.testing.assert_allclose(balance(other.reshape(grid), mask.reshape(B, T)), value, rtol=1e-6)
+    moved = np.asarray(slope).reshape(-1, E)
+    assert not moved[~mask].any() and (moved[mask][:, load > 0] > 0).all()
+
+
 def test_router_maths_is_float32_at_full_precision_under_bfloat16():
     x, kernel = jnp.asarray(X, jnp.bfloat16), jnp.asarray(RNG.normal(size=(D, E)), jnp.bfloat16)
     program = jax.make_jaxpr(lambda x, kernel: ops.router_logits(x, kernel, None, DEFAULT_RULES))(x, kernel)

@@ -88,6 +88,25 @@ def test_buffers_hand_each_stage_its_microbatch_and_give_the_outputs_in_order(sc
     assert outputs == [(microbatch, schedule.repeats) for microbatch in range(schedule.microbatches)]
 
 
+@settings(deadline=None, max_examples=120)
+@given(schedules())
+def test_numbers_that_index_something_are_inside_it_at_every_iteration_and_in_bubbles(schedule):
+    """A bubble computes, too: with weights that do not exist it would read past them, or clip in silence."""
+    S, M, R = schedule.stages, schedule.microbatches, schedule.repeats
+    found, iterations = walk(schedule)
+    for stage in range(S):
+        worked = sorted(iteration for iteration, at in found if at == stage)
+        repeats = [schedule.repeat(iteration, stage) for iteration in range(iterations)]
+        assert repeats == sorted(repeats) and set(repeats) == set(range(R))
+        assert repeats[: worked[0]] == [0] * worked[0]
+        assert repeats[worked[-1] :] == [R - 1] * (iterations - worked[-1])
+        assert {schedule.microbatch(iteration, stage) for iteration in range(iterations)} == set(range(M))
+    everywhere = range(iterations + 2)
+    assert {schedule.slot(iteration) for iteration in everywhere} == set(range(schedule.slots))
+    for name in ("stored", "storing"):
+        assert {getattr(schedule, name)(iteration) for iteration in everywhere} == set(range(M))
+
+
 @pytest.mark.long
 @settings(deadline=None, max_examples=20)
 @given(schedules())

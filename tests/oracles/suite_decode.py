@@ -9,7 +9,15 @@ import pytest
 from oracle_goldens import PRESET_OF, config_of
 from oracle_weights import fill
 
-from models_nnx.config import DecodeConfig, LayerLayout
+from models_nnx.config import (
+    CHECKPOINT_NAMES,
+    DecodeConfig,
+    LayerLayout,
+    RematConfig,
+    RematPolicy,
+    Span,
+)
+from models_nnx.presets import preset, tiny
 
 STEPS, LENGTH = 16, 30
 PROMPTS = np.random.default_rng(3).integers(0, 272, (2, 11)).astype(np.int32)
@@ -28,6 +36,31 @@ CASES = [
     for name in PRESET_OF
     for layout in LayerLayout
 ]
+
+
+REMATS = [
+    RematConfig(policy=policy, names=CHECKPOINT_NAMES[:2] * (policy is RematPolicy.SAVE_NAMED))
+    for policy in RematPolicy
+]
+
+TRACED = [
+    pytest.param(
+        name,
+        layout,
+        remat,
+        id=f"{name}-{layout}-{remat.policy}",
+        marks=() if name == "gemma2" and remat.policy is RematPolicy.FULL else pytest.mark.long,
+    )
+    for name in ("gemma2", "deepseek3")
+    for layout in LayerLayout
+    for remat in REMATS[1:]
+]
+
+
+def shapes(tree):
+    """``{path: shape and dtype}``."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(path): (leaf.shape, str(leaf.dtype)) for path, leaf in leaves}
 
 
 @pytest.mark.usefixtures("quick")
@@ -122,3 +155,61 @@ class DecodeSuite:
         frozen = self.rollout(config, model, cold, *prompt, jax.random.key(0))
         np.testing.assert_array_equal(frozen[:, :1], greedy[:, :1])
         np.testing.assert_array_equal(frozen, greedy)
+
+    @pytest.mark.slow
+    def test_rows_with_the_same_prompt_draw_their_own_tokens_at_every_step(self):
+        config = config_of("qwen3")
+        warm = DecodeConfig(length=LENGTH, temperature=30.0)
+        prompts, lengths = np.repeat(PROMPTS[:1], 8, axis=0), np.repeat(LENGTHS[:1], 8)
+        for seed in range(2):
+            drawn = self.rollout(config, self.model(config), warm, prompts, lengths, jax.random.key(seed))
+            assert min(len(np.unique(column)) for column in drawn.T) > 4
+            assert min(len(np.unique(row)) for row in drawn) > STEPS // 2
+
+    @pytest.mark.parametrize("name, layout, remat", TRACED)
+    def test_a_model_that_trains_with_remat_decodes_too(self, name, layout, remat):
+        """One layer and cycles of several, with attention of both kinds."""
+        plain = dataclasses.replace(config_of(name), layout=layout)
+        decode = DecodeConfig(length=LENGTH)
+        found = [
+            shapes(self.twin.trace_decoding(config, decode, PROMPTS, LENGTHS))
+            for config in (plain, dataclasses.replace(plain, remat=remat))
+        ]
+        assert found[0] == found[1]
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("remat", REMATS[1:], ids=lambda remat: remat.policy)
+    def test_remat_leaves_every_token_as_it_is(self, remat):
+        plain = dataclasses.replace(config_of("gemma2"), layout=LayerLayout.SCANNED)
+        model, decode = self.model(plain), DecodeConfig(length=LENGTH)
+        config = dataclasses.replace(plain, remat=remat)
+        expected = self.rollout(plain, model, decode, PROMPTS, LENGTHS)
+        found = self.rollout(config, self.model(config), decode, PROMPTS, LENGTHS)
+        np.testing.assert_array_equal(found, expected)
+
+    @pytest.mark.parametrize(
+        "name, window, length",
+        [
+            ("gemma2-9b", 3, 20),
+            pytest.param("gemma2-9b", 20, 12, marks=pytest.mark.slow),
+            pytest.param("gemma2-9b", 12, 12, marks=pytest.mark.slow),
+            pytest.param("gemma3-12b", 5, 13, marks=pytest.mark.slow),
+            pytest.param("gpt-oss-20b", 4, 30, marks=pytest.mark.slow),
+            pytest.param("qwen3-8b", 3, 20, marks=pytest.mark.slow),
+            pytest.param("deepseek3-671b", 3, 20, marks=pytest.mark.slow),
+        ],
+    )
+    def test_layers_keep_as_many_keys_as_they_see(self, name, window, length):
+        config = tiny(preset(name))
+        local = Span.LOCAL in config.attention.cycle
+        if local:
+            config = dataclasses.replace(
+                config, attention=dataclasses.replace(config.attention, window=window)
+            )
+        expected = {min(window, length)} if local else set()
+        expected |= {length} if Span.GLOBAL in config.attention.cycle else set()
+        decode = DecodeConfig(length=length)
+        (_, before), (_, after) = self.twin.trace_decoding(config, decode, PROMPTS, LENGTHS)
+        for state in (before, after):
+            found = {path: shape for path, (shape, _) in shapes(state.cache).items()}
+            assert {shape[-1] for path, shape in found.items() if "cached_positions" in path} == expected

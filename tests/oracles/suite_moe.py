@@ -81,3 +81,26 @@ class MoeSuite:
         state, _ = self.twin.cached_stepper(CONFIG, TrainConfig())(state, BATCH)
         after = jax.tree_util.tree_flatten_with_path(self.twin.tree(state))[0]
         assert [path for path, _ in after] == [path for path, _ in paths]
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", range(2))
+    def test_what_is_sown_does_not_depend_on_padding_and_does_on_every_token(self, seed):
+        """Loads and balance count the tokens that are present: whatever stands in the padding, and only that."""
+        rng = np.random.default_rng(100 + seed)
+        other = rng.integers(0, SMALL.vocab, BATCH["tokens"].shape).astype(np.int32)
+        padding = BATCH["segments"] == 0
+        state = self.twin.fresh(CONFIG, TrainConfig(), jax.random.key(2))
+        model = self.twin.parts(state)
+        found = []
+        for tokens in (
+            BATCH["tokens"],
+            np.where(padding, other, BATCH["tokens"]),
+            np.where(padding, BATCH["tokens"], other),
+        ):
+            _, metrics = self.twin.evaluate(CONFIG, TrainConfig(), model, {**BATCH, "tokens": tokens})
+            found.append({name: np.asarray(x) for name, x in metrics.items() if name.startswith("sown/")})
+        plain, padded, changed = found
+        assert plain and padding.sum() > 2
+        for name, value in plain.items():
+            np.testing.assert_array_equal(padded[name], value, err_msg=name)
+            assert (changed[name] != value).any(), name

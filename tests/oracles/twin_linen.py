@@ -106,6 +106,19 @@ class LinenTwin:
         """``(model, state) -> (logits, state)``, compiled."""
         return jax.jit(lambda model, state: linen_decode.decode_step(config, decode, model, state))
 
+    def trace_decoding(self, config, decode, tokens, lengths):
+        """``(logits, state)`` of a prompt and of one more token, without values."""
+        zeros = [jnp.zeros((2, 3), jnp.int32)] * 3
+        fresh = nn.meta.unbox(jax.eval_shape(LanguageModel(config).init, jax.random.key(0), *zeros))
+
+        def run(variables):
+            first = linen_decode.prefill(config, decode, variables, tokens, lengths)
+            return first, linen_decode.decode_step(config, decode, variables, first[1])
+
+        return jax.eval_shape(
+            run, {name: fresh[name] for name in ("params", "routing_bias") if name in fresh}
+        )
+
     def insert(self, batch, row, slot):
         """A batch of rows with one replaced."""
         return linen_decode.insert(batch, row, slot)
@@ -167,6 +180,10 @@ class LinenTwin:
         batch = {name: jax.ShapeDtypeStruct((2, 3), jnp.int32) for name in INPUTS}
         create = jax.jit(lambda key: linen_train.create(config, train, key, batch=batch))
         return linen_train.unbox(create(key))
+
+    def parts(self, state):
+        """What `evaluate` takes of a train state."""
+        return linen_train.with_bias(linen_train.unbox(state.params), state.routing_bias)
 
     def routing_bias(self, config, state):
         """``{layer/routing_bias: array}`` of a state."""

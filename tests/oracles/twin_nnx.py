@@ -98,6 +98,17 @@ class NnxTwin:
         """``(model, state) -> (logits, state)``, compiled."""
         return nnx.jit(lambda model, state: nnx_decode.decode_step(decode, model, state))
 
+    def trace_decoding(self, config, decode, tokens, lengths):
+        """``(logits, state)`` of a prompt and of one more token, without values."""
+        keys = {"params": jax.random.key(0)}
+        graphdef, leaves = nnx.split(nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs(keys))))
+
+        def run(leaves):
+            first = nnx_decode.prefill(decode, nnx.merge(graphdef, leaves), tokens, lengths)
+            return first, nnx_decode.decode_step(decode, nnx.merge(graphdef, leaves), first[1])
+
+        return jax.eval_shape(run, leaves)
+
     def insert(self, batch, row, slot):
         """A batch of rows with one replaced."""
         return nnx_decode.insert(batch, row, slot)
@@ -154,6 +165,10 @@ class NnxTwin:
     def fresh(self, config, train, key):
         """A state as ``create`` makes it."""
         return nnx.jit(lambda key: nnx_train.create(config, train, key))(key)
+
+    def parts(self, state):
+        """What `evaluate` takes of a train state."""
+        return state.model
 
     def routing_bias(self, config, state):
         """``{layer/routing_bias: array}`` of a state."""

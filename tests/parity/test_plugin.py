@@ -1,9 +1,17 @@
 """The pytest door: the ids and verdicts of ``parity run``, findings and no tracebacks, nothing unless asked."""
 
+import itertools
 import json
+import types
 from pathlib import Path
 
 import pytest
+
+from parity.cases.case import Case
+from parity.plugin import CaseFailedError, CaseItem
+from parity.report.records import case_record
+from parity.running.run import CaseResult, verdict_of
+from parity.verdicts import ChannelResult, Verdict
 
 pytest_plugins = ["pytester"]
 
@@ -188,6 +196,55 @@ def test_selecting_adding_pairs_and_junit(project, pytester):
     result.assert_outcomes(passed=1, failed=1, deselected=2)
     result.stdout.fnmatch_lines(["parity::sound/forward@single PASSED*", "parity::wrong/grad@single FAILED*"])
     assert "wrong/grad@single  gradients failed" in (pytester.path / "junit.xml").read_text()
+
+
+FAILS = {"failed", "vacuous", "error", "open"}
+
+
+@pytest.mark.parametrize("name", ["program", "values", "state"])
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_a_case_fails_its_test_by_each_verdict_that_blocks_and_by_no_other(monkeypatch, name, verdict):
+    """Whichever channel has it, among others that pass; the record has the same verdict."""
+    case = Case(id="one/grad@single", reference=str, candidate=str, program="grad")
+    channels = {other: ChannelResult(name=other, verdict=Verdict.PROVED) for other in ("tree", "inputs")}
+    channels[name] = ChannelResult(name=name, verdict=verdict, detail="what it saw")
+    result = CaseResult(
+        case=case, reference="a", candidate="b", verdict=verdict_of(channels), channels=channels, seconds={}
+    )
+    monkeypatch.setattr("parity.running.run.run_case", lambda case, bench: result)
+    item = types.SimpleNamespace(case=case, bench=None, user_properties=[])
+    if verdict in FAILS:
+        with pytest.raises(CaseFailedError, match=f"{name} {verdict}"):
+            CaseItem.runtest(item)
+    else:
+        CaseItem.runtest(item)
+    record = case_record(result)
+    assert item.user_properties == [("parity", record)]
+    assert (record["verdict"] in FAILS) == (verdict in FAILS)
+
+
+@pytest.mark.parametrize(
+    "verdicts", list(itertools.product(["proved", "skipped", "open", "failed"], repeat=2))
+)
+def test_a_case_is_skipped_only_if_no_channel_has_anything_to_say(monkeypatch, verdicts):
+    case = Case(id="one/grad@single", reference=str, candidate=str, program="grad")
+    channels = {
+        name: ChannelResult(name=name, verdict=Verdict(verdict))
+        for name, verdict in zip(("program", "values"), verdicts, strict=True)
+    }
+    result = CaseResult(
+        case=case, reference="a", candidate="b", verdict=verdict_of(channels), channels=channels, seconds={}
+    )
+    monkeypatch.setattr("parity.running.run.run_case", lambda case, bench: result)
+    item = types.SimpleNamespace(case=case, bench=None, user_properties=[])
+    if FAILS & set(verdicts):
+        with pytest.raises(CaseFailedError):
+            CaseItem.runtest(item)
+    elif set(verdicts) == {"skipped"}:
+        with pytest.raises(pytest.skip.Exception):
+            CaseItem.runtest(item)
+    else:
+        CaseItem.runtest(item)
 
 
 # --- bad input: one message, no traceback, exit 4 as pytest has it ---

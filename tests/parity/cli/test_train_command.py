@@ -78,6 +78,18 @@ def test_a_run_is_saved_by_one_twin_and_goes_on_in_the_other(command, tmp_path):
     assert damaged.code == 2 and "damaged" in damaged.err and "restore an older checkpoint" in damaged.err
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["file", "file/run", "/proc/run"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(command, tmp_path, folder):
+    (tmp_path / "file").touch()
+    ended = command(
+        "train", "--family", "qwen3-8b", *QUICK, "--flavour", "nnx", "--steps", "2", "--save", folder
+    )
+    assert ended.code == 2 and ended.err.count("\n") == 1, ended.err
+    assert f"--save {folder}: cannot be written to (" in ended.err and "name another folder" in ended.err
+    assert ended.out.splitlines()[-1].split() == ["step", "nnx"]  # no step was made
+
+
 def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch, command):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     ended = command("train", "--plot", "curve.png")

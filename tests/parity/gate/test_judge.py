@@ -1,6 +1,10 @@
 """Cells of a flip: what is ready, and that everything which is not blocks exactly the flips it touches."""
 
+import fnmatch
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from parity.gate import judge, read_rules
 from parity.gate.reading import read_require
@@ -218,6 +222,52 @@ def test_a_record_of_a_part_is_judged_as_far_as_it_goes(report, rules, without, 
 def test_a_part_excuses_no_selector_or_mesh_without_a_case(report, rules):
     without = [id for id in IDS if not id.startswith("mtp-a")]
     assert "selects no case" in held(report(), rules, planned=without, part=True)["mtp"][0]
+
+
+NAMES = ("dense-scan", "dense-unroll", "moe-a")
+MESHES = ("single", "data8-auto", "data8-explicit", "expert8-auto")
+CHANNELS = ("program", "values", "loops")
+GLOBS = ("single", "*-auto", "*-explicit", "data8-*", "expert8-auto", "fsdp8-auto")
+everything = [f"{name}/grad@{mesh}" for name in NAMES for mesh in MESHES]
+
+
+def some(values):
+    return st.sets(st.sampled_from(values))
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    planned=some(everything), lost=some(everything), gone=some([(one, c) for one in everything for c in CHANNELS]),
+    globs=some(GLOBS), features=st.sets(st.sampled_from(("dense-scan", "dense", "moe-*")), min_size=1),
+)  # fmt: skip
+def test_a_flip_is_ready_only_if_each_feature_has_a_result_for_each_mesh_case_and_channel(
+    planned, lost, gone, globs, features
+):
+    """Any part of the matrix may be missing: from the plan, from the report, or from a case; none is fine."""
+    lost, gone = (set() if len(one) > 3 else one for one in (lost, gone))
+    rules = read_rules(
+        {
+            "gate": {"require": dict.fromkeys(CHANNELS, "passes")},
+            "flips": {"flip": {"features": {one: [one] for one in features}, "meshes": sorted(globs)}},
+        }
+    )
+    cases = [
+        {"id": one, "channels": {c: channel("proved") for c in CHANNELS if (one, c) not in gone}}
+        for one in sorted(planned - lost)
+    ]
+    found = judge(rules.flips["flip"], {"cases": cases}, rules, sorted(planned), {})
+    expected = set()
+    for feature in features:
+        mine = [one for one in planned if fnmatch.fnmatch(one, f"{feature}*")]
+        meshes = {one.partition("@")[2] for one in mine}
+        if not mine:
+            expected.add((feature, ""))
+        expected |= {(feature, glob) for glob in globs if not fnmatch.filter(meshes, glob)}
+        broken = [one for one in mine if one in lost or any((one, c) in gone for c in CHANNELS)]
+        expected |= {(feature, one.partition("@")[2]) for one in broken}
+    assert {(cell.feature, cell.mesh) for cell in found.cells if cell.blocks} == expected
+    assert bool(found.blocks) == bool(expected)
+    assert found.record()["verdict"] == found.verdict == ("blocked" if expected else "ready")
 
 
 @pytest.mark.parametrize("demand", [*map(str, RUNGS), "equal", "passes", ["floor", "exact"]])

@@ -1,6 +1,7 @@
 """Training that stops, goes on from a checkpoint and never knows; what is served is what was trained."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -101,6 +102,114 @@ def test_another_mesh_goes_on_within_the_floor(asked, mesh, tmp_path):
     assert differing(moved.named(), whole.named()) == []
     assert {tuple(leaf.sharding.mesh.shape.items()) for leaf in moved.named().values()} == {there.mesh.axes}
     np.testing.assert_allclose(trained(moved, N), trained(whole, N), rtol=2e-6)
+
+
+# --- placement ---
+
+
+def unequal_places(found, wanted):
+    """Names whose leaves are on other devices, or split differently, than requested."""
+    assert found.keys() == wanted.keys()
+    return [
+        name
+        for name, leaf in found.items()
+        if not leaf.sharding.is_equivalent_to(wanted[name], leaf.ndim)
+        or leaf.sharding.mesh.axis_types != wanted[name].mesh.axis_types
+    ]
+
+
+def abstract_state(flavour, asked):
+    """A flavour's module of checkpoints, and its train state without values."""
+    key = jax.random.key(0)
+    if flavour is Flavour.NNX:
+        state = nnx.eval_shape(lambda: models_nnx.train.create(asked.config, asked.train, key))
+        return models_nnx.checkpoint, nnx.state(state)
+    batch = {name: jax.ShapeDtypeStruct((2, 8), "int32") for name in ("tokens", "segments", "positions")}
+    create = functools.partial(models_linen.train.create, asked.config, asked.train, batch=batch)
+    return models_linen.checkpoint, models_linen.train.unbox(jax.eval_shape(create, key))
+
+
+def is_variable(leaf):
+    return isinstance(leaf, nnx.Variable)
+
+
+def places_of(tree, mesh):
+    """A tree with a place for each leaf, or for each Variable: split along an axis that changes from leaf to leaf."""
+    numbers = itertools.count()
+
+    def place(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % 4 == 0]
+        chosen = axes[next(numbers) % len(axes)] if axes else None
+        spec = ("a" if axis == chosen else None for axis in range(len(leaf.shape)))
+        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+
+    return jax.tree.map(place, tree, is_leaf=is_variable)
+
+
+def placed(tree, places):
+    """An abstract tree whose leaves have these places."""
+
+    def one(leaf, place):
+        if is_variable(leaf):
+            return leaf.replace(one(leaf.get_value(), place))
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
+
+    return jax.tree.map(one, tree, places, is_leaf=is_variable)
+
+
+def zeros(leaf):
+    key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.key(1) if key else jnp.zeros(leaf.shape, leaf.dtype)
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Explicit"])
+@pytest.mark.parametrize("requested", ["places", "example"])
+@pytest.mark.parametrize("flavour", Flavour)
+def test_every_leaf_is_restored_where_it_is_requested(flavour, requested, mode, tmp_path):
+    """Whatever mesh the state came from; any placement, not only the one that rules would choose."""
+    mesh = jax.make_mesh((4,), ("a",), axis_types=(jax.sharding.AxisType[mode],))
+    checkpoint, tree = abstract_state(flavour, run(PLAIN))
+    folder = checkpoint.save(tmp_path / "one", jax.tree.map(zeros, tree))
+    places = places_of(tree, mesh)
+    example = placed(tree, places)
+    arguments = (tree, places) if requested == "places" else (example,)
+    wanted = {name: leaf.sharding for name, leaf in checkpoint.named(example).items()}
+    assert unequal_places(checkpoint.named(checkpoint.restore(folder, *arguments)), wanted) == []
+    assert sum(not place.is_fully_replicated for place in wanted.values()) > 10
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+def test_every_parameter_is_loaded_where_it_is_requested(flavour, tmp_path):
+    config = dataclasses.replace(tiny(preset("mixtral-8x7b")), layers=1)
+    graphdef, state = nnx.split(
+        nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs({"params": jax.random.key(2)})))
+    )
+    model = nnx.merge(graphdef, jax.tree.map(zeros, state))
+    folder = models_nnx.checkpoint.export(tmp_path / "one", model)
+    mesh = jax.make_mesh((4,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))
+    checkpoint = {Flavour.LINEN: models_linen.checkpoint, Flavour.NNX: models_nnx.checkpoint}[flavour]
+    nowhere = checkpoint.load_params(folder, config)
+    tree = nnx.state(nowhere) if flavour is Flavour.NNX else nowhere
+    places = places_of(tree, mesh)
+    found = checkpoint.load_params(folder, config, places)
+    found = nnx.state(found) if flavour is Flavour.NNX else found
+    wanted = {name: leaf.sharding for name, leaf in checkpoint.named(placed(tree, places)).items()}
+    assert unequal_places(checkpoint.named(found), wanted) == []
+    assert sum(not place.is_fully_replicated for place in wanted.values()) > 5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flavour", Flavour)
+def test_a_run_goes_on_where_a_fresh_one_begins(flavour, tmp_path):
+    for settings, mesh in (
+        (PLAIN, "fsdp2.tensor2"),
+        ({**PLAIN, **ZERO1, "diloco.period": "3"}, "replica2.data2-explicit"),
+    ):
+        trainer = Trainer(flavour, run(settings, mesh))
+        fresh = {name: leaf.sharding for name, leaf in trainer.named().items()}
+        resumed = trainer.again(trainer.save(tmp_path / mesh, {}))
+        assert unequal_places(resumed.named(), fresh) == []
+        assert any(not place.is_fully_replicated for place in fresh.values())
 
 
 # --- serving ---
