@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
+from parity.prove.exchange import explain
 from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
 from parity.prove.moved import NOTHING_MOVED, Moves, given, not_met
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.program import Program
 from parity.prove.reader import collector_paused, read_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
-from parity.prove.search import Search
 from parity.verdicts import Finding, Verdict
 
 __all__ = ["NOTHING_ALONE", "Alone", "Proof", "is_one_program", "prove"]
@@ -294,8 +294,9 @@ class _Attempt:
 
     def search(self) -> list[Frontier]:
         """Returns the first differences."""
-        search = Search(self._table, *self._sides, self._numberings[0], self._numberings[1])
-        found = [] if self.missed and not self.unequal else search.run(self._results, self.unequal)
+        if self.missed and not self.unequal:
+            return self.missed
+        found = explain(self._table, self._sides, self._numberings, self._results, self.unequal)
         return [*found, *self.missed]
 
 
