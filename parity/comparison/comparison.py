@@ -292,7 +292,7 @@ class Comparison:
     @property
     def refuted(self) -> bool:
         """Whether a proof was tried and failed, though the case does not say that it must."""
-        proof = None if "program" in self.case.not_applicable else self.proof
+        proof = None if "program" in self.case.not_applicable else self.proof or self.walked
         return proof is not None and proof.rung is Verdict.UNPROVED
 
     @functools.cached_property

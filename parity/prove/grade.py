@@ -37,7 +37,8 @@ def grade(entry: Frontier) -> str:
         return ""
     if unlike.trait is Trait.CONSTANT and not _apart(unlike):
         return ""
-    return f"{_Reason[unlike.trait.name]}, {unlike.reference} against {unlike.candidate}"
+    values = f", {unlike.reference} against {unlike.candidate}" if unlike.trait is Trait.COUNTER else ""
+    return f"{_Reason[unlike.trait.name]}{values}"
 
 
 def regrouped(several: Sequence[Unlike]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from parity.prove.exchange import explain
 from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
+from parity.prove.grade import grade
 from parity.prove.moved import NOTHING_MOVED, Moves, given, not_met
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.program import Program
@@ -87,6 +88,11 @@ class Proof:
     def findings(self) -> tuple[Finding, ...]:
         """Returns the frontier as findings, each once."""
         return tuple(dict.fromkeys(entry.finding() for entry in self.frontier))
+
+    def reasons(self) -> dict[Finding, str]:
+        """Returns the findings that may not rest on numbers, and why."""
+        graded = {entry.finding(): grade(entry) for entry in self.frontier}
+        return {finding: reason for finding, reason in graded.items() if reason}
 
     def sentence(self) -> str:
         """Returns the outcome in one sentence."""
@@ -218,7 +224,7 @@ def _paired(
     check_pairs("arguments", arguments, (left[0], left[1]), aside.arguments)
     names = [_names(side.result_names) for side in sides]
     check_pairs("results", results, (names[0], names[1]), aside.results)
-    return [*_module_differences(*sides), *_side_differences(*sides, arguments, results)]
+    return _side_differences(*sides, arguments, results)
 
 
 def _aside(alone: Alone) -> Alone:
@@ -368,27 +374,24 @@ def _unequal(sides: Sequence[Program], numberings: Sequence[Numbering], results:
     ]
 
 
-def _module_differences(reference: Program, candidate: Program) -> list[Frontier]:
-    lines = attribute_differences(reference.module, candidate.module)
-    return [Frontier(where="module", differences=lines)] if lines else []
-
-
 def _side_differences(
     reference: Program, candidate: Program, arguments: _Pairs, results: _Pairs
 ) -> list[Frontier]:
-    """Compares types and attributes of paired arguments and results."""
-    entries = []
+    """Compares attributes of the modules, and types and attributes of paired arguments and results."""
+    pairs = [("module", reference.module, candidate.module)]
     for left, right in arguments:
         ours = {"type": reference.body.types[left], **_donation(reference.arguments[left])}
         theirs = {"type": candidate.body.types[right], **_donation(candidate.arguments[right])}
-        if lines := attribute_differences(ours, theirs):
-            name = _joint_name(reference.argument_names[left], candidate.argument_names[right])
-            entries.append(Frontier(where=f"argument {name}", differences=lines))
+        name = _joint_name(reference.argument_names[left], candidate.argument_names[right])
+        pairs.append((f"argument {name}", ours, theirs))
     for left, right in results:
-        if lines := attribute_differences(reference.results[left], candidate.results[right]):
-            name = _joint_name(reference.result_names[left], candidate.result_names[right])
-            entries.append(Frontier(where=f"result {name}", differences=lines))
-    return entries
+        name = _joint_name(reference.result_names[left], candidate.result_names[right])
+        pairs.append((f"result {name}", reference.results[left], candidate.results[right]))
+    return [
+        Frontier(where=where, differences=attribute_differences(ours, theirs))
+        for where, ours, theirs in pairs
+        if ours != theirs
+    ]
 
 
 def _donation(attributes: dict[str, str]) -> dict[str, str]:

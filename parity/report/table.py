@@ -1,6 +1,7 @@
 """The terminal: live progress, a table that fits 80 columns, and findings in sentences."""
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from parity.cases.case import Case
 from parity.channels import CHANNELS, Aspect, of_aspect
+from parity.channels.program import RESTS_ON_NUMBERS
 from parity.comparison.layout import Placed
 from parity.report.records import Run, summarise
 from parity.running.run import CaseResult, numbers_only
@@ -77,6 +79,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """Head -> channels: the first is shown, unless another one blocks or tells of a tie. The JSON report has all."""
 
+RESTS = frozenset({Verdict.UNPROVED, Verdict.REORDERED})
+"""Verdicts on programs whose values rest on numbers."""
 DIFFERS = frozenset({Verdict.UNPROVED, Verdict.FAILED})
 LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
 
@@ -310,9 +314,20 @@ def findings_text(result: CaseResult) -> str:
         lines += [f"  {finding.sentence()}" for finding in channel.findings[:MOST_FINDINGS]]
         more = len(channel.findings) - MOST_FINDINGS
         lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
-    if others and program and (differs or program.verdict is Verdict.UNPROVED) and program.findings:
-        lines.append(f"  first operation that differs: {program.findings[0].sentence()}")
+    if others and program and (differs or program.verdict in RESTS) and program.findings:
+        first = program.findings[0]
+        if first.next_step == RESTS_ON_NUMBERS:  # and these differ, too
+            first = dataclasses.replace(first, next_step="")
+        lines.append(f"  first operation that differs: {first.sentence()}")
     return "\n".join(lines)
+
+
+def first_text(result: CaseResult) -> str:
+    """Returns the first difference of programs that are not proved the same, in a case that does not fail."""
+    program = result.channels.get("program")
+    if result.blocking or program is None or program.verdict not in RESTS or not program.findings:
+        return ""
+    return f"{result.case.id}  {program.verdict}; first difference: {program.findings[0].sentence()}"
 
 
 def ties_text(result: CaseResult) -> str:
@@ -354,10 +369,11 @@ def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:
 
 
 def print_findings(console: Console, results: Sequence[CaseResult]) -> None:
-    """Prints the findings of every case that does not pass, the ties of those that do, and notes."""
+    """Prints what keeps cases from passing, and first differences, ties, waivers and notes of those that pass."""
     for result in results:
         texts = (
             (findings_text(result), "bold red"),
+            (first_text(result), "yellow"),
             (ties_text(result), "yellow"),
             (waived_text(result), "yellow"),
             (notes_text(result), "dim"),
