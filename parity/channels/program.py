@@ -3,7 +3,7 @@
 import dataclasses
 
 from parity.channels.attest import attest, origins
-from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.channel import BY_RULES, Aspect, Channel, Need
 from parity.comparison.comparison import Comparison
 from parity.comparison.one_program import compile_to_one
 from parity.prove import Proof
@@ -37,7 +37,11 @@ def program(work: Comparison) -> ChannelResult:
         verdict=verdict,
         detail=f"{attested}; {work.proof.sentence()}",
         findings=found,
-        measures={"operations": sum(work.proof.operations), "seconds": work.proof.seconds},
+        measures={
+            "operations": sum(work.proof.operations),
+            "seconds": work.proof.seconds,
+            **({BY_RULES: len(work.proof.rules)} if work.proof.rules else {}),
+        },
         tables={"rules": _rules(work.proof)} if work.proof.rules else {},
     )
 

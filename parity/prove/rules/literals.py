@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.jax_internals import ir
 from parity.prove.rules.terms import FOLDED, Terms
-from parity.prove.rules.types import Array, is_whole_number, numpy_type
+from parity.prove.rules.types import Array, is_number, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
 
 __all__ = ["constant", "iota"]
@@ -28,6 +28,8 @@ def constant(table: Terms, attributes: Mapping[str, Any], out: Array) -> View | 
         else:
             text = str(value).partition(" : ")[0]
             made = whole(table.number(f"#literal {out.element} {text}"), 1)
+            if is_number(out.element) and value.get_splat_value().value == 0:
+                table.zeros.add(made.source)
         return made.moved([[(count, 0)]])
     if count > FOLDED:
         return None
