@@ -301,7 +301,12 @@ class Comparison:
 
         Where the sides route otherwise and all that is ties, both run with the reference's choices.
         """
-        return self._forced.outputs if self.only_ties else self._free.outputs
+        return self.runs.outputs
+
+    @property
+    def runs(self) -> Runs:
+        """The runs that values are judged by: with the routing forced equal where rounding decides it."""
+        return self._forced if self.only_ties else self._free
 
     @property
     def only_ties(self) -> bool:
@@ -331,11 +336,11 @@ class Comparison:
         return self.reference.program.steps == 1
 
     @functools.cached_property
-    def _free(self) -> "Runs":
+    def _free(self) -> Runs:
         return Runs(self, {})
 
     @functools.cached_property
-    def _forced(self) -> "Runs":
+    def _forced(self) -> Runs:
         return Runs(self, forced_inputs(self._free.outputs[0][Group.ROUTING]))
 
     def to_reference(self, leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -371,9 +376,9 @@ class Comparison:
         What is proved and runs all the same must give equal bits.
         """
         proved = self.proof is not None and self.proof.proved
-        # A demand for the same operations in any order is one on programs; their numbers may round otherwise.
-        lowest = Verdict.FLOOR if self.lowest is Verdict.REORDERED else self.lowest
-        runs = self._forced if self.only_ties else self._free
+        # Below the proof, `reordered` takes the same operations in any order that give equal bits.
+        lowest = Verdict.BITWISE if self.lowest is Verdict.REORDERED else self.lowest
+        runs = self.runs
         if jax.process_count() > 1 and self._differs_anywhere:
             _ = runs.nudged, self.case.exact and runs.exact  # by all processes: none can run alone
         return Judge(

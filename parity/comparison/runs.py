@@ -73,6 +73,19 @@ class Runs:
         return beside(work, reference, candidate)
 
     @functools.cached_property
+    def contracted(self) -> tuple[Outputs, Outputs]:
+        """What both sides return if the compiler may round a product and a sum once: at LLVM's level 3."""
+        work = self._work
+        backend = dataclasses.replace(
+            work.reference.backend, options=(("xla_backend_optimization_level", 3),)
+        )
+        ours, theirs = (
+            dataclasses.replace(self._side(side), backend=backend)
+            for side in (work.reference, work.candidate)
+        )
+        return beside(work, ours.run(work.state, SEED), theirs.run(work.candidate_state, SEED))
+
+    @functools.cached_property
     def nudged(self) -> list[Outputs]:
         """What the reference returns from weights and inputs that are one ulp off, draw by draw."""
         runs = []

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from parity.prove.frontier import Frontier, Trait, Unlike
-from parity.prove.grade import grade, regrouped
+from parity.prove.grade import grade, number, regrouped
 from parity.prove.numbering import Numbering, Table, captures
 from parity.prove.program import Form, Kind, Op, Program, Region
 from parity.prove.provenance import op_place
@@ -31,10 +31,9 @@ _READS_COUNTERS = _ARITHMETIC | {"stablehlo.convert"}
 _PRECISIONS = frozenset({"precision_config", "algorithm", "exponent_bits", "mantissa_bits"})
 _MOVES = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "transpose", "convert"))
 _LASTING = frozenset(
-    f"stablehlo.{name}"
-    for name in ("rsqrt", "sqrt", "cbrt", "log", "power", "tanh", "logistic", "sine", "cosine")
-)
-"""Functions of a sum from which nothing takes a summand out again."""
+    (f"stablehlo.{name}", 0) for name in ("rsqrt", "sqrt", "cbrt", "log", "power", "tanh", "logistic")
+) | {("stablehlo.divide", 1)}
+"""Functions of an operand from which nothing takes out again what was added to it."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -166,6 +165,12 @@ def _swap(search: Search, entry: Frontier) -> _Swap | None:
     if entry not in search.compared:
         return None
     left, right, loops = search.compared[entry]
+    if left.form.name != right.form.name and not loops:
+        names = left.form.name, right.form.name
+        left, right = (
+            _reader(program, op, name)
+            for program, op, name in zip(search.programs, (left, right), names[::-1], strict=True)
+        )
     if (
         left.form.name != right.form.name
         or left.regions
@@ -194,6 +199,8 @@ def _attribute(search: Search, left: Op, right: Op) -> _Found | None:
     if trait is Trait.PRECISION and not names <= _PRECISIONS:
         return None
     texts = [", ".join(each.get(name, "none") for name in sorted(names)) for each in (ours, theirs)]
+    if trait is Trait.COMPARISON and all(_chooses(search, side, op) for side, op in enumerate((left, right))):
+        return None
     unlike = Unlike(trait=trait, operation=left.form.name, reference=texts[0], candidate=texts[1])
     return unlike, -1, 0
 
@@ -215,7 +222,7 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
     kind = parse_array(str(left.source.operands[one].type))
     if kind is None:
         return None
-    number = search.number(0, values[0])
+    found = search.number(0, values[0])
     if None not in texts and name in _ARITHMETIC:
         lasts = name in _BOUNDED and _lasts(search.programs[0], left) and _lasts(search.programs[1], right)
         unlike = Unlike(
@@ -226,8 +233,8 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
             element=kind.element,
             lasts=lasts,
         )
-        return unlike, other, number
-    counts = not kind.shape and is_whole_number(kind.element) and kind.element != "i1"
+        return unlike, other, found
+    counts = _counts(str(left.source.operands[one].type))
     if loops or not counts or name not in _READS_COUNTERS or texts != [None, None]:
         return None
     paths = [_counted(program, value) for program, value in zip(search.programs, values, strict=True)]
@@ -235,7 +242,7 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
         return None
     words = [path[1] for path in paths if path]
     unlike = Unlike(trait=Trait.COUNTER, operation=name, reference=words[0], candidate=words[1])
-    return unlike, other, number
+    return unlike, other, found
 
 
 def _counted(program: Program, value: int) -> tuple[int, str] | None:
@@ -262,31 +269,72 @@ def _is_constant(made: dict[int, Op], value: int) -> bool:
     )
 
 
+def _chooses(search: Search, side: int, op: Op) -> bool:
+    """True if a comparison only chooses between what it compares: then a tie chooses between equals."""
+
+    def said(values: Sequence[int]) -> set[tuple[int, float]]:
+        texts = [search.literal(side, value) for value in values]
+        constants = [number(text) if text else None for text in texts]
+        return {
+            (search.number(side, value), 0.0) if constant is None else (-1, constant)
+            for value, constant in zip(values, constants, strict=True)
+        }
+
+    users = _users(search.programs[side])[op.results.start]
+    return bool(users) and all(
+        user is not None
+        and user.form.name == "stablehlo.select"
+        and said(user.operands[1:]) == said(op.operands)
+        for user, _ in users
+    )
+
+
+def _reader(program: Program, op: Op, name: str) -> Op:
+    """Returns what reads a counter once all arithmetic on it is done, if that is the operation with a name."""
+    users, work = _users(program), [op]
+    while work:
+        op = work.pop()
+        if op.form.name == name:
+            return op
+        if op.form.name in _COUNTING and _counts(op.form.slots_out[0]):
+            work += [user for user, _ in users[op.results.start] if user is not None]
+    return op
+
+
+def _counts(text: str) -> bool:
+    """True if a type is that of a single integer."""
+    kind = parse_array(text)
+    return kind is not None and not kind.shape and is_whole_number(kind.element) and kind.element != "i1"
+
+
 def _lasts(program: Program, op: Op) -> bool:
     """True if all that reads an operation's result is a function of it that keeps apart what was added."""
-    users: dict[int, list[tuple[Op, int]]] = collections.defaultdict(list)
-    returned: set[int] = set(program.body.outputs)
-    for each in _operations(program.body):
-        returned.update(value for region in each.regions for value in region.outputs)
-        if each.live is not None:
-            for place, value in enumerate(each.operands):
-                users[value].append((each, place))
-    work, found = [op.results.start], False
+    users, work, found = _users(program), [op.results.start], False
     while work:
-        value = work.pop()
-        if value in returned:
-            return False
-        for user, place in users[value]:
+        for user, place in users[work.pop()]:
+            if user is None:
+                return False
             if user.form.name in _MOVES:
                 work.append(user.results.start)
-            elif (user.form.name in _LASTING and place == 0) or (user.form.name, place) == (
-                "stablehlo.divide",
-                1,
-            ):
+            elif (user.form.name, place) in _LASTING:
                 found = True
             else:
                 return False
     return found
+
+
+def _users(program: Program) -> dict[int, list[tuple[Op | None, int]]]:
+    """Returns what reads each value, and as which operand; None for a region that returns it."""
+    users: dict[int, list[tuple[Op | None, int]]] = collections.defaultdict(list)
+    for value in program.body.outputs:
+        users[value].append((None, 0))
+    for each in _operations(program.body):
+        if each.live is not None:
+            for place, value in enumerate(each.operands):
+                users[value].append((each, place))
+            for value in (value for region in each.regions for value in region.outputs):
+                users[value].append((None, 0))
+    return users
 
 
 def _operations(region: Region) -> Iterator[Op]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from parity.prove.frontier import Frontier, Trait, Unlike
 
-__all__ = ["grade", "regrouped"]
+__all__ = ["grade", "number", "regrouped"]
 
 EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "tf32": 2.0**-10, "f16": 2.0**-10, "bf16": 2.0**-7}
 WRITTEN = 1e-6
@@ -47,7 +47,10 @@ def regrouped(several: Sequence[Unlike]) -> bool:
     Args:
         several: all differences that were removed before results became equal.
     """
-    constants = [one for one in several if one.trait is Trait.CONSTANT and _apart(one)]
+    constants = [one for one in several if one.trait is Trait.CONSTANT]
+    if None in [number(text) for one in constants for text in (one.reference, one.candidate)]:
+        return True  # its value is not known, so it may make up for another
+    constants = list(filter(_apart, constants))
     ours, theirs = ({one.reference for one in constants}, {one.candidate for one in constants})
     if ours & theirs:
         return True

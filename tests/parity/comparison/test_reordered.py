@@ -84,6 +84,29 @@ def test_operands_in_another_order_are_a_rung_of_their_own_and_run(lowest, progr
     assert result.channels["memory"].verdict == "equal", "what is not proved is compiled"
 
 
+def products(first):
+    """The sum of two products, which a processor with contraction rounds otherwise in the other order."""
+
+    def apply(params, inputs):
+        ours, theirs = inputs["x"] * params["w"][None, :, 0], jnp.tanh(inputs["x"]) * params["w"][None, :, 1]
+        return ours + theirs if first else theirs + ours
+
+    return functools.partial(forward, apply)
+
+
+def test_a_demand_for_reordered_is_one_for_equal_bits_with_contraction_and_without(compiled_as_users_do):
+    plainly = outcome(
+        functools.partial(forward, plain), functools.partial(forward, reordered), lowest=Verdict.REORDERED
+    )
+    assert plainly.verdict == "passed"
+    assert "with and without contraction" in plainly.channels["values"].detail
+    rounded = outcome(products(True), products(False), lowest=Verdict.REORDERED)
+    assert rounded.channels["program"].verdict == "reordered"
+    assert rounded.channels["values"].verdict == "failed"
+    assert "not with it" in rounded.channels["values"].detail
+    assert outcome(products(True), products(False)).verdict == "passed", "where nobody demands bits"
+
+
 def test_operands_in_another_order_answer_for_values_where_nothing_runs(monkeypatch):
     monkeypatch.setattr(Devices, "executes", False)
     for apply, verdict in ((reordered, "reordered"), (unproved, "open")):
