@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -76,9 +76,8 @@ class Runs:
     def contracted(self) -> tuple[Outputs, Outputs]:
         """What both sides return if the compiler may round a product and a sum once: at LLVM's level 3."""
         work = self._work
-        backend = dataclasses.replace(
-            work.reference.backend, options=(("xla_backend_optimization_level", 3),)
-        )
+        backend: Any = work.reference.backend
+        backend = dataclasses.replace(backend, options=(("xla_backend_optimization_level", 3),))
         ours, theirs = (
             dataclasses.replace(self._side(side), backend=backend)
             for side in (work.reference, work.candidate)

@@ -1,6 +1,7 @@
 """Counters of two integer types, such as int32 and uint32: whether both only count up, by the same number."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from parity.jax_internals import ir
 from parity.mlir import attribute_items
@@ -47,7 +48,8 @@ def _constant(op: Op | None) -> int | None:
     value = items.pop("value")
     if items or not isinstance(value, ir.DenseIntElementsAttr) or not value.is_splat:
         return None
-    return int(value.get_splat_value().value)
+    known: Any = value.get_splat_value()
+    return int(known.value)
 
 
 def _operations(region: Region) -> Iterator[Op]:

@@ -16,8 +16,8 @@ from parity.prove.search import Search
 __all__ = ["explain"]
 
 MOST_ROUNDS = 12
-MOST_OPERATIONS = 200_000
-"""The most operations that are numbered again to find out what a difference decides."""
+MOST_OPERATIONS = 1_000_000
+"""About how many operations are numbered again to find out what a difference decides."""
 _BOUNDS = ("add", "subtract", "maximum", "minimum", "clamp")
 _BOUNDED = frozenset(f"stablehlo.{name}" for name in _BOUNDS)
 _ARITHMETIC = frozenset(
@@ -101,11 +101,12 @@ class _Exchange:
         """See `explain`."""
         visited = sum(numbering.visited for numbering in self._numberings)
         entries, swaps = self._search(unequal)
-        if swaps and not any(map(grade, entries)) and visited * MOST_ROUNDS <= MOST_OPERATIONS:
+        if swaps and not any(map(grade, entries)) and 4 * visited <= MOST_OPERATIONS:
             for op in _operations(self._sides[1].body):
                 _ = captures(op) if op.regions else ()  # cached, so that no value of an exchange gets in
             try:
-                entries = [*self._decisive(swaps, unequal), *entries]
+                rounds = min(MOST_ROUNDS, MOST_OPERATIONS // (2 * max(visited, 1)))
+                entries = [*self._decisive(swaps, unequal, rounds), *entries]
             finally:
                 for swap in list(self._kept):
                     self._undo(swap)
@@ -121,10 +122,10 @@ class _Exchange:
             entries.append(swap.entry if swap else entry)
         return entries, swaps
 
-    def _decisive(self, swaps: list[_Swap], unequal: Sequence[int]) -> list[Frontier]:
+    def _decisive(self, swaps: list[_Swap], unequal: Sequence[int], rounds: int) -> list[Frontier]:
         """Returns the first exchange without which results stay unequal that are equal with all of them."""
         left = unequal
-        for _ in range(MOST_ROUNDS):
+        for _ in range(rounds):
             for swap in swaps:
                 self._kept[swap] = swap.apply(self._numberings[1])
             left = self._unequal(unequal)
