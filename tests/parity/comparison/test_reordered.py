@@ -11,6 +11,7 @@ from parity.backends.registry import Devices
 from parity.cases.case import Case
 from parity.comparison.comparison import Workbench
 from parity.programs.build import linen_build
+from parity.programs.meshes import MeshSpec
 from parity.running.run import run_case
 from parity.verdicts import Verdict
 
@@ -112,6 +113,14 @@ def test_operands_in_another_order_answer_for_values_where_nothing_runs(monkeypa
     for apply, verdict in ((reordered, "reordered"), (unproved, "open")):
         result = outcome(functools.partial(forward, plain), functools.partial(forward, apply))
         assert result.channels["values"].verdict == verdict
+
+
+def test_programs_on_two_meshes_are_not_compared_and_never_the_same():
+    sides = (functools.partial(forward, plain),) * 2
+    result = outcome(*sides, candidate_mesh=MeshSpec.parse("fsdp2-auto"))
+    program = result.channels["program"]
+    assert (result.verdict, program.verdict) == ("passed", "skipped")
+    assert "programs not compared: layouts or meshes differ" in program.detail
 
 
 def test_another_program_fails_where_the_same_operations_are_demanded():
