@@ -146,7 +146,8 @@ class Comparison:
             return None
         if self._compared is not None and self._compared.rung is not Verdict.UNPROVED:
             return None
-        if self.weights.is_identity and not self._turns_otherwise:
+        sides = self.reference.operations, self.candidate.operations
+        if self.weights.is_identity and not turns_otherwise(*sides):
             return None
         with self.bench.clock.phase("both sides", "prove"):
             return walk(self)
@@ -155,10 +156,6 @@ class Comparison:
     def differences(self) -> tuple[Finding, ...]:
         """Where both sides are not one program operation by operation, if that was asked before a walk."""
         return self._compared.findings() if self._compared else ()
-
-    @property
-    def _turns_otherwise(self) -> bool:
-        return turns_otherwise(self.reference.operations, self.candidate.operations)
 
     @functools.cached_property
     def _compared(self) -> Proof | None:
@@ -297,10 +294,7 @@ class Comparison:
 
     @functools.cached_property
     def outputs(self) -> tuple[Outputs, Outputs]:
-        """What both sides return, the candidate's under the reference's paths.
-
-        Where the sides route otherwise and all that is ties, both run with the reference's choices.
-        """
+        """What both sides return, the candidate's under the reference's paths."""
         return self.runs.outputs
 
     @property

@@ -91,8 +91,7 @@ class Proof:
 
     def reasons(self) -> dict[Finding, str]:
         """Returns the findings that may not rest on numbers, and why."""
-        graded = {entry.finding(): grade(entry) for entry in self.frontier}
-        return {finding: reason for finding, reason in graded.items() if reason}
+        return {entry.finding(): reason for entry in self.frontier if (reason := grade(entry))}
 
     def sentence(self) -> str:
         """Returns the outcome in one sentence."""
@@ -172,7 +171,6 @@ def prove(
                 loose = attempt(rules=LOOSE, reorder=True)
                 # What two orders of operands explain is no first difference, unless it is all there is.
                 shown = strict if ruled.equal else ruled if loose.equal else loose
-        visited = strict.visited
         used = {}
         if ruled is not None and loose is None:
             used = _needed(ruled, attempt)
@@ -185,7 +183,7 @@ def prove(
         proved=proved,
         reordered=loose is not None and loose.equal,
         rules=used,
-        operations=visited,
+        operations=strict.visited,
         seconds=time.perf_counter() - started,
         ignored_shardings=ignore_shardings,
         frontier=tuple(entries),
@@ -300,9 +298,9 @@ class _Attempt:
 
     def search(self) -> list[Frontier]:
         """Returns the first differences."""
-        if self.missed and not self.unequal:
-            return self.missed
-        found = explain(self._table, self._sides, self._numberings, self._results, self.unequal)
+        found = []
+        if self.unequal or not self.missed:
+            found = explain(self._table, self._sides, self._numberings, self._results, self.unequal)
         return [*found, *self.missed]
 
 
@@ -382,10 +380,10 @@ def _side_differences(
     for left, right in arguments:
         ours = {"type": reference.body.types[left], **_donation(reference.arguments[left])}
         theirs = {"type": candidate.body.types[right], **_donation(candidate.arguments[right])}
-        name = _joint_name(reference.argument_names[left], candidate.argument_names[right])
+        name = " / ".join(dict.fromkeys((reference.argument_names[left], candidate.argument_names[right])))
         pairs.append((f"argument {name}", ours, theirs))
     for left, right in results:
-        name = _joint_name(reference.result_names[left], candidate.result_names[right])
+        name = " / ".join(dict.fromkeys((reference.result_names[left], candidate.result_names[right])))
         pairs.append((f"result {name}", reference.results[left], candidate.results[right]))
     return [
         Frontier(where=where, differences=attribute_differences(ours, theirs))
@@ -398,7 +396,3 @@ def _donation(attributes: dict[str, str]) -> dict[str, str]:
     """Says whether an argument is donated; which result takes its memory is XLA's choice, not meaning."""
     kept = {name: text for name, text in attributes.items() if name not in _DONATION}
     return {**kept, "donated": str(any(name in attributes for name in _DONATION)).lower()}
-
-
-def _joint_name(left: str, right: str) -> str:
-    return left if left == right else f"{left} / {right}"

@@ -11,6 +11,8 @@ from jax import lax
 
 import parity
 from parity.cases.waivers import Waiver
+from parity.channels import ALL
+from parity.comparison.comparison import Comparison
 from parity.prove import prove
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import grade, regrouped
@@ -347,7 +349,7 @@ def large(seed):
     return {"x": (1000 * rng.normal(size=(B, D))).astype("float32"), "y": rng.normal(size=(B, 3))}
 
 
-def norms(epsilon, **options):
+def norms(epsilon, channels=ALL, arithmetic=False, **options):
     def squares(outputs, batch):
         return jnp.mean((outputs - batch["y"].astype("float32")) ** 2)
 
@@ -361,7 +363,8 @@ def norms(epsilon, **options):
         programs=("forward", "train_step"),
         **options,
     )
-    return list(run_cases(pair.cases({})))
+    cases = [dataclasses.replace(case, arithmetic=arithmetic) for case in pair.cases({})]
+    return list(run_cases(cases, channels=channels))
 
 
 @pytest.mark.slow
@@ -389,18 +392,6 @@ def test_a_waiver_accepts_it():
 
 @pytest.mark.slow
 def test_a_proof_in_exact_arithmetic_settles_it(monkeypatch):
-    from parity.comparison.comparison import Comparison
-
-    equal = dataclasses.make_dataclass("Equal", [("proved", bool)])(True)
-    monkeypatch.setattr(Comparison, "equality", equal)
-    cases = parity.twins(
-        "norms",
-        linen=LinenNorm,
-        nnx=NnxNorm,
-        inputs=large,
-        loss=lambda outputs, batch: jnp.mean(outputs**2),
-        arguments=("x",),
-        programs=("forward",),
-    ).cases({})
-    results = list(run_cases([dataclasses.replace(cases[0], arithmetic=True)], channels=("program",)))
-    assert results[0].channels["program"].verdict == "unproved"
+    monkeypatch.setattr(Comparison, "equality", dataclasses.make_dataclass("Equal", [("proved", bool)])(True))
+    program = norms(1e-6, channels=("program",), arithmetic=True)[0].channels["program"]
+    assert program.verdict == "unproved"
