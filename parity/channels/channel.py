@@ -10,11 +10,13 @@ from parity.comparison.sample import why_not_sampled
 from parity.programs.build import Group
 from parity.verdicts import ChannelResult, Finding, Verdict
 
-__all__ = ["ONE_PROGRAM", "Aspect", "Channel", "Need", "Settled", "no_findings"]
+__all__ = ["BY_RULES", "ONE_PROGRAM", "Aspect", "Channel", "Need", "Settled", "no_findings"]
 
 
 ONE_PROGRAM = "one_program"
 """The measure that says that numbers are equal because both sides compile to one program."""
+BY_RULES = "rules"
+"""The measure that counts the rules of a proof that is not one operation by operation."""
 NUMBERS = frozenset({Group.VALUES, Group.GRADIENTS, Group.STATE})
 
 
@@ -111,9 +113,11 @@ class Channel:
         if exact:
             return ChannelResult(name=self.name, verdict=Verdict.EXACT, detail=_exactly(work))
         words = "equal for all inputs" if self.aspect is Aspect.VALUES else "the same program"
+        measures = {}
         if work.proof is not None and work.proof.rules:
             words = f"{words}, each operation rounding by itself (rules: {', '.join(work.proof.rules)})"
-        return ChannelResult(name=self.name, verdict=Verdict.PROVED, detail=words)
+            measures = {BY_RULES: len(work.proof.rules)}
+        return ChannelResult(name=self.name, verdict=Verdict.PROVED, detail=words, measures=measures)
 
     def skipped(self, reason: str) -> ChannelResult:
         """Returns that there is no question, and why."""

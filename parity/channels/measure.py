@@ -50,7 +50,7 @@ def measured(
     if work.only_ties:
         detail = f"{result.detail}; routing forced equal past {ties(work)}"
         result = dataclasses.replace(result, detail=detail)
-    result = _stressed(work, group, result)
+    result = _contracted(work, group, _stressed(work, group, result))
     guards = constant_leaves(group, {}) if not reference else guard(reference)
     guards += not_finite(reference, work.case.not_finite) + same_buffers(reference, candidate)
     if guards and result.verdict is not Verdict.FAILED:
@@ -71,6 +71,21 @@ def _stressed(work: Comparison, group: Group, result: ChannelResult) -> ChannelR
         return dataclasses.replace(result, verdict=Verdict.FAILED, detail=detail, findings=findings)
     detail = f"{result.detail}; not proved, but {found.detail}"
     return dataclasses.replace(result, detail=detail)
+
+
+def _contracted(work: Comparison, group: Group, result: ChannelResult) -> ChannelResult:
+    """Runs both sides with contraction, too, if a case demands equal bits of what is only reordered."""
+    proof, backend = work.proof, work.reference.backend
+    if Verdict.REORDERED not in work.required.rungs or proof is None or proof.rung is not Verdict.REORDERED:
+        return result
+    if result.verdict is not Verdict.BITWISE or not getattr(backend, "options", ()):
+        return result
+    ours, theirs = (outputs.get(group, {}) for outputs in work.runs.contracted)
+    found = climb(group, ours, theirs, work.judge(group))
+    words = "with and without contraction of products and sums"
+    if found.verdict is Verdict.BITWISE:
+        return dataclasses.replace(result, detail=f"{result.detail}, {words}")
+    return dataclasses.replace(found, detail=f"{found.detail}; bitwise without contraction, not with it")
 
 
 def nothing_returned(work: Comparison, group: Group) -> list[Finding]:

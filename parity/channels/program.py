@@ -1,12 +1,19 @@
 """The channel ``program``: which framework made each side, and whether both are the same program."""
 
+import dataclasses
+
 from parity.channels.attest import attest, origins
-from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.channel import BY_RULES, Aspect, Channel, Need
 from parity.comparison.comparison import Comparison
+from parity.comparison.one_program import compile_to_one
 from parity.prove import Proof
 from parity.verdicts import ChannelResult, Finding, Row, Verdict
 
-__all__ = ["CHANNEL"]
+__all__ = ["CHANNEL", "RESTS_ON_NUMBERS"]
+
+RESTS_ON_NUMBERS = "not settled for all inputs: the numbers decide"
+"""The next step of a first difference that is not graded."""
+NO_RUN_SETTLES = "no run settles that; make both sides equal, prove it in exact arithmetic, or waive it"
 
 
 def program(work: Comparison) -> ChannelResult:
@@ -17,25 +24,61 @@ def program(work: Comparison) -> ChannelResult:
     if findings:
         return ChannelResult(name="program", verdict=Verdict.FAILED, detail=attested, findings=findings)
     if work.proof is None:
-        why = (
-            f", and so do values: {work.walked.frontier[0].sentence()}"
-            if work.walked
-            else " or meshes differ"
-        )
-        detail = f"{attested}; no proof, layouts{' differ' if work.walked else ''}{why}"
-        return ChannelResult(name="program", verdict=Verdict.EQUAL, detail=detail)
-    verdict = work.proof.rung
-    found, missed = work.proof.findings(), ""
+        return _without_proof(work, attested)
+    verdict, found, missed = work.proof.rung, work.proof.findings(), ""
     if work.required.of_programs and not work.required.met_by(verdict):
         verdict, missed = Verdict.FAILED, f"; {verdict} where {work.required} is required"
         found = found or work.differences  # what a walk shows has no place of its own
+    elif verdict is Verdict.UNPROVED:
+        verdict, found = _graded(work, found)
     return ChannelResult(
         name="program",
         verdict=verdict,
         detail=f"{attested}; {work.proof.sentence()}{missed}",
         findings=found,
-        measures={"operations": sum(work.proof.operations), "seconds": work.proof.seconds},
+        measures={
+            "operations": sum(work.proof.operations),
+            "seconds": work.proof.seconds,
+            **({BY_RULES: len(work.proof.rules)} if work.proof.rules else {}),
+        },
         tables={"rules": _rules(work.proof)} if work.proof.rules else {},
+    )
+
+
+def _graded(work: Comparison, found: tuple[Finding, ...]) -> tuple[Verdict, tuple[Finding, ...]]:
+    """Returns the verdict on programs that differ: failed if numbers cannot settle it and nothing else does."""
+    assert work.proof is not None
+    reasons = work.proof.reasons()
+    if reasons and not (work.case.arithmetic and work.equality.proved) and not _compiles_to_one(work):
+        return Verdict.FAILED, tuple(
+            dataclasses.replace(finding, next_step=f"{reason}: {NO_RUN_SETTLES}")
+            for finding, reason in reasons.items()
+        )
+    return Verdict.UNPROVED, _resting(found)
+
+
+def _compiles_to_one(work: Comparison) -> bool:
+    return work.reference.backend.executes and compile_to_one(work)
+
+
+def _resting(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    return tuple(dataclasses.replace(finding, next_step=RESTS_ON_NUMBERS) for finding in found)
+
+
+def _without_proof(work: Comparison, attested: str) -> ChannelResult:
+    """Returns what is known where operations do not correspond: layouts or meshes differ."""
+    if work.walked is None:
+        return ChannelResult(
+            name="program",
+            verdict=Verdict.SKIPPED,
+            detail=f"{attested}; programs not compared: layouts or meshes differ",
+        )
+    sentence = work.walked.frontier[0].sentence()
+    return ChannelResult(
+        name="program",
+        verdict=Verdict.UNPROVED,
+        detail=f"{attested}; no proof, layouts differ, and so do values: {sentence}",
+        findings=_resting(work.walked.findings()),
     )
 
 

@@ -146,7 +146,8 @@ class Comparison:
             return None
         if self._compared is not None and self._compared.rung is not Verdict.UNPROVED:
             return None
-        if self.weights.is_identity and not self._turns_otherwise:
+        sides = self.reference.operations, self.candidate.operations
+        if self.weights.is_identity and not turns_otherwise(*sides):
             return None
         with self.bench.clock.phase("both sides", "prove"):
             return walk(self)
@@ -155,10 +156,6 @@ class Comparison:
     def differences(self) -> tuple[Finding, ...]:
         """Where both sides are not one program operation by operation, if that was asked before a walk."""
         return self._compared.findings() if self._compared else ()
-
-    @property
-    def _turns_otherwise(self) -> bool:
-        return turns_otherwise(self.reference.operations, self.candidate.operations)
 
     @functools.cached_property
     def _compared(self) -> Proof | None:
@@ -202,7 +199,9 @@ class Comparison:
         if shown is Verdict.PROVED:
             return Requirement((Verdict.BITWISE,))
         if required.met_by(shown):
-            return Requirement((*required.rungs, Verdict.FLOOR))
+            # Below the proof, `reordered` takes the same operations in any order that give equal bits.
+            least = Verdict.BITWISE if Verdict.REORDERED in required.rungs else Verdict.FLOOR
+            return Requirement((*required.rungs, least))
         rests = self.runs_all_the_same and Verdict.EXACT in required.rungs and self.equality.proved
         return Requirement((*required.rungs, Verdict.ARBITRATED)) if rests else required
 
@@ -312,11 +311,13 @@ class Comparison:
 
     @functools.cached_property
     def outputs(self) -> tuple[Outputs, Outputs]:
-        """What both sides return, the candidate's under the reference's paths.
+        """What both sides return, the candidate's under the reference's paths."""
+        return self.runs.outputs
 
-        Where the sides route otherwise and all that is ties, both run with the reference's choices.
-        """
-        return self._forced.outputs if self.only_ties else self._free.outputs
+    @property
+    def runs(self) -> Runs:
+        """The runs that values are judged by: with the routing forced equal where rounding decides it."""
+        return self._forced if self.only_ties else self._free
 
     @property
     def only_ties(self) -> bool:
@@ -346,11 +347,11 @@ class Comparison:
         return self.reference.program.steps == 1
 
     @functools.cached_property
-    def _free(self) -> "Runs":
+    def _free(self) -> Runs:
         return Runs(self, {})
 
     @functools.cached_property
-    def _forced(self) -> "Runs":
+    def _forced(self) -> Runs:
         return Runs(self, forced_inputs(self._free.outputs[0][Group.ROUTING]))
 
     def to_reference(self, leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -385,7 +386,7 @@ class Comparison:
 
         What is proved and runs all the same must give equal bits.
         """
-        runs = self._forced if self.only_ties else self._free
+        runs = self.runs
         if jax.process_count() > 1 and self._differs_anywhere:
             _ = runs.nudged, self.case.exact and runs.exact  # by all processes: none can run alone
         return Judge(

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -70,6 +70,18 @@ class Runs:
         reference = self._reference.run(work.state, SEED)
         candidate = self._side(work.candidate).run(work.candidate_state, SEED)
         return beside(work, reference, candidate)
+
+    @functools.cached_property
+    def contracted(self) -> tuple[Outputs, Outputs]:
+        """What both sides return if the compiler may round a product and a sum once: at LLVM's level 3."""
+        work = self._work
+        backend: Any = work.reference.backend
+        backend = dataclasses.replace(backend, options=(("xla_backend_optimization_level", 3),))
+        ours, theirs = (
+            dataclasses.replace(self._side(side), backend=backend)
+            for side in (work.reference, work.candidate)
+        )
+        return beside(work, ours.run(work.state, SEED), theirs.run(work.candidate_state, SEED))
 
     @functools.cached_property
     def nudged(self) -> list[Outputs]:

@@ -1,13 +1,13 @@
 """Counters of two integer types, such as int32 and uint32: whether both only count up, by the same number."""
 
-import re
 from collections.abc import Iterator
+from typing import Any
 
+from parity.jax_internals import ir
+from parity.mlir import attribute_items
 from parity.prove.program import Op, Program, Region
 
 __all__ = ["increment"]
-
-_NUMBER = re.compile(r"dense<(\d+)> : tensor<")
 
 
 def increment(program: Program, argument: int, result: int) -> int | None:
@@ -27,6 +27,8 @@ def increment(program: Program, argument: int, result: int) -> int | None:
     readers = [op for op in _operations(program.body) if counter in op.operands]
     if len(readers) != 1 or readers[0].form.name != "stablehlo.add" or counted not in readers[0].results:
         return None
+    if readers[0].form.attributed:
+        return None
     returned = [value for value in program.body.outputs if value in (counter, counted)]
     inside = {value for op in _operations(program.body) for region in op.regions for value in region.outputs}
     if len(returned) != 1 or counter in inside or counted in inside:
@@ -39,10 +41,15 @@ def increment(program: Program, argument: int, result: int) -> int | None:
 
 
 def _constant(op: Op | None) -> int | None:
+    """Returns the integer that a constant is; None if it says anything else, or is none."""
     if op is None or op.form.name != "stablehlo.constant":
         return None
-    found = _NUMBER.search(op.form.word)
-    return int(found[1]) if found else None
+    items = dict(attribute_items(op.source))
+    value = items.pop("value")
+    if items or not isinstance(value, ir.DenseIntElementsAttr) or not value.is_splat:
+        return None
+    known: Any = value.get_splat_value()
+    return int(known.value)
 
 
 def _operations(region: Region) -> Iterator[Op]:

@@ -1,12 +1,13 @@
-"""First operations in which two programs differ, in words."""
+"""First operations in which two programs differ, as data and in words."""
 
 import dataclasses
+import enum
 from collections.abc import Mapping, Sequence
 
 from parity.prove.provenance import Place
 from parity.verdicts import Finding
 
-__all__ = ["MOST_ENTRIES", "Frontier", "Side", "apart", "attribute_differences", "short"]
+__all__ = ["MOST_ENTRIES", "Frontier", "Side", "Trait", "Unlike", "apart", "attribute_differences", "short"]
 
 _MAX_TEXT = 160
 MOST_ENTRIES = 8
@@ -35,6 +36,38 @@ class Side:
         return f"{self.operation} at {self.place.beside(other.place if other else None)}{loops}"
 
 
+class Trait(enum.Enum):
+    """The one thing in which two operations on equal operands differ."""
+
+    CONSTANT = enum.auto()
+    COMPARISON = enum.auto()
+    PRECISION = enum.auto()
+    COUNTER = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unlike:
+    """What differs between two operations of one name whose other operands are equal.
+
+    Args:
+        trait: the kind of difference.
+        operation: the name of both.
+        reference: the constant, direction, precision or value on the reference side, as text.
+        candidate: the same on the candidate side.
+        element: type of the constant's elements; empty for other traits.
+        decides: whether results become equal once the candidate has what the reference has there.
+        lasts: whether all that reads the result is a function from which no later operation can take it out.
+    """
+
+    trait: Trait
+    operation: str
+    reference: str
+    candidate: str
+    element: str = ""
+    decides: bool = False
+    lasts: bool = False
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Frontier:
     """A first difference: the operands agree, the operations do not.
@@ -44,12 +77,14 @@ class Frontier:
         reference: the operation on the reference side, if there is one.
         candidate: the operation on the candidate side, if there is one.
         differences: what differs, in words, reference first.
+        unlike: the same as data, if it is one constant, attribute or counter of two operations on equal operands.
     """
 
     where: str
     reference: Side | None = None
     candidate: Side | None = None
     differences: tuple[str, ...] = ()
+    unlike: Unlike | None = None
 
     def finding(self) -> Finding:
         """Returns the difference as a finding."""

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
+from parity.prove.exchange import explain
 from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
+from parity.prove.grade import grade
 from parity.prove.moved import NOTHING_MOVED, Moves, given, not_met
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.program import Program
 from parity.prove.reader import collector_paused, read_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
-from parity.prove.search import Search
 from parity.verdicts import Finding, Verdict
 
 __all__ = ["NOTHING_ALONE", "Alone", "Proof", "is_one_program", "prove"]
@@ -87,6 +88,10 @@ class Proof:
     def findings(self) -> tuple[Finding, ...]:
         """Returns the frontier as findings, each once."""
         return tuple(dict.fromkeys(entry.finding() for entry in self.frontier))
+
+    def reasons(self) -> dict[Finding, str]:
+        """Returns the findings that may not rest on numbers, and why."""
+        return {entry.finding(): reason for entry in self.frontier if (reason := grade(entry))}
 
     def sentence(self) -> str:
         """Returns the outcome in one sentence."""
@@ -166,7 +171,6 @@ def prove(
                 loose = attempt(rules=LOOSE, reorder=True)
                 # What two orders of operands explain is no first difference, unless it is all there is.
                 shown = strict if ruled.equal else ruled if loose.equal else loose
-        visited = strict.visited
         used = {}
         if ruled is not None and loose is None:
             used = _needed(ruled, attempt)
@@ -179,7 +183,7 @@ def prove(
         proved=proved,
         reordered=loose is not None and loose.equal,
         rules=used,
-        operations=visited,
+        operations=strict.visited,
         seconds=time.perf_counter() - started,
         ignored_shardings=ignore_shardings,
         frontier=tuple(entries),
@@ -218,7 +222,7 @@ def _paired(
     check_pairs("arguments", arguments, (left[0], left[1]), aside.arguments)
     names = [_names(side.result_names) for side in sides]
     check_pairs("results", results, (names[0], names[1]), aside.results)
-    return [*_module_differences(*sides), *_side_differences(*sides, arguments, results)]
+    return _side_differences(*sides, arguments, results)
 
 
 def _aside(alone: Alone) -> Alone:
@@ -294,8 +298,9 @@ class _Attempt:
 
     def search(self) -> list[Frontier]:
         """Returns the first differences."""
-        search = Search(self._table, *self._sides, self._numberings[0], self._numberings[1])
-        found = [] if self.missed and not self.unequal else search.run(self._results, self.unequal)
+        found = []
+        if self.unequal or not self.missed:
+            found = explain(self._table, self._sides, self._numberings, self._results, self.unequal)
         return [*found, *self.missed]
 
 
@@ -367,34 +372,27 @@ def _unequal(sides: Sequence[Program], numberings: Sequence[Numbering], results:
     ]
 
 
-def _module_differences(reference: Program, candidate: Program) -> list[Frontier]:
-    lines = attribute_differences(reference.module, candidate.module)
-    return [Frontier(where="module", differences=lines)] if lines else []
-
-
 def _side_differences(
     reference: Program, candidate: Program, arguments: _Pairs, results: _Pairs
 ) -> list[Frontier]:
-    """Compares types and attributes of paired arguments and results."""
-    entries = []
+    """Compares attributes of the modules, and types and attributes of paired arguments and results."""
+    pairs = [("module", reference.module, candidate.module)]
     for left, right in arguments:
         ours = {"type": reference.body.types[left], **_donation(reference.arguments[left])}
         theirs = {"type": candidate.body.types[right], **_donation(candidate.arguments[right])}
-        if lines := attribute_differences(ours, theirs):
-            name = _joint_name(reference.argument_names[left], candidate.argument_names[right])
-            entries.append(Frontier(where=f"argument {name}", differences=lines))
+        name = " / ".join(dict.fromkeys((reference.argument_names[left], candidate.argument_names[right])))
+        pairs.append((f"argument {name}", ours, theirs))
     for left, right in results:
-        if lines := attribute_differences(reference.results[left], candidate.results[right]):
-            name = _joint_name(reference.result_names[left], candidate.result_names[right])
-            entries.append(Frontier(where=f"result {name}", differences=lines))
-    return entries
+        name = " / ".join(dict.fromkeys((reference.result_names[left], candidate.result_names[right])))
+        pairs.append((f"result {name}", reference.results[left], candidate.results[right]))
+    return [
+        Frontier(where=where, differences=attribute_differences(ours, theirs))
+        for where, ours, theirs in pairs
+        if ours != theirs
+    ]
 
 
 def _donation(attributes: dict[str, str]) -> dict[str, str]:
     """Says whether an argument is donated; which result takes its memory is XLA's choice, not meaning."""
     kept = {name: text for name, text in attributes.items() if name not in _DONATION}
     return {**kept, "donated": str(any(name in attributes for name in _DONATION)).lower()}
-
-
-def _joint_name(left: str, right: str) -> str:
-    return left if left == right else f"{left} / {right}"

@@ -22,8 +22,10 @@ class Search:
         self, table: Table, reference: Program, candidate: Program, left: Numbering, right: Numbering
     ):
         self._table = table
-        self._programs = (reference, candidate)
+        self.programs = (reference, candidate)
         self._numberings = (left, right)
+        self.compared: dict[Frontier, tuple[Op, Op, int]] = {}
+        """The operations behind each difference, and how many loops enclose them."""
         self._literals: dict[int, str] = {}
         self._elements = Elements(table, self._numberings)
         for numbering in self._numberings:
@@ -31,7 +33,7 @@ class Search:
 
     def run(self, results: Sequence[tuple[int, int]], unequal: Sequence[int]) -> list[Frontier]:
         """Returns the first differences, at least one."""
-        bodies = (self._programs[0].body, self._programs[1].body)
+        bodies = (self.programs[0].body, self.programs[1].body)
         known = tuple(self._elements.numbers(side, body.parameters) for side, body in enumerate(bodies))
         entries = list(dict.fromkeys(self._regions(bodies, known, 0, 0)))
         if entries:
@@ -39,10 +41,31 @@ class Search:
         for position in unequal:
             pair = results[position]
             ends = [body.outputs[index] for body, index in zip(bodies, pair, strict=True)]
-            entries.append(self._wiring(f"result {self._programs[0].result_names[pair[0]]}", bodies, ends, 0))
+            entries.append(self._wiring(f"result {self.programs[0].result_names[pair[0]]}", bodies, ends, 0))
         return entries[:MOST_ENTRIES] or [
             Frontier(where="side effects", differences=("their number or order",))
         ]
+
+    def number(self, side: int, value: int) -> int:
+        """Returns the number of a value."""
+        return self._numberings[side].env[value]
+
+    def numbers(self, side: int, op: Op) -> list[int]:
+        """Returns the numbers of an operation's operands, each of its elements in order."""
+        return [self._elements.number(side, value) for value in op.operands]
+
+    def literal(self, side: int, value: int) -> str | None:
+        """Returns a constant as text; None for what is computed."""
+        return self._literals.get(self.number(side, value))
+
+    def types_alike(self, left: Op, right: Op) -> bool:
+        """Returns `Elements.types_alike`."""
+        return self._elements.types_alike(left, right)
+
+    @staticmethod
+    def attributes(op: Op) -> dict[str, str]:
+        """Returns the attributes of an operation as text, without a constant's value and what is called."""
+        return _attributes(op)
 
     def _regions(self, regions: tuple, known: tuple, depth: int, loops: int) -> list[Frontier]:
         """Compares two regions whose parameters are numbered."""
@@ -303,12 +326,15 @@ class Search:
     def _entry(self, left: Op | None, right: Op | None, loops: int, lines: tuple[str, ...]) -> Frontier:
         names = [op.form.name for op in (left, right) if op is not None]
         where = names[0] if len(set(names)) == 1 else " / ".join(names)
-        return Frontier(
+        entry = Frontier(
             where=where,
             reference=_side(left, loops),
             candidate=_side(right, loops),
             differences=lines or (() if left and right else ("only one side has it",)),
         )
+        if left and right:
+            self.compared.setdefault(entry, (left, right, loops))
+        return entry
 
     def _wiring(self, where: str, regions: Sequence[Region], ends: Sequence[int], loops: int) -> Frontier:
         makers = [_maker(region, value) for region, value in zip(regions, ends, strict=True)]

@@ -1,6 +1,7 @@
 """The terminal: live progress, a table that fits 80 columns, and findings in sentences."""
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
@@ -12,6 +13,8 @@ from rich.text import Text
 
 from parity.cases.case import Case
 from parity.channels import CHANNELS, Aspect, of_aspect
+from parity.channels.channel import BY_RULES
+from parity.channels.program import RESTS_ON_NUMBERS
 from parity.comparison.layout import Placed
 from parity.report.records import Run, summarise
 from parity.running.run import CaseResult, numbers_only
@@ -71,12 +74,16 @@ SHORT = {
     Verdict.OPEN: "open",
     Verdict.SKIPPED: "-",
 }
+RULES = "rule"
+"""Letters of what rules prove: of values alone, not of one program."""
 COLUMNS: dict[str, tuple[str, ...]] = {
     channel.column: tuple(name for name, other in CHANNELS.items() if other.column == channel.column)
     for channel in CHANNELS.values()
 }
 """Head -> channels: the first is shown, unless another one blocks or tells of a tie. The JSON report has all."""
 
+RESTS = frozenset({Verdict.UNPROVED, Verdict.REORDERED})
+"""Verdicts on programs whose values rest on numbers."""
 DIFFERS = frozenset({Verdict.UNPROVED, Verdict.FAILED})
 LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
 
@@ -144,7 +151,14 @@ def _cell(result: CaseResult, names: Sequence[str]) -> Text:
         return Text("-", "dim")
     channel = next((channel for channel in held if channel.verdict in LOUD), held[0])
     style = STYLES.get(channel.verdict, "bold red" if channel.verdict in BLOCKING else "dim")
-    return Text(SHORT[channel.verdict], style)
+    return Text(_letters(channel)[0], style)
+
+
+def _letters(channel: ChannelResult) -> tuple[str, str]:
+    """Returns the letters of a verdict, and the words that explain them."""
+    if channel.verdict is Verdict.PROVED and BY_RULES in channel.measures:
+        return RULES, "proved by rules"
+    return SHORT[channel.verdict], str(channel.verdict)
 
 
 def print_table(console: Console, run: Run) -> None:
@@ -179,8 +193,11 @@ def print_table(console: Console, run: Run) -> None:
 
 def _print_closing(console: Console, run: Run) -> None:
     """Prints what stands below the table: the legend, counts, times, and what else concerns all cases."""
-    shown = {channel.verdict for result in run.results for channel in result.channels.values()}
-    legend = ", ".join(f"{word} {verdict}" for verdict, word in SHORT.items() if verdict in shown)
+    shown = {_letters(channel) for result in run.results for channel in result.channels.values()}
+    order = [*SHORT.values(), RULES]
+    legend = ", ".join(
+        f"{word} {words}" for word, words in sorted(shown, key=lambda one: order.index(one[0]))
+    )
     console.print(Text(legend, "dim"), soft_wrap=True)
     for asked, got in dict.fromkeys(_fitted(run.results)):
         console.print(f"{asked} fitted to {run.results[0].case.backend} as {got}", soft_wrap=True)
@@ -285,11 +302,11 @@ def print_proofs(console: Console, run: Run) -> None:
     seconds = sum(result.seconds["prove"] for result in run.results)
     rate = f", {operations / seconds:,.0f} operations a second" if seconds else ""
     loose = sum(program.verdict is Verdict.REORDERED for program in programs)
-    ruled = sum(program.verdict is Verdict.PROVED and "rules" in program.tables for program in programs)
+    ruled = sum(program.verdict is Verdict.PROVED and BY_RULES in program.measures for program in programs)
     also = (f" ({ruled} by rules)" if ruled else "") + (f", {loose} reordered" if loose else "")
     console.print(f"{proved} of {run.planned} proved{also} in {run.seconds:.0f} s{rate}", soft_wrap=True)
     for result, program in zip(run.results, programs, strict=False):
-        if program.verdict in (Verdict.UNPROVED, Verdict.REORDERED) or "rules" in program.tables:
+        if program.verdict in (Verdict.UNPROVED, Verdict.REORDERED) or BY_RULES in program.measures:
             console.print(f"{result.case.id}  {program.detail}", soft_wrap=True, markup=False)
             for finding in program.findings[:MOST_FINDINGS]:
                 console.print(f"  {finding.sentence()}", soft_wrap=True, markup=False, highlight=False)
@@ -310,9 +327,20 @@ def findings_text(result: CaseResult) -> str:
         lines += [f"  {finding.sentence()}" for finding in channel.findings[:MOST_FINDINGS]]
         more = len(channel.findings) - MOST_FINDINGS
         lines += [f"  ... and {more} more; the JSON report lists all"] if more > 0 else []
-    if others and program and (differs or program.verdict is Verdict.UNPROVED) and program.findings:
-        lines.append(f"  first operation that differs: {program.findings[0].sentence()}")
+    if others and program and (differs or program.verdict in RESTS) and program.findings:
+        first = program.findings[0]
+        if first.next_step == RESTS_ON_NUMBERS:  # and these differ, too
+            first = dataclasses.replace(first, next_step="")
+        lines.append(f"  first operation that differs: {first.sentence()}")
     return "\n".join(lines)
+
+
+def first_text(result: CaseResult) -> str:
+    """Returns the first difference of programs that are not proved the same, in a case that does not fail."""
+    program = result.channels.get("program")
+    if result.blocking or program is None or program.verdict not in RESTS or not program.findings:
+        return ""
+    return f"{result.case.id}  {program.verdict}; first difference: {program.findings[0].sentence()}"
 
 
 def ties_text(result: CaseResult) -> str:
@@ -354,10 +382,11 @@ def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:
 
 
 def print_findings(console: Console, results: Sequence[CaseResult]) -> None:
-    """Prints the findings of every case that does not pass, the ties of those that do, and notes."""
+    """Prints what keeps cases from passing, and first differences, ties, waivers and notes of those that pass."""
     for result in results:
         texts = (
             (findings_text(result), "bold red"),
+            (first_text(result), "yellow"),
             (ties_text(result), "yellow"),
             (waived_text(result), "yellow"),
             (notes_text(result), "dim"),

@@ -79,3 +79,28 @@ def test_the_site_builds(tmp_path):
     done = subprocess.run(command, cwd=pages.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "assert_twins" in (tmp_path / "site" / "reference" / "index.html").read_text()
+
+
+def test_the_lines_that_a_proof_rests_on_are_counted():
+    printed = subprocess.run(
+        [sys.executable, pages.ROOT / "tests" / "trusted_lines.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    counted = int(re.search(r"(\d+) lines of \d+ modules", printed)[1])
+    told = int(
+        re.search(r"about ([\d,]+) lines. `python", (DOCS / "soundness.md").read_text())[1].replace(",", "")
+    )
+    assert abs(counted - told) < 0.1 * told, printed
+    for module in ("frontier", "search", "moved", "counters", "rules.terms"):
+        assert f" parity.prove.{module}\n" in printed
+
+
+def test_what_a_pass_means_has_a_row_for_every_channel_and_rung():
+    text = (DOCS / "soundness.md").read_text().partition("## What a pass means")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    assert {len(row) for row in rows} == {4}
+    assert max(len(cell.split()) for row in rows for cell in row) <= 12
+    named = set(re.findall(r"`([\w-]+)`", text))
+    assert set(CHANNELS) | {str(verdict) for verdict in Verdict} - {*map(str, BLOCKING)} <= named

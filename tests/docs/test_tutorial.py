@@ -21,7 +21,7 @@ def test_first_page(tmp_path, users_shell):
             missing = pages.shows(printed, shown)
             assert missing is None, f"{command}\ndid not print {missing}\nbut\n{printed}"
             commands += 1
-    assert commands == 5
+    assert commands == 6
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 

@@ -16,7 +16,6 @@ DOT = frozenset({"dot_dimension_numbers", "precision_config", "algorithm"})
 """The attributes of ``dot_general`` that are known."""
 
 _DIMENSIONS = re.compile(r"(lhs|rhs)_(batching|contracting)_dimensions = \[([\d, ]*)\]")
-_ZEROS = ("dense<0.000000e+00>", "dense<-0.000000e+00>")
 _Roles = list[tuple[str, int]]
 
 
@@ -57,8 +56,7 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     add = body.ops[0]
     if sorted(add.operands) != sorted(body.parameters) or list(body.outputs) != [add.results.start]:
         return None
-    key = table.nodes[start.view.source]
-    if not any(key[0] == f"#literal {operand.type.element} {zero}" for zero in _ZEROS):
+    if start.view.source not in table.zeros or start.type.element != operand.type.element:
         return None
     table.use("sum-of-one")
     return operand.view

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.jax_internals import ir
 from parity.prove.rules.terms import FOLDED, Terms
-from parity.prove.rules.types import Array, is_whole_number, numpy_type
+from parity.prove.rules.types import Array, is_number, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
 
 __all__ = ["constant", "iota"]
@@ -22,12 +22,14 @@ def constant(table: Terms, attributes: Mapping[str, Any], out: Array) -> View | 
     count, kind = out.count, numpy_type(out.element)
     table.use("constant")
     if value.is_splat:
+        known: Any = value.get_splat_value() if is_number(out.element) else None
         if kind is not None:
-            known: Any = value.get_splat_value()
             made = table.constant(np.array([known.value]).astype(kind), out.element)
         else:
             text = str(value).partition(" : ")[0]
             made = whole(table.number(f"#literal {out.element} {text}"), 1)
+            if known is not None and known.value == 0:
+                table.zeros.add(made.source)
         return made.moved([[(count, 0)]])
     if count > FOLDED:
         return None

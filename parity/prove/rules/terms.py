@@ -65,7 +65,7 @@ class Terms(Table):
 
     ``normal`` remembers operations by what they are written as, ``trail`` the rules that the last one used;
     ``narrow`` says whether floats of fewer than 32 bits are being numbered, ``built`` whether the operation that is
-    numbered is still there in normal form.
+    numbered is still there in normal form; ``zeros`` are the numbers of floats that are zero.
     """
 
     def __init__(self, enabled: Collection[str]) -> None:
@@ -80,6 +80,7 @@ class Terms(Table):
         self.values: dict[int, Value] = {}
         self.terms: dict[int, Term] = {}
         self.folded: dict[int, np.ndarray] = {}
+        self.zeros: set[int] = set()
 
     def allows(self, rule: str) -> bool:
         """Says whether a rule may be used on what is now numbered."""

@@ -3,7 +3,15 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from parity.report.formats.form import Form, blocking, gate_blocks, partial_words, places, sentence
+from parity.report.formats.form import (
+    Form,
+    blocking,
+    first_difference,
+    gate_blocks,
+    partial_words,
+    places,
+    sentence,
+)
 from parity.report.reading import Record
 
 __all__ = ["FORM", "annotations"]
@@ -13,7 +21,7 @@ MOST = 10
 
 
 def annotations(report: Record, earlier: Sequence[Record] = ()) -> str:
-    """Returns workflow commands, the worst first: an error each, and a warning for what is accepted.
+    """Returns workflow commands, the worst first: an error each, and warnings for what is accepted or not proved.
 
     Findings of many cases at one source line are one annotation.
 
@@ -39,7 +47,22 @@ def annotations(report: Record, earlier: Sequence[Record] = ()) -> str:
     waived = sum(one["verdict"] == "waived" for case in report["cases"] for one in case["channels"].values())
     if waived:
         lines.append(_command("warning", f"{waived} channels pass by waivers; the report has reasons", {}))
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in (*lines, *_warnings(report)))
+
+
+def _warnings(report: Record) -> Iterator[str]:
+    """Yields a warning for each source line of a first difference in cases that pass, the last one for the rest."""
+    groups: dict[tuple[str, int], list[str]] = {}
+    for case in report["cases"]:
+        if first := first_difference(case):
+            place = next((one for one in places(first) if not Path(one[0]).is_absolute()), ("", 0))
+            groups.setdefault(place, []).append(f"{case['id']}: {sentence(first)}")
+    for (file, line), texts in list(groups.items())[: MOST - 1]:
+        more = f" (and {len(texts) - 1} more cases)" if len(texts) > 1 else ""
+        yield _command("warning", texts[0] + more, _properties(file, line, "parity: first difference"))
+    if len(groups) >= MOST:
+        text = f"{len(groups) - MOST + 1} further first differences; the report has all"
+        yield _command("warning", text, {"title": "more first differences"})
 
 
 def _errors(case: Record) -> Iterator[tuple[tuple[str, int], str, str]]:

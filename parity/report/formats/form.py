@@ -9,7 +9,7 @@ from parity.report.reading import Record
 from parity.report.records import VERDICTS
 from parity.verdicts import BLOCKING, Finding
 
-__all__ = ["Form", "blocking", "gate_blocks", "headline", "passes", "places", "sentence"]
+__all__ = ["Form", "blocking", "first_difference", "gate_blocks", "headline", "passes", "places", "sentence"]
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
 SEVERITY = ("failed", "error", "vacuous", "open")
@@ -39,6 +39,13 @@ def blocking(case: Record) -> list[tuple[str, Record]]:
     """Returns the channels that keep a case from passing, worst first, by name."""
     held = [(name, one) for name, one in case["channels"].items() if one["verdict"] in BLOCKING]
     return sorted(held, key=lambda one: SEVERITY.index(one[1]["verdict"]))
+
+
+def first_difference(case: Record) -> Record | None:
+    """Returns the finding with the first difference of a case that passes without a proof; None if there is none."""
+    program = case["channels"].get("program", {})
+    rests = program.get("verdict") in ("unproved", "reordered") and not blocking(case)
+    return program["findings"][0] if rests and program.get("findings") else None
 
 
 def gate_blocks(report: Record) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.channels import CHANNELS
 from parity.report.changes import changes
-from parity.report.formats.form import Form, blocking, headline, passes
+from parity.report.formats.form import Form, blocking, first_difference, headline, passes
 from parity.report.formats.pictures import grids
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
@@ -53,6 +53,11 @@ def html(report: Record, earlier: Sequence[Record] = ()) -> str:
         commit=str(report["environment"].get("commit") or ""),
         held=[_held(number, case) for number, case in held[:MOST_CASES]],
         more_held=max(0, len(held) - MOST_CASES),
+        rests=[
+            (number, case["id"], _finding(first))
+            for number, case in enumerate(report["cases"])
+            if (first := first_difference(case))
+        ],
         columns={name: ", ".join(channels) for name, channels in COLUMNS.items()},
         rows=rows,
         meshes=sorted({row["mesh"] for row in rows} - {""}),

@@ -4,7 +4,14 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from parity.report.formats.form import Form, blocking, gate_blocks, partial_words, sentence
+from parity.report.formats.form import (
+    Form,
+    blocking,
+    first_difference,
+    gate_blocks,
+    partial_words,
+    sentence,
+)
 from parity.report.reading import Record
 
 __all__ = ["FORM", "junit"]
@@ -88,6 +95,8 @@ def _case(case: Record) -> ElementTree.Element:
         details = [one.get("detail", "") for one in case["channels"].values()]
         why = WHY_SKIPPED.get(verdict) or next(filter(None, details), verdict)
         ElementTree.SubElement(test, "skipped", {"message": _clean(why)})
+    if first := first_difference(case):
+        ElementTree.SubElement(test, "system-out").text = _clean(f"first difference: {sentence(first)}")
     return test
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from parity.report.changes import changes
-from parity.report.formats.form import Form, blocking, headline, passes, sentence
+from parity.report.formats.form import Form, blocking, first_difference, headline, passes, sentence
 from parity.report.reading import Record
 from parity.report.records import VERDICTS
 
@@ -29,6 +29,7 @@ def markdown(report: Record, earlier: Sequence[Record] = ()) -> str:
         *_gate(report),
         *_counts(report),
         *_findings(report),
+        *_rests(report),
         *(_changes(earlier[-1], report) if earlier else ()),
         f"Commit {report['environment'].get('commit') or 'unknown'}.",
     ]
@@ -76,6 +77,14 @@ def _findings(report: Record) -> Iterator[str]:
         yield from _folded(f"{case['id']}: {case['verdict']}", lines, listed=False)
     if len(held) > MOST_CASES:
         yield from (f"And {len(held) - MOST_CASES} more cases that do not pass; the report has all.", "")
+
+
+def _rests(report: Record) -> Iterator[str]:
+    found = [(case["id"], first) for case in report["cases"] if (first := first_difference(case))]
+    lines = [f"{id}: {sentence(first)}" for id, first in found[:MOST_CASES]]
+    more = [f"and {len(found) - MOST_CASES} more; the report has all"] if len(found) > MOST_CASES else []
+    if found:
+        yield from _folded(f"{len(found)} cases pass without a proof: their first differences", lines + more)
 
 
 def _changes(earlier: Record, report: Record) -> Iterator[str]:

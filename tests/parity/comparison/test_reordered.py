@@ -11,6 +11,7 @@ from parity.backends.registry import Devices
 from parity.cases.case import Case
 from parity.comparison.comparison import Workbench
 from parity.programs.build import linen_build
+from parity.programs.meshes import MeshSpec
 from parity.running.run import run_case
 from parity.verdicts import Verdict
 
@@ -84,6 +85,29 @@ def test_operands_in_another_order_are_a_rung_of_their_own_and_run(lowest, progr
     assert result.channels["memory"].verdict == "equal", "what is not proved is compiled"
 
 
+def products(first):
+    """The sum of two products, which a processor with contraction rounds otherwise in the other order."""
+
+    def apply(params, inputs):
+        ours, theirs = inputs["x"] * params["w"][None, :, 0], jnp.tanh(inputs["x"]) * params["w"][None, :, 1]
+        return ours + theirs if first else theirs + ours
+
+    return functools.partial(forward, apply)
+
+
+def test_a_demand_for_reordered_is_one_for_equal_bits_with_contraction_and_without(compiled_as_users_do):
+    plainly = outcome(
+        functools.partial(forward, plain), functools.partial(forward, reordered), lowest=Verdict.REORDERED
+    )
+    assert plainly.verdict == "passed"
+    assert "with and without contraction" in plainly.channels["values"].detail
+    rounded = outcome(products(True), products(False), lowest=Verdict.REORDERED)
+    assert rounded.channels["program"].verdict == "reordered"
+    assert rounded.channels["values"].verdict == "failed"
+    assert "not with it" in rounded.channels["values"].detail
+    assert outcome(products(True), products(False)).verdict == "passed", "where nobody demands bits"
+
+
 def test_operands_in_another_order_answer_for_values_where_nothing_runs(monkeypatch):
     monkeypatch.setattr(Devices, "executes", False)
     for apply, verdict in ((reordered, "reordered"), (unproved, "open")):
@@ -115,6 +139,14 @@ def test_a_program_that_misses_the_requirement_names_it(lowest, apply, failed):
     program, values = result.channels["program"], result.channels["values"]
     assert [one.verdict == "failed" for one in (program, values)] == [failed, failed]
     assert (f"where {lowest} is required" in program.detail) == failed
+
+
+def test_programs_on_two_meshes_are_not_compared_and_never_the_same():
+    sides = (functools.partial(forward, plain),) * 2
+    result = outcome(*sides, candidate_mesh=MeshSpec.parse("fsdp2-auto"))
+    program = result.channels["program"]
+    assert (result.verdict, program.verdict) == ("passed", "skipped")
+    assert "programs not compared: layouts or meshes differ" in program.detail
 
 
 def test_another_program_fails_where_the_same_operations_are_demanded():

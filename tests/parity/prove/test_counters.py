@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from parity.jax_internals import parse_module, stablehlo_module
 from parity.prove.counters import increment
 from parity.prove.reader import read_program
 
@@ -71,3 +72,33 @@ def counter_returned_too(step, x):
 def test_a_counter_that_is_returned_as_it_was_is_no_counter(function):
     shapes = (jax.ShapeDtypeStruct((), "int32"), jax.ShapeDtypeStruct((3,), "float32"))
     assert increment(read_program(jax.jit(function).lower(*shapes)), 0, 0) is None
+
+
+COUNTER = """
+module @jit_step {{
+  func.func public @main(%arg0: tensor<i32>) -> tensor<i32> {{
+    %c = stablehlo.constant {constant} : tensor<i32>
+    %0 = stablehlo.add %arg0, %c{attributes} : tensor<i32>
+    return %0 : tensor<i32>
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("constant", "attributes", "expected"),
+    [
+        ("dense<2>", "", 2),
+        ("dense<-1>", "", -1),
+        ("{note = dense<1> : tensor<i32>} dense<2>", "", None),
+        ("{note = [dense<1> : tensor<i32>]} dense<2>", "", None),
+        ('{note = "dense<1> : tensor<i32>"} dense<2>', "", None),
+        ("{zzz = dense<1> : tensor<i32>} dense<2>", "", None),
+        ("{note = 1 : i32} dense<2>", "", None),
+        ("dense<2>", " {note = dense<1> : tensor<i32>}", None),
+    ],
+)
+def test_a_number_is_read_as_a_value_not_as_text(constant, attributes, expected):
+    like = stablehlo_module(jax.jit(lambda x: x).lower(1))
+    program = read_program(parse_module(COUNTER.format(constant=constant, attributes=attributes), like))
+    assert increment(program, 0, 0) == expected

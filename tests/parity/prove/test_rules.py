@@ -244,6 +244,36 @@ def test_a_reducer_that_adds_and_returns_something_else_is_no_sum(returned, rung
     assert prove(*sides, arguments=[(0, 0)], results=[(0, 0)]).rung == rung
 
 
+@pytest.mark.parametrize(
+    ("start", "rung"),
+    [
+        *[(start, "proved") for start in ("0.0", "-0.0", "0x00000000", "0x80000000", "1.0e-60")],
+        *[(start, "unproved") for start in ("1.0", "0x00000001", "0x80000001", "1.4e-45", "0x7FC00000")],
+    ],
+)
+def test_where_a_sum_starts_is_read_as_a_value(start, rung):
+    like = stablehlo_module(jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((), jnp.float32)))
+    summed = SUMMED.replace("RETURNED", "%added").replace("dense<0.0>", f"dense<{start}>")
+    sides = [parse_module(text, like) for text in (summed, RESHAPED)]
+    assert prove(*sides, arguments=[(0, 0)], results=[(0, 0)]).rung == rung
+
+
+@pytest.mark.parametrize(
+    "side",
+    ["%x: tensor<3x1xf32> {k.note = 1 : i32}", "%x: tensor<3x1xf32> {k.note = dense<1> : tensor<1xi32>}"],
+)
+def test_what_decides_does_not_hang_on_what_is_printed(side, monkeypatch):
+    """A fault in the words of a difference must not make a proof."""
+    monkeypatch.setattr("parity.prove.proof.attribute_differences", lambda *sides: ())
+    like = stablehlo_module(jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((), jnp.float32)))
+    texts = RESHAPED, RESHAPED.replace("@main(%x: tensor<3x1xf32>", f"@main({side}")
+    sides = [parse_module(text, like) for text in texts]
+    assert not prove(*sides, arguments=[(0, 0)], results=[(0, 0)]).proved
+    module = RESHAPED.replace("module @m {", "module @m attributes {k.note = 1 : i32} {")
+    sides = [parse_module(text, like) for text in (RESHAPED, module)]
+    assert not prove(*sides, arguments=[(0, 0)], results=[(0, 0)]).proved
+
+
 def test_how_many_places_differ_is_told(check):
     x = jnp.ones((3, 4))
     proof = check(lambda a: (jnp.sin(a), jnp.exp(a)), lambda a: (jnp.cos(a), jnp.tanh(a)), (x,))

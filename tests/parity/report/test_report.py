@@ -9,8 +9,10 @@ from rich.console import Console
 
 from parity.cases.case import Case
 from parity.channels import ALL
+from parity.channels.program import RESTS_ON_NUMBERS
 from parity.programs.meshes import MeshSpec
 from parity.report import Progress, Run, as_json, print_findings, print_table, summarise, write_json
+from parity.report.formats import FORMS
 from parity.report.records import VERDICTS, check_writable
 from parity.report.table import COLUMNS, MOST_FINDINGS, SHORT, findings_text
 from parity.running.run import CaseResult
@@ -264,3 +266,50 @@ def test_on_a_terminal_the_line_has_the_case_the_count_and_the_time_left():
         progress._bar.refresh()
     text = console.file.getvalue()
     assert "toy-b/grad@single" in text and "1/3" in text and "s left" in text
+
+
+# --- what rests on numbers ---
+
+PLACES = {"reference": "stablehlo.add at old.py:7 in f", "candidate": "stablehlo.add at new.py:9 in f"}
+
+
+def resting(verdict=Verdict.UNPROVED, **channels):
+    first = Finding(where="stablehlo.add (operand 1: 1 against 2)", next_step=RESTS_ON_NUMBERS, **PLACES)
+    program = ChannelResult(name="program", verdict=verdict, findings=(first,), measures={"operations": 3})
+    return result(channels={"program": program, "values": Verdict.BITWISE, **channels})
+
+
+@pytest.mark.parametrize("verdict", [Verdict.UNPROVED, Verdict.REORDERED])
+def test_the_first_difference_of_what_passes_is_printed_and_in_every_report(verdict):
+    case = resting(verdict)
+    report = as_json(run(case, result("passed")))
+    texts = {form.name: form.render(report, ()) for form in FORMS.values()}
+    for name, text in {"terminal": printed(print_findings, [case]), **texts}.items():
+        assert "operand 1: 1 against 2" in text, name
+        assert "new.py:9" in text.replace("%3A", ":") or "file=new.py,line=9" in text, name
+        assert "not settled for all inputs" in text, name
+    assert "file=new.py,line=9" in texts["annotations"]
+
+
+def test_what_fails_says_its_own_difference_and_the_first_once():
+    text = printed(print_findings, [resting(gradients=failed().channels["values"])])
+    assert text.count("operand 1") == 1 and "not settled" not in text
+
+
+def test_a_proof_by_rules_has_letters_of_its_own():
+    ruled = ChannelResult(name="program", verdict=Verdict.PROVED, measures={"rules": 2})
+    values = ChannelResult(name="values", verdict=Verdict.PROVED, measures={"rules": 2})
+    table = printed(print_table, run(result(channels={"program": ruled, "values": values})))
+    row = next(line for line in table.splitlines() if line.startswith("toy-a/forward"))
+    assert row.split().count("rule") == 2 and "qed" not in row
+    assert "rule proved by rules" in table and "qed" not in table
+    strict = printed(print_table, run(result(channels={"program": Verdict.PROVED})))
+    assert "qed proved" in strict and "rule" not in strict
+
+
+def test_programs_that_were_not_compared_are_not_the_same():
+    """A program that was not compared is skipped: `same` stands for what agrees."""
+    skipped = ChannelResult(name="program", verdict=Verdict.SKIPPED, detail="programs not compared")
+    table = printed(print_table, run(result(channels={"program": skipped, "values": Verdict.FLOOR})))
+    row = next(line for line in table.splitlines() if line.startswith("toy-a/forward"))
+    assert row.split()[1] == "-"

@@ -1,0 +1,345 @@
+"""Tries whether a difference is all there is: the candidate gets the reference's constant and is compared again."""
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from parity.prove.frontier import Frontier, Trait, Unlike
+from parity.prove.grade import grade, number, regrouped
+from parity.prove.numbering import Numbering, Table, captures
+from parity.prove.program import Form, Kind, Op, Program, Region
+from parity.prove.provenance import op_place
+from parity.prove.rules.types import is_whole_number, parse_array
+from parity.prove.search import Search
+
+__all__ = ["explain"]
+
+MOST_ROUNDS = 12
+MOST_OPERATIONS = 1_000_000
+"""About how many operations are numbered again to find out what a difference decides."""
+_BOUNDS = ("add", "subtract", "maximum", "minimum", "clamp")
+_BOUNDED = frozenset(f"stablehlo.{name}" for name in _BOUNDS)
+_ARITHMETIC = frozenset(
+    f"stablehlo.{name}"
+    for name in (*_BOUNDS, "multiply", "divide", "power", "remainder", "compare", "and", "or", "xor")
+)
+"""Operations whose constants are graded; a selected, padded, sliced or initial one may never be read."""
+_COUNTING = _BOUNDED | {"stablehlo.multiply", "stablehlo.divide", "stablehlo.remainder"}
+_READS_COUNTERS = _ARITHMETIC | {"stablehlo.convert"}
+"""Not what indexes: one spelling wraps negative indices, another does not."""
+_PRECISIONS = frozenset({"precision_config", "algorithm", "exponent_bits", "mantissa_bits"})
+_MOVES = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "transpose", "convert"))
+_LASTING = frozenset(
+    (f"stablehlo.{name}", 0) for name in ("rsqrt", "sqrt", "cbrt", "log", "power", "tanh", "logistic")
+) | {("stablehlo.divide", 1)}
+"""Functions of an operand from which nothing takes out again what was added to it."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Swap:
+    """An operation of the candidate, and what it gets of the reference's.
+
+    Args:
+        entry: the difference.
+        op: the operation.
+        operand: which operand it gets; negative for the form.
+        number: the number of that operand.
+        other: the reference's operation.
+    """
+
+    entry: Frontier
+    op: Op
+    operand: int
+    number: int
+    other: Op
+
+    def apply(self, numbering: Numbering) -> tuple[tuple[int, ...], Form, Any]:
+        """Gives the operation what the reference's has; returns what it had."""
+        kept = self.op.operands, self.op.form, self.op.source
+        if self.operand < 0:
+            self.op.form, self.op.source = self.other.form, self.other.source
+        else:
+            operands = list(self.op.operands)
+            operands[self.operand] = len(numbering.env)
+            numbering.env.append(self.number)
+            self.op.operands = tuple(operands)
+        return kept
+
+
+def explain(
+    table: Table,
+    sides: tuple[Program, Program],
+    numberings: Sequence[Numbering],
+    results: Sequence[tuple[int, int]],
+    unequal: Sequence[int],
+) -> list[Frontier]:
+    """Returns the first differences of two numbered programs, those that are graded first; at least one.
+
+    Args:
+        table: of both programs.
+        sides: the programs; operations of the candidate are changed and restored.
+        numberings: theirs.
+        results: the pairs of results.
+        unequal: which pairs are not shown equal.
+    """
+    return _Exchange(table, sides, numberings, results).run(unequal)
+
+
+class _Exchange:
+    def __init__(
+        self,
+        table: Table,
+        sides: tuple[Program, Program],
+        numberings: Sequence[Numbering],
+        results: Sequence[tuple[int, int]],
+    ):
+        self._table, self._sides, self._numberings, self._results = table, sides, numberings, results
+        self._kept: dict[_Swap, tuple[tuple[int, ...], Form, Any]] = {}
+
+    def run(self, unequal: Sequence[int]) -> list[Frontier]:
+        """See `explain`."""
+        visited = sum(numbering.visited for numbering in self._numberings)
+        entries, swaps = self._search(unequal)
+        if swaps and not any(map(grade, entries)) and 4 * visited <= MOST_OPERATIONS:
+            for op in _operations(self._sides[1].body):
+                _ = captures(op) if op.regions else ()  # cached, so that no value of an exchange gets in
+            try:
+                rounds = min(MOST_ROUNDS, MOST_OPERATIONS // (2 * max(visited, 1)))
+                entries = [*self._decisive(swaps, unequal, rounds), *entries]
+            finally:
+                for swap in list(self._kept):
+                    self._undo(swap)
+        return sorted(entries, key=lambda entry: not grade(entry))
+
+    def _search(self, unequal: Sequence[int]) -> tuple[list[Frontier], list[_Swap]]:
+        """Returns the first differences as they are now, and what can be exchanged."""
+        search = Search(self._table, *self._sides, *self._numberings)
+        entries, swaps = [], []
+        for entry in search.run(self._results, unequal):
+            swap = _swap(search, entry)
+            swaps += [swap] if swap and swap.op not in {one.op for one in self._kept} else []
+            entries.append(swap.entry if swap else entry)
+        return entries, swaps
+
+    def _decisive(self, swaps: list[_Swap], unequal: Sequence[int], rounds: int) -> list[Frontier]:
+        """Returns the first exchange without which results stay unequal that are equal with all of them."""
+        left = unequal
+        for _ in range(rounds):
+            for swap in swaps:
+                self._kept[swap] = swap.apply(self._numberings[1])
+            left = self._unequal(unequal)
+            if not left or not swaps:
+                break
+            _, swaps = self._search(left)
+        equal, tried = set(unequal) - set(left), list(self._kept)
+        if not equal or regrouped([swap.entry.unlike for swap in tried if swap.entry.unlike]):
+            return []
+        for swap in tried:
+            assert swap.entry.unlike is not None
+            entry = dataclasses.replace(
+                swap.entry, unlike=dataclasses.replace(swap.entry.unlike, decides=True)
+            )
+            if grade(entry):
+                self._undo(swap)
+                if equal & set(self._unequal(unequal)):
+                    return [entry]
+                self._kept[swap] = swap.apply(self._numberings[1])
+        return []
+
+    def _undo(self, swap: _Swap) -> None:
+        swap.op.operands, swap.op.form, swap.op.source = self._kept.pop(swap)
+
+    def _unequal(self, positions: Sequence[int]) -> list[int]:
+        """Numbers both programs again and returns which pairs of results are not equal."""
+        ends = []
+        for side, numbering in zip(self._sides, self._numberings, strict=True):
+            numbering.forget()
+            numbering.region(side.body, 0)
+            ends.append([numbering.env[value] for value in side.body.outputs])
+        pairs = {position: self._results[position] for position in positions}
+        return [position for position, (ours, theirs) in pairs.items() if ends[0][ours] != ends[1][theirs]]
+
+
+def _swap(search: Search, entry: Frontier) -> _Swap | None:
+    """Returns a difference as data, and what removes it; None if it is not one trait of two like operations."""
+    if entry not in search.compared:
+        return None
+    left, right, loops = search.compared[entry]
+    if left.form.name != right.form.name and not loops:
+        names = left.form.name, right.form.name
+        left, right = (
+            _reader(program, op, name)
+            for program, op, name in zip(search.programs, (left, right), names[::-1], strict=True)
+        )
+    if (
+        left.form.name != right.form.name
+        or left.regions
+        or left.effect
+        or not search.types_alike(left, right)
+    ):
+        return None
+    found = _attribute(search, left, right) or _operand(search, left, right, loops)
+    if found is None:
+        return None
+    unlike, operand, number = found
+    entry = dataclasses.replace(entry, unlike=unlike)
+    return _Swap(entry=entry, op=right, operand=operand, number=number, other=left)
+
+
+_Found = tuple[Unlike, int, int]
+
+
+def _attribute(search: Search, left: Op, right: Op) -> _Found | None:
+    """Returns the attribute in which two operations on equal operands differ."""
+    ours, theirs = search.attributes(left), search.attributes(right)
+    names = {name for name in (*ours, *theirs) if ours.get(name) != theirs.get(name)}
+    if not names or search.numbers(0, left) != search.numbers(1, right):
+        return None
+    trait = Trait.COMPARISON if names == {"comparison_direction"} else Trait.PRECISION
+    if trait is Trait.PRECISION and not names <= _PRECISIONS:
+        return None
+    texts = [", ".join(each.get(name, "none") for name in sorted(names)) for each in (ours, theirs)]
+    if trait is Trait.COMPARISON and all(_chooses(search, side, op) for side, op in enumerate((left, right))):
+        return None
+    unlike = Unlike(trait=trait, operation=left.form.name, reference=texts[0], candidate=texts[1])
+    return unlike, -1, 0
+
+
+def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
+    """Returns the one operand in which two operations of one form differ: a constant, or a counter."""
+    ours, theirs = search.numbers(0, left), search.numbers(1, right)
+    if search.attributes(left) != search.attributes(right) or len(ours) != len(theirs):
+        return None
+    places = [(place, place) for place in range(len(ours)) if ours[place] != theirs[place]]
+    if len(places) == 2 and left.form.kind in (Kind.REORDER, Kind.COMMUTE):
+        places = [(1 - place, place) for place in (0, 1) if ours[place] == theirs[1 - place]]
+        places = [(one, other) for one, other in places if ours[one] != theirs[other]]
+    if len(places) != 1:
+        return None
+    (one, other), name = places[0], left.form.name
+    values = left.operands[one], right.operands[other]
+    texts = [search.literal(side, value) for side, value in enumerate(values)]
+    kind = parse_array(str(left.source.operands[one].type))
+    if kind is None:
+        return None
+    found = search.number(0, values[0])
+    if None not in texts and name in _ARITHMETIC:
+        lasts = name in _BOUNDED and _lasts(search.programs[0], left) and _lasts(search.programs[1], right)
+        unlike = Unlike(
+            trait=Trait.CONSTANT,
+            operation=name,
+            reference=str(texts[0]),
+            candidate=str(texts[1]),
+            element=kind.element,
+            lasts=lasts,
+        )
+        return unlike, other, found
+    counts = _counts(str(left.source.operands[one].type))
+    if loops or not counts or name not in _READS_COUNTERS or texts != [None, None]:
+        return None
+    paths = [_counted(program, value) for program, value in zip(search.programs, values, strict=True)]
+    if None in paths or search.number(0, paths[0][0]) != search.number(1, paths[1][0]):  # pyright: ignore
+        return None
+    words = [path[1] for path in paths if path]
+    unlike = Unlike(trait=Trait.COUNTER, operation=name, reference=words[0], candidate=words[1])
+    return unlike, other, found
+
+
+def _counted(program: Program, value: int) -> tuple[int, str] | None:
+    """Returns the one argument that a counter comes from, and the last operation on it in words."""
+    made = {result: op for op in program.body.ops for result in op.results}
+    last, words = made.get(value), ""
+    if last is not None:
+        words = f"{last.form.name} at {op_place(last)}"
+    while value in made:
+        op = made[value]
+        inputs = [each for each in op.operands if not _is_constant(made, each)]
+        if op.form.name not in _COUNTING or len(inputs) != 1:
+            return None
+        value = inputs[0]
+    return value, words or f"the argument {program.argument_names[program.body.parameters.index(value)]}"
+
+
+def _is_constant(made: dict[int, Op], value: int) -> bool:
+    op = made.get(value)
+    if op is None:
+        return False
+    return op.form.name == "stablehlo.constant" or (
+        op.form.name in _MOVES and _is_constant(made, op.operands[0])
+    )
+
+
+def _chooses(search: Search, side: int, op: Op) -> bool:
+    """True if a comparison only chooses between what it compares: then a tie chooses between equals."""
+
+    def said(values: Sequence[int]) -> set[tuple[int, float]]:
+        texts = [search.literal(side, value) for value in values]
+        constants = [number(text) if text else None for text in texts]
+        return {
+            (search.number(side, value), 0.0) if constant is None else (-1, constant)
+            for value, constant in zip(values, constants, strict=True)
+        }
+
+    users = _users(search.programs[side])[op.results.start]
+    return bool(users) and all(
+        user is not None
+        and user.form.name == "stablehlo.select"
+        and said(user.operands[1:]) == said(op.operands)
+        for user, _ in users
+    )
+
+
+def _reader(program: Program, op: Op, name: str) -> Op:
+    """Returns what reads a counter once all arithmetic on it is done, if that is the operation with a name."""
+    users, work = _users(program), [op]
+    while work:
+        op = work.pop()
+        if op.form.name == name:
+            return op
+        if op.form.name in _COUNTING and _counts(op.form.slots_out[0]):
+            work += [user for user, _ in users[op.results.start] if user is not None]
+    return op
+
+
+def _counts(text: str) -> bool:
+    """True if a type is that of a single integer."""
+    kind = parse_array(text)
+    return kind is not None and not kind.shape and is_whole_number(kind.element) and kind.element != "i1"
+
+
+def _lasts(program: Program, op: Op) -> bool:
+    """True if all that reads an operation's result is a function of it that keeps apart what was added."""
+    users, work, found = _users(program), [op.results.start], False
+    while work:
+        for user, place in users[work.pop()]:
+            if user is None:
+                return False
+            if user.form.name in _MOVES:
+                work.append(user.results.start)
+            elif (user.form.name, place) in _LASTING:
+                found = True
+            else:
+                return False
+    return found
+
+
+def _users(program: Program) -> dict[int, list[tuple[Op | None, int]]]:
+    """Returns what reads each value, and as which operand; None for a region that returns it."""
+    users: dict[int, list[tuple[Op | None, int]]] = collections.defaultdict(list)
+    for value in program.body.outputs:
+        users[value].append((None, 0))
+    for each in _operations(program.body):
+        if each.live is not None:
+            for place, value in enumerate(each.operands):
+                users[value].append((each, place))
+            for value in (value for region in each.regions for value in region.outputs):
+                users[value].append((None, 0))
+    return users
+
+
+def _operations(region: Region) -> Iterator[Op]:
+    for op in region.ops:
+        yield op
+        for inner in op.regions:
+            yield from _operations(inner)

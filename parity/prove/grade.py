@@ -1,0 +1,94 @@
+"""Grades first differences: which of them may rest on numbers, and which may not."""
+
+import enum
+import math
+import re
+from collections.abc import Sequence
+
+from parity.prove.frontier import Frontier, Trait, Unlike
+
+__all__ = ["grade", "number", "regrouped"]
+
+EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "tf32": 2.0**-10, "f16": 2.0**-10, "bf16": 2.0**-7}
+WRITTEN = 1e-6
+"""Constants that people write with six digits are one constant."""
+MASKS = -1e4, 1e30
+"""Constants below or above hide an entry, as the fill of a mask or the start of a maximum: any of them does."""
+
+
+class _Reason(enum.StrEnum):
+    CONSTANT = "another constant"
+    COMPARISON = "another comparison"
+    PRECISION = "another precision"
+    COUNTER = "another value of an integer counter"
+
+
+def grade(entry: Frontier) -> str:
+    """Returns why a first difference may not rest on numbers, as a phrase; empty if it may or if nothing settles it.
+
+    Another spelling, order or grouping may rest on numbers. Another constant, comparison, precision or value of a
+    counter may not, if it is all in which the programs differ, or if no later operation can undo it.
+
+    Args:
+        entry: the difference; nothing else is read.
+    """
+    unlike = entry.unlike
+    if unlike is None or not (unlike.decides or unlike.lasts):
+        return ""
+    if unlike.trait is Trait.CONSTANT and not _apart(unlike):
+        return ""
+    values = f", {unlike.reference} against {unlike.candidate}" if unlike.trait is Trait.COUNTER else ""
+    return f"{_Reason[unlike.trait.name]}{values}"
+
+
+def regrouped(several: Sequence[Unlike]) -> bool:
+    """True if constants that differ may be the same ones in another order or grouping.
+
+    Args:
+        several: all differences that were removed before results became equal.
+    """
+    constants = [one for one in several if one.trait is Trait.CONSTANT]
+    if None in [number(text) for one in constants for text in (one.reference, one.candidate)]:
+        return True  # its value is not known, so it may make up for another
+    constants = list(filter(_apart, constants))
+    ours, theirs = ({one.reference for one in constants}, {one.candidate for one in constants})
+    if ours & theirs:
+        return True
+    if len(constants) < 2:
+        return False
+    added = [sum(_signed(one, side) for one in constants) for side in (0, 1)]
+    multiplied = [sum(_power(one, side) for one in constants) for side in (0, 1)]
+    return any(math.isclose(*pair, rel_tol=WRITTEN, abs_tol=1e-12) for pair in (added, multiplied))
+
+
+def number(text: str) -> float | None:
+    """Returns the number that a constant's text says; None if it is no finite number."""
+    try:
+        found = float(text)
+    except ValueError:
+        return {"true": 1.0, "false": 0.0}.get(text)
+    return found if math.isfinite(found) else None
+
+
+def _apart(unlike: Unlike) -> bool:
+    """True if two constants are numbers that no rounding explains, and not both the fill of a mask."""
+    ours, theirs = number(unlike.reference), number(unlike.candidate)
+    if ours is None or theirs is None:
+        return False
+    if max(ours, theirs) <= MASKS[0] or min(ours, theirs) >= MASKS[1]:
+        return False
+    if re.fullmatch(r"u?i\d+", unlike.element):
+        return ours != theirs
+    near = max(2 * EPSILONS.get(unlike.element, 0.5), WRITTEN)
+    return abs(ours - theirs) > near * max(abs(ours), abs(theirs))
+
+
+def _signed(unlike: Unlike, side: int) -> float:
+    value = number((unlike.reference, unlike.candidate)[side]) or 0.0
+    return -value if unlike.operation == "stablehlo.subtract" else value
+
+
+def _power(unlike: Unlike, side: int) -> float:
+    """Returns the logarithm of a factor."""
+    value = abs(number((unlike.reference, unlike.candidate)[side]) or 1.0)
+    return -math.log(value) if unlike.operation == "stablehlo.divide" else math.log(value)

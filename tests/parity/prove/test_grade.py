@@ -1,0 +1,397 @@
+"""First differences that may not rest on numbers, and correct code that is only written otherwise."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+from jax import lax
+
+import parity
+from parity.cases.waivers import Waiver
+from parity.channels import ALL
+from parity.comparison.comparison import Comparison
+from parity.prove import prove
+from parity.prove.frontier import Frontier, Trait, Unlike
+from parity.prove.grade import grade, regrouped
+from parity.running.run import run_cases
+from parity.verdicts import Verdict
+
+# B batch, D features
+B, D = 4, 8
+X, W, STEP = ((B, D), "float32"), ((D, D), "float32"), ((), "int32")
+
+
+@pytest.fixture(autouse=True)
+def as_people_write():
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def compared(ours, theirs, given):
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in given]
+    sides = [jax.jit(side, keep_unused=True).lower(*shapes) for side in (ours, theirs)]
+    results = len(jax.tree.leaves(sides[0].out_info))
+    pairs = [(k, k) for k in range(len(shapes))]
+    return prove(*sides, arguments=pairs, results=[(k, k) for k in range(results)])
+
+
+def grades(proof):
+    return [reason for entry in proof.frontier if (reason := grade(entry))]
+
+
+def normed(epsilon, before=lambda x: x):
+    def run(x):
+        x = before(x)
+        return (x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + epsilon)
+
+    return run
+
+
+def slope(run):
+    return jax.grad(lambda x, *rest: jnp.sum(jnp.sin(jax.tree.leaves(run(x, *rest))[0])))
+
+
+def looped(run):
+    return lambda x: lax.scan(lambda x, _: (run(x), None), x, length=3)[0]
+
+
+def scheduled(rate):
+    """A step with a schedule, and the counter that it is given next."""
+    return lambda x, step: (x * rate(step), step + 1)
+
+
+def cosine(step):
+    return jnp.cos(step.astype("float32") / 7)
+
+
+def piecewise(boundary, direction=jnp.less):
+    return lambda step: jnp.where(direction(step, boundary), jnp.cos(step.astype("float32")), 0.1)
+
+
+CONSTANT, COMPARISON, COUNTER = (
+    "another constant",
+    "another comparison",
+    "another value of an integer counter",
+)
+DIFFERENT = {
+    "the epsilon of a norm": (normed(1e-3), normed(1e-6), (X,), CONSTANT),
+    "of its gradient": (slope(normed(1e-3)), slope(normed(1e-6)), (X,), CONSTANT),
+    "in a loop": (looped(normed(1e-3)), looped(normed(1e-6)), (X,), CONSTANT),
+    "beside another spelling": (normed(1e-5), normed(1e-6, lambda x: x), (X,), CONSTANT),
+    "before another spelling": (
+        lambda x, w: (normed(1e-5)(x) * 0.125) @ w,
+        lambda x, w: (normed(1e-6)(x) @ w) * 0.125,
+        (X, W),
+        CONSTANT,
+    ),
+    "a scale": (lambda x: jnp.sin(x * 2.0), lambda x: jnp.sin(x * 3.0), (X,), CONSTANT),
+    "a scale after its operand": (lambda x: jnp.sin(x * 2.0), lambda x: jnp.sin(3.0 * x), (X,), CONSTANT),
+    "a slope": (lambda x: jax.nn.leaky_relu(x, 0.01), lambda x: jax.nn.leaky_relu(x, 0.2), (X,), CONSTANT),
+    "a clip": (lambda x: jnp.clip(x, -3, 3), lambda x: jnp.clip(x, -3, 5), (X,), CONSTANT),
+    "a threshold": (
+        lambda x: jnp.where(x > 4.0, jnp.sin(x), x),
+        lambda x: jnp.where(x > 5.0, jnp.sin(x), x),
+        (X,),
+        CONSTANT,
+    ),
+    "a power": (lambda x: jnp.abs(x) ** 1.5, lambda x: jnp.abs(x) ** 1.25, (X,), CONSTANT),
+    "how often a loop turns": (
+        lambda x: lax.fori_loop(0, 10, lambda _, x: jnp.sin(x), x),
+        lambda x: lax.fori_loop(0, 11, lambda _, x: jnp.sin(x), x),
+        (X,),
+        CONSTANT,
+    ),
+    "the boundary of a schedule": (
+        scheduled(piecewise(1000)),
+        scheduled(piecewise(2000)),
+        (X, STEP),
+        CONSTANT,
+    ),
+    "on which side of it": (
+        scheduled(piecewise(1000)),
+        scheduled(piecewise(1000, jnp.less_equal)),
+        (X, STEP),
+        COMPARISON,
+    ),
+    "the derivative at zero": (
+        lambda x: jnp.where(x > 0, jnp.sin(x), x),
+        lambda x: jnp.where(x >= 0, jnp.sin(x), x),
+        (X,),
+        COMPARISON,
+    ),
+    "the rate of the next step": (
+        scheduled(cosine),
+        scheduled(lambda step: cosine(step + 1)),
+        (X, STEP),
+        COUNTER,
+    ),
+    "the rate of the step before": (
+        scheduled(cosine),
+        scheduled(lambda step: cosine(jnp.maximum(step - 1, 0))),
+        (X, STEP),
+        COUNTER,
+    ),
+    "another precision": (
+        lambda x, w: jnp.dot(x, w, precision="default"),
+        lambda x, w: jnp.dot(x, w, precision="highest"),
+        (X, W),
+        "another precision",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_no_number_settles(name):
+    ours, theirs, given, reason = DIFFERENT[name]
+    proof = compared(ours, theirs, given)
+    assert proof.rung is Verdict.UNPROVED
+    assert grades(proof) and grades(proof)[0].startswith(reason), proof.frontier
+    assert f"{__file__.rpartition('/')[2]}:" in proof.findings()[0].sentence()
+
+
+def attention(before, after, fill=-1e9):
+    def run(x, w):
+        scores = ((x * before) @ w) * after
+        return jax.nn.softmax(jnp.where(x > 0, scores, fill))
+
+    return run
+
+
+def wrapped(x, step):
+    return x[jnp.where(step < 0, step + B, step)], step + 1
+
+
+HARMLESS = {
+    "half": (lambda x: x / 2, lambda x: x * 0.5, (X,)),
+    "a root that is folded": (lambda x: x * (1 / jnp.sqrt(64.0)), lambda x: x * 0.125, (X,)),
+    "a root to divide by": (lambda x: x / jnp.sqrt(64.0), lambda x: x / 8, (X,)),
+    "a scale elsewhere": (attention(0.125, 1.0), attention(1.0, 0.125), (X, W)),
+    "a scale in two parts": (attention(0.5, 0.25), attention(0.25, 0.5), (X, W)),
+    "a scale all in one": (lambda x: jnp.sin(x * 2.0 * 4.0), lambda x: jnp.sin(x * 8.0), (X,)),
+    "two scales exchanged": (lambda x: jnp.sin(x * 2.0 * 3.0), lambda x: jnp.sin(x * 3.0 * 2.0), (X,)),
+    "three turned": (lambda x: x * 2.0 * 3.0 * 5.0, lambda x: x * 3.0 * 5.0 * 2.0, (X,)),
+    "other factors of one product": (lambda x: x * 2.0 * 8.0, lambda x: x * 4.0 * 4.0, (X,)),
+    "a scaled loss": (
+        lambda x: jax.grad(lambda x: jnp.sum(jnp.sin(x)) * 1024.0)(x) / 1024.0,
+        lambda x: jax.grad(lambda x: jnp.sum(jnp.sin(x)) * 4096.0)(x) / 4096.0,
+        (X,),
+    ),
+    "summands in one": (lambda x: jnp.sin(x + 1.0 + 2.0), lambda x: jnp.sin(x + 3.0), (X,)),
+    "summands exchanged": (lambda x: x + 1.0 + 2.0, lambda x: x + 2.0 + 1.0, (X,)),
+    "bounds in one": (lambda x: jnp.maximum(jnp.maximum(x, 0), 1), lambda x: jnp.maximum(x, 1), (X,)),
+    "a clip as two bounds": (
+        lambda x: jnp.clip(x, 0, 6),
+        lambda x: jnp.minimum(jnp.maximum(x, 0.0), 6.0),
+        (X,),
+    ),
+    "bounds in another order": (
+        lambda x: jnp.maximum(jnp.minimum(x, 6.0), 0.0),
+        lambda x: jnp.minimum(jnp.maximum(x, 0.0), 6.0),
+        (X,),
+    ),
+    "another fill": (attention(0.5, 2.0), attention(0.5, 2.0, -1e30), (X, W)),
+    "an infinite fill": (
+        attention(0.5, 2.0, -jnp.inf),
+        attention(0.5, 2.0, jnp.finfo("float32").min),
+        (X, W),
+    ),
+    "a fill that is added": (
+        lambda x: jax.nn.softmax(x + (x > 0) * -1e9),
+        lambda x: jax.nn.softmax(x + (x > 0) * -1e10),
+        (X,),
+    ),
+    "where a maximum starts": (
+        lambda x: lax.reduce(x, -jnp.inf, lax.max, (1,)),
+        lambda x: lax.reduce(x, np.float32(-3e38), lax.max, (1,)),
+        (X,),
+    ),
+    "a value that is never taken": (
+        lambda x: jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1.0)), 0.0),
+        lambda x: jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 2.0)), 0.0),
+        (X,),
+    ),
+    "six digits": (
+        lambda x: jnp.tanh(x * 0.7978845608028654),
+        lambda x: jnp.tanh(x * 0.797885),
+        (X,),
+    ),
+    "one ulp": (lambda x: jnp.sin(x * 0.1), lambda x: jnp.sin(x * np.nextafter(np.float32(0.1), 1)), (X,)),
+    "the other branch first": (
+        lambda x: jnp.where(x >= 0, jnp.sin(x), x),
+        lambda x: jnp.where(x < 0, x, jnp.sin(x)),
+        (X,),
+    ),
+    "ties between equals": (lambda x: jnp.where(x > 0, x, 0), lambda x: jnp.where(x >= 0, x, 0), (X,)),
+    "the larger of two": (
+        lambda x, w: jnp.where(x[:1] < w, w, x[:1]),
+        lambda x, w: jnp.where(x[:1] > w, x[:1], w),
+        (X, W),
+    ),
+    "one less, and equal": (
+        scheduled(piecewise(5)),
+        scheduled(piecewise(4, jnp.less_equal)),
+        (X, STEP),
+    ),
+    "a counter made a float first": (
+        scheduled(lambda step: jnp.cos((step + 1).astype("float32"))),
+        scheduled(lambda step: jnp.cos(step.astype("float32") + 1)),
+        (X, STEP),
+    ),
+    "a negative index": (lambda x, step: (lax.dynamic_index_in_dim(x, step), step + 1), wrapped, (X, STEP)),
+    "places counted or listed": (
+        lambda x: x * jnp.arange(D, dtype="float32"),
+        lambda x: x * np.linspace(0, D - 1, D, dtype="float32"),
+        (X,),
+    ),
+    "a table in float64": (
+        lambda x: x * jnp.asarray(10_000.0 ** (-np.arange(D) / D), "float32"),
+        lambda x: x * jnp.float32(10_000.0) ** (-jnp.arange(D, dtype="float32") / D),
+        (X,),
+    ),
+    "an epsilon of a mean or of a sum": (
+        lambda x: lax.rsqrt(jnp.sum(x * x, -1) / D + 1e-6),
+        lambda x: lax.rsqrt(jnp.sum(x * x, -1) + D * 1e-6) * D**0.5,
+        (X,),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "derive"),
+    [
+        pytest.param(name, derive, id=f"{name}, {word}")
+        for name in HARMLESS
+        for word, derive in (("forward", lambda run: run), ("gradient", slope))
+        if (name, word) != ("ties between equals", "gradient")  # these differ at zero
+    ],
+)
+def test_what_is_written_otherwise_rests_on_numbers(name, derive):
+    ours, theirs, given = HARMLESS[name]
+    proof = compared(derive(ours), derive(theirs), given)
+    assert not grades(proof), proof.frontier
+
+
+# --- the grade as a function of data ---
+
+
+def unlike(reference, candidate, element="f32", **more):
+    fields = {"trait": Trait.CONSTANT, "operation": "stablehlo.multiply", "decides": True, **more}
+    return Unlike(reference=reference, candidate=candidate, element=element, **fields)
+
+
+@pytest.mark.parametrize(
+    ("found", "graded"),
+    [
+        (unlike("2.000000e+00", "3.000000e+00"), True),
+        (unlike("2.000000e+00", "3.000000e+00", decides=False), False),
+        (unlike("2.000000e+00", "3.000000e+00", decides=False, lasts=True), True),
+        (unlike("1.000000e+00", "1.00000012"), False),
+        (unlike("1.000000e+00", "1.000010e+00"), True),
+        (unlike("1.000000e+00", "1.007810e+00", "bf16"), False),
+        (unlike("1.000000e+00", "1.031250e+00", "bf16"), True),
+        (unlike("1000", "1001", "i32"), True),
+        (unlike("-1.000000e+09", "-1.000000e+30"), False),
+        (unlike("-1.000000e+02", "-1.000000e+30"), True),
+        (unlike("0xFF800000", "-1.000000e+30"), False),
+        (unlike("sqrt(64)", "8.000000e+00"), False),
+        (unlike("0.000000e+00", "1.000000e-06"), True),
+        (unlike("a", "b", "", trait=Trait.COUNTER), True),
+        (None, False),
+    ],
+)
+def test_the_grade_reads_data(found, graded):
+    assert bool(grade(Frontier(where="it", unlike=found))) is graded
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([("2", "3")], False),
+        ([("2", "3"), ("3", "2")], True),
+        ([("2", "4"), ("8", "4")], True),
+        ([("2", "3"), ("5", "7")], False),
+        ([("1", "2"), ("2.5", "1.5")], True),
+        ([("2", "3"), ("2", "3")], False),
+        ([("2", "3"), ("sqrt(4)", "5")], True),
+    ],
+)
+def test_constants_that_were_only_grouped_otherwise(pairs, expected):
+    assert regrouped([unlike(*pair) for pair in pairs]) is expected
+
+
+# --- cases ---
+
+
+class LinenNorm(linen.Module):
+    """A norm and a layer."""
+
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(3, name="out")(linen.LayerNorm(epsilon=1e-3, name="norm")(x))
+
+
+class NnxNorm(nnx.Module):
+    """The same, with an epsilon of its own."""
+
+    def __init__(self, epsilon=1e-6, *, rngs):
+        self.norm = nnx.LayerNorm(D, epsilon=epsilon, rngs=rngs)
+        self.out = nnx.Linear(D, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.out(self.norm(x))
+
+
+def large(seed):
+    rng = np.random.default_rng(seed)
+    return {"x": (1000 * rng.normal(size=(B, D))).astype("float32"), "y": rng.normal(size=(B, 3))}
+
+
+def norms(epsilon, channels=ALL, arithmetic=False, **options):
+    def squares(outputs, batch):
+        return jnp.mean((outputs - batch["y"].astype("float32")) ** 2)
+
+    pair = parity.twins(
+        "norms",
+        linen=LinenNorm,
+        nnx=lambda rngs: NnxNorm(epsilon, rngs=rngs),
+        inputs=large,
+        loss=squares,
+        arguments=("x",),
+        programs=("forward", "train_step"),
+        **options,
+    )
+    cases = [dataclasses.replace(case, arithmetic=arithmetic) for case in pair.cases({})]
+    return list(run_cases(cases, channels=channels))
+
+
+@pytest.mark.slow
+def test_an_epsilon_that_inputs_hide_fails_with_both_constants_and_both_lines():
+    for result in norms(1e-6):
+        program = result.channels["program"]
+        assert (result.verdict, program.verdict) == ("failed", "failed")
+        said = program.findings[0].sentence()
+        for words in (
+            "1.000000e-03 against 9.99999997E-7",
+            "flax/linen/normalization.py:",
+            "another constant",
+        ):
+            assert words in said
+        assert "flax/nnx/nn/normalization.py:" in said
+    assert {str(result.verdict) for result in norms(1e-3)} == {"passed"}
+
+
+@pytest.mark.slow
+def test_a_waiver_accepts_it():
+    waiver = Waiver(channel="program", reason="both epsilons are far below the inputs")
+    forward, _ = norms(1e-6, waivers=[waiver])
+    assert forward.channels["program"].verdict == "waived"
+
+
+@pytest.mark.slow
+def test_a_proof_in_exact_arithmetic_settles_it(monkeypatch):
+    monkeypatch.setattr(Comparison, "equality", dataclasses.make_dataclass("Equal", [("proved", bool)])(True))
+    program = norms(1e-6, channels=("program",), arithmetic=True)[0].channels["program"]
+    assert program.verdict == "unproved"

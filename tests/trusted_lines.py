@@ -1,0 +1,87 @@
+"""``python tests/trusted_lines.py``: how many lines of code a wrong `proved` could come from.
+
+Counts the modules that the proof imports, and those that it imports itself through them: the prover with the pairing
+of arguments and weights, and what names differences. Blank lines, comments and docstrings do not count. Packages that
+only describe cases or sides (``OUTSIDE``) hold no step of a proof.
+"""
+
+import ast
+import io
+import sys
+import tokenize
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+STARTS = ("parity.prove.proof", "parity.comparison.pairing", "parity.comparison.moving")
+OUTSIDE = ("parity.backends", "parity.cases", "parity.comparison.", "parity.programs", "parity.structure")
+SKIPPED = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+}
+
+
+def file_of(module):
+    """Returns the file of a module of the package; None if it is none."""
+    path = ROOT.joinpath(*module.split("."))
+    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
+
+
+def imported(path):
+    """Returns the modules of the package that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        found.update(name for name in names if name.startswith("parity.") and file_of(name))
+    return found
+
+
+def trusted():
+    """Returns the modules that a proof rests on or prints with."""
+    found, work = set(), list(STARTS)
+    while work:
+        module = work.pop()
+        if module in found or (module not in STARTS and module.startswith(OUTSIDE)):
+            continue
+        found.add(module)
+        work += imported(file_of(module))
+    return found
+
+
+def lines(path):
+    """Returns how many lines of a file hold code."""
+    text = path.read_text()
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    words = set()
+    for node in ast.walk(ast.parse(text)):
+        body = node.body if isinstance(node, documented) else []
+        for one in body:
+            if (
+                isinstance(one, ast.Expr)
+                and isinstance(one.value, ast.Constant)
+                and isinstance(one.value.value, str)
+            ):
+                words.update(range(one.lineno, (one.end_lineno or one.lineno) + 1))
+    code = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in SKIPPED and token.type != tokenize.ENDMARKER:
+            code.update(range(token.start[0], token.end[0] + 1))
+    return len(code - words)
+
+
+def main():
+    """Prints a line for each module, and the sum."""
+    counts = {module: lines(file_of(module)) for module in sorted(trusted())}
+    for module, count in counts.items():
+        print(f"{count:5} {module}")
+    print(f"{sum(counts.values()):5} lines of {len(counts)} modules")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
