@@ -74,8 +74,8 @@ class Case:
         unplaced: why it cannot run on its backend; empty where it can.
         too_large: why it cannot run with the devices that there are, which is an error; empty where it can.
         not_applicable: channels that say nothing here, with the reason.
-        lowest: the lowest rung of the ladder this case may rest on; of several any is enough. ``reordered`` means: proved,
-            or reordered with equal bits when both sides run, on a CPU with and without contraction.
+        lowest: the lowest rung of the ladder this case may rest on; of several any is enough. ``reordered``
+            means: proved, or reordered with equal bits when both sides run, on a CPU with and without contraction.
         rules: explicit weight pairings.
         exact: makes the reference in float64, for arbitration; None where there is none.
         arrange: what is done to the random state before it runs, such as making two experts nearly alike.

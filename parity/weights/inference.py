@@ -1,6 +1,7 @@
 """Infers a weight map from the leaves of two states: step by step, the surest evidence first."""
 
 import collections
+import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
