@@ -8,9 +8,9 @@ from flax import linen as nn
 from models_linen.caching import Remembering
 from models_linen.linear import BiasedLinear, Linear
 from models_linen.norms import RMSNorm
-from models_nnx import ops
-from models_nnx.config import Biases, Caching, QueryKeyNorm, Sinks
-from models_nnx.sharding import constrain
+from models_nnx.shared import ops
+from models_nnx.shared.config import Biases, Caching, QueryKeyNorm, Sinks
+from models_nnx.shared.sharding import constrain
 
 __all__ = ["Attention"]
 

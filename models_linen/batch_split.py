@@ -6,7 +6,7 @@ B batch, T position, D embed, K choice of a token.
 from typing import ClassVar
 
 from models_linen.blocks import Block, Cycle
-from models_nnx import ops
+from models_nnx.shared import ops
 
 __all__ = ["SplitBlock", "SplitCycle"]
 

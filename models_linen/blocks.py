@@ -13,8 +13,8 @@ from models_linen.mla import LatentAttention
 from models_linen.mlp import Mlp
 from models_linen.moe import Moe
 from models_linen.norms import RMSNorm
-from models_nnx.config import FeedForward, LayerKind, ModelConfig, NormPlacement
-from models_nnx.sharding import constrain
+from models_nnx.shared.config import FeedForward, LayerKind, ModelConfig, NormPlacement
+from models_nnx.shared.sharding import constrain
 
 __all__ = ["Block", "Cycle"]
 

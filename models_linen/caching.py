@@ -2,9 +2,9 @@
 
 from flax import linen as nn
 
-from models_nnx import ops
-from models_nnx.config import CacheUse, Caching, ModelConfig, Span
-from models_nnx.sharding import constrain
+from models_nnx.shared import ops
+from models_nnx.shared.config import CacheUse, Caching, ModelConfig, Span
+from models_nnx.shared.sharding import constrain
 
 __all__ = ["Remembering"]
 

@@ -14,9 +14,9 @@ import numpy as np
 from flax import linen as nn
 
 from models_linen.model import LanguageModel
-from models_nnx import store
-from models_nnx.config import ModelConfig
-from models_nnx.layering import different, relaid
+from models_nnx.shared import store
+from models_nnx.shared.config import ModelConfig
+from models_nnx.shared.layering import different, relaid
 
 __all__ = ["export", "load_params", "named", "restore", "save"]
 
@@ -31,12 +31,12 @@ def save(folder: Path, state: Any, about: Mapping[str, Any] | None = None) -> Pa
     """Writes all of a train state to a new folder, which appears when it is complete.
 
     Args:
-        folder: such as `models_nnx.store.step_folder` gives.
+        folder: such as `models_nnx.shared.store.step_folder` gives.
         state: any tree of arrays, such as a `TrainState`.
         about: what to note, as JSON has it.
 
     Raises:
-        CheckpointError: as `models_nnx.store.write`.
+        CheckpointError: as `models_nnx.shared.store.write`.
     """
     return store.write(folder, named(state), kind=store.Kind.TRAIN_STATE, about=about or {})
 
@@ -50,7 +50,7 @@ def restore(folder: Path, example: Any, places: Any = None) -> Any:
         places: tree of shardings like the state, instead of its own.
 
     Raises:
-        CheckpointError: as `models_nnx.store.read`.
+        CheckpointError: as `models_nnx.shared.store.read`.
     """
     example = _placed(nn.meta.unbox(example), places)
     return _filled(example, store.read(folder, named(example), kind=store.Kind.TRAIN_STATE))
@@ -68,7 +68,7 @@ def export(
         target: its layout and parameter dtype are those of the file; ``config`` by default.
 
     Raises:
-        CheckpointError: ``target`` is of another model; or as `models_nnx.store.write`.
+        CheckpointError: ``target`` is of another model; or as `models_nnx.shared.store.write`.
     """
     target = target or config
     if fields := different(config, target):
@@ -88,7 +88,7 @@ def load_params(folder: Path, config: ModelConfig, places: Any = None) -> dict[s
         places: tree of shardings like the variables; by default they lie on one device.
 
     Raises:
-        CheckpointError: as `models_nnx.store.read`.
+        CheckpointError: as `models_nnx.shared.store.read`.
     """
     tokens = jnp.zeros((1, 2), jnp.int32)
     fresh = jax.eval_shape(LanguageModel(config).init, jax.random.key(0), tokens, tokens, tokens)

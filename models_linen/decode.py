@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from models_linen.model import LanguageModel
-from models_nnx import ops
-from models_nnx.config import CacheUse, DecodeConfig, ModelConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import CacheUse, DecodeConfig, ModelConfig
 
 __all__ = ["decode_step", "generate", "insert", "prefill"]
 

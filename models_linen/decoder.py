@@ -8,9 +8,9 @@ from flax import linen as nn
 from models_linen.batch_split import SplitBlock, SplitCycle
 from models_linen.blocks import Block, Cycle
 from models_linen.pipeline import Pipeline
-from models_nnx import ops
-from models_nnx.config import LayerLayout, ModelConfig, PipelinedStack, RematPolicy, Stack
-from models_nnx.sharding import constrain
+from models_nnx.shared import ops
+from models_nnx.shared.config import LayerLayout, ModelConfig, PipelinedStack, RematPolicy, Stack
+from models_nnx.shared.sharding import constrain
 
 __all__ = ["Decoder"]
 

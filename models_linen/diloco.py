@@ -13,9 +13,9 @@ from flax import linen as nn
 from flax import struct, traverse_util
 
 from models_linen import train as training
-from models_nnx import ops
-from models_nnx.config import DilocoConfig, ModelConfig, TrainConfig
-from models_nnx.sharding import AnyMesh, resolve
+from models_nnx.shared import ops
+from models_nnx.shared.config import DilocoConfig, ModelConfig, TrainConfig
+from models_nnx.shared.sharding import AnyMesh, resolve
 
 __all__ = [
     "DilocoState",

@@ -2,7 +2,7 @@
 
 from flax import linen as nn
 
-from models_nnx import ops
+from models_nnx.shared import ops
 
 __all__ = ["Dropout"]
 

@@ -1,8 +1,8 @@
 """What a model says of a batch without learning from it."""
 
 from models_linen.model import LanguageModel
-from models_nnx import ops
-from models_nnx.config import ModelConfig, TrainConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import ModelConfig, TrainConfig
 
 __all__ = ["evaluate"]
 

@@ -5,8 +5,8 @@ B batch, T position; the other letters are named by each equation.
 
 from flax import linen as nn
 
-from models_nnx import ops
-from models_nnx.config import ModelConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import ModelConfig
 
 __all__ = ["BiasedLinear", "Linear"]
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from models_linen.caching import Remembering
 from models_linen.linear import Linear
 from models_linen.norms import RMSNorm
-from models_nnx import ops
-from models_nnx.config import Caching
-from models_nnx.sharding import constrain
+from models_nnx.shared import ops
+from models_nnx.shared.config import Caching
+from models_nnx.shared.sharding import constrain
 
 __all__ = ["LatentAttention"]
 

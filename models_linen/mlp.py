@@ -6,8 +6,8 @@ B batch, T position, D embed, F hidden.
 from flax import linen as nn
 
 from models_linen.linear import Linear
-from models_nnx import ops
-from models_nnx.config import ModelConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import ModelConfig
 
 __all__ = ["Mlp"]
 

@@ -13,8 +13,8 @@ from models_linen.embeddings import EMBEDDED, LOGITS, Embedder
 from models_linen.linear import Linear
 from models_linen.mtp import Ends, MultiTokenPrediction
 from models_linen.norms import RMSNorm
-from models_nnx import ops
-from models_nnx.config import Head, ModelConfig, TrainConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import Head, ModelConfig, TrainConfig
 
 __all__ = ["LanguageModel"]
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from models_linen.mlp import Mlp
-from models_nnx import ops
-from models_nnx.config import Biases, MlpConfig, ModelConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import Biases, MlpConfig, ModelConfig
 
 __all__ = ["Experts", "Moe", "Router"]
 

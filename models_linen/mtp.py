@@ -14,8 +14,8 @@ from models_linen.blocks import Block
 from models_linen.decoder import remat
 from models_linen.linear import Linear
 from models_linen.norms import RMSNorm
-from models_nnx import ops
-from models_nnx.config import LayerLayout, ModelConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import LayerLayout, ModelConfig
 
 __all__ = ["Ends", "MultiTokenPrediction", "Predictor"]
 

@@ -2,8 +2,8 @@
 
 from flax import linen as nn
 
-from models_nnx import ops
-from models_nnx.config import ModelConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import ModelConfig
 
 __all__ = ["RMSNorm"]
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from models_nnx import ops
-from models_nnx.config import Loop, ModelConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import Loop, ModelConfig
 
 __all__ = ["Pipeline"]
 

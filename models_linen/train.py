@@ -9,9 +9,9 @@ from flax import linen as nn
 from flax import struct
 
 from models_linen.model import LanguageModel
-from models_nnx import ops
-from models_nnx.config import ModelConfig, MomentSharding, OptimizerConfig, TrainConfig
-from models_nnx.sharding import AnyMesh, constrain, constrain_moment, state_spec
+from models_nnx.shared import ops
+from models_nnx.shared.config import ModelConfig, MomentSharding, OptimizerConfig, TrainConfig
+from models_nnx.shared.sharding import AnyMesh, constrain, constrain_moment, state_spec
 
 __all__ = ["TrainState", "create", "loss_sums", "make_optimizer", "state_specs", "train_step"]
 

@@ -1,1 +1,1 @@
-"""The Flax NNX twin, and the framework-free modules both twins share."""
+"""The Flax NNX twin; `shared` holds what both twins use and no framework touches."""

@@ -5,13 +5,13 @@ B batch, T query, S key, D embed, N query heads, K key-value heads, H head_dim.
 
 from flax import nnx
 
-from models_nnx import ops
 from models_nnx.caching import Remembering
-from models_nnx.config import Biases, Caching, ModelConfig, QueryKeyNorm, Sinks, Span
 from models_nnx.linear import BiasedLinear, Linear
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
-from models_nnx.sharding import constrain
+from models_nnx.shared import ops
+from models_nnx.shared.config import Biases, Caching, ModelConfig, QueryKeyNorm, Sinks, Span
+from models_nnx.shared.sharding import constrain
 
 __all__ = ["Attention"]
 

@@ -5,9 +5,9 @@ B batch, T position, D embed, K choice of a token.
 
 from typing import ClassVar
 
-from models_nnx import ops
 from models_nnx.blocks import Block, Cycle
 from models_nnx.rngs import PathRngs
+from models_nnx.shared import ops
 
 __all__ = ["SplitBlock", "SplitCycle"]
 

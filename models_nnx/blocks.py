@@ -8,14 +8,14 @@ from typing import ClassVar
 from flax import nnx
 
 from models_nnx.attention import Attention
-from models_nnx.config import FeedForward, LayerKind, ModelConfig, NormPlacement
 from models_nnx.dropout import Dropout
 from models_nnx.mla import LatentAttention
 from models_nnx.mlp import Mlp
 from models_nnx.moe import Moe
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
-from models_nnx.sharding import constrain
+from models_nnx.shared.config import FeedForward, LayerKind, ModelConfig, NormPlacement
+from models_nnx.shared.sharding import constrain
 
 __all__ = ["Block", "Cycle"]
 

@@ -13,11 +13,11 @@ import jax
 import numpy as np
 from flax import nnx
 
-from models_nnx import store
-from models_nnx.config import ModelConfig
-from models_nnx.layering import different, relaid
 from models_nnx.model import LanguageModel
 from models_nnx.rngs import PathRngs
+from models_nnx.shared import store
+from models_nnx.shared.config import ModelConfig
+from models_nnx.shared.layering import different, relaid
 
 __all__ = ["export", "load_params", "named", "restore", "save"]
 
@@ -38,12 +38,12 @@ def save(folder: Path, state: nnx.Module | nnx.State, about: Mapping[str, Any] |
     """Writes all of a train state to a new folder, which appears when it is complete.
 
     Args:
-        folder: such as `models_nnx.store.step_folder` gives.
+        folder: such as `models_nnx.shared.store.step_folder` gives.
         state: any module, such as a `TrainState`, or its state; Variables of every type are written.
         about: what to note, as JSON has it.
 
     Raises:
-        CheckpointError: as `models_nnx.store.write`.
+        CheckpointError: as `models_nnx.shared.store.write`.
     """
     return store.write(folder, named(state), kind=store.Kind.TRAIN_STATE, about=about or {})
 
@@ -57,7 +57,7 @@ def restore(folder: Path, example: nnx.Module | nnx.State, places: Any = None) -
         places: tree with a sharding for each Variable of the state, instead of its own.
 
     Raises:
-        CheckpointError: as `models_nnx.store.read`.
+        CheckpointError: as `models_nnx.shared.store.read`.
     """
     example = _placed(example, places)
     return _filled(example, store.read(folder, named(example), kind=store.Kind.TRAIN_STATE))
@@ -72,7 +72,7 @@ def export(folder: Path, model: LanguageModel, target: ModelConfig | None = None
         target: its layout and parameter dtype are those of the file; the model's own by default.
 
     Raises:
-        CheckpointError: ``target`` is of another model; or as `models_nnx.store.write`.
+        CheckpointError: ``target`` is of another model; or as `models_nnx.shared.store.write`.
     """
     config, target = model.config, target or model.config
     if fields := different(config, target):
@@ -92,7 +92,7 @@ def load_params(folder: Path, config: ModelConfig, places: Any = None) -> Langua
         places: tree with a sharding for each Variable of the model; by default they lie on one device.
 
     Raises:
-        CheckpointError: as `models_nnx.store.read`.
+        CheckpointError: as `models_nnx.shared.store.read`.
     """
     keys = {"params": jax.random.key(0)}
     graphdef, example = nnx.split(nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs(keys))))

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models_nnx import ops
-from models_nnx.config import CacheUse, DecodeConfig
 from models_nnx.model import LanguageModel
+from models_nnx.shared import ops
+from models_nnx.shared.config import CacheUse, DecodeConfig
 
 __all__ = ["decode_step", "generate", "insert", "prefill"]
 

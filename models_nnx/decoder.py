@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models_nnx import ops
 from models_nnx.batch_split import SplitBlock, SplitCycle
 from models_nnx.blocks import Block, Cycle
-from models_nnx.config import Caching, LayerLayout, ModelConfig, PipelinedStack, RematConfig, Stack
 from models_nnx.pipeline import Pipeline
 from models_nnx.rngs import PathRngs
-from models_nnx.sharding import constrain
+from models_nnx.shared import ops
+from models_nnx.shared.config import Caching, LayerLayout, ModelConfig, PipelinedStack, RematConfig, Stack
+from models_nnx.shared.sharding import constrain
 from models_nnx.state import Routed, Sown
 
 __all__ = ["Decoder", "Inputs", "apply_block"]

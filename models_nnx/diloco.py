@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models_nnx import ops
 from models_nnx import train as training
-from models_nnx.config import DilocoConfig, ModelConfig, TrainConfig
-from models_nnx.sharding import AnyMesh, resolve
+from models_nnx.shared import ops
+from models_nnx.shared.config import DilocoConfig, ModelConfig, TrainConfig
+from models_nnx.shared.sharding import AnyMesh, resolve
 from models_nnx.state import OuterMomentum, OuterParam, OuterStep
 
 __all__ = [

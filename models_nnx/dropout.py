@@ -2,8 +2,8 @@
 
 from flax import nnx
 
-from models_nnx import ops
 from models_nnx.rngs import PathRngs
+from models_nnx.shared import ops
 
 __all__ = ["Dropout"]
 

@@ -5,9 +5,9 @@ B batch, T position, D embed, V vocab.
 
 from flax import nnx
 
-from models_nnx import ops
-from models_nnx.config import ModelConfig
 from models_nnx.rngs import PathRngs
+from models_nnx.shared import ops
+from models_nnx.shared.config import ModelConfig
 
 __all__ = ["Embedder"]
 

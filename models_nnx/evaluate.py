@@ -2,9 +2,9 @@
 
 from flax import nnx
 
-from models_nnx import ops
-from models_nnx.config import TrainConfig
 from models_nnx.model import LanguageModel
+from models_nnx.shared import ops
+from models_nnx.shared.config import TrainConfig
 from models_nnx.state import MtpAcceptance, MtpLosses, Routed, Sown
 
 __all__ = ["evaluate"]

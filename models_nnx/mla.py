@@ -6,13 +6,13 @@ P rotary part, V width of a value.
 
 import jax.numpy as jnp
 
-from models_nnx import ops
 from models_nnx.caching import Remembering
-from models_nnx.config import Caching, ModelConfig, Span
 from models_nnx.linear import Linear
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
-from models_nnx.sharding import constrain
+from models_nnx.shared import ops
+from models_nnx.shared.config import Caching, ModelConfig, Span
+from models_nnx.shared.sharding import constrain
 
 __all__ = ["LatentAttention"]
 

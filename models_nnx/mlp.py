@@ -5,10 +5,10 @@ B batch, T position, D embed, F hidden.
 
 from flax import nnx
 
-from models_nnx import ops
-from models_nnx.config import ModelConfig
 from models_nnx.linear import Linear
 from models_nnx.rngs import PathRngs
+from models_nnx.shared import ops
+from models_nnx.shared.config import ModelConfig
 
 __all__ = ["Mlp"]
 

@@ -8,14 +8,14 @@ import dataclasses
 import jax.numpy as jnp
 from flax import nnx
 
-from models_nnx import ops
-from models_nnx.config import Head, ModelConfig, TrainConfig
 from models_nnx.decoder import Decoder
 from models_nnx.embeddings import EMBEDDED, LOGITS, Embedder
 from models_nnx.linear import Linear
 from models_nnx.mtp import Ends, MultiTokenPrediction
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
+from models_nnx.shared import ops
+from models_nnx.shared.config import Head, ModelConfig, TrainConfig
 
 __all__ = ["LanguageModel"]
 

@@ -8,10 +8,10 @@ import dataclasses
 import jax.numpy as jnp
 from flax import nnx
 
-from models_nnx import ops
-from models_nnx.config import Biases, MlpConfig, ModelConfig
 from models_nnx.mlp import Mlp
 from models_nnx.rngs import PathRngs
+from models_nnx.shared import ops
+from models_nnx.shared.config import Biases, MlpConfig, ModelConfig
 from models_nnx.state import Routed, RoutingBias, Sown
 
 __all__ = ["Experts", "Moe", "Router"]

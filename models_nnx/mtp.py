@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models_nnx import ops
 from models_nnx.blocks import Block
-from models_nnx.config import ModelConfig
 from models_nnx.decoder import Inputs, apply_block
 from models_nnx.linear import Linear
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
+from models_nnx.shared import ops
+from models_nnx.shared.config import ModelConfig
 from models_nnx.state import MtpAcceptance, MtpLosses
 
 __all__ = ["Ends", "MultiTokenPrediction", "Predictor"]

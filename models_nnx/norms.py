@@ -2,9 +2,9 @@
 
 from flax import nnx
 
-from models_nnx import ops
-from models_nnx.config import ModelConfig
 from models_nnx.rngs import PathRngs
+from models_nnx.shared import ops
+from models_nnx.shared.config import ModelConfig
 
 __all__ = ["RMSNorm"]
 

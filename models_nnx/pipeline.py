@@ -9,9 +9,9 @@ from typing import Any
 import jax
 from flax import nnx
 
-from models_nnx import ops
-from models_nnx.config import Loop, ModelConfig
 from models_nnx.rngs import PathRngs
+from models_nnx.shared import ops
+from models_nnx.shared.config import Loop, ModelConfig
 from models_nnx.state import Routed, Sown
 
 __all__ = ["Pipeline"]

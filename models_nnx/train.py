@@ -7,11 +7,11 @@ import jax
 import optax
 from flax import nnx
 
-from models_nnx import ops
-from models_nnx.config import ModelConfig, MomentSharding, OptimizerConfig, TrainConfig
 from models_nnx.model import LanguageModel
 from models_nnx.rngs import PathRngs
-from models_nnx.sharding import AnyMesh, constrain, constrain_moment, state_spec
+from models_nnx.shared import ops
+from models_nnx.shared.config import ModelConfig, MomentSharding, OptimizerConfig, TrainConfig
+from models_nnx.shared.sharding import AnyMesh, constrain, constrain_moment, state_spec
 from models_nnx.state import MtpLosses, Routed, RoutingBias, Sown
 
 __all__ = ["RootKey", "TrainState", "create", "loss_sums", "make_optimizer", "state_specs", "train_step"]

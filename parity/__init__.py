@@ -8,16 +8,16 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from parity.builds.build import Build, Flavour, Program, linen_build, nnx_build
+    from parity.builds.meshes import MeshSpec
+    from parity.builds.weights.map import Rule
+    from parity.cases.budgets import Budget
     from parity.cases.case import Case, Flag, Keys, Pair
     from parity.cases.own import Own, twin_programs
     from parity.cases.twins import twins
     from parity.cases.waivers import Waiver
-    from parity.programs.build import Build, Flavour, Program, linen_build, nnx_build
-    from parity.programs.meshes import MeshSpec
     from parity.report.assertion import TwinsDifferError, assert_twins
-    from parity.structure import Budget
     from parity.verdicts import Verdict
-    from parity.weights.map import Rule
 
 __all__ = [
     "Budget",
@@ -42,16 +42,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "parity.programs.build": ("Build", "Flavour", "Program", "linen_build", "nnx_build"),
+    "parity.builds.build": ("Build", "Flavour", "Program", "linen_build", "nnx_build"),
     "parity.cases.case": ("Case", "Flag", "Keys", "Pair"),
-    "parity.programs.meshes": ("MeshSpec",),
+    "parity.builds.meshes": ("MeshSpec",),
     "parity.cases.own": ("Own", "twin_programs"),
     "parity.cases.twins": ("twins",),
     "parity.cases.waivers": ("Waiver",),
     "parity.report.assertion": ("TwinsDifferError", "assert_twins"),
-    "parity.structure": ("Budget",),
+    "parity.ir.hlo": ("Budget",),
     "parity.verdicts": ("Verdict",),
-    "parity.weights.map": ("Rule",),
+    "parity.builds.weights.map": ("Rule",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

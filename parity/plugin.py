@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from parity.environment import prepare
+from parity.compare.backends.environment import prepare
 
 if TYPE_CHECKING:
     from parity.cases.case import Case
-    from parity.comparison.comparison import Workbench
-    from parity.running.run import CaseResult
+    from parity.compare.comparison import Workbench
+    from parity.run.run import CaseResult
 
 MARK = "parity"
 
@@ -98,9 +98,9 @@ class _Cases:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Adds one item per case before marks are selected."""
-        from parity.backends.compiler import Resources
         from parity.cases.settings import find_settings
-        from parity.comparison.comparison import Workbench
+        from parity.compare.backends.compiler import Resources
+        from parity.compare.comparison import Workbench
 
         option = self._config.option
         resources = Resources(**find_settings(self._config.invocation_params.dir).resources)
@@ -131,7 +131,7 @@ class _Cases:
         directory = self._config.option.parity_report
         if not directory or hasattr(self._config, "workerinput"):
             return
-        from parity.environment import describe_environment
+        from parity.compare.backends.environment import describe_environment
         from parity.report.records import report, write_json
 
         records, seconds = list(self._records.values()), time.perf_counter() - self._start
@@ -158,7 +158,7 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         """Runs the case and raises with its findings unless it passes."""
         from parity.report.records import case_record
-        from parity.running.run import run_case
+        from parity.run.run import run_case
 
         result = run_case(self.case, self.bench)
         self.user_properties.append((MARK, case_record(result)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from parity.running.run import let_go
+from parity.run.run import let_go
 
 ORACLES = Path(__file__).parent / "oracles"
 

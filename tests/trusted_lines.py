@@ -12,8 +12,8 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-STARTS = ("parity.prove.proof", "parity.comparison.pairing", "parity.comparison.moving")
-OUTSIDE = ("parity.backends", "parity.cases", "parity.comparison.", "parity.programs", "parity.structure")
+STARTS = ("parity.prove.proof", "parity.compare.pairing", "parity.compare.moving")
+OUTSIDE = ("parity.compare.backends", "parity.cases", "parity.compare.", "parity.builds", "parity.ir.hlo")
 SKIPPED = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -18,9 +18,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import models_linen.train
 import models_nnx.train
 from models_linen.model import LanguageModel
-from models_nnx.config import LayerLayout, ModelConfig, TrainConfig
-from models_nnx.data import packed_batch
-from models_nnx.presets import preset, tiny
+from models_nnx.shared.config import LayerLayout, ModelConfig, TrainConfig
+from models_nnx.shared.data import packed_batch
+from models_nnx.shared.presets import preset, tiny
 
 MESH = jax.make_mesh((4, 2), ("fsdp", "tensor"), axis_types=(AxisType.Auto, AxisType.Auto))
 LAYOUTS = (LayerLayout.SCANNED, LayerLayout.UNROLLED)

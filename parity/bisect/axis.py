@@ -7,7 +7,7 @@ from typing import Any
 from parity.bisect.judge import Judge
 from parity.bisect.signature import Signature
 from parity.cases.case import Case
-from parity.comparison.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Workbench
 
 __all__ = ["Axis", "Finding", "Question"]
 

@@ -12,11 +12,11 @@ from parity.bisect.alignment import Alignment, Divergence
 from parity.bisect.matching import floors
 from parity.bisect.place import functions_around
 from parity.bisect.trace import Trace, evaluate
-from parity.comparison.comparison import Comparison
-from parity.comparison.runs import SEED, Outputs, beside
-from parity.comparison.side import Side
-from parity.programs.build import Group
-from parity.programs.tree import to_host
+from parity.builds.build import Group
+from parity.builds.tree import to_host
+from parity.compare.comparison import Comparison
+from parity.compare.runs import SEED, Outputs, beside
+from parity.compare.side import Side
 from parity.values.ladder import FLOOR_FACTOR, deviation
 from parity.values.noise import measure_floor, nudge
 

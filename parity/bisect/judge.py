@@ -2,8 +2,8 @@
 
 from parity.bisect.signature import Answer, Signature
 from parity.cases.case import Case
-from parity.comparison.comparison import Workbench
-from parity.running.run import CaseResult, run_case
+from parity.compare.comparison import Workbench
+from parity.run.run import CaseResult, run_case
 from parity.verdicts import BLOCKING
 
 __all__ = ["Judge", "signature_of"]

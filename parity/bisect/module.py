@@ -9,10 +9,10 @@ from parity.bisect.axis import Axis, Finding, Question
 from parity.bisect.evaluated import Evaluated, evaluate_case
 from parity.bisect.single import on_one_device
 from parity.bisect.trace import Trace
-from parity.comparison.comparison import Comparison
-from parity.programs.tree import Role
+from parity.builds.tree import Role
+from parity.builds.weights.map import unheld
+from parity.compare.comparison import Comparison
 from parity.values.ladder import FLOOR_FACTOR
-from parity.weights.map import unheld
 
 __all__ = ["AXIS", "Use", "uses"]
 

@@ -15,8 +15,8 @@ from parity.bisect.place import Calls, Frame, Site, blamed, function_of, loop_si
 from parity.bisect.single import on_one_device
 from parity.bisect.stopped import stopped
 from parity.bisect.trace import COMPILED, Node
-from parity.comparison.comparison import Comparison
-from parity.prove.provenance import short_path
+from parity.compare.comparison import Comparison
+from parity.ir.stablehlo.provenance import short_path
 
 __all__ = ["AXIS", "describe"]
 

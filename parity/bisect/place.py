@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from parity.bisect.trace import Node
-from parity.jax_internals import equation_frames
-from parity.prove.provenance import short_path
+from parity.ir.jax_internals import equation_frames
+from parity.ir.stablehlo.provenance import short_path
 
 __all__ = [
     "Calls",

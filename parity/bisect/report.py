@@ -8,11 +8,11 @@ from parity.bisect.axis import Finding, Question
 from parity.bisect.judge import Judge, signature_of
 from parity.bisect.registry import AXES
 from parity.bisect.signature import Answer, Signature
+from parity.builds.weights.map import MapError
 from parity.cases.case import Case
-from parity.comparison.comparison import Workbench
-from parity.comparison.side import SideError
-from parity.running.run import CaseResult, run_case
-from parity.weights.map import MapError
+from parity.compare.comparison import Workbench
+from parity.compare.side import SideError
+from parity.run.run import CaseResult, run_case
 
 __all__ = ["SCHEMA", "Report", "bisect_case", "unknown_axis"]
 

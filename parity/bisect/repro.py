@@ -12,8 +12,8 @@ from parity.bisect.judge import Judge
 from parity.bisect.signature import Answer, Signature
 from parity.cases.case import Case, select
 from parity.cases.settings import collect, find_settings, load_pairs
-from parity.environment import describe_environment
-from parity.running.errors import is_own
+from parity.compare.backends.environment import describe_environment
+from parity.run.errors import is_own
 
 __all__ = ["Recipe", "check_free", "replay", "write_repro"]
 
@@ -24,7 +24,7 @@ SCRIPT = '''"""Shows the failure that repro.json describes: exits with 1 if it i
 import sys
 from pathlib import Path
 
-from parity.environment import prepare
+from parity.compare.backends.environment import prepare
 
 prepare("{backend}")
 

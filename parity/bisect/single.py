@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
-from parity.programs.meshes import MeshSpec
 
 __all__ = ["on_one_device"]
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from parity.bisect.axis import Axis, Finding, Question
 from parity.bisect.signature import Answer
+from parity.builds.build import Build
+from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
-from parity.comparison.comparison import Comparison
-from parity.comparison.side import SideError
-from parity.programs.build import Build
-from parity.programs.meshes import MeshSpec
-from parity.rng.demand import bodies, opened
+from parity.compare.comparison import Comparison
+from parity.compare.side import SideError
+from parity.values.rng.demand import bodies, opened
 
 __all__ = ["AXIS", "Sizes", "entries_made", "sized"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from jax.extend import core
 
 from parity.bisect.sketch import Sketch, sketch
-from parity.jax_internals import equation_scope, scan_split
-from parity.rng.demand import CALLS, bodies, opened
+from parity.ir.jax_internals import equation_scope, scan_split
+from parity.values.rng.demand import CALLS, bodies, opened
 
 __all__ = ["COMPILED", "Node", "Trace", "evaluate"]
 

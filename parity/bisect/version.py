@@ -17,9 +17,9 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
-from parity.backends.cache import default_folder, digest
 from parity.bisect.check import Check, Found, Log, Outcome, Told
 from parity.bisect.signature import Answer
+from parity.compare.backends.cache import default_folder, digest
 
 __all__ = ["VersionSearch", "available", "overlay", "search_versions"]
 

@@ -5,12 +5,12 @@ import itertools
 from collections.abc import Iterator
 
 from parity.bisect.axis import Axis, Finding, Question
+from parity.builds.tree import Role
+from parity.builds.weights.map import Entry, WeightMap
+from parity.builds.weights.transforms import Identity, Permute
 from parity.channels import CHANNELS
-from parity.comparison.comparison import Comparison
-from parity.programs.tree import Role
+from parity.compare.comparison import Comparison
 from parity.verdicts import BLOCKING
-from parity.weights.map import Entry, WeightMap
-from parity.weights.transforms import Identity, Permute
 
 __all__ = ["AXIS", "Change", "changes"]
 

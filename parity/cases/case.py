@@ -9,16 +9,16 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from parity.backends.registry import find
+from parity.builds.build import Build
+from parity.builds.meshes import HeldAxesError, MeshSpec, TooFewDevicesError
+from parity.builds.weights.map import Rule
 from parity.cases.coverage import Coverage
 from parity.cases.waivers import Waiver
-from parity.programs.build import Build
-from parity.programs.meshes import HeldAxesError, MeshSpec, TooFewDevicesError
+from parity.compare.backends.registry import find
 from parity.verdicts import Verdict
-from parity.weights.map import Rule
 
 if TYPE_CHECKING:
-    from parity.structure import Budget
+    from parity.cases.budgets import Budget
 
 __all__ = [
     "Case",

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import optax
 from flax import linen, nnx
 
+from parity.builds.build import Build, linen_build, nnx_build
+from parity.builds.constants import traceable
+from parity.builds.handed import handed_on
 from parity.cases.recipe import Recipe
-from parity.programs.build import Build, linen_build, nnx_build
-from parity.programs.constants import traceable
-from parity.programs.handed import handed_on
 
 __all__ = ["linen_twin", "nnx_twin"]
 

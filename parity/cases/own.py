@@ -9,13 +9,13 @@ import jax
 import numpy as np
 from flax import nnx
 
+from parity.builds.build import Build, Flavour, Group, linen_build, nnx_build
+from parity.builds.constants import traceable
+from parity.builds.tree import flatten
 from parity.cases.case import Pair
 from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits
 from parity.cases.registered import CaseOptions, registered
 from parity.cases.shared import input_specs, specs_by_rules
-from parity.programs.build import Build, Flavour, Group, linen_build, nnx_build
-from parity.programs.constants import traceable
-from parity.programs.tree import flatten
 
 __all__ = ["Own", "twin_programs"]
 

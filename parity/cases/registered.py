@@ -5,13 +5,13 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
+from parity.builds.build import Build
+from parity.builds.meshes import MeshSpec
+from parity.builds.weights.map import Rule
 from parity.cases.case import Case, Keys, Pair
 from parity.cases.shared import kept_state, mesh_axes
 from parity.cases.waivers import Waiver
-from parity.programs.build import Build
-from parity.programs.meshes import MeshSpec
 from parity.verdicts import Requirement, Verdict
-from parity.weights.map import Rule
 
 __all__ = ["CaseOptions", "registered"]
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parity.backends.workers import GIB
 from parity.cases.case import Case, Pair, matches
 from parity.cases.waivers import Waiver, read_waivers
+from parity.compare.backends.workers import GIB
 
 if TYPE_CHECKING:
-    from parity.structure import Budget
+    from parity.cases.budgets import Budget
 
 __all__ = [
     "BUILT_IN",
@@ -33,9 +33,9 @@ __all__ = [
 GATE_KEYS = ("flips", "gate", "loosened")
 FAMILIES = ("GEMMA2", "GEMMA3", "QWEN3", "MIXTRAL", "DEEPSEEK3", "GPT_OSS")
 BUILT_IN = (
-    *(f"parity.pairs.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline", "diloco")),
-    *(f"parity.pairs.families:{name}" for name in FAMILIES),
-    *(f"parity.pairs.{name}:PAIR" for name in ("mtp", "batch_split", "flags", "covering", "trajectories")),
+    *(f"parity.matrix.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline", "diloco")),
+    *(f"parity.matrix.families:{name}" for name in FAMILIES),
+    *(f"parity.matrix.{name}:PAIR" for name in ("mtp", "batch_split", "flags", "covering", "trajectories")),
 )
 """What runs where no project says otherwise, as in this one."""
 
@@ -54,7 +54,7 @@ class Settings:
         budgets: how far structure may grow in every case, by ``channel.quantity``.
         waivers: differences that are accepted, in every case that they are for.
         gate: what `parity.gate` reads: ``flips``, ``gate`` and ``loosened``, as they are in the file.
-        bench: what `parity.measuring` reads: which cases ``parity bench`` measures, as the file has it.
+        bench: what `parity.compare.timing` reads: which cases ``parity bench`` measures, as the file has it.
         cache_ignores: patterns of files that no case reads, so that ``--remember`` need not look at them.
         root: folder of the file, put on the import path; None without a file.
     """
@@ -150,7 +150,7 @@ def find_settings(start: Path) -> Settings:
 
 
 def _budgets(table: Mapping[str, Any]) -> "Mapping[str, Budget]":
-    from parity.structure import read_budgets
+    from parity.cases.budgets import read_budgets
 
     return read_budgets(table)
 

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen
 
-from parity.programs.build import Build
-from parity.programs.meshes import MeshSpec
-from parity.programs.tree import describe, flatten, to_host
+from parity.builds.build import Build
+from parity.builds.convert.stored import read_stored
+from parity.builds.meshes import MeshSpec
+from parity.builds.tree import describe, flatten, to_host
+from parity.builds.weights.map import unheld
 from parity.values.noise import is_float
-from parity.weights.map import unheld
-from parity.weights.stored import read_stored
 
 __all__ = ["input_specs", "kept_state", "mesh_axes", "specs_by_rules", "widened"]
 

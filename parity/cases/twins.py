@@ -9,12 +9,12 @@ import optax
 from flax import linen as flax_linen
 from flax import nnx as flax_nnx
 
+from parity.builds.build import Build
 from parity.cases.case import Pair
 from parity.cases.flavours import linen_twin, nnx_twin
 from parity.cases.recipe import Inputs, Loss, Recipe
 from parity.cases.registered import CaseOptions, registered
 from parity.cases.shared import input_specs, specs_by_rules, widened
-from parity.programs.build import Build
 
 __all__ = ["twins"]
 

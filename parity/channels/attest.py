@@ -10,10 +10,10 @@ from typing import Any
 
 from flax import linen, nnx
 
-from parity.comparison.side import Side
-from parity.jax_internals import equation_codes, live
-from parity.programs.build import Build, Flavour
-from parity.rng.demand import bodies
+from parity.builds.build import Build, Flavour
+from parity.compare.side import Side
+from parity.ir.jax_internals import equation_codes, live
+from parity.values.rng.demand import bodies
 from parity.verdicts import EXPECTED_GOT, Finding
 
 __all__ = ["Origins", "attest", "origins"]

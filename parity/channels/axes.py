@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from parity.programs.tree import Leaf
+from parity.builds.tree import Leaf
+from parity.builds.weights.map import Entry
 from parity.verdicts import Finding
-from parity.weights.map import Entry
 
 __all__ = ["compare_axes"]
 

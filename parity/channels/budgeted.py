@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from parity.structure import Budget
+from parity.cases.budgets import Budget
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["budgeted"]

@@ -4,10 +4,10 @@ import dataclasses
 import enum
 from collections.abc import Callable
 
-from parity.comparison.comparison import Comparison
-from parity.comparison.one_program import compile_to_one
-from parity.comparison.sample import why_not_sampled
-from parity.programs.build import Group
+from parity.builds.build import Group
+from parity.compare.comparison import Comparison
+from parity.compare.one_program import compile_to_one
+from parity.compare.sample import why_not_sampled
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["BY_RULES", "ONE_PROGRAM", "Aspect", "Channel", "Need", "Settled", "no_findings"]

@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from parity.builds.build import Group
+from parity.builds.saving import Saving
+from parity.builds.tree import Role, as_data, to_host
 from parity.channels.channel import Aspect, Channel, Need
-from parity.comparison.comparison import SEED, Comparison
-from parity.comparison.side import Side
-from parity.programs.build import Group
-from parity.programs.saving import Saving
-from parity.programs.tree import Role, as_data, to_host
+from parity.compare.comparison import SEED, Comparison
+from parity.compare.side import Side
 from parity.values.ladder import deviation
 from parity.verdicts import ChannelResult, Finding, Verdict
 

@@ -4,10 +4,10 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from parity.programs.tree import Leaf, Role
+from parity.builds.tree import Leaf, Role
+from parity.builds.weights.map import HOLDERS, normalise
+from parity.builds.weights.modules import moment_of
 from parity.verdicts import Finding
-from parity.weights.map import HOLDERS, normalise
-from parity.weights.modules import moment_of
 
 __all__ = ["causes_first"]
 

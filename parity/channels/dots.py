@@ -1,8 +1,9 @@
 """The channel ``dots``: types of dots, exponentials, sums and roots, as the source asks for them."""
 
 from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.comparison.comparison import Comparison
-from parity.structure import compare_dots, read_dtypes
+from parity.channels.structure.compare_dots import compare_dots
+from parity.compare.comparison import Comparison
+from parity.ir.stablehlo.dtypes import read_dtypes
 from parity.verdicts import ChannelResult
 
 __all__ = ["CHANNEL"]

@@ -3,12 +3,15 @@
 import collections
 from collections.abc import Iterable, Sequence
 
-from parity.comparison.layout import Placed, placed
-from parity.comparison.side import Side
-from parity.programs.tree import Role
-from parity.structure import Collective, LoopTree, Memory, loop_rows
+from parity.builds.tree import Role
+from parity.builds.weights.map import Entry, WeightMap, normalise, unheld
+from parity.compare.layout import Placed, placed
+from parity.compare.rows import loop_rows
+from parity.compare.side import Side
+from parity.ir.hlo.collectives import Collective
+from parity.ir.hlo.memory import Memory
+from parity.ir.hlo.model import LoopTree
 from parity.verdicts import Row
-from parity.weights.map import Entry, WeightMap, normalise, unheld
 
 __all__ = ["collective_table", "loop_table", "map_table", "memory_table", "renamed_modules", "spec_table"]
 

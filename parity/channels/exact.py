@@ -1,7 +1,7 @@
 """The channel ``exact``: whether both sides are proved equal in exact real arithmetic, where a case asks for that."""
 
 from parity.channels.channel import Aspect, Channel, Need
-from parity.comparison.comparison import Comparison
+from parity.compare.comparison import Comparison
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["CHANNEL"]
@@ -9,7 +9,7 @@ __all__ = ["CHANNEL"]
 
 def exact(work: Comparison) -> ChannelResult:
     """Proves both sides equal in exact real arithmetic; rounding and overflow are for the channels of values."""
-    from parity.comparison.exactness import difference
+    from parity.compare.exactness import difference
 
     found = work.equality
     assumed = f", if {' and '.join(found.assumptions)}" if found.assumptions else ""

@@ -2,11 +2,11 @@
 
 import dataclasses
 
+from parity.builds.weights.map import MapError
 from parity.cases.case import Case, Flag
 from parity.channels.channel import Aspect, Channel, Need
-from parity.comparison.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Workbench
 from parity.verdicts import ChannelResult, Finding, Verdict
-from parity.weights.map import MapError
 
 __all__ = ["CHANNEL", "Flipped", "flags", "flip"]
 

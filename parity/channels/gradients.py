@@ -1,10 +1,10 @@
 """The channel ``gradients``: gradients of all parameters under the batch's loss scale."""
 
+from parity.builds.build import Group
 from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import measured, nothing_returned
-from parity.comparison.comparison import Comparison
-from parity.programs.build import Group
+from parity.compare.comparison import Comparison
 from parity.values.vacuity import dead_gradients
 from parity.verdicts import ChannelResult
 

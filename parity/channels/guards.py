@@ -3,11 +3,11 @@
 import fnmatch
 from collections.abc import Sequence
 
-from parity.comparison.comparison import Comparison
-from parity.comparison.facts import INPUTS, PARAMETERS, Facts, known_facts
-from parity.comparison.sample import nan_outputs
-from parity.programs.build import Group
-from parity.programs.tree import Role
+from parity.builds.build import Group
+from parity.builds.tree import Role
+from parity.compare.comparison import Comparison
+from parity.compare.facts import INPUTS, PARAMETERS, Facts, known_facts
+from parity.compare.sample import nan_outputs
 from parity.values.static import Content
 from parity.verdicts import Finding
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.channels.channel import Aspect, Channel, Need
-from parity.comparison.comparison import SEED, Comparison
+from parity.compare.comparison import SEED, Comparison
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL"]

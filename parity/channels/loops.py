@@ -5,22 +5,18 @@ from pathlib import Path
 
 import flax
 
+from parity.cases.budgets import MEMORY_BUDGETS, budgets_for
 from parity.channels.budgeted import budgeted
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.drawn import loop_table
-from parity.comparison.comparison import Comparison
-from parity.comparison.side import Side
-from parity.structure import (
-    MEMORY_BUDGETS,
-    Loops,
-    budgets_for,
-    compare_loops,
-    compare_memory,
-    lowered_loops,
-    optimised_loops,
-    read_memory,
-)
-from parity.structure.traced import compare_passed_through
+from parity.channels.structure.compare_loops import Loops, compare_loops
+from parity.channels.structure.compare_memory import compare_memory
+from parity.channels.structure.traced import compare_passed_through
+from parity.compare.comparison import Comparison
+from parity.compare.side import Side
+from parity.ir.hlo.memory import read_memory
+from parity.ir.hlo.optimised import optimised_loops
+from parity.ir.stablehlo.lowered import lowered_loops
 from parity.verdicts import ChannelResult, Row, Verdict
 
 __all__ = ["CHANNEL"]

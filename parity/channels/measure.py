@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.comparison.comparison import Comparison
-from parity.comparison.runs import NO_EXACT
-from parity.comparison.stress import stress
-from parity.programs.build import Group
+from parity.builds.build import Group
+from parity.compare.comparison import Comparison
+from parity.compare.runs import NO_EXACT
+from parity.compare.stress import stress
 from parity.values.ladder import climb
 from parity.values.vacuity import constant_leaves, not_finite, same_buffers
 from parity.verdicts import ChannelResult, Finding, Verdict

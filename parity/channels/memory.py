@@ -3,21 +3,14 @@
 import dataclasses
 from collections.abc import Mapping
 
+from parity.cases.budgets import MEMORY_BUDGETS, PACKING_BUDGETS, Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.drawn import memory_table
-from parity.comparison.alone import POINTER
-from parity.comparison.comparison import Comparison
-from parity.structure import (
-    MEMORY_BUDGETS,
-    PACKING_BUDGETS,
-    Budget,
-    Memory,
-    budgets_for,
-    compare_donation,
-    compare_memory,
-    read_donation,
-    read_memory,
-)
+from parity.channels.structure.compare_memory import compare_memory
+from parity.channels.structure.donation import compare_donation, read_donation
+from parity.compare.alone import POINTER
+from parity.compare.comparison import Comparison
+from parity.ir.hlo.memory import Memory, read_memory
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["CHANNEL"]

@@ -4,8 +4,8 @@ import dataclasses
 
 from parity.channels.attest import attest, origins
 from parity.channels.channel import BY_RULES, Aspect, Channel, Need
-from parity.comparison.comparison import Comparison
-from parity.comparison.one_program import compile_to_one
+from parity.compare.comparison import Comparison
+from parity.compare.one_program import compile_to_one
 from parity.prove import Proof
 from parity.verdicts import ChannelResult, Finding, Row, Verdict
 

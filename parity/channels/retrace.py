@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 
+from parity.builds.build import ENTRANCES, FORMER, Group
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.tracing import may_be_traced_again, traced_again
-from parity.comparison.comparison import Comparison
-from parity.comparison.side import Side
-from parity.programs.build import ENTRANCES, FORMER, Group
+from parity.compare.comparison import Comparison
+from parity.compare.side import Side
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "Called", "call_twice", "traced_twice"]

@@ -1,9 +1,9 @@
 """The channel ``routing``: which experts each token chooses; what rounding decides is a tie."""
 
+from parity.builds.build import Group
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import missing_outputs, not_run, ties
-from parity.comparison.comparison import Comparison
-from parity.programs.build import Group
+from parity.compare.comparison import Comparison
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["CHANNEL"]

@@ -8,18 +8,18 @@ from typing import Any
 import jax
 from jax.extend import core
 
+from parity.builds.build import Group
+from parity.builds.meshes import Mode
+from parity.builds.tree import Role
+from parity.builds.weights.map import Entry, WeightMap
+from parity.builds.weights.transforms import Identity
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.drawn import spec_table
-from parity.comparison.comparison import Comparison
-from parity.comparison.layout import bytes_by_role, entries, linen_spec, placed, whole_share
-from parity.comparison.side import Side
-from parity.programs.build import Group
-from parity.programs.meshes import Mode
-from parity.programs.tree import Role
+from parity.compare.comparison import Comparison
+from parity.compare.layout import bytes_by_role, entries, linen_spec, placed, whole_share
+from parity.compare.side import Side
 from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
-from parity.weights.map import Entry, WeightMap
-from parity.weights.transforms import Identity
 
 __all__ = ["CHANNEL", "compare_shardings", "constraints"]
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
+from parity.cases.budgets import Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.comparison.comparison import Comparison
-from parity.measuring.phases import compile_seconds, steps
-from parity.measuring.rounds import Paired, paired
-from parity.structure import Budget, budgets_for
+from parity.compare.comparison import Comparison
+from parity.compare.timing.phases import compile_seconds, steps
+from parity.compare.timing.rounds import Paired, paired
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL"]

@@ -13,18 +13,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.comparison.comparison import AS_WRITTEN, SEED, Comparison
-from parity.comparison.room import check_room
-from parity.jax_internals import content, main_position
-from parity.programs.build import Build
-from parity.programs.tree import Role, to_host
+from parity.builds.build import Build
+from parity.builds.tree import Role, to_host
+from parity.builds.weights.map import Entry, WeightMap
+from parity.builds.weights.transforms import Identity
+from parity.compare.comparison import AS_WRITTEN, SEED, Comparison
+from parity.compare.room import check_room
+from parity.ir.jax_internals import content, main_position
 from parity.prove import Alone, prove
-from parity.rng import ANOTHER_CONSTANT, ANOTHER_KEY, Demand, Recipe, Recipes, Recorder, compare_initial
-from parity.rng.distribution import ENOUGH, FOUND, as_numbers, compare_distributions, smallest_difference
-from parity.rng.repeats import compare_repeats
+from parity.values.rng import (
+    ANOTHER_CONSTANT,
+    ANOTHER_KEY,
+    Demand,
+    Recipe,
+    Recipes,
+    Recorder,
+    compare_initial,
+)
+from parity.values.rng.distribution import (
+    ENOUGH,
+    FOUND,
+    as_numbers,
+    compare_distributions,
+    smallest_difference,
+)
+from parity.values.rng.repeats import compare_repeats
 from parity.verdicts import Finding, Verdict
-from parity.weights.map import Entry, WeightMap
-from parity.weights.transforms import Identity
 
 __all__ = ["Starts", "compare_starts", "created", "recipes"]
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from parity.builds.build import Group
+from parity.builds.tree import Leaf, Role
 from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.consequences import causes_first
 from parity.channels.measure import measured, nothing_returned
-from parity.comparison.comparison import Comparison
-from parity.programs.build import Group
-from parity.programs.tree import Leaf, Role
+from parity.compare.comparison import Comparison
 from parity.values.vacuity import nothing_moved
 from parity.verdicts import ChannelResult, Finding, Verdict
 

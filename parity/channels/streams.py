@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.comparison.alone import beginning
-from parity.comparison.comparison import Comparison
-from parity.comparison.side import Side
-from parity.jax_internals import key_implementation
-from parity.programs.build import Group
-from parity.rng import Demand, Recorder
+from parity.builds.build import Group
+from parity.compare.alone import beginning
+from parity.compare.comparison import Comparison
+from parity.compare.side import Side
+from parity.ir.jax_internals import key_implementation
+from parity.values.rng import Demand, Recorder
 from parity.verdicts import Finding
 
 __all__ = ["alone_words", "idle_streams"]

@@ -5,7 +5,7 @@ import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from parity.jax_internals import key_difference, tracing_keys
+from parity.ir.jax_internals import key_difference, tracing_keys
 
 __all__ = ["may_be_traced_again", "traced_again"]
 

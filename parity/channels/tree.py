@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
+from parity.builds.tree import Leaf, Role, is_counter
+from parity.builds.weights.map import HOLDERS, ConflictError, Entry, MapError, normalise
+from parity.builds.weights.modules import moment_of
+from parity.builds.weights.transforms import Identity
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.consequences import causes_first
 from parity.channels.drawn import map_table, renamed_modules
 from parity.channels.streams import alone_words
-from parity.comparison.certificate import PROOF, certify
-from parity.comparison.comparison import Comparison
-from parity.programs.tree import Leaf, Role, is_counter
+from parity.compare.certificate import PROOF, certify
+from parity.compare.comparison import Comparison
 from parity.verdicts import ChannelResult, Finding, Verdict
-from parity.weights.map import HOLDERS, ConflictError, Entry, MapError, normalise
-from parity.weights.modules import moment_of
-from parity.weights.transforms import Identity
 
 __all__ = ["CHANNEL"]
 

@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 
+from parity.builds.build import Group
 from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import measured, nothing_returned
-from parity.comparison.comparison import SEED, Comparison
-from parity.programs.build import Group
+from parity.compare.comparison import SEED, Comparison
 from parity.values.vacuity import constant_leaves
 from parity.verdicts import ChannelResult, Finding
 

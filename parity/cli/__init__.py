@@ -36,7 +36,7 @@ from parity.cli import (
     train,
 )
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE
-from parity.environment import prepare
+from parity.compare.backends.environment import prepare
 
 __all__ = ["app", "main"]
 
@@ -122,7 +122,7 @@ def _with_addresses(words: Sequence[str]) -> tuple[str, ...]:
     """Returns a command line on which ``--ray`` has its value: the next word if that is an address, else our own."""
     if "--ray" not in words:
         return tuple(words)
-    from parity.backends.ray_cluster import OWN, is_address
+    from parity.compare.backends.ray_cluster import OWN, is_address
 
     told: tuple[str, ...] = ()
     for word in words:
@@ -163,7 +163,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ValueError):
         print(f"parity: {error}", file=sys.stderr)
         return USAGE
-    side = sys.modules.get("parity.comparison.side")
+    side = sys.modules.get("parity.compare.side")
     if side and isinstance(error, side.SideError):
         print(f"parity: {str(error).splitlines()[0]}", file=sys.stderr)
         return DIFFERENCE

@@ -48,12 +48,12 @@ def bench(
     """Measure NNX over Linen side by side: init, trace, lower, compile, steps, dispatch, memory."""
     flags = _optimise()
 
-    from parity.backends.registry import find
     from parity.cases.case import select as selected
     from parity.cases.settings import collect, find_settings
-    from parity.measuring.measure import measure_each
-    from parity.measuring.overhead import measure_overhead
-    from parity.measuring.subjects import read_harness, subjects
+    from parity.compare.backends.registry import find
+    from parity.compare.timing.measure import measure_each
+    from parity.compare.timing.overhead import measure_overhead
+    from parity.compare.timing.subjects import read_harness, subjects
     from parity.report.bench import bench_record, print_bench, print_measured
     from parity.report.records import check_writable, write_json
 

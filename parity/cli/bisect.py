@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from parity.bisect.report import Report
     from parity.cases.case import Case
-    from parity.running.run import CaseResult
+    from parity.run.run import CaseResult
 
 __all__ = ["bisect", "bisect_failures", "one_case", "show"]
 
@@ -102,7 +102,7 @@ def _alone(axes: list[str], told: "Mapping[str, object]", repro: bool) -> str:
 
 def _whole(report: "Report") -> dict[str, Any]:
     """Returns the report of a run of the one case, with what the bisect made of it."""
-    from parity.environment import describe_environment
+    from parity.compare.backends.environment import describe_environment
     from parity.report import Run, as_json
 
     return as_json(

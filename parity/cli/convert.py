@@ -25,8 +25,8 @@ def convert_checkpoint(
     ] = "",
 ) -> None:
     """Turn a checkpoint of one side into one of the other, bit for bit, through a certified weight map."""
-    from parity.weights.conversion import convert
-    from parity.weights.exported import read_map
+    from parity.builds.convert.conversion import convert
+    from parity.builds.convert.exported import read_map
 
     screen = console()
 

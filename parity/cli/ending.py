@@ -27,7 +27,7 @@ def finish(
         blocks: the verdicts that are a difference.
     """
     from parity.report import as_json, print_findings
-    from parity.running.waiving import unused_in
+    from parity.run.waiving import unused_in
 
     print_findings(console(), record.results)
     say_reports({"json": files} if isinstance(files, Path) else files or {}, record.unwritten)

@@ -12,7 +12,7 @@ from parity.cli.options import console
 
 if TYPE_CHECKING:
     from parity.cli.order import Order
-    from parity.exact import Equality
+    from parity.prove.exact import Equality
 
 __all__ = ["prove_cases"]
 
@@ -28,11 +28,11 @@ def prove_cases(order: "Order", json: Path | None) -> bool:
         Whether all are.
     """
     from parity.cli.order import chosen
-    from parity.comparison.comparison import Comparison, Workbench
-    from parity.comparison.exactness import prove_exactly
-    from parity.exact import Desk
+    from parity.compare.comparison import Comparison, Workbench
+    from parity.compare.exactness import prove_exactly
+    from parity.prove.exact import Desk
     from parity.report import write_json
-    from parity.running.run import collected_seldom
+    from parity.run.run import collected_seldom
 
     cases, bench, desk = chosen(order)[1], Workbench(), Desk()
     cases = order.shard.take(cases) if order.shard else cases

@@ -120,7 +120,7 @@ def _earlier(path: Path) -> dict[str, Any]:
         ValueError: it is of another commit, or of cases with other settings.
     """
     from parity.cases.settings import collect
-    from parity.environment import git_commit
+    from parity.compare.backends.environment import git_commit
     from parity.gate import with_current_waivers
     from parity.report.reading import read_report
 
@@ -162,7 +162,7 @@ def _run(flips: list["Flip"], workers: int | None, remember: bool) -> dict[str, 
 
 
 def _nothing() -> Any:
-    from parity.environment import describe_environment
+    from parity.compare.backends.environment import describe_environment
     from parity.report import Run
 
     return Run(environment=describe_environment(), planned=0)

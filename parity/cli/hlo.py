@@ -32,10 +32,10 @@ def hlo(
     """Show loops, collectives, memory, cost and dots of both sides, before and after optimisation."""
     from parity.channels import Aspect, of_aspect
     from parity.cli.order import chosen
-    from parity.comparison.comparison import Comparison, Workbench
-    from parity.comparison.inspection import inspect_sides
+    from parity.compare.comparison import Comparison, Workbench
+    from parity.compare.inspection import inspect_sides
     from parity.report import print_sections, sections_record, write_json
-    from parity.running.run import run_case
+    from parity.run.run import run_case
 
     options = resource_options(no_cache=no_cache)
     order = make_order([select], pair, setting, options, backend=backend, full_size=full_size, json=json)

@@ -4,13 +4,13 @@ import dataclasses
 
 import jax
 
-from parity.backends.aot import missing_compiler
-from parity.backends.cache import DiskCache
-from parity.backends.compiler import Resources
-from parity.backends.registry import known_backends
-from parity.backends.workers import GIB
-from parity.environment import DEVICES, PACKAGES, version
-from parity.running.memory import folder
+from parity.compare.backends.aot import missing_compiler
+from parity.compare.backends.cache import DiskCache
+from parity.compare.backends.compiler import Resources
+from parity.compare.backends.environment import DEVICES, PACKAGES, version
+from parity.compare.backends.registry import known_backends
+from parity.compare.backends.workers import GIB
+from parity.run.memory import folder
 
 __all__ = ["Check", "diagnose"]
 

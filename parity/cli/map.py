@@ -27,14 +27,14 @@ def show_map(
     ] = None,
 ) -> None:
     """Print the weight map of a pair's first matching case, and what certifies it."""
+    from parity.builds.tree import Role
+    from parity.builds.weights.map import MapError
     from parity.cli.order import chosen
-    from parity.comparison.certificate import certify
-    from parity.comparison.comparison import Comparison, Workbench
-    from parity.comparison.exporting import export as exported
-    from parity.programs.tree import Role
+    from parity.compare.certificate import certify
+    from parity.compare.comparison import Comparison, Workbench
+    from parity.compare.exporting import export as exported
     from parity.report import map_line
     from parity.report.records import check_writable, write_json
-    from parity.weights.map import MapError
 
     if export:
         check_writable(export, "--export")

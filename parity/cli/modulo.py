@@ -11,7 +11,7 @@ from parity.cli.options import console
 
 if TYPE_CHECKING:
     from parity.cli.order import Order
-    from parity.comparison.modulo import ModuloSharding
+    from parity.compare.modulo import ModuloSharding
 
 __all__ = ["prove_modulo"]
 
@@ -30,8 +30,8 @@ def prove_modulo(order: "Order", json: Path | None) -> bool:
         Whether all are the same up to sharding.
     """
     from parity.cli.order import chosen
-    from parity.comparison.comparison import Comparison, Workbench
-    from parity.comparison.modulo import prove_modulo_sharding
+    from parity.compare.comparison import Comparison, Workbench
+    from parity.compare.modulo import prove_modulo_sharding
     from parity.report import write_json
 
     cases, bench = chosen(order)[1], Workbench()

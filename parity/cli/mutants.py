@@ -31,7 +31,7 @@ def mutants(
     """Plant bugs, one by one, and see which channels catch them: the kill matrix, survivors first."""
     import os
 
-    from parity.environment import describe_environment
+    from parity.compare.backends.environment import describe_environment
     from parity.mutants import (
         Processes,
         as_json,

@@ -12,7 +12,7 @@ from parity.cli.options import PARITY, console
 
 if TYPE_CHECKING:
     from parity.cli.order import Order
-    from parity.running.latest import Latest
+    from parity.run.latest import Latest
 
 __all__ = ["narrowed"]
 
@@ -63,7 +63,7 @@ def _debugged(order: "Order") -> "Order":
 
 def _debug(error: BaseException) -> None:
     """Opens the debugger where an error was raised; its ``quit`` ends the run, its ``continue`` goes on."""
-    from parity.running.errors import is_own
+    from parity.run.errors import is_own
 
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     own = [at for at, frame in enumerate(frames) if is_own(frame.f_code.co_filename)]

@@ -161,9 +161,9 @@ def make_order(
     **rest: Any,
 ) -> "Order":
     """Returns what the command line asks for; ``options``, from `resource_options`, go over ``[tool.parity]``."""
-    from parity.backends.compiler import Resources
     from parity.cases.settings import find_settings, resources
     from parity.cli.order import Order
+    from parity.compare.backends.compiler import Resources
 
     given = {name: value for name, value in (options or {}).items() if value is not None}
     found = {**find_settings(Path.cwd()).resources, **resources(given, Path.cwd())}

@@ -10,28 +10,28 @@ from pathlib import Path
 
 from rich.console import Console
 
-from parity.backends.cache import default_folder
-from parity.backends.compiler import Resources
-from parity.backends.ray_cluster import OWN, check_address
-from parity.backends.registry import find
+from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case, Pair, place, refuse_unless_some_fit, select
 from parity.cases.settings import collect, find_settings
 from parity.channels import ALL
-from parity.comparison.comparison import Comparison, Workbench
-from parity.comparison.summary import Summary, summarise_case
-from parity.environment import PLATFORMS, describe_environment
-from parity.programs.meshes import MeshSpec
+from parity.compare.backends.cache import default_folder
+from parity.compare.backends.compiler import Resources
+from parity.compare.backends.environment import PLATFORMS, describe_environment
+from parity.compare.backends.ray_cluster import OWN, check_address
+from parity.compare.backends.registry import find
+from parity.compare.comparison import Comparison, Workbench
+from parity.compare.summary import Summary, summarise_case
 from parity.report import Progress, Run, as_json
 from parity.report.reading import read_report
 from parity.report.shards import Shard
 from parity.report.writing import check_forms, write_forms
-from parity.running.manifest import Manifest, project_of
-from parity.running.memory import Memory, disagreement
-from parity.running.outside import opened, watch
-from parity.running.parallel import Plan, run_in_workers
-from parity.running.processes import check_processes, run_in_processes
-from parity.running.remote import run_on_ray
-from parity.running.run import CaseResult, run_each
+from parity.run.manifest import Manifest, project_of
+from parity.run.memory import Memory, disagreement
+from parity.run.outside import opened, watch
+from parity.run.parallel import Plan, run_in_workers
+from parity.run.processes import check_processes, run_in_processes
+from parity.run.remote import run_on_ray
+from parity.run.run import CaseResult, run_each
 from parity.verdicts import ANY_RUNG, Requirement
 
 __all__ = ["Order", "Recall", "chosen", "execute", "rewrite", "summarise_cases"]
@@ -66,7 +66,7 @@ class Order:
         required: rungs that cases of one structure may rest on.
         workers: cases at once; None for as many as pay.
         processes: how many run each case together.
-        ray: the Ray cluster whose workers run the cases, see `parity.backends.ray_cluster`; None for none.
+        ray: the Ray cluster whose workers run the cases, see `parity.compare.backends.ray_cluster`; None for none.
         resources: what the run may take.
         json: file of the report.
         forms: files of its other forms, by name.

@@ -20,8 +20,8 @@ def repro(
     from parity.bisect.judge import signature_of
     from parity.bisect.repro import Recipe, check_free, write_repro
     from parity.cli.bisect import one_case
-    from parity.comparison.comparison import Workbench
-    from parity.running.run import run_case
+    from parity.compare.comparison import Workbench
+    from parity.run.run import run_case
 
     check_free(folder)
     given = parse_settings(setting)

@@ -110,8 +110,8 @@ def run(
     from parity.cli.order import execute, rewrite
     from parity.report import print_table, print_tracebacks
     from parity.report.shards import Shard
-    from parity.running.explain import print_explanations
-    from parity.running.latest import Latest
+    from parity.run.explain import print_explanations
+    from parity.run.latest import Latest
 
     forms = asked_forms(html=html, junit=junit, markdown=markdown, annotations=annotations)
     if earlier:

@@ -29,7 +29,7 @@ def shardings(
     """Show where every leaf of a case lies on both sides, and what that costs per device."""
     from parity.channels import CHANNELS
     from parity.cli.order import chosen
-    from parity.comparison.comparison import Comparison, Workbench
+    from parity.compare.comparison import Comparison, Workbench
     from parity.report import print_placements, write_text
     from parity.report.page import placements, shardings_page
     from parity.report.records import check_writable

@@ -13,7 +13,7 @@ import typer
 from parity.cli.options import DIFFERENCE, FullSize, parse_settings
 
 if TYPE_CHECKING:
-    from parity.pairs.training import Trainer
+    from parity.matrix.training import Trainer
 
 __all__ = ["Which", "train"]
 
@@ -74,9 +74,9 @@ def train(
 
     Exit code 0 where all losses are finite and, with both twins, equal to the last bit; 1 where not.
     """
-    from parity.pairs.runs import training
-    from parity.pairs.training import Trainer, check_save, earlier
-    from parity.programs.build import Flavour
+    from parity.builds.build import Flavour
+    from parity.matrix.runs import training
+    from parity.matrix.training import Trainer, check_save, earlier
     from parity.report.curve import check_picture, draw
 
     settings = parse_settings(setting, example="pipeline.repeats=2")
@@ -138,7 +138,7 @@ def _loop(
 
 def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, float]], save: Path) -> bool:
     """Writes one checkpoint for all twins, which have to agree on it; returns whether they do not."""
-    from parity.pairs.training import differing
+    from parity.matrix.training import differing
 
     first, *others = trainers.values()
     apart = [name for other in others for name in differing(first.named(), other.named())]

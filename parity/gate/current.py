@@ -7,8 +7,8 @@ from typing import Any
 from parity.cases.waivers import Waiver
 from parity.report.reading import Record
 from parity.report.records import VERDICTS, channel_record
-from parity.running.run import verdict_of
-from parity.running.waiving import PREFIX, waive
+from parity.run.run import verdict_of
+from parity.run.waiving import PREFIX, waive
 from parity.verdicts import ChannelResult, Finding, Verdict, channel_of
 
 __all__ = ["with_current_waivers"]

@@ -5,7 +5,7 @@ import fnmatch
 from collections.abc import Mapping
 from pathlib import Path
 
-from parity.structure import Budget
+from parity.cases.budgets import Budget
 from parity.verdicts import RUNGS, Requirement, Verdict
 
 __all__ = ["DEMANDS", "Feature", "Flip", "NoQuestion", "Rules"]

@@ -10,7 +10,7 @@ from parity.cases.case import selects
 from parity.gate.flips import Feature, Flip, Rules
 from parity.report.formats.form import sentence
 from parity.report.reading import Record
-from parity.running.waiving import PREFIX
+from parity.run.waiving import PREFIX
 from parity.verdicts import BLOCKING, Requirement, Verdict
 
 __all__ = ["BLOCKED", "Cell", "Readiness", "gate_record", "judge"]

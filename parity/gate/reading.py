@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from parity.cases.budgets import read_budgets
 from parity.cases.settings import SettingsError, find_settings
 from parity.cases.waivers import check_day, past
 from parity.channels import CHANNELS
 from parity.gate.flips import DEMANDS, Feature, Flip, NoQuestion, Rules
-from parity.structure import read_budgets
 from parity.values.ladder import ARBITRATION, FLOOR_FACTOR
 from parity.verdicts import Requirement
 

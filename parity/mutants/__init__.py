@@ -6,7 +6,8 @@ made, by rules, where a case comes by. Imports: `report` and below. Gives: `read
 `try_mutants`, `Outcome`, and the matrix as table, Markdown and JSON.
 """
 
-from parity.mutants.benign import benign_mutants, read_fields
+from campaigns.edits.benign import benign_mutants, read_fields
+
 from parity.mutants.campaign import content_of, sources_of, try_mutants
 from parity.mutants.matrix import as_json, as_markdown, print_matrix, read_outcomes, succeeded
 from parity.mutants.mutant import Edit, Mutant, MutantError, read_mutants

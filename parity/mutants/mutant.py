@@ -12,7 +12,7 @@ from parity.channels import ALL
 __all__ = ["PREFIX", "Edit", "Mutant", "MutantError", "choose", "import_root", "plant", "read_mutants"]
 
 PREFIX = "benign/"
-"""Of the ids of benign edits that rules make; see `parity.mutants.benign`."""
+"""Of the ids of benign edits that rules make; see `campaigns.edits.benign`."""
 
 
 class MutantError(ValueError):

@@ -1,12 +1,12 @@
 """StableHLO equivalence: proves that two lowered programs are the same program, without running them."""
 
+from parity.ir.stablehlo.liveness import heavy_beside, turns_otherwise
+from parity.ir.stablehlo.provenance import Place
 from parity.prove.annotations import annotations
 from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, Side
-from parity.prove.liveness import heavy_beside, turns_otherwise
 from parity.prove.moved import NOTHING_MOVED, Moved, Moves
 from parity.prove.proof import Alone, Proof, is_one_program, prove
-from parity.prove.provenance import Place
 
 __all__ = [
     "NOTHING_MOVED",

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from parity.jax_internals import ir, is_main, stablehlo_module
-from parity.mlir import attribute_items, dictionary_items
-from parity.prove.provenance import short_path
+from parity.ir.jax_internals import ir, is_main, stablehlo_module
+from parity.ir.mlir import attribute_items, dictionary_items
+from parity.ir.stablehlo.provenance import short_path
 
 __all__ = ["annotations"]
 

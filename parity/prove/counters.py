@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from parity.jax_internals import ir
-from parity.mlir import attribute_items
-from parity.prove.program import Op, Program, Region
+from parity.ir.jax_internals import ir
+from parity.ir.mlir import attribute_items
+from parity.ir.stablehlo.program import Op, Program, Region
 
 __all__ = ["increment"]
 

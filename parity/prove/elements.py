@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from parity.ir.stablehlo.program import Op
 from parity.prove.numbering import Numbering, Table
-from parity.prove.program import Op
 from parity.prove.rules.numbering import RuledNumbering
 from parity.prove.rules.terms import Terms
 from parity.prove.rules.types import parse_array

@@ -5,11 +5,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from parity.ir.stablehlo.program import Form, Kind, Op, Program, Region
+from parity.ir.stablehlo.provenance import op_place
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import grade, number, regrouped
 from parity.prove.numbering import Numbering, Table, captures
-from parity.prove.program import Form, Kind, Op, Program, Region
-from parity.prove.provenance import op_place
 from parity.prove.rules.types import is_whole_number, parse_array
 from parity.prove.search import Search
 

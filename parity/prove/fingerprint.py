@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parity.ir.stablehlo.program import Program
+from parity.ir.stablehlo.reader import read_program
 from parity.prove.numbering import Table, number_program
-from parity.prove.program import Program
-from parity.prove.reader import read_program
 
 __all__ = ["argument_fingerprints", "program_fingerprint"]
 

@@ -4,7 +4,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 
-from parity.prove.provenance import Place
+from parity.ir.stablehlo.provenance import Place
 from parity.verdicts import Finding
 
 __all__ = ["MOST_ENTRIES", "Frontier", "Side", "Trait", "Unlike", "apart", "attribute_differences", "short"]

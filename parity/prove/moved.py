@@ -4,10 +4,10 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from parity.jax_internals import ir, is_main
+from parity.ir.jax_internals import ir, is_main
+from parity.ir.stablehlo.program import Program
 from parity.prove.frontier import Frontier
 from parity.prove.numbering import Numbering, Table
-from parity.prove.program import Program
 from parity.prove.rules.moves import MOVES
 from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from parity.prove.program import Kind, Op, Program, Region
+from parity.ir.stablehlo.program import Kind, Op, Program, Region
 
 __all__ = ["Numbering", "Table", "captures", "initial_colours", "number_program", "split_classes"]
 

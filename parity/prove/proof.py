@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
+from parity.ir.stablehlo.program import Program
+from parity.ir.stablehlo.reader import collector_paused, read_program
 from parity.prove.exchange import explain
 from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
 from parity.prove.grade import grade
 from parity.prove.moved import NOTHING_MOVED, Moves, given, not_met
 from parity.prove.numbering import Numbering, Table, number_program
-from parity.prove.program import Program
-from parity.prove.reader import collector_paused, read_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
 from parity.verdicts import Finding, Verdict
 
@@ -143,7 +143,7 @@ def prove(
         reference: a ``jax.stages.Lowered``, an MLIR module, or what ``read_program`` made of either.
         candidate: the same.
         arguments: pairs of positions in ``@main`` (reference, candidate). ``jit`` drops unused arguments;
-            ``parity.jax_internals.main_position`` gives the positions of those that are left.
+            ``parity.ir.jax_internals.main_position`` gives the positions of those that are left.
         results: pairs of result positions.
         alone: what only one side takes or returns. Such an argument equals nothing; such a result, and what
             only it needs, is not compared.
@@ -327,7 +327,7 @@ def _check_hoisted(sides: Sequence[Program], arguments: _Pairs) -> None:
         if paired:
             raise ValueError(
                 f"arguments: got {label} positions {paired}, which are constants that JAX hoisted, expected "
-                "positions of the function's arguments; parity.jax_internals.main_position has them"
+                "positions of the function's arguments; parity.ir.jax_internals.main_position has them"
             )
 
 

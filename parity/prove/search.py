@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from parity.mlir import attribute_items
+from parity.ir.mlir import attribute_items
+from parity.ir.stablehlo.program import Kind, Op, Program, Region
+from parity.ir.stablehlo.provenance import op_place
 from parity.prove.elements import Elements
 from parity.prove.frontier import MOST_ENTRIES, Frontier, Side, apart, attribute_differences, short
 from parity.prove.numbering import Numbering, Table, captures, initial_colours
-from parity.prove.program import Kind, Op, Program, Region
-from parity.prove.provenance import op_place
 
 __all__ = ["Search"]
 

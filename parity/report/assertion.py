@@ -11,7 +11,7 @@ from flax import linen, nnx
 
 from parity.cases.twins import twins
 from parity.report.table import findings_text
-from parity.running.run import CaseResult, run_cases
+from parity.run.run import CaseResult, run_cases
 
 __all__ = ["TwinsDifferError", "assert_twins"]
 

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parity.environment import describe_environment
-from parity.measuring.measure import Measured
-from parity.measuring.overhead import Overhead
-from parity.measuring.rounds import Paired
+from parity.compare.backends.environment import describe_environment
+from parity.compare.timing.measure import Measured
+from parity.compare.timing.overhead import Overhead
+from parity.compare.timing.rounds import Paired
 
 __all__ = ["bench_record", "print_bench", "print_measured"]
 

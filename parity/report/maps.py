@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from parity.comparison.certificate import Certified
-from parity.weights.map import normalise
+from parity.builds.weights.map import normalise
+from parity.compare.certificate import Certified
 
 __all__ = ["map_line"]
 

@@ -5,9 +5,9 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-from parity.comparison.comparison import Comparison
-from parity.comparison.layout import Placed, placed
-from parity.programs.tree import Role
+from parity.builds.tree import Role
+from parity.compare.comparison import Comparison
+from parity.compare.layout import Placed, placed
 
 __all__ = ["Picture", "cut_up", "draw", "placements", "shardings_page"]
 

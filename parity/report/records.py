@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from parity.report.shards import Shard
-from parity.running.run import CaseResult, numbers_only
+from parity.run.run import CaseResult, numbers_only
 from parity.verdicts import ChannelResult, Finding
 
 __all__ = [

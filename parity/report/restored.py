@@ -1,12 +1,12 @@
 """Results as they were, from their record: what prints a run prints a report as well."""
 
+from parity.builds.build import Build
+from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.cases.waivers import Waiver
-from parity.programs.build import Build
-from parity.programs.meshes import MeshSpec
 from parity.report.reading import Record
 from parity.report.records import Run
-from parity.running.run import CaseResult
+from parity.run.run import CaseResult
 from parity.verdicts import channel_of
 
 __all__ = ["restore"]

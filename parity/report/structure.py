@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parity.comparison.inspection import Section
+from parity.compare.inspection import Section
+from parity.compare.rows import Row
 from parity.report.table import STYLES, findings_text
-from parity.running.run import CaseResult
-from parity.structure import Row
+from parity.run.run import CaseResult
 
 __all__ = ["print_sections", "sections_record"]
 

@@ -11,15 +11,15 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from parity.builds.weights.map import unheld
 from parity.cases.case import Case
 from parity.channels import CHANNELS, Aspect, of_aspect
 from parity.channels.channel import BY_RULES
 from parity.channels.program import RESTS_ON_NUMBERS
-from parity.comparison.layout import Placed
+from parity.compare.layout import Placed
 from parity.report.records import Run, summarise
-from parity.running.run import CaseResult, numbers_only
+from parity.run.run import CaseResult, numbers_only
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
-from parity.weights.map import unheld
 
 __all__ = [
     "Progress",

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from parity.programs.tree import Leaf, Role
+from parity.builds.tree import Leaf, Role
 from parity.values.ladder import deviation
 
 __all__ = ["DRAWS", "measure_floor", "nudge", "randomise", "to_float64"]

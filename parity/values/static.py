@@ -9,8 +9,8 @@ import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from parity.mlir import dense_numbers
-from parity.prove.program import Kind, Op, Program, Region
+from parity.ir.mlir import dense_numbers
+from parity.ir.stablehlo.program import Kind, Op, Program, Region
 
 __all__ = ["Content", "Fact", "result_facts"]
 

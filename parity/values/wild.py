@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from parity.programs.tree import Leaf, Role
+from parity.builds.tree import Leaf, Role
 from parity.values.ladder import Deviation, deviation
 from parity.values.noise import is_float
 

@@ -68,16 +68,16 @@ def of_model(name: str) -> Row:
 
 def of_cases(ids: Sequence[str]) -> Row:
     report = parity("run", *ids, "--paranoid", "--workers", "1")
-    from parity.measuring.overhead import own_share
+    from parity.compare.timing.overhead import own_share
 
     return {"wall": report["seconds"], "own": own_share(report) * report["seconds"]}
 
 
 def parameters(name: str) -> int:
     """How many a published model has."""
+    from parity.builds.tree import Role
     from parity.cases.case import select
     from parity.cases.settings import collect
-    from parity.programs.tree import Role
 
     (case,) = select(collect(devices=512)[1], [f"{name}/forward"])
     return sum(leaf.size for leaf in case.reference().leaves.values() if leaf.role is Role.PARAMS)
@@ -195,7 +195,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from parity.environment import prepare
+    from parity.compare.backends.environment import prepare
 
     prepare()
     main()

@@ -10,7 +10,7 @@ import twin_nnx
 from oracle_decoder import SMALL, random_batch, random_params
 from suite_train import keys_drawn  # noqa: F401
 
-from models_nnx.config import Head, LayerLayout, RematConfig, RematPolicy
+from models_nnx.shared.config import Head, LayerLayout, RematConfig, RematPolicy
 
 pytestmark = pytest.mark.usefixtures("quick")
 TWINS = (twin_linen.TWIN, twin_nnx.TWIN)

@@ -7,7 +7,7 @@ import re
 import pytest
 from oracle_decoder import SMALL
 
-from models_nnx.config import (
+from models_nnx.shared.config import (
     CHECKPOINT_NAMES,
     Activation,
     AttentionConfig,

@@ -8,8 +8,8 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from meshes import make_mesh, parse_mesh
 
-from models_nnx import sharding
-from models_nnx.sharding import DEFAULT_RULES, ShardingError, ShardMode
+from models_nnx.shared import sharding
+from models_nnx.shared.sharding import DEFAULT_RULES, ShardingError, ShardMode
 
 MESHES = (
     "data8.context1",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models_nnx.data import BOUNDARY, PADDING, VOCAB, documents, packed_batch
+from models_nnx.shared.data import BOUNDARY, PADDING, VOCAB, documents, packed_batch
 
 NAMES = ("tokens", "targets", "segments", "positions", "weights")
 SIZES = [(5, 16, 0), (7, 40, 1), (3, 129, 2), (2, 1000, 3)]

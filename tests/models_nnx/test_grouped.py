@@ -7,8 +7,8 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 from meshes import make_mesh
 
-from models_nnx.ops.grouped import grouped_product
-from parity.structure.collectives import read_collectives
+from models_nnx.shared.ops.grouped import grouped_product
+from parity.ir.hlo.collectives import read_collectives
 
 RNG = np.random.default_rng(5)
 S, R, E, D, F = 2, 9, 4, 3, 5

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from models_nnx.config import LayerLayout, PipelineConfig, RematConfig, RematPolicy
-from models_nnx.layering import different, relaid
-from models_nnx.presets import preset, tiny
+from models_nnx.shared.config import LayerLayout, PipelineConfig, RematConfig, RematPolicy
+from models_nnx.shared.layering import different, relaid
+from models_nnx.shared.presets import preset, tiny
 
 
 def numbered(layer, *shape):

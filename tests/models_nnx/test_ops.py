@@ -10,8 +10,8 @@ import oracle_ops
 import pytest
 from oracle_decoder import random_batch
 
-from models_nnx import ops
-from models_nnx.config import Activation, AttentionConfig, AttentionKernel
+from models_nnx.shared import ops
+from models_nnx.shared.config import Activation, AttentionConfig, AttentionKernel
 
 pytestmark = pytest.mark.usefixtures("quick")
 RNG = np.random.default_rng(7)

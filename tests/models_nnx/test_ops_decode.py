@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from models_nnx import ops
-from models_nnx.config import CacheUse, Caching, DecodeConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import CacheUse, Caching, DecodeConfig
 
 ROWS, VOCAB = 256, 40
 

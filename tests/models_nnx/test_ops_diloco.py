@@ -12,11 +12,11 @@ import numpy as np
 import oracle_diloco
 import pytest
 
-from models_nnx import ops
-from models_nnx.config import ConfigError, DilocoConfig, LayerLayout, PipelineConfig
-from models_nnx.mesh import DEFAULT_RULES
-from models_nnx.presets import preset, tiny
-from models_nnx.sharding import ShardingError
+from models_nnx.shared import ops
+from models_nnx.shared.config import ConfigError, DilocoConfig, LayerLayout, PipelineConfig
+from models_nnx.shared.mesh import DEFAULT_RULES
+from models_nnx.shared.presets import preset, tiny
+from models_nnx.shared.sharding import ShardingError
 
 TWO_STACKS = dataclasses.replace(tiny(preset("deepseek3-671b")), layers=7, dense_layers=3)
 FIRST = {"dense_layers": 0, "layers": 3}

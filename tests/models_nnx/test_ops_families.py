@@ -6,8 +6,8 @@ import oracle_families as oracle
 import oracle_ops
 import pytest
 
-from models_nnx import ops
-from models_nnx.config import (
+from models_nnx.shared import ops
+from models_nnx.shared.config import (
     AttentionConfig,
     Boundaries,
     EmbeddingScale,

@@ -12,11 +12,11 @@ from jax.sharding import PartitionSpec as P
 from meshes import make_mesh, parse_mesh
 
 import models_nnx
-from models_nnx import ops
-from models_nnx.config import ConfigError, LayerSchedule, MtpConfig, PipelineConfig, override
-from models_nnx.config.batch_split import without_context
-from models_nnx.presets import preset, tiny
-from models_nnx.sharding import DEFAULT_RULES, ShardingError, ShardMode
+from models_nnx.shared import ops
+from models_nnx.shared.config import ConfigError, LayerSchedule, MtpConfig, PipelineConfig, override
+from models_nnx.shared.config.batch_split import without_context
+from models_nnx.shared.presets import preset, tiny
+from models_nnx.shared.sharding import DEFAULT_RULES, ShardingError, ShardMode
 
 EXPERTS = tiny(preset("deepseek3-671b"))
 TWO = dataclasses.replace(EXPERTS, mtp=MtpConfig(depth=2, loss_scale=0.7))
@@ -37,7 +37,7 @@ def batch_of(rows=3, length=17, padding=True):
 
 
 def module(name, *edits):
-    """The names of a module of ``models_nnx/ops``, after edits of its text."""
+    """The names of a module of ``models_nnx/shared/ops``, after edits of its text."""
     text = (Path(models_nnx.__file__).parent / "ops" / f"{name}.py").read_text()
     for old, new in edits:
         assert text.count(old) == 1, old

@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 from oracle_decoder import SMALL
 
-from models_nnx import ops
-from models_nnx.config import Gather, LayerLayout, Loop, PipelineConfig
-from models_nnx.ops import pipeline as loops
-from models_nnx.ops import stages
-from models_nnx.schedule import Schedule
-from models_nnx.sharding import ShardingError, named_sharding
-from parity.programs.meshes import MeshSpec
-from parity.structure import collective_rows, optimised_loops, optimised_module, read_collectives, read_memory
+from models_nnx.shared import ops
+from models_nnx.shared.config import Gather, LayerLayout, Loop, PipelineConfig
+from models_nnx.shared.ops import pipeline as loops
+from models_nnx.shared.ops import stages
+from models_nnx.shared.schedule import Schedule
+from models_nnx.shared.sharding import ShardingError, named_sharding
+from parity.builds.meshes import MeshSpec
+from parity.compare.rows import collective_rows
+from parity.ir.hlo.collectives import read_collectives
+from parity.ir.hlo.memory import read_memory
+from parity.ir.hlo.optimised import optimised_loops, optimised_module
 
 LENGTH, WIDTH = 6, 8
 ROWS = ("activation_batch", "activation_length", "activation_embed")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models_nnx import ops
-from models_nnx.config import Biases, Sinks
 from models_nnx.model import LanguageModel
-from models_nnx.presets import preset, tiny
 from models_nnx.rngs import PathRngs
-from models_nnx.sharding import constrain
-from parity.pairs.covering.factors import CROSSED, REPLICATED, WHOLE_ACTIVATIONS
-from parity.programs.meshes import MeshSpec
+from models_nnx.shared import ops
+from models_nnx.shared.config import Biases, Sinks
+from models_nnx.shared.presets import preset, tiny
+from models_nnx.shared.sharding import constrain
+from parity.builds.meshes import MeshSpec
+from parity.matrix.covering.factors import CROSSED, REPLICATED, WHOLE_ACTIVATIONS
 
 BASE = dataclasses.replace(tiny(preset("llama2-70b")), layers=2)
 SPECIAL = {"sinks": {"sinks": Sinks.LEARNED}, "biases": {"biases": Biases.TRAINED}}

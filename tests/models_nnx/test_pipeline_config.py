@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from models_nnx.config import ConfigError, Gather, Loop, PipelineConfig, RematConfig
-from models_nnx.presets import preset, tiny
+from models_nnx.shared.config import ConfigError, Gather, Loop, PipelineConfig, RematConfig
+from models_nnx.shared.presets import preset, tiny
 
 LLAMA = tiny(preset("llama2-7b"))
 PREFETCH = {"stages": 2, "microbatches": 4, "repeats": 2, "gather": Gather.PER_REPEAT}

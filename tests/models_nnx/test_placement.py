@@ -15,8 +15,8 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from meshes import make_mesh, parse_mesh
 
-from models_nnx import sharding
-from models_nnx.sharding import PlacedLeaf, ShardingError, ShardMode
+from models_nnx.shared import sharding
+from models_nnx.shared.sharding import PlacedLeaf, ShardingError, ShardMode
 
 few = settings(max_examples=400, deadline=None, database=None, derandomize=True)
 
@@ -161,5 +161,5 @@ def test_sharding_modules_import_no_flax():
     for name in ("mesh", "placement", "sharding"):
         text = (folder / f"{name}.py").read_text()
         assert not re.search(r"^\s*(import|from) flax", text, re.MULTILINE), name
-    code = "import sys; sys.modules['flax'] = None; import models_nnx.sharding"
+    code = "import sys; sys.modules['flax'] = None; import models_nnx.shared.sharding"
     subprocess.run([sys.executable, "-B", "-c", code], check=True, cwd=folder.parent)

@@ -9,7 +9,7 @@ import pytest
 from meshes import make_mesh, parse_mesh
 from twin_nnx import TWIN
 
-from models_nnx.config import (
+from models_nnx.shared.config import (
     Activation,
     AttentionConfig,
     AttentionKernel,
@@ -20,9 +20,9 @@ from models_nnx.config import (
     Span,
     TrainConfig,
 )
-from models_nnx.data import VOCAB, packed_batch
-from models_nnx.presets import PRESETS, preset, tiny
-from models_nnx.sharding import ShardMode, resolve
+from models_nnx.shared.data import VOCAB, packed_batch
+from models_nnx.shared.presets import PRESETS, preset, tiny
+from models_nnx.shared.sharding import ShardMode, resolve
 
 # The config.json of each released checkpoint, and the number of parameters of its weights: those of Hugging Face's
 # index, without the vision tower of gemma3-12b; of deepseek3-671b the main model, for its predictor see below.

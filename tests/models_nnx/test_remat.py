@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from suite_remat import RematSuite, residuals
 from twin_nnx import TWIN
 
-from models_nnx import ops
-from models_nnx.config import RematConfig, RematPolicy
+from models_nnx.shared import ops
+from models_nnx.shared.config import RematConfig, RematPolicy
 
 
 class TestNnxRemat(RematSuite):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models_nnx.schedule import Schedule, Source
+from models_nnx.shared.schedule import Schedule, Source
 
 
 @st.composite

@@ -12,9 +12,9 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from meshes import parse_mesh
 
-from models_nnx import mesh as mesh_module
-from models_nnx import placement, sharding
-from models_nnx.sharding import DEFAULT_RULES, MESH_AXES, ShardingError
+from models_nnx.shared import mesh as mesh_module
+from models_nnx.shared import placement, sharding
+from models_nnx.shared.sharding import DEFAULT_RULES, MESH_AXES, ShardingError
 
 NAMES = ("embed", "mlp", "heads", "vocab", "batch", "length")
 MESHES = (

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from models_nnx import ops
-from models_nnx.config import OptimizerConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import OptimizerConfig
 
 pytestmark = pytest.mark.usefixtures("quick")
 STEPS = 14

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models_nnx import store
-from models_nnx.store import CheckpointError, Kind
+from models_nnx.shared import store
+from models_nnx.shared.store import CheckpointError, Kind
 
 STATE = Kind.TRAIN_STATE
 KILLS = int(os.environ.get("KILLS", "50"))
@@ -447,7 +447,7 @@ def save_for_ever(root, pipe):
 def test_killed_at_any_moment_of_a_save_the_one_before_always_loads(tmp_path):
     """SIGKILL at random moments; KILLS says how many. Each child goes on where the one before was killed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "models_nnx.store"])
+    context.set_forkserver_preload([__name__, "models_nnx.shared.store"])
     rng = random.Random(3)
     root = tmp_path / "run"
     root.mkdir()

@@ -10,10 +10,10 @@ import pytest
 from meshes import make_mesh, parse_mesh
 from oracle_decoder import SMALL
 
-from models_nnx import ops
-from models_nnx.config import ConfigError, TrainConfig
-from models_nnx.sharding import DEFAULT_RULES, constrain
-from parity.structure.collectives import read_collectives
+from models_nnx.shared import ops
+from models_nnx.shared.config import ConfigError, TrainConfig
+from models_nnx.shared.sharding import DEFAULT_RULES, constrain
+from parity.ir.hlo.collectives import read_collectives
 
 pytestmark = pytest.mark.usefixtures("quick", "x64")
 RNG = np.random.default_rng(3)

@@ -5,7 +5,7 @@ import torch
 import transformers
 from oracle_weights import draw
 
-from models_nnx.config import Boundaries, LinearScaling, Span, YarnScaling
+from models_nnx.shared.config import Boundaries, LinearScaling, Span, YarnScaling
 
 FAMILIES = {
     "llama2": "LlamaForCausalLM",

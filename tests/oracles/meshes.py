@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from parity.programs.meshes import MeshSpec, Mode
+from parity.builds.meshes import MeshSpec, Mode
 
 
 def parse_mesh(text):

@@ -7,14 +7,7 @@ read as data only.
 import numpy as np
 import oracle_ops as ops
 
-from models_nnx.config import (
-    Activation,
-    AttentionConfig,
-    Head,
-    LayerLayout,
-    MlpConfig,
-    ModelConfig,
-)
+from models_nnx.shared.config import Activation, AttentionConfig, Head, LayerLayout, MlpConfig, ModelConfig
 
 # B 8, T 17, D 18, L 4, N 6, K 3 (or 6), G 2, H 10, F 22, V 29: no two alike, nor N * H, K * H.
 ROWS, LENGTH = 8, 17

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from models_nnx.data import packed_batch
-from models_nnx.presets import preset, tiny
+from models_nnx.shared.data import packed_batch
+from models_nnx.shared.presets import preset, tiny
 
 GOLDENS = Path(__file__).parent / "goldens"
 PRESET_OF = {

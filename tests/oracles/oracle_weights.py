@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from models_nnx.config import LayerLayout, NormScale
+from models_nnx.shared.config import LayerLayout, NormScale
 
 
 def draw(name, shape, config):

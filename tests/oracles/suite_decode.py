@@ -9,7 +9,7 @@ import pytest
 from oracle_goldens import PRESET_OF, config_of
 from oracle_weights import fill
 
-from models_nnx.config import (
+from models_nnx.shared.config import (
     CHECKPOINT_NAMES,
     DecodeConfig,
     LayerLayout,
@@ -17,7 +17,7 @@ from models_nnx.config import (
     RematPolicy,
     Span,
 )
-from models_nnx.presets import preset, tiny
+from models_nnx.shared.presets import preset, tiny
 
 STEPS, LENGTH = 16, 30
 PROMPTS = np.random.default_rng(3).integers(0, 272, (2, 11)).astype(np.int32)

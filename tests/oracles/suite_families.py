@@ -8,11 +8,11 @@ from oracle_families import Family
 from oracle_goldens import PRESET_OF, batch_of, config_of, golden
 from oracle_weights import fill
 
-from models_nnx.config import AttentionKernel, LayerLayout
-from models_nnx.data import packed_batch
-from parity.pairs.covering.configs import recipe
-from parity.pairs.covering.factors import DECODING
-from parity.pairs.covering.rows import read_rows
+from models_nnx.shared.config import AttentionKernel, LayerLayout
+from models_nnx.shared.data import packed_batch
+from parity.matrix.covering.configs import recipe
+from parity.matrix.covering.factors import DECODING
+from parity.matrix.covering.rows import read_rows
 
 COMBINED = 7
 """One recipe in so many is compared."""

@@ -9,7 +9,7 @@ import oracle_decoder
 import pytest
 from oracle_decoder import SMALL, random_batch, random_params
 
-from models_nnx.config import (
+from models_nnx.shared.config import (
     Activation,
     AttentionKernel,
     Head,
@@ -19,7 +19,7 @@ from models_nnx.config import (
     RematPolicy,
     TrainConfig,
 )
-from models_nnx.presets import preset
+from models_nnx.shared.presets import preset
 
 UNROLLED, TIED = LayerLayout.UNROLLED, Head.TIED
 MHA = dataclasses.replace(SMALL.attention, kv_heads=6)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from oracle_decoder import SMALL, random_batch
 
-from models_nnx.config import LayerLayout, MoeConfig, Scoring, TrainConfig
+from models_nnx.shared.config import LayerLayout, MoeConfig, Scoring, TrainConfig
 
 EXPERTS, RATE, COEFFICIENT = 6, 0.25, 0.5
 CONFIG = dataclasses.replace(

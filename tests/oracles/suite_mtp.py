@@ -8,10 +8,10 @@ import pytest
 from oracle_mtp import Predicting, direction
 from oracle_weights import fill, names_of
 
-from models_nnx import ops
-from models_nnx.config import Head, LayerLayout, LayerSchedule, MtpConfig, TrainConfig
-from models_nnx.data import packed_batch
-from models_nnx.presets import preset, tiny
+from models_nnx.shared import ops
+from models_nnx.shared.config import Head, LayerLayout, LayerSchedule, MtpConfig, TrainConfig
+from models_nnx.shared.data import packed_batch
+from models_nnx.shared.presets import preset, tiny
 
 DOUBLE = {"param_dtype": "float64", "compute_dtype": "float64"}
 DENSE = dataclasses.replace(

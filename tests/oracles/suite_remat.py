@@ -10,7 +10,7 @@ import jax
 import pytest
 from oracle_decoder import LENGTH, ROWS, SMALL, random_batch, random_params
 
-from models_nnx.config import CHECKPOINT_NAMES, LayerLayout, RematConfig, RematPolicy, TrainConfig
+from models_nnx.shared.config import CHECKPOINT_NAMES, LayerLayout, RematConfig, RematPolicy, TrainConfig
 
 LAYERS = 2
 HEADS, KV_HEADS, HIDDEN = (6, 10), (3, 10), (22,)

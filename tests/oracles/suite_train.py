@@ -10,8 +10,8 @@ import oracle_train
 import pytest
 from oracle_decoder import SMALL, random_batch, random_params
 
-from models_nnx import ops
-from models_nnx.config import Head, LayerLayout, OptimizerConfig, RematConfig, RematPolicy, TrainConfig
+from models_nnx.shared import ops
+from models_nnx.shared.config import Head, LayerLayout, OptimizerConfig, RematConfig, RematPolicy, TrainConfig
 
 DOUBLE = dataclasses.replace(SMALL, param_dtype="float64", compute_dtype="float64")
 TIED = dataclasses.replace(

@@ -12,7 +12,7 @@ from models_linen import decode as linen_decode
 from models_linen import evaluate as linen_evaluate
 from models_linen import train as linen_train
 from models_linen.model import LanguageModel
-from models_nnx.ops import by_layer
+from models_nnx.shared.ops import by_layer
 
 INPUTS = ("tokens", "segments", "positions")
 

@@ -12,8 +12,8 @@ from models_nnx import decode as nnx_decode
 from models_nnx import evaluate as nnx_evaluate
 from models_nnx import train as nnx_train
 from models_nnx.model import LanguageModel
-from models_nnx.ops import by_layer
 from models_nnx.rngs import PathRngs
+from models_nnx.shared.ops import by_layer
 from models_nnx.state import RoutingBias
 
 

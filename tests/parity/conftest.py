@@ -19,7 +19,7 @@ from parity import cli
 from parity.cases.case import Case
 
 REPO = Path(__file__).parents[2]
-MODELS = ("models_linen", "models_nnx", "parity.pairs")
+MODELS = ("models_linen", "models_nnx", "parity.matrix")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +102,8 @@ def imports_undone() -> Iterator[None]:
             if name.startswith(MODELS) or _scratch(sys.modules[name]):
                 del sys.modules[name]
         sys.modules.update({name: module for name, module in modules.items() if name.startswith(MODELS)})
-        if "parity.pairs" in modules:
-            parity.pairs = modules["parity.pairs"]
+        if "parity.matrix" in modules:
+            parity.matrix = modules["parity.matrix"]
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ class Planting:
         Args:
             folder: from `copy`.
             id: of the case.
-            pair: ``module:NAME`` in ``parity.pairs``; by default what the id starts with.
+            pair: ``module:NAME`` in ``parity.matrix``; by default what the id starts with.
         """
         module, _, attribute = (pair or f"{id.split('-')[0]}:PAIR").partition(":")
         with imports_undone():
@@ -168,7 +168,7 @@ class Planting:
                 del sys.modules[name]
             sys.path.insert(0, str(folder))
             importlib.invalidate_caches()
-            cases = getattr(importlib.import_module(f"parity.pairs.{module}"), attribute).cases({})
+            cases = getattr(importlib.import_module(f"parity.matrix.{module}"), attribute).cases({})
             return next(case for case in cases if case.id == id)
 
 

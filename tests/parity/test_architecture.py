@@ -21,7 +21,7 @@ MODULES.remove("parity.__main__")
 
 
 def test_the_packages_are_found():
-    assert {"parity.running.run", "parity.pairs.llama2", "models_nnx.ops", "models_linen.model"} <= set(
+    assert {"parity.run.run", "parity.matrix.llama2", "models_nnx.shared.ops", "models_linen.model"} <= set(
         MODULES
     )
 
@@ -115,7 +115,7 @@ def python(code, **rest):
 def test_the_package_and_the_doors_do_not_import_jax():
     """So that a command or a test session can still choose devices."""
     code = (
-        "import sys, parity, parity.environment, parity.cli, parity.plugin; "
+        "import sys, parity, parity.compare.backends.environment, parity.cli, parity.plugin; "
         "print(sorted(name for name in sys.modules if name.partition('.')[0] in ('jax', 'flax', 'numpy')))"
     )
     ended = python(code)
@@ -144,7 +144,7 @@ print(*failed)
     ended = python(code)
     assert ended.returncode == 0, ended.stderr
     failed = ended.stdout.split()
-    assert failed and all(name.startswith("parity.pairs.") for name in failed), failed
+    assert failed and all(name.startswith("parity.matrix.") for name in failed), failed
 
 
 def imports(path):
@@ -180,7 +180,7 @@ def importers(prefix):
 def test_only_pairs_import_models():
     for models in ("models_linen", "models_nnx"):
         engine = {name for name in importers(models) if name.startswith("parity/")}
-        assert engine and all(name.startswith("parity/pairs/") for name in engine), engine
+        assert engine and all(name.startswith("parity/matrix/") for name in engine), engine
 
 
 @pytest.mark.slow

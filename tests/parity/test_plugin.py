@@ -10,7 +10,7 @@ import pytest
 from parity.cases.case import Case
 from parity.plugin import CaseFailedError, CaseItem
 from parity.report.records import case_record
-from parity.running.run import CaseResult, verdict_of
+from parity.run.run import CaseResult, verdict_of
 from parity.verdicts import ChannelResult, Verdict
 
 pytest_plugins = ["pytester"]
@@ -211,7 +211,7 @@ def test_a_case_fails_its_test_by_each_verdict_that_blocks_and_by_no_other(monke
     result = CaseResult(
         case=case, reference="a", candidate="b", verdict=verdict_of(channels), channels=channels, seconds={}
     )
-    monkeypatch.setattr("parity.running.run.run_case", lambda case, bench: result)
+    monkeypatch.setattr("parity.run.run.run_case", lambda case, bench: result)
     item = types.SimpleNamespace(case=case, bench=None, user_properties=[])
     if verdict in FAILS:
         with pytest.raises(CaseFailedError, match=f"{name} {verdict}"):
@@ -235,7 +235,7 @@ def test_a_case_is_skipped_only_if_no_channel_has_anything_to_say(monkeypatch, v
     result = CaseResult(
         case=case, reference="a", candidate="b", verdict=verdict_of(channels), channels=channels, seconds={}
     )
-    monkeypatch.setattr("parity.running.run.run_case", lambda case, bench: result)
+    monkeypatch.setattr("parity.run.run.run_case", lambda case, bench: result)
     item = types.SimpleNamespace(case=case, bench=None, user_properties=[])
     if FAILS & set(verdicts):
         with pytest.raises(CaseFailedError):

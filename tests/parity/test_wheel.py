@@ -54,7 +54,7 @@ def test_the_twins_are_importable_only_once_our_pairs_are_asked_for(unpacked):
 import importlib.util, sys
 import parity, parity.cli
 assert importlib.util.find_spec("models_nnx") is importlib.util.find_spec("models_linen") is None
-import parity.pairs.llama2
+import parity.matrix.llama2
 print(sys.modules["models_nnx"].__file__)
 """
     variables = {**os.environ, "PYTHONPATH": str(unpacked), "JAX_PLATFORMS": "cpu"}

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parity.prove.program import Region
+from parity.ir.stablehlo.program import Region
 from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import Array
 from parity.prove.rules.views import View, whole

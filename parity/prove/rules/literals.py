@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.jax_internals import ir
+from parity.ir.jax_internals import ir
 from parity.prove.rules.terms import FOLDED, Terms
 from parity.prove.rules.types import Array, is_number, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole

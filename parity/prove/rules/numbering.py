@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from parity.mlir import attribute_items
+from parity.ir.mlir import attribute_items
+from parity.ir.stablehlo.program import Form, Kind, Op, Region
 from parity.prove.numbering import Numbering
-from parity.prove.program import Form, Kind, Op, Region
 from parity.prove.rules.contractions import DOT, reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import ELEMENTWISE, elementwise
 from parity.prove.rules.literals import constant, iota

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from parity.ir.stablehlo.program import Kind, Op, Program, Region
 from parity.prove.numbering import Numbering
-from parity.prove.program import Kind, Op, Program, Region
 from parity.prove.rules.numbering import RuledNumbering
 from parity.prove.rules.terms import Terms
 

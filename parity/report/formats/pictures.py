@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parity.programs.meshes import MeshSpec
+from parity.builds.meshes import MeshSpec
 from parity.report.page import cut_up
 from parity.report.reading import Record
 

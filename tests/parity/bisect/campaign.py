@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from parity.environment import prepare
+from parity.compare.backends.environment import prepare
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
@@ -23,7 +23,7 @@ def main(words):
     import plants
 
     from conftest import Planting  # pyright: ignore[reportAttributeAccessIssue]
-    from parity.comparison.comparison import Workbench
+    from parity.compare.comparison import Workbench
 
     bench, results = Workbench(), []
     for name, bug in plants.plants().items():

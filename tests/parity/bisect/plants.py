@@ -15,7 +15,7 @@ import models_nnx
 from parity.bisect.evaluated import evaluate_case
 from parity.bisect.operation import describe
 from parity.bisect.single import on_one_device
-from parity.comparison.comparison import Comparison
+from parity.compare.comparison import Comparison
 
 MUTANTS = Path(__file__).parents[2] / "mutants"
 HERE = Path(__file__).parent
@@ -51,7 +51,7 @@ def plants():
 
 
 def _pair(case):
-    """Returns where the case's pair is, `module:NAME` in `parity.pairs`; empty for what the id starts with."""
+    """Returns where the case's pair is, `module:NAME` in `parity.matrix`; empty for what the id starts with."""
     return PAIRS.get(case.split("-")[0], "")
 
 
@@ -85,7 +85,7 @@ def functions(bug):
 def _real(id, pair):
     """Returns the case as it is, so that its reference is traced and evaluated once for all plants."""
     module, _, attribute = (pair or f"{id.split('-')[0]}:PAIR").partition(":")
-    cases = getattr(importlib.import_module(f"parity.pairs.{module}"), attribute).cases({})
+    cases = getattr(importlib.import_module(f"parity.matrix.{module}"), attribute).cases({})
     return next(case for case in cases if case.id == id)
 
 

@@ -9,7 +9,7 @@ import pytest
 import models_nnx.train
 from parity.bisect.handed import handed
 from parity.bisect.place import Frame, Site
-from parity.comparison.comparison import Workbench
+from parity.compare.comparison import Workbench
 
 OPTIMIZER = models_nnx.train.__file__
 

@@ -14,8 +14,8 @@ from parity.bisect.config import AXIS as CONFIG
 from parity.bisect.judge import signature_of
 from parity.bisect.report import bisect_case
 from parity.bisect.signature import Answer, Signature
-from parity.comparison.comparison import Workbench
-from parity.running.run import run_case
+from parity.compare.comparison import Workbench
+from parity.run.run import run_case
 
 # B batch, T position, D in, F width
 B, T, D, F = 8, 6, 10, 7

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
+from parity.builds.build import Flavour
 from parity.cases.case import Case, SelectionError, select
 from parity.cases.settings import collect
 from parity.channels import ALL, Aspect, of_aspect
-from parity.programs.build import Flavour
 from parity.verdicts import Verdict
 
 IDS = (

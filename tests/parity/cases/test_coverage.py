@@ -3,9 +3,9 @@
 import itertools
 
 import pytest
+from campaigns.matrix.covering import choose
 
 from parity.cases.coverage import Factor, Space, cover, words
-from parity.pairs.covering.choose import choose
 
 COLOURS = ("red", "green", "blue")
 

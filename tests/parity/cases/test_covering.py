@@ -8,14 +8,14 @@ import typing
 
 import pytest
 
-from models_nnx import config as configs
+from models_nnx.shared import config as configs
 from parity.cases.coverage import Coverage, cover
-from parity.comparison.comparison import Workbench
-from parity.pairs.cases import twins
-from parity.pairs.covering import PAIR, SHAPE
-from parity.pairs.covering.configs import SPACES, WRITTEN, recipe
-from parity.pairs.covering.rows import read_rows
-from parity.running.run import run_case
+from parity.compare.comparison import Workbench
+from parity.matrix.cases import twins
+from parity.matrix.covering import PAIR, SHAPE
+from parity.matrix.covering.configs import SPACES, WRITTEN, recipe
+from parity.matrix.covering.rows import read_rows
+from parity.run.run import run_case
 from parity.verdicts import Verdict
 
 SPACE = {space.name: space for space in SPACES}
@@ -103,7 +103,7 @@ def varied_fields():
 def test_every_pair_of_values_and_every_triple_of_the_recipe_is_in_a_case():
     assert set(covered()) == {"training", "decoding"}
     for found in covered().values():
-        assert not found.missing, "run python -m parity.pairs.covering.choose"
+        assert not found.missing, "run python tests/campaigns matrix.covering"
         assert found.covered == found.allowed > 3_000
     assert len(covered()["training"].space.thorough) > 15
 
@@ -112,7 +112,7 @@ def test_no_option_is_left_out():
     fields = {f"{kind.__name__}.{field.name}" for kind in CONFIGS for field in dataclasses.fields(kind)}
     assert len(CONFIGS) >= 12
     unvaried = fields - set(varied_fields()) - set(NO_FACTOR)
-    assert not unvaried, "add a factor to parity/pairs/covering/factors.py, or a reason here"
+    assert not unvaried, "add a factor to parity/matrix/covering/factors.py, or a reason here"
     assert not set(NO_FACTOR) - fields, "no such fields"
 
 

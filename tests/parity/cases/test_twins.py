@@ -11,9 +11,9 @@ import pytest
 from flax import linen, nnx
 
 import parity
+from parity.builds.weights.transforms import Split
 from parity.report.table import findings_text
-from parity.running.run import run_cases
-from parity.weights.transforms import Split
+from parity.run.run import run_cases
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
 PROGRAMS = ["forward", "grad", "train_step"]

@@ -9,8 +9,8 @@ from flax import linen, nnx
 import parity
 from models_nnx.rngs import PathRngs
 from parity.cases.case import Keys
-from parity.comparison.comparison import Workbench
-from parity.running.run import run_case
+from parity.compare.comparison import Workbench
+from parity.run.run import run_case
 
 FEATURES, HIDDEN = 5, 7
 init = jax.nn.initializers.lecun_normal()

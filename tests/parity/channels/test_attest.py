@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from flax import linen, nnx
 
-from parity.backends.registry import find
+from parity.builds.build import Flavour, nnx_build
+from parity.builds.meshes import MeshSpec
 from parity.channels.attest import Origins, attest, origins
-from parity.comparison.comparison import Workbench
-from parity.comparison.side import Clock, Side
-from parity.pairs.llama2 import PAIR
-from parity.programs.build import Flavour, nnx_build
-from parity.programs.meshes import MeshSpec
+from parity.compare.backends.registry import find
+from parity.compare.comparison import Workbench
+from parity.compare.side import Clock, Side
+from parity.matrix.llama2 import PAIR
 from parity.report.table import findings_text
-from parity.running.run import run_case
+from parity.run.run import run_case
 
 
 def real(id):

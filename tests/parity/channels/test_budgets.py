@@ -4,9 +4,11 @@ import dataclasses
 
 import pytest
 
+from parity.cases.budgets import MEMORY_BUDGETS, Budget, read_budgets
 from parity.cases.settings import SettingsError, collect, find_settings
 from parity.channels.budgeted import budgeted
-from parity.structure import MEMORY_BUDGETS, Budget, Memory, compare_memory, read_budgets
+from parity.channels.structure.compare_memory import compare_memory
+from parity.ir.hlo.memory import Memory
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 REASON = {"reason": "measured"}
@@ -71,7 +73,7 @@ def test_a_difference_in_kind_only_needs_no_more_than_equal_totals():
 
 def test_budgets_are_read_from_the_project_and_reach_the_cases(tmp_path):
     (tmp_path / "pyproject.toml").write_text(
-        '[tool.parity]\npairs = ["parity.pairs.llama2:PAIR"]\n'
+        '[tool.parity]\npairs = ["parity.matrix.llama2:PAIR"]\n'
         '[tool.parity.budgets.memory]\ntemp = { ratio = 1.2, slack = 10, reason = "measured" }\n'
     )
     expected = {"memory.temp": Budget(ratio=1.2, slack=10, reason="measured")}

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models_nnx import store
+from models_nnx.shared import store
+from parity.builds.build import linen_build
+from parity.builds.saving import Saving
 from parity.cases.case import Case
 from parity.channels import CHANNELS
-from parity.comparison.comparison import Comparison, Workbench
-from parity.programs.build import linen_build
-from parity.programs.saving import Saving
+from parity.compare.comparison import Comparison, Workbench
 from parity.report.table import findings_text
-from parity.running.run import run_case
+from parity.run.run import run_case
 
 STATE = store.Kind.TRAIN_STATE
 

@@ -8,8 +8,8 @@ from flax import linen, nnx
 
 import parity
 from parity.cases.waivers import Waiver
-from parity.comparison import sample
-from parity.running.run import run_cases
+from parity.compare import sample
+from parity.run.run import run_cases
 
 # B batch, D in, F out
 B, D, F = 8, 6, 4

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from models_nnx.schedule import Schedule
+from models_nnx.shared.schedule import Schedule
 from parity.channels import CHANNELS
-from parity.comparison.comparison import Comparison, Workbench
-from parity.pairs.batch_split import PAIR
-from parity.pairs.exact import sample
+from parity.compare.comparison import Comparison, Workbench
+from parity.matrix.batch_split import PAIR
+from parity.matrix.exact import sample
 from parity.verdicts import Verdict
 
 

@@ -6,7 +6,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.running.run import run_cases
+from parity.run.run import run_cases
 
 B, T, D = 4, 5, 6
 RAMP = np.broadcast_to(np.arange(T, dtype=np.int32), (B, T)).copy()

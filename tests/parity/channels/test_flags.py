@@ -10,16 +10,16 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 from rich.console import Console
 
-from models_nnx.config import PipelineConfig, RematConfig, RematPolicy, TrainConfig
-from models_nnx.presets import preset, tiny
+from models_nnx.shared.config import PipelineConfig, RematConfig, RematPolicy, TrainConfig
+from models_nnx.shared.presets import preset, tiny
+from parity.builds.build import linen_build
 from parity.cases.case import Case, Flag
 from parity.channels.flags import CHANNEL
-from parity.comparison.comparison import Comparison, Workbench
-from parity.pairs.flags import FLAGS, PIPELINE
-from parity.pairs.vary import ablations, varied
-from parity.programs.build import linen_build
-from parity.running.explain import explain, print_explanations, smallest
-from parity.running.run import run_case
+from parity.compare.comparison import Comparison, Workbench
+from parity.matrix.flags import FLAGS, PIPELINE
+from parity.matrix.vary import ablations, varied
+from parity.run.explain import explain, print_explanations, smallest
+from parity.run.run import run_case
 from parity.verdicts import Verdict
 
 B, D, L = 4, 6, 5
@@ -174,7 +174,7 @@ def test_every_option_of_the_configs_is_flipped_or_says_why_not():
     options |= set(fields(PipelineConfig(stages=2, microbatches=2), "pipeline."))
     declared = {flag.name.partition("=")[0] for flags in (*FLAGS.values(), PIPELINE) for flag in flags}
     missing = options - declared - SIZES - NO_TEXT - set(ELSEWHERE)
-    assert not missing, f"add flags to parity/pairs/flags.py, or a reason here: {sorted(missing)}"
+    assert not missing, f"add flags to parity/matrix/flags.py, or a reason here: {sorted(missing)}"
     assert declared <= options, sorted(declared - options)
 
 

@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import pytest
 
 import models_nnx.pipeline
-from models_nnx import ops
-from models_nnx.config import Gather, TrainConfig
-from models_nnx.presets import preset, tiny
+from models_nnx.shared import ops
+from models_nnx.shared.config import Gather, TrainConfig
+from models_nnx.shared.presets import preset, tiny
+from parity.builds.build import Flavour
+from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
-from parity.comparison.comparison import Workbench
-from parity.pairs.decoders import decoder_build
-from parity.pairs.pipeline import pipelined
-from parity.programs.build import Flavour
-from parity.programs.meshes import MeshSpec
+from parity.compare.comparison import Workbench
+from parity.matrix.decoders import decoder_build
+from parity.matrix.pipeline import pipelined
 from parity.report.table import findings_text
-from parity.running.run import run_case
+from parity.run.run import run_case
 from parity.verdicts import BLOCKING
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unoptimised")]

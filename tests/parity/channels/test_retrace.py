@@ -13,11 +13,11 @@ import pytest
 from flax import nnx
 from jax.sharding import PartitionSpec
 
+from parity.builds.build import linen_build, nnx_build
+from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels.retrace import CHANNEL
-from parity.comparison.comparison import Comparison, Workbench
-from parity.programs.build import linen_build, nnx_build
-from parity.programs.meshes import MeshSpec
+from parity.compare.comparison import Comparison, Workbench
 from parity.verdicts import Verdict
 
 B, D = 4, 6

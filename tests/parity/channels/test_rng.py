@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from parity.builds.build import linen_build
 from parity.cases.case import Case, Keys
 from parity.channels.rng import rng
-from parity.comparison.comparison import Comparison, Workbench
-from parity.jax_internals import content
-from parity.programs.build import linen_build
-from parity.rng import audit, compare_draws, repeated_keys, unforeseen_draws
+from parity.compare.comparison import Comparison, Workbench
+from parity.ir.jax_internals import content
+from parity.values.rng import audit, compare_draws, repeated_keys, unforeseen_draws
 from parity.verdicts import Verdict
 
 KEY = jax.random.key(7)
@@ -308,7 +308,7 @@ def test_a_constant_of_another_value_is_another_program(monkeypatch):
 
 HOISTED = """
 import jax, numpy as np
-from parity.jax_internals import content
+from parity.ir.jax_internals import content
 constant = jax.numpy.asarray(np.random.default_rng(6).standard_normal((40, 41)))
 lowered = jax.jit(lambda key: jax.random.normal(key, (40, 41)) + constant).trace(jax.random.key(0)).lower()
 print(content(lowered), len(lowered.as_text()) > 14_000)

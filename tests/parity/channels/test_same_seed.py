@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from parity.comparison.comparison import Comparison, Workbench
-from parity.pairs.llama2 import PAIR
-from parity.programs.meshes import MeshSpec
-from parity.programs.tree import to_host
+from parity.builds.meshes import MeshSpec
+from parity.builds.tree import to_host
+from parity.compare.comparison import Comparison, Workbench
+from parity.matrix.llama2 import PAIR
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.backends.registry import find
-from parity.comparison.comparison import Workbench
+from parity.cases.budgets import Budget, read_budgets
+from parity.compare.backends.registry import find
+from parity.compare.comparison import Workbench
+from parity.compare.timing.rounds import ROUNDS, Paired, paired
 from parity.gate.flips import Flip
 from parity.gate.judge import _over_budget
-from parity.measuring.rounds import ROUNDS, Paired, paired
-from parity.running.run import run_case
-from parity.structure import Budget, read_budgets
+from parity.run.run import run_case
 from parity.verdicts import Verdict
 
 WIDE = 96

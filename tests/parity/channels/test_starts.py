@@ -9,13 +9,13 @@ import numpy as np
 import optax
 import pytest
 
+from parity.builds.build import linen_build
+from parity.builds.weights.map import Rule
+from parity.builds.weights.transforms import Stack
 from parity.cases.case import Case, Keys
 from parity.channels.rng import rng
-from parity.comparison.comparison import Comparison, Workbench
-from parity.programs.build import linen_build
+from parity.compare.comparison import Comparison, Workbench
 from parity.verdicts import Verdict
-from parity.weights.map import Rule
-from parity.weights.transforms import Stack
 
 D = 32
 BOTH = (Keys.SHARED, Keys.INDEPENDENT)

@@ -6,13 +6,13 @@ import numpy as np
 import optax
 import pytest
 
+from parity.builds.build import linen_build
+from parity.builds.weights.map import Rule
+from parity.builds.weights.transforms import Permute
 from parity.cases.case import Case
-from parity.comparison.comparison import Workbench
-from parity.programs.build import linen_build
-from parity.running.run import run_case
+from parity.compare.comparison import Workbench
+from parity.run.run import run_case
 from parity.verdicts import Verdict
-from parity.weights.map import Rule
-from parity.weights.transforms import Permute
 
 # B batch, D in, F out
 B, D, F = 6, 16, 4

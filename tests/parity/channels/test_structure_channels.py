@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from parity.builds.build import linen_build
+from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels import ALL
-from parity.comparison.comparison import Workbench
-from parity.comparison.side import Side, SideError
-from parity.programs.build import linen_build
-from parity.programs.meshes import MeshSpec
+from parity.compare.comparison import Workbench
+from parity.compare.side import Side, SideError
+from parity.ir.hlo.memory import Memory
 from parity.report.records import Run
 from parity.report.table import COLUMNS, SHORT, print_table
-from parity.running.run import CaseResult, run_case
-from parity.structure import Memory
+from parity.run.run import CaseResult, run_case
 from parity.verdicts import ChannelResult, Verdict
 
 # B batch, D model, L layers
@@ -134,7 +134,7 @@ def test_a_dropped_donation_is_named():
 
 
 def test_a_compiled_program_is_parsed_once(monkeypatch):
-    from parity.comparison import side
+    from parity.compare import side
 
     parsed = []
     read = side.optimised_module

@@ -5,8 +5,8 @@ import functools
 import jax
 import pytest
 
-from parity.comparison.comparison import SEED, Comparison, Workbench
-from parity.pairs.trajectories import PAIR, SHORT
+from parity.compare.comparison import SEED, Comparison, Workbench
+from parity.matrix.trajectories import PAIR, SHORT
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,11 @@ import pytest
 from flax import linen, nnx
 
 import parity
+from parity.builds.build import linen_build
 from parity.cases.case import Case
-from parity.comparison import sample
-from parity.comparison.comparison import Workbench
-from parity.programs.build import linen_build
-from parity.running.run import numbers_only, run_case
+from parity.compare import sample
+from parity.compare.comparison import Workbench
+from parity.run.run import numbers_only, run_case
 from parity.verdicts import Verdict
 
 # B batch, D in, F out

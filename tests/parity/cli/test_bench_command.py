@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.measuring import measure
-from parity.measuring.measure import BOUNDS, Measured
-from parity.measuring.rounds import Paired
+from parity.compare.timing import measure
+from parity.compare.timing.measure import BOUNDS, Measured
+from parity.compare.timing.rounds import Paired
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "foreign_mlp.py"
 SAME = ("temp bytes", "peak host memory")

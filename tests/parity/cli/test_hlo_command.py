@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from parity.backends import aot
-from parity.comparison.comparison import Comparison, Workbench
-from parity.comparison.inspection import inspect_sides
-from parity.pairs.llama2 import PAIR
-from parity.programs.meshes import MeshSpec
+from parity.builds.meshes import MeshSpec
+from parity.compare.backends import aot
+from parity.compare.comparison import Comparison, Workbench
+from parity.compare.inspection import inspect_sides
+from parity.matrix.llama2 import PAIR
 
 REPO = Path(__file__).parents[3]
 TITLES = [

@@ -163,7 +163,7 @@ def test_a_report_of_other_code_or_other_settings_is_not_judged(ran, command, mo
     report = json.loads((folder / "r.json").read_text())
     report["environment"]["commit"] = "a" * 40
     (folder / "other.json").write_text(json.dumps(report))
-    monkeypatch.setattr("parity.environment.git_commit", lambda: "b" * 40 + "+")
+    monkeypatch.setattr("parity.compare.backends.environment.git_commit", lambda: "b" * 40 + "+")
     ended = command("gate", "only_left", "--from", "other.json", cwd=folder)
     assert ended.code == 2 and f"got a report of commit {'a' * 40}, expected {'b' * 40}+" in ended.err
     report["environment"] |= {"commit": "b" * 40, "settings": {"embed": "8"}}

@@ -21,7 +21,14 @@ ENGINE = (
     "running",
     "structure",
 )
-LAZY = ("jinja2", "parity.backends.aot", "parity.bisect", "parity.exact", "parity.gate", "parity.mutants")
+LAZY = (
+    "jinja2",
+    "parity.compare.backends.aot",
+    "parity.bisect",
+    "parity.prove.exact",
+    "parity.gate",
+    "parity.mutants",
+)
 
 COMMAND = """
 import json, sys
@@ -67,7 +74,7 @@ def test_a_command_imports_what_it_needs(tmp_path, words, absent):
     assert not code and present(modules, absent) == []
 
 
-@pytest.mark.parametrize("module", ["parity.running.parallel", "parity.backends.worker", "parity.plugin"])
+@pytest.mark.parametrize("module", ["parity.run.parallel", "parity.compare.backends.worker", "parity.plugin"])
 def test_a_worker_or_a_test_imports_what_it_needs(module):
     _, modules = loaded(f"import json, sys, {module}\nprint(json.dumps([0, sorted(sys.modules)]))")
     assert present(modules, (*HEAVY, *LAZY)) == []
@@ -78,4 +85,4 @@ def test_our_own_pairs_import_no_engine():
     script = "import json, sys\nfrom parity.cases.settings import BUILT_IN, load_pairs\n"
     script += "[load_pairs(name) for name in BUILT_IN]\nprint(json.dumps([0, sorted(sys.modules)]))"
     _, modules = loaded(script)
-    assert present(modules, (*HEAVY, *LAZY, "parity.channels", "parity.comparison", "parity.prove")) == []
+    assert present(modules, (*HEAVY, *LAZY, "parity.channels", "parity.compare", "parity.prove")) == []

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from models_nnx.config import ConfigError
-from parity.pairs.runs import training
-from parity.pairs.training import losses
-from parity.programs.build import Flavour
+from models_nnx.shared.config import ConfigError
+from parity.builds.build import Flavour
+from parity.matrix.runs import training
+from parity.matrix.training import losses
 
 
 @pytest.mark.long
@@ -22,7 +22,7 @@ def test_both_twins_train_to_the_same_losses_and_learn(shell, tmp_path):
 
 @pytest.mark.slow
 def test_losses_that_differ_are_a_difference(monkeypatch, capsys):
-    import parity.pairs.training as module
+    import parity.matrix.training as module
     from parity.cli import main
 
     class Trainer:

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from campaigns.edits import benign as made
+from campaigns.edits.armed import lines_of_cases, recorded
 
 from parity.mutants import MutantError, Processes, benign_mutants, read_fields
-from parity.mutants import benign as made
-from parity.mutants.armed import lines_of_cases, recorded
 from parity.mutants.mutant import import_root, plant
 from parity.mutants.processes import Command
 

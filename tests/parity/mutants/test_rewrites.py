@@ -6,8 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-
-from parity.mutants.rewrites import RULES, Source, patched
+from campaigns.edits.rewrites import RULES, Source, patched
 
 sys.path.append(str(Path(__file__).parent))
 

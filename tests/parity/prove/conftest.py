@@ -1,7 +1,7 @@
 import jax
 import pytest
 
-from parity.jax_internals import main_position
+from parity.ir.jax_internals import main_position
 from parity.prove import prove
 
 

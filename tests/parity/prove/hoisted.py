@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from parity.builds.build import linen_build
 from parity.cases.case import Case
-from parity.comparison.comparison import Workbench
-from parity.jax_internals import hoisted_constants, kept_arguments, main_position, stablehlo_module
-from parity.programs.build import linen_build
+from parity.compare.comparison import Workbench
+from parity.ir.jax_internals import hoisted_constants, kept_arguments, main_position, stablehlo_module
 from parity.prove import argument_fingerprints, program_fingerprint, prove
-from parity.running.run import run_case
+from parity.run.run import run_case
 
 # B batch, D in, F out
 B, D, F = 5, 4, 3

@@ -1,17 +1,17 @@
-"""A short run of the campaign; ``python -m parity.prove.campaign --execute`` is the long one."""
+"""A short run of the campaign; ``python tests/campaigns prover --execute`` is the long one."""
 
 import itertools
 import random
 
 import pytest
+from campaigns.prover import run
+from campaigns.prover.mutate import KINDS, mutants
+from campaigns.prover.programs import samples
+from campaigns.prover.variants import EDITS, make_variant, reorder
 
+from parity.ir.stablehlo.reader import read_program
+from parity.ir.stablehlo.words import Words
 from parity.prove import argument_fingerprints, program_fingerprint, prove
-from parity.prove.campaign import run
-from parity.prove.campaign.mutate import KINDS, mutants
-from parity.prove.campaign.programs import samples
-from parity.prove.campaign.variants import EDITS, make_variant, reorder
-from parity.prove.reader import read_program
-from parity.prove.words import Words
 from parity.verdicts import Verdict
 
 pytestmark = pytest.mark.slow

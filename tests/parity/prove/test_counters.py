@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from parity.jax_internals import parse_module, stablehlo_module
+from parity.ir.jax_internals import parse_module, stablehlo_module
+from parity.ir.stablehlo.reader import read_program
 from parity.prove.counters import increment
-from parity.prove.reader import read_program
 
 
 def once(step, x):

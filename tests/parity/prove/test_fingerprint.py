@@ -1,10 +1,10 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from campaigns.prover.programs import samples, twin_samples
 
-from parity.jax_internals import kept_arguments, main_position
+from parity.ir.jax_internals import kept_arguments, main_position
 from parity.prove import argument_fingerprints, program_fingerprint
-from parity.prove.campaign.programs import samples, twin_samples
 
 
 @pytest.mark.slow

@@ -12,11 +12,11 @@ from jax import lax
 import parity
 from parity.cases.waivers import Waiver
 from parity.channels import ALL
-from parity.comparison.comparison import Comparison
+from parity.compare.comparison import Comparison
 from parity.prove import prove
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import grade, regrouped
-from parity.running.run import run_cases
+from parity.run.run import run_cases
 from parity.verdicts import Verdict
 
 # B batch, D features

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from campaigns.prover.execute import WILD, same_numbers, wild_inputs
 
-from parity.jax_internals import run_module, stablehlo_module
+from parity.ir.jax_internals import run_module, stablehlo_module
 from parity.prove import Alone, Moved, Moves, prove
-from parity.prove.campaign.execute import WILD, same_numbers, wild_inputs
 from parity.verdicts import Verdict
 
 # B rows, D features, H heads, K width of a head

@@ -4,10 +4,11 @@ import pathlib
 import types
 
 import pytest
+from campaigns.prover import run as campaign_run
+from campaigns.prover.pairs import PAIRS, Pair
 
-from parity.prove import fingerprint, liveness, numbering, proof, reader, words
-from parity.prove.campaign import run as campaign_run
-from parity.prove.campaign.pairs import PAIRS, Pair
+from parity.ir.stablehlo import liveness, reader, words
+from parity.prove import fingerprint, numbering, proof
 from parity.verdicts import Verdict
 
 

@@ -5,16 +5,16 @@ import random
 import jax
 import jax.numpy as jnp
 import pytest
+from campaigns.prover.execute import random_inputs, same_bits
+from campaigns.prover.mutate import mutants
+from campaigns.prover.rules import Original
+from campaigns.prover.variants import make_variant
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from parity.jax_internals import run_module, stablehlo_module
+from parity.ir.jax_internals import run_module, stablehlo_module
+from parity.ir.stablehlo.reader import read_program
 from parity.prove import prove
-from parity.prove.campaign.execute import random_inputs, same_bits
-from parity.prove.campaign.mutate import mutants
-from parity.prove.campaign.rules import Original
-from parity.prove.campaign.variants import make_variant
-from parity.prove.reader import read_program
 
 _UNARY = {"sin": jnp.sin, "tanh": jnp.tanh, "neg": jnp.negative, "square": jnp.square, "flip": jnp.flip}
 _BINARY = {"add": jnp.add, "sub": jnp.subtract, "mul": jnp.multiply, "max": jnp.maximum}

@@ -7,10 +7,10 @@ from pathlib import Path
 import jax
 import pytest
 
-from parity.backends.registry import find
-from parity.exact import Link, Named, Relation, equal
+from parity.compare.backends.registry import find
+from parity.ir.hlo.anonymous import compiled_digest
+from parity.prove.exact import Link, Named, Relation, equal
 from parity.prove.rules import EXACT
-from parity.structure import compiled_digest
 from parity.verdicts import Verdict
 
 sys.path.append(str(Path(__file__).parent / "rewrites"))

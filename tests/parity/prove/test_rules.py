@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import linen, nnx
 
-from parity.jax_internals import parse_module, stablehlo_module
+from parity.ir.jax_internals import parse_module, stablehlo_module
 from parity.prove import prove
 from parity.prove.rules import EXACT, RULES
 from parity.verdicts import Verdict
@@ -197,7 +197,7 @@ def _comparison(order):
 
 @pytest.mark.parametrize(("order", "rung"), [("SIGNED", Verdict.PROVED), ("UNSIGNED", Verdict.UNPROVED)])
 def test_numbers_are_folded_in_their_own_order_only(order, rung):
-    from parity.jax_internals import parse_module, stablehlo_module
+    from parity.ir.jax_internals import parse_module, stablehlo_module
     from parity.prove import prove
 
     like = stablehlo_module(jax.jit(lambda x: x).lower(jnp.ones(1)))

@@ -1,6 +1,6 @@
 """What the rules of the prover equate gives the same bits when it runs, at every level of optimisation.
 
-``python -m parity.prove.campaign --attack 1`` takes the rules one by one and tells which does not.
+``python tests/campaigns prover --attack 1`` takes the rules one by one and tells which does not.
 """
 
 import functools
@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from campaigns.prover import attack
+from campaigns.prover.attack import LEVELS
+from campaigns.prover.execute import same_numbers
+from campaigns.prover.variants import EDITS
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-
-from parity.prove.campaign import attack
-from parity.prove.campaign.attack import LEVELS
-from parity.prove.campaign.execute import same_numbers
-from parity.prove.campaign.variants import EDITS
 
 pytestmark = pytest.mark.slow
 

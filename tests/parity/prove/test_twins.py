@@ -6,11 +6,11 @@ import inspect
 import jax
 import jax.numpy as jnp
 import pytest
+from campaigns.prover.programs import twin_samples
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from parity.ir.stablehlo.provenance import short_path
 from parity.prove import prove
-from parity.prove.campaign.programs import twin_samples
-from parity.prove.provenance import short_path
 
 
 @pytest.mark.parametrize("name", ["forward", "grad", "train_step"])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.prove.reader import read_program
+from parity.ir.stablehlo.reader import read_program
 from parity.values.constants import Use, met_constants
 
 COUNT, ARRAY = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((4,), jnp.float32)

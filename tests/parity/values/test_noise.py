@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.programs.tree import Leaf, Role
+from parity.builds.tree import Leaf, Role
 from parity.values.noise import DRAWS, measure_floor, nudge, randomise, to_float64
 
 few = settings(max_examples=120, deadline=None, database=None, derandomize=True)

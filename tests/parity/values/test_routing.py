@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.comparison.comparison import Workbench
-from parity.pairs.moe import PAIR, nearly_alike
-from parity.programs.meshes import MeshSpec
+from parity.builds.meshes import MeshSpec
+from parity.compare.comparison import Workbench
+from parity.matrix.moe import PAIR, nearly_alike
 from parity.report.table import findings_text, ties_text
-from parity.running.run import run_case
+from parity.run.run import run_case
 from parity.values.routing import find_flips, forced_inputs, margin_noise
 
 TIED = "moe-dropless-tied-against-mesh-nnx/forward@expert2.tensor2.fsdp2-auto"

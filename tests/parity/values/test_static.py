@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from parity.prove.reader import read_program
+from parity.ir.stablehlo.reader import read_program
 from parity.values.static import Content, result_facts
 
 SCATTERED = {

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from parity.programs.tree import to_host
+from parity.builds.tree import to_host
 from parity.values.vacuity import constant_leaves, dead_gradients, nothing_moved, same_buffers
 
 DTYPES = [np.float32, ml_dtypes.bfloat16, np.int32]

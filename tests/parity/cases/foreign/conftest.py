@@ -11,7 +11,7 @@ import pytest
 import parity
 from parity.channels import ALL
 from parity.report.table import findings_text
-from parity.running.run import CaseResult, run_cases
+from parity.run.run import CaseResult, run_cases
 
 sys.path.append(str(Path(__file__).parent))  # the package flax_layers
 

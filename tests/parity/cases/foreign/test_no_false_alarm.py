@@ -9,11 +9,11 @@ import pytest
 from flax import linen, nnx
 from jax.sharding import PartitionSpec as P
 
-from parity.comparison.alone import with_counters_of
-from parity.programs.meshes import MeshSpec
-from parity.rng import audit, repeated_keys
-from parity.running.run import run_cases
-from parity.structure import read_dtypes
+from parity.builds.meshes import MeshSpec
+from parity.compare.alone import with_counters_of
+from parity.ir.stablehlo.dtypes import read_dtypes
+from parity.run.run import run_cases
+from parity.values.rng import audit, repeated_keys
 
 D, H, F = 12, 6, 3
 

@@ -13,8 +13,8 @@ from flax.training.train_state import TrainState
 
 import parity
 from parity.channels import ALL
-from parity.comparison.comparison import Comparison, Workbench
-from parity.running.run import run_cases
+from parity.compare.comparison import Comparison, Workbench
+from parity.run.run import run_cases
 
 B, T, D, H, F = 4, 5, 12, 6, 3
 ADAM = optax.adam(1e-2)

@@ -9,7 +9,7 @@ import pytest
 
 from parity.bisect.report import bisect_case
 from parity.report.table import findings_text
-from parity.running.run import run_cases
+from parity.run.run import run_cases
 
 FOLDER = Path(__file__).parent / "pairs"
 PAIRS = sorted(path.stem for path in FOLDER.glob("*.py"))

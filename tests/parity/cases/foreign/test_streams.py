@@ -7,7 +7,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.running.run import run_cases
+from parity.run.run import run_cases
 
 B, D, F, L = 4, 12, 3, 2
 

@@ -8,7 +8,7 @@ import pytest
 from flax_layers import ROWS, names
 
 from parity.report.table import findings_text
-from parity.running.run import run_cases
+from parity.run.run import run_cases
 
 PAGE = Path(__file__).parents[4] / "docs" / "known-differences.md"
 DECLARED = {row.differs.about: row.differs for row in ROWS.values() if row.differs}

@@ -8,16 +8,16 @@ import sys
 import pytest
 
 import parity
-from models_nnx.presets import preset, tiny
+from models_nnx.shared.presets import preset, tiny
+from parity.builds.build import Flavour
 from parity.channels.sharding import compare_shardings
 from parity.channels.tree import tree
-from parity.comparison.comparison import Comparison, Workbench
-from parity.pairs.cases import PLAIN
-from parity.pairs.decoders import decoder_build
-from parity.pairs.sharded import PAIR, VARIANTS
-from parity.programs.build import Flavour
+from parity.compare.comparison import Comparison, Workbench
+from parity.matrix.cases import PLAIN
+from parity.matrix.decoders import decoder_build
+from parity.matrix.sharded import PAIR, VARIANTS
 
-MODELS = ("models_linen", "models_nnx", "parity.pairs")
+MODELS = ("models_linen", "models_nnx", "parity.matrix")
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +39,9 @@ def planted(planting, tmp_path, monkeypatch, real):
         with monkeypatch.context() as patch:
             for name in [name for name in sys.modules if name.startswith(MODELS)]:
                 patch.delitem(sys.modules, name)
-            patch.setattr(parity, "pairs", parity.pairs)
+            patch.setattr(parity, "pairs", parity.matrix)
             patch.syspath_prepend(tmp_path)
-            pair = importlib.import_module("parity.pairs.sharded").PAIR
+            pair = importlib.import_module("parity.matrix.sharded").PAIR
             edited = next(case for case in pair.cases({}) if case.id == f"sharded-{id}")
             for name in [name for name in sys.modules if name.startswith(MODELS)]:
                 del sys.modules[name]

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 import parity
-from models_nnx.sharding import DEFAULT_RULES, MESH_AXES, resolve
-from parity.backends.registry import find
+from models_nnx.shared.sharding import DEFAULT_RULES, MESH_AXES, resolve
+from parity.builds.build import linen_build
+from parity.builds.meshes import MeshSpec
+from parity.builds.tree import Role
+from parity.builds.weights.inference import infer
 from parity.channels.sharding import compare_shardings, constraints
-from parity.comparison.layout import Placed, entries, linen_spec
-from parity.comparison.side import Clock, Side
-from parity.programs.build import linen_build
-from parity.programs.meshes import MeshSpec
-from parity.programs.tree import Role
-from parity.weights.inference import infer
+from parity.compare.backends.registry import find
+from parity.compare.layout import Placed, entries, linen_spec
+from parity.compare.side import Clock, Side
 
 P = PartitionSpec
 WHOLE, SPLIT = P(None, None), P("fsdp", "tensor")

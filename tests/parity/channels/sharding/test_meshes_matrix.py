@@ -2,8 +2,8 @@
 
 import pytest
 
-from parity.pairs.sharded import MESHES, PAIR, ZERO1_MESHES
-from parity.running.run import run_cases
+from parity.matrix.sharded import MESHES, PAIR, ZERO1_MESHES
+from parity.run.run import run_cases
 
 PROOF = ("program", "tree", "sharding")
 CASES = {case.id.removeprefix("sharded-"): case for case in PAIR.cases({})}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec
 
 from parity import cli
-from parity.comparison.layout import Placed, entries
-from parity.programs.meshes import MeshSpec
-from parity.programs.tree import Role
+from parity.builds.meshes import MeshSpec
+from parity.builds.tree import Role
+from parity.compare.layout import Placed, entries
 from parity.report.page import draw, shardings_page
 
 CASE = "sharded-unroll/train_step@fsdp2.fsdp_transpose2.tensor2.data1-explicit"

@@ -8,7 +8,7 @@ import dataclasses
 import jax
 import pytest
 
-from parity.running.run import run_cases
+from parity.run.run import run_cases
 
 pytestmark = pytest.mark.slow
 

@@ -10,17 +10,17 @@ from jax.sharding import NamedSharding
 
 import models_linen.train
 import models_nnx.train
-from models_nnx.config import AttentionConfig, MlpConfig, ModelConfig, MomentSharding, TrainConfig
-from models_nnx.data import packed_batch
-from models_nnx.sharding import resolve
-from parity.backends.registry import find
-from parity.comparison.layout import bytes_by_role, placed
-from parity.comparison.side import Clock, Side
-from parity.pairs.sharded import PAIR
-from parity.programs.build import Flavour
-from parity.programs.meshes import MeshSpec, Mode
-from parity.programs.tree import Codec, Role, flatten
-from parity.running.run import run_cases
+from models_nnx.shared.config import AttentionConfig, MlpConfig, ModelConfig, MomentSharding, TrainConfig
+from models_nnx.shared.data import packed_batch
+from models_nnx.shared.sharding import resolve
+from parity.builds.build import Flavour
+from parity.builds.meshes import MeshSpec, Mode
+from parity.builds.tree import Codec, Role, flatten
+from parity.compare.backends.registry import find
+from parity.compare.layout import bytes_by_role, placed
+from parity.compare.side import Clock, Side
+from parity.matrix.sharded import PAIR
+from parity.run.run import run_cases
 
 MESH = "data2.fsdp2.tensor2"
 CONFIG = ModelConfig(

@@ -39,8 +39,8 @@ def _list(options: argparse.Namespace) -> int:
     from measure import REWRITES, differ  # pyright: ignore[reportMissingImports]
     from reasons import REASONS  # pyright: ignore[reportMissingImports]
 
-    from parity.backends.registry import find
-    from parity.structure import compiled_digest
+    from parity.compare.backends.registry import find
+    from parity.ir.hlo.anonymous import compiled_digest
 
     backend = find(options.compile) if options.compile else None
     rungs, ones, failures = collections.Counter(), 0, 0

@@ -6,12 +6,12 @@ import random
 import jax
 import jax.numpy as jnp
 import numpy as np
+from campaigns.prover.execute import WILD, same_numbers, wild_inputs
 from measure import LEVELS, STEPS, lower  # pyright: ignore[reportMissingImports]
 
-from parity.jax_internals import run_module, stablehlo_module
-from parity.prove.campaign.execute import WILD, same_numbers, wild_inputs
+from parity.ir.jax_internals import run_module, stablehlo_module
+from parity.ir.stablehlo.reader import read_program
 from parity.prove.proof import NOTHING_ALONE, _Attempt
-from parity.prove.reader import read_program
 from parity.prove.rules import EXACT
 
 LONGEST = 3

@@ -6,15 +6,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from campaigns.prover.execute import WILD, same_numbers, wild_inputs
 from contract import DOTS, STRUCTURE, SUMS  # pyright: ignore[reportMissingImports]
 from logic import CASTS, INDICES, LOGIC  # pyright: ignore[reportMissingImports]
 from modules import MODULES, Module  # pyright: ignore[reportMissingImports]
 from pads import PADS  # pyright: ignore[reportMissingImports]
 from steps import ELEMENTWISE, MOVES, SHAPES, Step  # pyright: ignore[reportMissingImports]
 
-from parity.jax_internals import run_module, stablehlo_module
+from parity.ir.jax_internals import run_module, stablehlo_module
 from parity.prove import prove
-from parity.prove.campaign.execute import WILD, same_numbers, wild_inputs
 
 STEPS: tuple[Step, ...] = (*MOVES, *PADS, *ELEMENTWISE, *LOGIC, *CASTS, *INDICES, *SUMS, *DOTS, *STRUCTURE)
 INPUTS = tuple(jax.ShapeDtypeStruct(s, jnp.int32 if n == 4 else jnp.float32) for n, s in enumerate(SHAPES))

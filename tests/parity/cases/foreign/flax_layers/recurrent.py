@@ -7,7 +7,7 @@ from flax import linen, nnx
 import parity
 from flax_layers.differences import GRU, LSTM
 from flax_layers.rows import BFLOAT16, B, D, H, Row, T, normal, of
-from parity.weights.transforms import Concat
+from parity.builds.weights.transforms import Concat
 
 CELLS = {
     "LSTMCell": (linen.LSTMCell, nnx.LSTMCell, 2),

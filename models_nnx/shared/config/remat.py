@@ -1,0 +1,45 @@
+"""Rematerialisation: what a forward pass keeps."""
+
+import dataclasses
+import enum
+
+from models_nnx.shared.config.checks import require, require_choice
+
+__all__ = [
+    "CHECKPOINT_NAMES",
+    "RematConfig",
+    "RematPolicy",
+]
+
+CHECKPOINT_NAMES = ("query", "key", "value", "attention_out", "mlp_hidden")
+"""The residuals a block tags, in the order it computes them; what ``RematConfig.names`` may name."""
+
+
+class RematPolicy(enum.StrEnum):
+    """What the forward pass of a block keeps for its backward pass."""
+
+    NONE = "none"
+    FULL = "full"
+    MINIMAL = "minimal"
+    SAVE_NAMED = "save_named"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RematConfig:
+    """Rematerialisation of each block.
+
+    Args:
+        policy: what is kept.
+        names: the tagged residuals kept by ``save_named``, of `CHECKPOINT_NAMES`; empty otherwise.
+    """
+
+    policy: RematPolicy = RematPolicy.NONE
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        require_choice(self, policy=RematPolicy)
+        unknown = [name for name in self.names if name not in CHECKPOINT_NAMES]
+        require(not unknown, "remat.names", unknown, f"names of {CHECKPOINT_NAMES}")
+        named = self.policy is RematPolicy.SAVE_NAMED
+        rule = "at least one name with policy save_named" if named else "no names unless policy is save_named"
+        require(bool(self.names) == named, "remat.names", self.names, rule)

@@ -1,0 +1,309 @@
+"""One side of a comparison: a build and its programs, made from a Linen or an NNX model."""
+
+import contextlib
+import dataclasses
+import enum
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from parity.builds.attributes import changes, settings_of
+from parity.builds.calling import Way, linen_ways, nnx_ways
+from parity.builds.constants import take_apart, traceable, traced_once
+from parity.builds.saving import Saving
+from parity.builds.skeleton import Skeleton, skeleton
+from parity.builds.tree import Codec, Leaf, describe, flatten
+
+__all__ = [
+    "ENTRANCES",
+    "SEED",
+    "Build",
+    "Flavour",
+    "Group",
+    "Program",
+    "enters",
+    "linen_build",
+    "nnx_build",
+    "renamed",
+]
+
+SEED = 20_240_229
+"""Of the batch and the initial state that a case runs with."""
+
+
+ENTRANCES: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
+"""Functions that the harness itself hands to JAX, as long as they are there: where what is traced begins."""
+
+
+FORMER: weakref.WeakKeyDictionary["Build", Collection[Callable[..., Any]]] = weakref.WeakKeyDictionary()
+"""By build, functions made in functions that JAX had traced before it was built, for others: it calls none of them."""
+
+
+def enters(function: Callable[..., Any]) -> None:
+    """Adds to `ENTRANCES` a function that the harness is about to hand to JAX."""
+    with contextlib.suppress(TypeError):  # an object that nothing can refer to weakly counts as the user's
+        ENTRANCES.add(function)
+
+
+class Flavour(enum.StrEnum):
+    """The framework a build claims to run."""
+
+    LINEN = "linen"
+    NNX = "nnx"
+
+
+class Group(enum.StrEnum):
+    """What a program may return; each is compared by the channel of the same name.
+
+    ``routing`` holds ``LAYER/preferred`` and ``LAYER/margin`` of layers that choose experts. A program that
+    returns it takes the choices ``forced/LAYER`` as inputs where they are given, and prefers all the same.
+    """
+
+    VALUES = "values"
+    GRADIENTS = "gradients"
+    STATE = "state"
+    ROUTING = "routing"
+
+    @property
+    def by_leaf(self) -> bool:
+        """Whether the paths are those of state leaves."""
+        return self in (Group.GRADIENTS, Group.STATE)
+
+
+Outputs = dict[str, dict[str, Any]]
+Spec = jax.sharding.PartitionSpec
+Specs = Callable[[Any, Any], Any]
+InputSpecs = Callable[[Mapping[str, Any], Any], dict[str, Spec]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """A pure function of named state and inputs.
+
+    Args:
+        name: such as ``forward``.
+        function: ``(state, inputs) -> {group: {path: array}}``, all flat; gradients and state carry
+            the paths of the state leaves they belong to.
+        steps: how often the state is fed back when it runs; 1 for programs that return none.
+        donate: whether the state's buffers are given away, as a training loop would.
+        observed: the state's leaves as they are after the program, filled in while it is traced; stays
+            empty for flavours whose arrays carry no metadata.
+        altered: ``{path: (was, is)}`` of Python attributes that the program changed, filled in while it is traced.
+    """
+
+    name: str
+    function: Callable[[dict[str, Any], dict[str, Any]], Outputs]
+    steps: int = 1
+    donate: bool = False
+    observed: dict[str, Leaf] = dataclasses.field(default_factory=dict)
+    altered: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Build:
+    """One side of a comparison. It is itself the key of all that is kept of it: a name is for people.
+
+    Args:
+        name: for people, such as ``linen llama2-scan``.
+        flavour: what it claims to be; the attestation holds it to that.
+        create: key -> flat concrete state, traceable.
+        leaves: the state's leaves without values.
+        abstract: ``{path: jax.ShapeDtypeStruct}`` of the same leaves.
+        programs: by name.
+        inputs: seed -> flat batch of host arrays.
+        abstract_inputs: ``{path: jax.ShapeDtypeStruct}`` of a batch.
+        specs: mesh -> spec of each state leaf.
+        input_specs: the same for the batch.
+        rules: ordered logical axis rules behind ``specs``; empty where there are none.
+        explain: state leaf and mesh -> the rule behind each dimension, in words.
+        sources: path fragments of files that only this flavour's model code lives in; may be empty.
+        saving: how its state goes to disk and back; None where it does not.
+        skeleton: the state's tree with paths at its leaves, which a checkpoint of it must have; None where only
+            the paths are known.
+        ways: how a loop may call a step of it, by name; the first is the recommended one. Empty where only its pure
+            programs are known.
+    """
+
+    name: str
+    flavour: Flavour
+    create: Callable[[jax.Array], dict[str, Any]]
+    leaves: Mapping[str, Leaf]
+    abstract: Mapping[str, Any]
+    programs: Mapping[str, Program]
+    inputs: Callable[[int], dict[str, np.ndarray]]
+    abstract_inputs: Mapping[str, Any]
+    specs: Callable[[Any], dict[str, Spec]]
+    input_specs: InputSpecs
+    rules: tuple[tuple[str, Any], ...] = ()
+    explain: Callable[[Leaf, Any], str] = lambda leaf, mesh: ""
+    sources: tuple[str, ...] = ()
+    saving: Saving | None = None
+    skeleton: Skeleton = None
+    ways: Mapping[str, Way] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        enters(self.create)
+
+
+Native = Callable[[Any, dict[str, Any]], dict[str, Any]]
+
+
+def linen_build(
+    name: str,
+    create: Callable[[jax.Array], Any],
+    programs: Mapping[str, tuple[Native, dict]],
+    *,
+    specs: Specs,
+    **rest: Any,
+) -> Build:
+    """Makes a build from a state tree and functions of it, as Linen code has them.
+
+    Args:
+        name: see `Build`.
+        create: key -> any tree; boxed leaves give their logical axes.
+        programs: name -> ``(function, options)``; the function takes the unboxed tree and the batch
+            and returns ``{group: tree}``; options go to `Program`.
+        specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
+        **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
+    """
+    enters(create)
+    example, fresh = traced_once(create)
+    codec = Codec(example)
+
+    def pure(function: Native) -> Callable[..., Outputs]:
+        def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
+            outputs = function(codec.restore(state), inputs)
+            return {group: flatten(tree) for group, tree in outputs.items()}
+
+        return run
+
+    return Build(
+        name=name,
+        flavour=Flavour.LINEN,
+        create=lambda key: flatten(fresh(key)),
+        leaves=describe(example),
+        abstract=flatten(example),
+        programs={
+            name: Program(name=name, function=pure(function), **options)
+            for name, (function, options) in programs.items()
+        },
+        specs=lambda mesh: flatten(specs(example, mesh)),
+        skeleton=skeleton(example),
+        ways=linen_ways(codec),
+        **_with_abstract_inputs(rest),
+    )
+
+
+def nnx_build(
+    name: str,
+    create: Callable[[jax.Array], nnx.Module],
+    programs: Mapping[str, tuple[Native, dict]],
+    *,
+    specs: Specs,
+    **rest: Any,
+) -> Build:
+    """Makes a build from an NNX module and functions of it; a program may change the module in place.
+
+    Args:
+        name: see `Build`.
+        create: key -> module holding all state (model, optimizer, keys).
+        programs: name -> ``(function, options)``; the function takes the module and the batch and
+            returns ``{group: tree}``. ``{"state": module}`` returns the module's state after the call.
+        specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
+        **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
+    """
+    graphdef, example, constants, fresh = take_apart(traceable(create))
+    codec = Codec(example)
+
+    build = name
+    observed: dict[str, dict[str, Leaf]] = {name: {} for name in programs}
+    altered: dict[str, dict[str, tuple[str, str]]] = {name: {} for name in programs}
+
+    def pure(name: str, function: Native) -> Callable[..., Outputs]:
+        def called(states: tuple[Any, ...], state: dict[str, Any], inputs: dict[str, Any]):
+            module = nnx.merge(graphdef, codec.restore(state), *states)
+            before = settings_of(module)
+            outputs = function(module, inputs)
+            altered[name].update(changes(before, settings_of(module)))
+            return module, outputs
+
+        def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
+            module, outputs = called(constants.states(), state, inputs)
+            observed[name].update(describe(nnx.state(module, constants.is_state)))
+            if constants.changed(module):
+                written = constants.altered(lambda *given: called(*given)[0], state, inputs)
+                if written:
+                    raise ValueError(
+                        f"{build}: {name} changes {', '.join(written)}, which the module holds as plain arrays; "
+                        "expected state in Variables; hold them in an nnx.Variable"
+                    )
+            return {
+                group: flatten(nnx.state(tree, constants.is_state) if isinstance(tree, nnx.Module) else tree)
+                for group, tree in outputs.items()
+            }
+
+        return run
+
+    return Build(
+        name=name,
+        flavour=Flavour.NNX,
+        create=lambda key: flatten(fresh(key)),
+        leaves=describe(example),
+        abstract=flatten(example),
+        programs={
+            name: Program(
+                name=name,
+                function=pure(name, function),
+                observed=observed[name],
+                altered=altered[name],
+                **options,
+            )
+            for name, (function, options) in programs.items()
+        },
+        specs=lambda mesh: flatten(specs(example, mesh)),
+        skeleton=skeleton(example),
+        ways=nnx_ways(graphdef, codec, constants),
+        **_with_abstract_inputs(rest),
+    )
+
+
+def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
+    """Returns a build with one program whose state has other paths, and so another order of arguments.
+
+    Args:
+        build: what to rename.
+        program: the program to keep.
+        names: ``{path: new path}`` of all state leaves.
+    """
+    back = {new: path for path, new in names.items()}
+
+    def function(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
+        outputs = program.function({path: state[new] for new, path in back.items()}, inputs)
+        return {
+            group: {names[path]: leaves[path] for path in leaves} if Group(group).by_leaf else leaves
+            for group, leaves in outputs.items()
+        }
+
+    return dataclasses.replace(
+        build,
+        name=f"{build.name} renamed",
+        leaves={names[path]: leaf for path, leaf in build.leaves.items()},
+        abstract={names[path]: leaf for path, leaf in build.abstract.items()},
+        create=lambda key: {names[path]: leaf for path, leaf in build.create(key).items()},
+        programs={program.name: dataclasses.replace(program, function=function)},
+        specs=lambda mesh: {names[path]: spec for path, spec in build.specs(mesh).items()},
+        skeleton=None,
+        ways={},
+    )
+
+
+def _with_abstract_inputs(rest: dict[str, Any]) -> dict[str, Any]:
+    if "abstract_inputs" in rest:
+        return rest
+    batch = rest["inputs"](0)
+    shapes = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}
+    return {**rest, "abstract_inputs": shapes}

@@ -1,0 +1,147 @@
+"""Arrays that an NNX module holds without a Variable, such as a table of frequencies: constants, unless drawn."""
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.core import Tracer
+from jax.extend.core import jaxpr_as_fun
+
+from parity.builds.handed import handed_on
+
+__all__ = ["Constants", "take_apart", "traceable", "traced_once"]
+
+KEYS = 16
+"""How many keys must make an array alike: two make a truth value alike every second time."""
+
+Path = tuple[Any, ...]
+Fresh = Callable[[jax.Array], Any]
+OPERATIONS: weakref.WeakKeyDictionary[Fresh, Callable[..., Any]] = weakref.WeakKeyDictionary()
+"""What `traced_once` traced; not held by what it returns, whose content is that of the code alone."""
+T = TypeVar("T")
+
+
+class Constants:
+    """The constants of a module.
+
+    Args:
+        arrays: by path.
+    """
+
+    def __init__(self, arrays: Mapping[Path, jax.Array]):
+        self._arrays = dict(arrays)
+
+    def is_state(self, path: Path, node: Any) -> bool:
+        """Whether a node of a module is none of them; a filter of `nnx.state` and `nnx.split`."""
+        return isinstance(node, nnx.Variable) or path not in self._arrays
+
+    def states(self) -> tuple[Any, ...]:
+        """Returns what `nnx.merge` takes beside the state."""
+        return (nnx.from_flat_state(list(self._arrays.items())),) if self._arrays else ()
+
+    def changed(self, module: Any) -> list[str]:
+        """Returns the constants that are other objects after a program, which may still be the same arrays."""
+        after = dict(nnx.to_flat_state(nnx.state(module))) if self._arrays else {}
+        return ["/".join(map(str, path)) for path, array in self._arrays.items() if after[path] is not array]
+
+    def altered(self, function: Callable[[Any], Any], *arguments: Any) -> list[str]:
+        """Returns the constants that a program does not just hand on, as `nnx.jit` does.
+
+        Args:
+            function: ``(states of the constants, *arguments) -> module`` after the program.
+            *arguments: what else the program takes, abstract.
+        """
+
+        def arrays(states: tuple[Any, ...], *arguments: Any) -> list[Any]:
+            after = dict(nnx.to_flat_state(nnx.state(function(states, *arguments))))
+            return [after[path] for path in self._arrays]
+
+        order = [path for path, _ in nnx.to_flat_state(self.states()[0])]
+        found = handed_on(arrays, self.states(), *arguments)
+        return [
+            "/".join(map(str, path))
+            for path, number in zip(self._arrays, found, strict=True)
+            if number != order.index(path)
+        ]
+
+
+def traceable(create: Callable[[jax.Array], T]) -> Callable[[jax.Array], T]:
+    """Returns what makes a module inside a trace as it is made outside of one.
+
+    There its plain arrays are data, too, which NNX takes tracers not to be. Variables are not sharded: their specs
+    lay them out, on a case's mesh.
+    """
+
+    @functools.wraps(create)
+    def made(key: jax.Array) -> T:
+        with nnx.use_eager_sharding(False):
+            module = create(key)
+        if isinstance(module, nnx.Module):
+            for node in [node for _, node in nnx.iter_graph(module) if isinstance(node, nnx.Pytree)]:
+                _hold_as_data(node)
+        return module
+
+    return made
+
+
+def _hold_as_data(node: nnx.Pytree) -> None:
+    for name, value in list(vars(node).items()):
+        leaves = jax.tree.leaves(value, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable | nnx.Pytree))
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
+            setattr(node, name, nnx.data(value))
+
+
+def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Constants, Fresh]:
+    """Takes a module apart without making its arrays.
+
+    Args:
+        create: key -> module.
+
+    Returns:
+        Its graph, its abstract state, its constants: arrays without a Variable that no key changes; and what makes its
+        state, which is traced once, whoever traces around it.
+    """
+    graphs: list[Any] = []
+
+    def split(key: jax.Array, *filters: Any) -> tuple[Any, ...]:
+        graphdef, *states = nnx.split(create(key), *filters)
+        graphs.append(graphdef)
+        return tuple(states)
+
+    (held, bare), parts = traced_once(lambda key: split(key, nnx.Variable, ...))
+    if not jax.tree.leaves(bare):
+        return graphs[-1], held, Constants({}), lambda key: parts(key)[0]
+    make = jax.jit(lambda key: parts(key)[1])
+    first, *others = (dict(nnx.to_flat_state(make(jax.random.key(seed)))) for seed in range(KEYS))
+    constants = Constants(
+        {path: array for path, array in first.items() if all(_same(array, other[path]) for other in others)}
+    )
+    held, fresh = traced_once(lambda key: split(key, constants.is_state, ...)[0])
+    return graphs[-1], held, constants, fresh
+
+
+def traced_once(create: Callable[[jax.Array], Any]) -> tuple[Any, Fresh]:
+    """Traces what makes a state of a key, for all that ask.
+
+    Returns:
+        The abstract state, and what makes it by the same operations, from the same lines of source.
+    """
+    jaxpr, example = jax.make_jaxpr(create, return_shape=True)(jax.random.key(0))
+
+    def fresh(key: jax.Array) -> Any:
+        made = OPERATIONS[fresh](key) if fresh in OPERATIONS else jax.tree.leaves(create(key))
+        return jax.tree.unflatten(jax.tree.structure(example), made)
+
+    OPERATIONS[fresh] = jaxpr_as_fun(jaxpr)
+    return example, fresh
+
+
+def _same(one: jax.Array, other: jax.Array) -> bool:
+    return not jnp.issubdtype(one.dtype, jax.dtypes.prng_key) and (
+        np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    )

@@ -1,0 +1,1 @@
+"""Checkpoints carried from one flavour to the other through an exported weight map."""

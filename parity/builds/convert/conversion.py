@@ -1,0 +1,281 @@
+"""A checkpoint of one side turned into one of the other, bit for bit, through an exported map."""
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from parity.builds.convert.exported import ExportedEntry, ExportedMap, ExportedSide
+from parity.builds.convert.stored import Stored, check_new, read_stored, same_bits, write_stored
+from parity.builds.skeleton import Skeleton, fill, leaves_of
+from parity.builds.tree import Leaf, Role
+from parity.builds.weights.map import WeightMap, unheld
+
+__all__ = ["SIDES", "Conversion", "ConversionError", "convert"]
+
+SIDES = ("reference", "candidate")
+SHOWN = 12
+"""Leaves that a sentence lists; it says how many more there are."""
+
+Arrays = dict[str, np.ndarray]
+
+
+class ConversionError(ValueError):
+    """A checkpoint that does not fit its map, or a map that is not certain."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """What became of a checkpoint.
+
+    Args:
+        source, target: names of the builds.
+        read: the item that was read.
+        roles: leaves written, by role.
+        moved: entries whose arrays were not simply handed on.
+        retyped: leaves whose integers are others on the other side, in words.
+        left: RNG leaves of the source that the other side has no place for.
+        missing: RNG leaves of the target that the source cannot give.
+    """
+
+    source: str
+    target: str
+    read: Path
+    roles: Mapping[str, int]
+    moved: int
+    retyped: tuple[str, ...]
+    left: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root: str = "") -> Conversion:
+    """Writes the checkpoint of the other side; the numbers stay what they are, to the bit.
+
+    Args:
+        exported: the map.
+        source: a checkpoint of one side, as Orbax writes them; whole, or its parameters alone.
+        dest: a new folder.
+        to: ``reference``, ``candidate`` or a flavour; only needed where the names of the source fit both sides.
+        root: a branch of the target's tree, such as ``model``, to write by itself.
+
+    Raises:
+        ValueError: anything is not as the map says, or is only guessed; nothing is written.
+    """
+    check_new(dest)
+    forced = None if not to else _side_named(exported, to)
+    stored = read_stored(source)
+    at, found = _recognised(exported, stored, None if forced is None else 1 - forced)
+    ours, theirs = exported.sides[at], exported.sides[1 - at]
+    alone = set(exported.alone[at])
+    entries = _carried(exported.entries, at, set(found))
+    arrays = {path: _as_leaf(ours.leaves[path], array) for path, array in found.items() if path not in alone}
+    weights = WeightMap(entries=tuple(one.entry for one in entries))
+    moved = weights.to_reference(arrays) if at else weights.to_candidate(arrays)
+    _must_come_back(weights, at, arrays, moved)
+    written = _typed(theirs, moved)
+    _must_be_certain(entries)
+    branch = _branch(theirs, root)
+    written = {path: written[path] for path in leaves_of(branch) if path in written}
+    if not written:
+        raise ConversionError(
+            f"--root {root}: got none of its leaves in {stored.folder}, expected some; leave it out"
+        )
+    write_stored(dest, fill(branch, {path: _as_key(theirs, path, array) for path, array in written.items()}))
+    return Conversion(
+        source=ours.name,
+        target=theirs.name,
+        read=stored.folder,
+        roles=collections.Counter(str(theirs.leaves[path].role) for path in written),
+        moved=sum(
+            str(one.entry.transform) != "identity"
+            and (one.entry.candidate, one.entry.reference)[at][0] in written
+            for one in entries
+        ),
+        retyped=tuple(_retyped(entries, at, found, written)),
+        left=tuple(sorted(alone & set(found))),
+        missing=tuple(path for path in exported.alone[1 - at] if path in leaves_of(branch)),
+    )
+
+
+def _side_named(exported: ExportedMap, to: str) -> int:
+    """Returns which side is to be written."""
+    flavours = [side.flavour for side in exported.sides]
+    names = SIDES if len(set(flavours)) == 1 else (*SIDES, *flavours)
+    if to not in names:
+        raise ConversionError(f"--to {to!r}: expected one of {', '.join(names)}")
+    return SIDES.index(to) if to in SIDES else flavours.index(to)
+
+
+def _recognised(exported: ExportedMap, stored: Stored, side: int | None) -> tuple[int, Arrays]:
+    """Returns which side a checkpoint is of, and its arrays by that side's paths.
+
+    Names must be those of the side; where they are not, holders such as ``params`` and ``model`` do not count.
+    """
+    for names in (lambda path: path, unheld):
+        fits = [at for at in (0, 1) if side in (None, at) and _matched(exported.sides[at], stored, names)]
+        if len(fits) == 1 or (fits and _is_one(exported)):
+            found = _matched(exported.sides[fits[0]], stored, names)
+            assert found is not None
+            return fits[0], found
+        if fits:
+            flavours = [one.flavour for one in exported.sides]
+            one, other = flavours if flavours[0] != flavours[1] else SIDES
+            raise ConversionError(
+                f"{stored.folder}: its names fit both sides, expected to be told which to write; add --to {one} "
+                f"or --to {other}"
+            )
+    raise ConversionError(_misfit(exported, stored, side))
+
+
+def _is_one(exported: ExportedMap) -> bool:
+    """Whether both sides have the same leaves in the same tree, so that it does not matter which one it is."""
+    return exported.sides[0].skeleton == exported.sides[1].skeleton and exported.weights.is_identity
+
+
+def _matched(side: ExportedSide, stored: Stored, names: Any) -> Arrays | None:
+    """Returns the arrays by the paths of a side, None where they are not whole roles of it, parameters included."""
+    paths = {names(path): path for path in side.leaves}
+    given = {names(path): array for path, array in stored.arrays.items()}
+    if len(paths) < len(side.leaves) or len(given) < len(stored.arrays) or set(given) - set(paths):
+        return None
+    roles = {side.leaves[paths[name]].role for name in given}
+    wanted = {name for name, path in paths.items() if side.leaves[path].role in roles - {Role.RNG}}
+    if Role.PARAMS not in roles or wanted - set(given):
+        return None
+    return {paths[name]: array for name, array in given.items()}
+
+
+def _misfit(exported: ExportedMap, stored: Stored, side: int | None) -> str:
+    """Says what keeps a checkpoint from being one of the side that it is nearest to."""
+    names = {unheld(path) for path in stored.arrays}
+    wanted = [{unheld(path): path for path in one.leaves} for one in exported.sides]
+    nearest = side if side is not None else max((0, 1), key=lambda at: len(names & set(wanted[at])))
+    ours = exported.sides[nearest]
+    roles = {ours.leaves[wanted[nearest][name]].role for name in names & set(wanted[nearest])} | {Role.PARAMS}
+    lacks = [
+        path
+        for name, path in wanted[nearest].items()
+        if name not in names and ours.leaves[path].role in roles - {Role.RNG}
+    ]
+    odd = [path for path in stored.arrays if unheld(path) not in wanted[nearest]]
+    return (
+        f"{stored.folder}: leaves that {ours.name} does not have: {_listed(odd)}; leaves of it that are missing: "
+        f"{_listed(lacks)}; expected the state of {exported.case}, whole or its parameters; name another checkpoint, "
+        "or export the map of the case that this one is of"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(sorted(names)[:SHOWN]) or "none"
+    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
+
+
+def _carried(entries: Sequence[ExportedEntry], at: int, there: set[str]) -> list[ExportedEntry]:
+    """Returns the entries whose leaves the source has."""
+    sides = [(one.entry.reference, one.entry.candidate)[at] for one in entries]
+    return [one for one, paths in zip(entries, sides, strict=True) if set(paths) <= there]
+
+
+def _must_be_certain(entries: Sequence[ExportedEntry]) -> None:
+    doubtful = [
+        f"{' + '.join(one.entry.reference)} with {' + '.join(one.entry.candidate)} ({one.doubt})"
+        for one in entries
+        if one.doubt
+    ]
+    if doubtful:
+        raise ConversionError(
+            f"map: {len(doubtful)} of {len(entries)} entries are only guessed: {_listed(doubtful)}; expected each to "
+            "be named, proved or probed; give the pair weight rules, or export the map of a case that uses them"
+        )
+
+
+def _as_leaf(leaf: Leaf, array: np.ndarray) -> np.ndarray:
+    """Returns an array of a checkpoint as its side has it; only a counter may come in other integers."""
+    if leaf.dtype.startswith("key<"):
+        if array.dtype == np.uint32 and array.shape[: len(leaf.shape)] == leaf.shape:
+            return array
+        got = f"{array.dtype}{list(array.shape)}"
+        raise ConversionError(f"{leaf.path}: got {got}, expected the uint32 data of {leaf.dtype}")
+    if array.shape == leaf.shape and array.dtype == jax.numpy.dtype(leaf.dtype):
+        return array
+    if array.shape == leaf.shape == () and (counter := _as_integer(array, leaf.dtype)) is not None:
+        return counter
+    raise ConversionError(
+        f"{leaf.path}: got {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)} as in the map; "
+        "export the map of the model that this checkpoint is of"
+    )
+
+
+def _as_integer(array: np.ndarray, dtype: str) -> np.ndarray | None:
+    """Returns a scalar as other integers that hold its number; None where it is none, or they do not."""
+    target = jax.numpy.dtype(dtype)
+    if array.shape or array.dtype.kind not in "iu" or target.kind not in "iu":
+        return None
+    same = array.astype(target)
+    return same if int(same) == int(array) else None
+
+
+def _must_come_back(weights: WeightMap, at: int, arrays: Arrays, moved: Arrays) -> None:
+    """Holds the way back against what was given."""
+    back = weights.to_candidate(moved) if at else weights.to_reference(moved)
+    lost = [path for path, array in arrays.items() if path not in back or not same_bits(array, back[path])]
+    if lost:
+        raise ConversionError(
+            f"map: {_listed(lost)} do not come back the same; expected a one-to-one map; export it again"
+        )
+
+
+def _typed(side: ExportedSide, moved: Arrays) -> Arrays:
+    """Returns the arrays in the types of the side they go to; only a counter may be of another."""
+    typed: Arrays = {}
+    for path, array in moved.items():
+        leaf = side.leaves[path]
+        if leaf.dtype.startswith("key<") or array.dtype == jax.numpy.dtype(leaf.dtype):
+            typed[path] = array
+            continue
+        counter = _as_integer(array, leaf.dtype)
+        if counter is None:
+            raise ConversionError(
+                f"{path}: got {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)} of {side.name}"
+                "; numbers would not stay what they are; make both sides hold the same dtype"
+            )
+        typed[path] = counter
+    for path, array in typed.items():
+        leaf = side.leaves[path]
+        if not leaf.dtype.startswith("key<") and array.shape != leaf.shape:
+            raise ConversionError(
+                f"{path}: got shape {list(array.shape)}, expected {list(leaf.shape)} of {side.name}; export the "
+                "map again"
+            )
+    return typed
+
+
+def _retyped(entries: Sequence[ExportedEntry], at: int, found: Arrays, written: Arrays) -> Iterator[str]:
+    """Yields in words which counters are in other integers than they were."""
+    for one in entries:
+        ours, theirs = (one.entry.reference, one.entry.candidate)[:: -1 if at else 1]
+        before, after = found[ours[0]], written.get(theirs[0])
+        if after is not None and not before.shape and before.dtype != after.dtype:
+            yield f"{theirs[0]} {before.dtype} -> {after.dtype} ({int(after)})"
+
+
+def _as_key(side: ExportedSide, path: str, array: np.ndarray) -> Any:
+    plain = np.array(array, order="C")
+    if path not in side.keys:
+        return plain
+    return jax.random.wrap_key_data(jax.numpy.asarray(plain), impl=side.keys[path])
+
+
+def _branch(side: ExportedSide, root: str) -> Skeleton:
+    """Returns the tree to write, or the branch of it that is asked for."""
+    tree = side.skeleton
+    for name in filter(None, root.split("/")):
+        if not isinstance(tree, dict) or name not in tree:
+            names = ", ".join(tree) if isinstance(tree, dict) else "no names"
+            raise ConversionError(f"--root {root}: got {name}, expected one of {names}")
+        tree = tree[name]
+    return tree

@@ -1,0 +1,237 @@
+"""A weight map as data: JSON that says of every leaf which leaves of the other side it is, and what confirmed it."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from parity.builds.skeleton import Skeleton, leaves_of
+from parity.builds.tree import Leaf, Role
+from parity.builds.weights import transforms
+from parity.builds.weights.map import Entry, WeightMap
+from parity.builds.weights.transforms import Transform
+
+__all__ = ["SCHEMA", "ExportedEntry", "ExportedMap", "ExportedSide", "MapFileError", "read_map"]
+
+SCHEMA = 1
+CONFIRMED = ("proof", "probe")
+TOLD = (
+    "rule",
+    "name",
+    "name of a stack",
+    "parameter it belongs to",
+    "module it belongs to",
+    "use in the program",
+)
+"""Ways to match that say which leaf it is; by any other a leaf is only likely to be the one, until it is confirmed."""
+TRANSFORMS: Mapping[str, type] = {
+    name: getattr(transforms, name) for name in transforms.__all__ if name != "Transform"
+}
+
+
+class MapFileError(ValueError):
+    """A file that is no exported map, or none that this version reads."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportedEntry:
+    """Leaves that belong together, and why.
+
+    Args:
+        entry: the pairing.
+        confirmed_by: ``proof``, ``probe``, ``one-to-one`` and the reason, or why nothing does.
+        contradicted: whether a probe moved the two sides apart.
+    """
+
+    entry: Entry
+    confirmed_by: str
+    contradicted: bool = False
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not certain, in words; empty where it is."""
+        if self.contradicted:
+            return f"confirmed by {self.confirmed_by}"
+        if self.confirmed_by in CONFIRMED or self.entry.matched_by in TOLD:
+            return ""
+        return f"paired by {self.entry.matched_by}, and no proof or probe reads it"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportedSide:
+    """One side of a map.
+
+    Args:
+        name: of the build.
+        flavour: ``linen`` or ``nnx``.
+        leaves: ``{path: Leaf}``; typed keys have a dtype such as ``key<fry>``.
+        keys: ``{path: implementation}`` of the typed keys, such as ``threefry2x32``.
+        skeleton: the tree around them.
+    """
+
+    name: str
+    flavour: str
+    leaves: Mapping[str, Leaf]
+    keys: Mapping[str, str]
+    skeleton: Skeleton
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportedMap:
+    """A weight map with all that a checkpoint needs to be carried through it.
+
+    Args:
+        case: id of the case that it is of.
+        sides: reference and candidate.
+        entries: all of the map.
+        alone: leaves of RNG state that one side alone has.
+        versions: of the packages that confirmed it.
+    """
+
+    case: str
+    sides: tuple[ExportedSide, ExportedSide]
+    entries: tuple[ExportedEntry, ...]
+    alone: tuple[tuple[str, ...], tuple[str, ...]]
+    versions: Mapping[str, Any]
+
+    @property
+    def weights(self) -> WeightMap:
+        """The map itself."""
+        return WeightMap(entries=tuple(one.entry for one in self.entries), alone=self.alone)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the map as `read_map` reads it.
+
+        Raises:
+            ValueError: an entry has a transform of somebody's own, which has no name that others know.
+        """
+        return {
+            "schema": SCHEMA,
+            "kind": "parity weight map",
+            "case": self.case,
+            "versions": dict(self.versions),
+            "reference": _side_record(self.sides[0]),
+            "candidate": _side_record(self.sides[1]),
+            "entries": [_entry_record(one) for one in self.entries],
+            "alone": {"reference": list(self.alone[0]), "candidate": list(self.alone[1])},
+        }
+
+
+def _side_record(side: ExportedSide) -> dict[str, Any]:
+    leaves = {
+        path: {"shape": list(leaf.shape), "dtype": leaf.dtype, "role": str(leaf.role)}
+        | ({"key": side.keys[path]} if path in side.keys else {})
+        for path, leaf in side.leaves.items()
+    }
+    return {"name": side.name, "flavour": side.flavour, "leaves": leaves, "tree": side.skeleton}
+
+
+def _entry_record(one: ExportedEntry) -> dict[str, Any]:
+    entry = one.entry
+    kind = type(entry.transform).__name__
+    if TRANSFORMS.get(kind) is not type(entry.transform):
+        raise ValueError(
+            f"{' + '.join(entry.candidate)}: got the transform {kind}, expected one of {', '.join(TRANSFORMS)}; only "
+            "those can be written down"
+        )
+    return {
+        "reference": list(entry.reference),
+        "candidate": list(entry.candidate),
+        "transform": {"kind": kind, **dataclasses.asdict(entry.transform)},  # type: ignore[arg-type]
+        "role": str(entry.role),
+        "matched_by": entry.matched_by,
+        "confirmed_by": one.confirmed_by,
+        "contradicted": one.contradicted,
+    }
+
+
+def read_map(path: Path) -> ExportedMap:
+    """Reads what ``parity map --export`` wrote, and checks that it is total and one-to-one.
+
+    Args:
+        path: the file.
+
+    Raises:
+        MapFileError: it cannot be read, is no map, is of another version, or does not hold together.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MapFileError(
+            f"map {path}: cannot be read ({_one_line(error)}), expected a file of `parity map --export`"
+        ) from error
+    if not isinstance(record, dict) or record.get("kind") != "parity weight map":
+        raise MapFileError(f"map {path}: got other JSON, expected a file of `parity map --export`")
+    if record.get("schema") != SCHEMA:
+        raise MapFileError(
+            f"map {path}: got schema {record.get('schema')}, expected {SCHEMA}; export it again with this version"
+        )
+    try:
+        found = ExportedMap(
+            case=record["case"],
+            sides=(_side(record["reference"]), _side(record["candidate"])),
+            entries=tuple(_entry(one) for one in record["entries"]),
+            alone=(tuple(record["alone"]["reference"]), tuple(record["alone"]["candidate"])),
+            versions=record["versions"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        words = f"{type(error).__name__} {_one_line(error)}"
+        raise MapFileError(f"map {path}: damaged ({words}); export it again") from error
+    if problem := _gap(found):
+        raise MapFileError(f"map {path}: {problem}; expected a total one-to-one map; export it again")
+    return found
+
+
+def _side(record: Mapping[str, Any]) -> ExportedSide:
+    leaves = {
+        path: Leaf(
+            path=path,
+            shape=tuple(int(size) for size in leaf["shape"]),
+            dtype=leaf["dtype"],
+            role=Role(leaf["role"]),
+            kind="",
+        )
+        for path, leaf in record["leaves"].items()
+    }
+    keys = {path: leaf["key"] for path, leaf in record["leaves"].items() if "key" in leaf}
+    return ExportedSide(
+        name=record["name"], flavour=record["flavour"], leaves=leaves, keys=keys, skeleton=record["tree"]
+    )
+
+
+def _entry(record: Mapping[str, Any]) -> ExportedEntry:
+    fields = dict(record["transform"])
+    kind = TRANSFORMS[fields.pop("kind")]
+    transform: Transform = kind(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    )
+    entry = Entry(
+        reference=tuple(record["reference"]),
+        candidate=tuple(record["candidate"]),
+        transform=transform,
+        role=Role(record["role"]),
+        matched_by=record["matched_by"],
+    )
+    return ExportedEntry(
+        entry=entry, confirmed_by=record["confirmed_by"], contradicted=bool(record["contradicted"])
+    )
+
+
+def _gap(found: ExportedMap) -> str:
+    """Says which leaves of a side are in no entry, or in several, or not in its tree; empty where there are none."""
+    paths = ([one.entry.reference for one in found.entries], [one.entry.candidate for one in found.entries])
+    for side, groups, alone in zip(found.sides, paths, found.alone, strict=True):
+        named = [*(path for group in groups for path in group), *alone]
+        if sorted(named) != sorted(side.leaves):
+            odd = sorted(set(named) ^ set(side.leaves)) or sorted(
+                {path for path in named if named.count(path) > 1}
+            )
+            return f"{side.name}: leaves {', '.join(odd)} are not in one entry each"
+        if sorted(leaves_of(side.skeleton)) != sorted(side.leaves):
+            return f"{side.name}: its tree does not hold its leaves"
+    return ""
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:240]

@@ -1,0 +1,222 @@
+"""Orbax checkpoints as ``{path: array}`` on the host, whatever wrote them, and back."""
+
+import contextlib
+import dataclasses
+import gc
+import logging
+import os
+import re
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from parity.builds.tree import flatten, to_host
+
+__all__ = ["Stored", "StoredError", "check_new", "read_stored", "same_bits", "write_stored"]
+
+ITEM = "_METADATA"
+"""The file that every item of Orbax has."""
+STEP = re.compile(r"(?:\D*[_-])?(\d+)")
+SHOWN = 240
+SETTLING = 0.3
+"""Seconds until the reads and writes that Orbax still has under way when one fails have ended, too."""
+PATIENCE = 10.0
+"""Seconds to wait for them at most."""
+
+
+class StoredError(ValueError):
+    """A checkpoint that cannot be read or written: which one, what is wrong, what to do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stored:
+    """What a checkpoint holds.
+
+    Args:
+        folder: the item that was read.
+        arrays: by path, on the host; typed keys are their uint32 data. Variables and boxes give their value.
+    """
+
+    folder: Path
+    arrays: dict[str, np.ndarray]
+
+
+def find_item(folder: Path) -> Path:
+    """Returns the item that a path means: itself, the only one in it, or that of the last step.
+
+    Args:
+        folder: of ``StandardCheckpointer``, ``PyTreeCheckpointer`` or ``CheckpointManager``, its step or its item.
+
+    Raises:
+        StoredError: there is none, or there are several.
+    """
+    if not folder.is_dir():
+        raise StoredError(f"{folder}: got no folder, expected an Orbax checkpoint; check the path")
+    if (folder / ITEM).is_file():
+        return folder
+    inside = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    items = [entry for entry in inside if (entry / ITEM).is_file()]
+    if len(items) == 1:
+        return items[0]
+    if items:
+        names = ", ".join(entry.name for entry in items)
+        raise StoredError(f"{folder}: got the items {names}, expected one; name one, such as {items[0]}")
+    steps = {int(match[1]): entry for entry in inside if (match := STEP.fullmatch(entry.name))}
+    if not steps:
+        raise StoredError(
+            f"{folder}: got no {ITEM}, expected a checkpoint that Orbax has written; check the path, or save it again"
+        )
+    return find_item(steps[max(steps)])
+
+
+def read_stored(folder: Path) -> Stored:
+    """Reads all arrays of a checkpoint onto the host.
+
+    Args:
+        folder: see `find_item`.
+
+    Raises:
+        StoredError: there is no checkpoint, or it cannot be read.
+    """
+    item = find_item(Path(folder).absolute())
+    with _no_log():
+        restored, problem = _restored(item)
+        if problem:
+            time.sleep(SETTLING)
+            gc.collect()
+    if problem:
+        raise StoredError(
+            f"{item}: cannot be read ({problem}), expected a whole checkpoint; save it again, or name another"
+        )
+    arrays = _arrays(restored)
+    if not arrays:
+        raise StoredError(f"{item}: got no arrays, expected those of a model; name another")
+    return Stored(folder=item, arrays=arrays)
+
+
+def _restored(item: Path) -> tuple[Any, str]:
+    """Returns the tree of an item, or what went wrong."""
+    import orbax.checkpoint as ocp
+
+    try:
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            found: Any = checkpointer.metadata(item)
+            found = getattr(found, "item_metadata", found)
+            tree = getattr(found, "tree", found)
+            how = jax.tree.map(lambda leaf: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+            return checkpointer.restore(item, args=ocp.args.PyTreeRestore(restore_args=how)), ""
+    except Exception as error:  # Orbax and TensorStore raise whatever they meet in a damaged file
+        return None, f"{type(error).__name__}: {one_line(error)}"
+
+
+def check_new(folder: Path) -> None:
+    """Raises where a checkpoint could not be written.
+
+    Raises:
+        StoredError: the folder exists, or its parent cannot be written to.
+    """
+    folder = folder.absolute()
+    if folder.exists() or folder.is_symlink():
+        raise StoredError(
+            f"{folder}: already exists, expected a new folder; name another, or remove it first"
+        )
+    if not folder.parent.is_dir() or not os.access(folder.parent, os.W_OK):
+        raise StoredError(
+            f"{folder}: {folder.parent} is no folder that can be written to, expected one; make it first"
+        )
+
+
+def write_stored(folder: Path, tree: Any) -> None:
+    """Writes a checkpoint as ``StandardCheckpointer`` does; the folder appears when it was read back the same.
+
+    Args:
+        folder: a new one.
+        tree: of arrays.
+
+    Raises:
+        StoredError: the folder exists, the disk is full or not to be written, or other bits were read back.
+    """
+    import orbax.checkpoint as ocp
+
+    check_new(folder)
+    folder = folder.absolute()
+    partial = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}.partial")
+    with _no_log():
+        try:
+            with ocp.StandardCheckpointer() as checkpointer:
+                checkpointer.save(partial, tree)
+                checkpointer.wait_until_finished()
+            again, wanted = read_stored(partial).arrays, _arrays(tree)
+            paths = sorted({*wanted, *again})
+            wrong = [path for path in paths if not same_bits(wanted.get(path), again.get(path))]
+            if wrong:
+                raise OSError(f"{', '.join(wrong)} read back as other bits")
+            partial.rename(folder)
+        except (OSError, ValueError, RuntimeError) as error:
+            _settle(partial)
+            raise StoredError(
+                f"{folder}: not written ({_reason(error)}); make room, or name another"
+            ) from error
+        finally:
+            _remove(partial)
+
+
+def _settle(partial: Path) -> None:
+    """Removes what was written under a temporary name until nothing comes back."""
+    began = quiet = time.monotonic()
+    while (now := time.monotonic()) < min(quiet + SETTLING, began + PATIENCE):
+        quiet = now if _remove(partial) else quiet
+        time.sleep(SETTLING / 10)
+
+
+def _remove(partial: Path) -> bool:
+    """Removes a folder and those that Orbax makes next to it; returns True if there were any."""
+    left = list(partial.parent.glob(f"{partial.name}*"))
+    for folder in left:
+        shutil.rmtree(folder, ignore_errors=True)
+    return bool(left)
+
+
+def _reason(error: BaseException) -> str:
+    """Returns the system's reason of an error, also of one that TensorStore passes on; else its first words."""
+    code = re.search(r"os_error_code='(\d+)'", str(error))
+    return os.strerror(int(code[1])) if code else one_line(error)
+
+
+def same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    """Returns whether two arrays have the same type, shape and bits."""
+    if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
+
+
+def _arrays(tree: Any) -> dict[str, np.ndarray]:
+    return {path.removesuffix("/value"): array for path, array in to_host(flatten(tree)).items()}
+
+
+@contextlib.contextmanager
+def _no_log() -> Iterator[None]:
+    """Has Orbax, and the tasks that it leaves behind, print no traceback of an error that it raises as well."""
+    logs = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    levels, hook = [log.level for log in logs], sys.unraisablehook
+    sys.unraisablehook = lambda ignored: None
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
+
+
+def one_line(error: BaseException) -> str:
+    """Returns the message of an error on one line, cut where it is long."""
+    return " ".join(str(error).split())[:SHOWN]

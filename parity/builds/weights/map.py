@@ -1,0 +1,159 @@
+"""The weight map: which leaves of the candidate are which leaves of the reference.
+
+Leaves are paired by explicit rules, then by normalised paths (also across stacked and per-layer
+layouts), then by role, shape, dtype and the nearest name. The result is one-to-one and total, or a
+`MapError` that lists every leftover of both sides.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from parity.builds.tree import Leaf, Role
+from parity.builds.weights.transforms import Identity, Transform
+
+__all__ = [
+    "GUESSED",
+    "HOLDERS",
+    "NEAREST",
+    "ConflictError",
+    "Entry",
+    "MapError",
+    "Rule",
+    "WeightMap",
+    "normalise",
+    "unheld",
+]
+
+GUESSED = "axis guessed:"
+NEAREST = "shape and nearest name"
+HOLDERS = frozenset({"inner", "params", "model", "optimizer", "opt_state", "routing_bias"})
+"""Names that say who holds a leaf, not which it is."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rule:
+    r"""An explicit pairing, for what names and shapes do not tell.
+
+    Args:
+        reference: regular expressions for whole normalised paths of the reference; the groups of the
+            first fill the other expressions and the candidate templates (``\1``).
+        candidate: templates of normalised candidate paths.
+        transform: how the arrays turn into each other.
+    """
+
+    reference: tuple[str, ...]
+    candidate: tuple[str, ...]
+    transform: Transform = Identity()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Leaves of the reference and the leaves of the candidate that hold the same numbers."""
+
+    reference: tuple[str, ...]
+    candidate: tuple[str, ...]
+    transform: Transform
+    role: Role
+    matched_by: str
+
+
+class MapError(ValueError):
+    """Leaves were left over.
+
+    Args:
+        reference, candidate: the leftovers of both sides.
+        hints: weight rules that pair nothing, in sentences.
+    """
+
+    def __init__(self, reference: Sequence[Leaf], candidate: Sequence[Leaf], hints: Sequence[str] = ()):
+        self.reference, self.candidate, self.hints = tuple(reference), tuple(candidate), tuple(hints)
+
+        def listed(leaves: Sequence[Leaf]) -> str:
+            return ", ".join(f"{leaf.path} {leaf.dtype}{list(leaf.shape)}" for leaf in leaves) or "none"
+
+        super().__init__(
+            f"weight map: leaves without a partner: reference {listed(reference)}; candidate "
+            f"{listed(candidate)}; expected a one-to-one map of all leaves; "
+            + ("; ".join(self.hints) or "add the parameter, or a weight rule")
+        )
+
+
+class ConflictError(MapError):
+    """Two programs of the pair demand different maps, so that no state serves both.
+
+    Args:
+        path: a leaf of the reference.
+        partners: program -> the leaf of the candidate that the program uses alike.
+        leaves: that leaf, and its partners.
+    """
+
+    def __init__(self, path: str, partners: Mapping[str, str], leaves: tuple[Leaf, Sequence[Leaf]]):
+        super().__init__([leaves[0]], leaves[1])
+        self.path, self.partners = path, partners
+
+    def __str__(self) -> str:
+        words = ", ".join(f"{program} uses it as {partner}" for program, partner in self.partners.items())
+        return f"weight map: {self.path}: {words}; expected one partner for all programs of the two builds"
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightMap:
+    """A total one-to-one map between the leaves of two states.
+
+    Args:
+        entries: leaves that belong together.
+        alone: leaves of RNG state that only the reference, or only the candidate has: Linen is given its
+            keys from outside, NNX keeps streams in the model.
+    """
+
+    entries: tuple[Entry, ...]
+    alone: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+    @property
+    def guessed(self) -> list[Entry]:
+        """The entries that sizes, names and use leave open; a proof or a probe confirms them, a rule tells them."""
+        return [entry for entry in self.entries if GUESSED in entry.matched_by or entry.matched_by == NEAREST]
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every leaf has one partner with the very same array."""
+        return all(isinstance(entry.transform, Identity) for entry in self.entries)
+
+    def to_candidate(self, flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the reference's arrays as the candidate's; ``flat`` may hold part of the leaves."""
+        return self._carry(flat, forward=True)
+
+    def to_reference(self, flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the candidate's arrays as the reference's; ``flat`` may hold part of the leaves."""
+        return self._carry(flat, forward=False)
+
+    def _carry(self, flat: Mapping[str, np.ndarray], *, forward: bool) -> dict[str, np.ndarray]:
+        out: dict[str, np.ndarray] = {}
+        for entry in self.entries:
+            source, target = (
+                (entry.reference, entry.candidate) if forward else (entry.candidate, entry.reference)
+            )
+            if all(path in flat for path in source):
+                arrays = [flat[path] for path in source]
+                carried = entry.transform.apply(arrays) if forward else entry.transform.invert(arrays)
+                out.update(zip(target, carried, strict=True))
+        return out
+
+
+def normalise(path: str) -> str:
+    """Returns ``path`` without holder prefixes and with ``layers_3`` written ``layers/3``.
+
+    Prefixes such as ``params``, ``model`` or ``optimizer/opt_state`` name the holder, not the leaf.
+    """
+    return "/".join(re.sub(r"_(\d+)$", r"/\1", part) for part in unheld(path).split("/"))
+
+
+def unheld(path: str) -> str:
+    """Returns ``path`` without holder prefixes, its names as the model has them."""
+    parts = path.split("/")
+    while len(parts) > 1 and parts[0] in HOLDERS:
+        parts = parts[1:]
+    return "/".join(parts)

@@ -1,0 +1,1 @@
+"""Comparisons of loops, collectives, memory, dtypes and donation that the channels of structure share."""

@@ -1,0 +1,110 @@
+"""Compares the dtypes of dots and other precision-sensitive operations."""
+
+import collections
+from collections.abc import Hashable, Sequence
+
+from parity.channels.structure.compare_counts import pair_up
+from parity.ir.stablehlo.dtypes import TypedOp
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+__all__ = ["compare_dots"]
+
+
+def _direction(one: TypedOp) -> str:
+    return "backward" if one.provenance.backward else "forward"
+
+
+def _full(one: TypedOp) -> Hashable:
+    return (one.kind, one.operands, one.result, one.precision, one.sizes, _direction(one))
+
+
+def _alike(one: TypedOp) -> Hashable:
+    return (one.kind, len(one.operands), one.sizes, _direction(one))
+
+
+def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> ChannelResult:
+    """Compares in which types two programs multiply, exponentiate and sum.
+
+    An operation of one side is paired with one of equal kind, result dimensions and direction; only then do
+    types differ. What stays alone is an operation that one side does more often or in another shape, which
+    is no matter of types; it is reported when the other side does nothing of its kind in these types.
+
+    Args:
+        reference: operations of the reference build.
+        candidate: operations of the candidate build.
+
+    Returns:
+        The ``dots`` channel: equal, failed with a finding per group of operations, skipped when neither side
+        has any, or vacuous when only one has.
+    """
+    if not reference and not candidate:
+        return ChannelResult(name="dots", verdict=Verdict.SKIPPED, detail="no floating-point dot or sum")
+    for side, entries in (("reference", reference), ("candidate", candidate)):
+        if not entries:
+            text = f"the {side} has no floating-point dot, exponential or sum"
+            return ChannelResult(name="dots", verdict=Verdict.VACUOUS, detail=text)
+    pairs, missing, extra = pair_up(reference, candidate, (_full, _alike))
+    groups: dict[Hashable, list[tuple[TypedOp, TypedOp]]] = collections.defaultdict(list)
+    for ours, theirs in pairs:
+        groups[_full(ours), _full(theirs), theirs.provenance.line].append((ours, theirs))
+    findings = [_differs(*group[0], len(group)) for group in groups.values()]
+    findings += [_alone(one, count, "reference") for one, count in _grouped(missing, candidate)]
+    findings += [_alone(one, count, "candidate") for one, count in _grouped(extra, reference)]
+    verdict = Verdict.FAILED if findings else Verdict.EQUAL
+    ours, theirs = _detail(reference), _detail(candidate)
+    detail = ours if ours == theirs else f"{ours} -> {theirs}"
+    return ChannelResult(name="dots", verdict=verdict, detail=detail, findings=tuple(findings))
+
+
+def _grouped(entries: Sequence[TypedOp], other: Sequence[TypedOp]) -> list[tuple[TypedOp, int]]:
+    """Counts the operations whose kind has types that the other side has nowhere."""
+    known = {(one.kind, one.types) for one in other}
+    groups: dict[Hashable, list[TypedOp]] = collections.defaultdict(list)
+    for one in entries:
+        if (one.kind, one.types) not in known:
+            groups[_full(one), one.provenance.line].append(one)
+    return [(group[0], len(group)) for group in groups.values()]
+
+
+def _detail(entries: Sequence[TypedOp]) -> str:
+    counts = collections.Counter(one.types for one in entries if one.kind == "dot")
+    others = len(entries) - counts.total()
+    dots = ", ".join(f"{count} dots {types}" for types, count in sorted(counts.items()))
+    return f"{dots or 'no dots'}, {others} others"
+
+
+def _size(one: TypedOp) -> str:
+    return f"[{','.join(map(str, one.sizes))}]"
+
+
+def _differs(ours: TypedOp, theirs: TypedOp, count: int) -> Finding:
+    cause = "a cast on one side only"
+    if (ours.operands, ours.result) == (theirs.operands, theirs.result):
+        cause = "a precision or an algorithm asked for on one side only; numbers show it on a TPU or a GPU, not here"
+    elif ours.kind in ("exponential", "sum", "log", "logistic"):
+        cause = f"a softmax, norm or loss computed in {theirs.result} instead of {ours.result}"
+    elif ours.kind == "dot" and ours.operands == theirs.operands:
+        cause = "preferred_element_type (accumulation type) given on one side only"
+    elif ours.kind == "dot":
+        cause = "weights or activations in another compute dtype"
+    return Finding(
+        where=f"{f'{count} x ' if count > 1 else ''}{ours.kind} {_size(ours)} ({theirs.provenance})",
+        reference=ours.types,
+        candidate=theirs.types,
+        cause=cause,
+        next_step=f"reference: {ours.provenance}",
+    )
+
+
+def _alone(one: TypedOp, count: int, side: str) -> Finding:
+    texts = {
+        "reference": "no such operation",
+        "candidate": "no such operation",
+        side: f"{count} x {one.types}",
+    }
+    return Finding(
+        where=f"{one.kind} {_size(one)} of the {side} ({one.provenance})",
+        reference=texts["reference"],
+        candidate=texts["candidate"],
+        cause=f"the only {one.kind} in these types; the other side has its like in others or not at all",
+    )

@@ -1,0 +1,158 @@
+"""Donated arguments: which results of a compiled program reuse the memory of which parameters."""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parity.ir.hlo.hlo_shapes import Shape
+from parity.ir.hlo.optimised import optimised_module
+from parity.verdicts import ChannelResult, Finding, Verdict
+
+__all__ = ["Alias", "Donation", "compare_donation", "read_donation"]
+
+_ALIAS = re.compile(r"\{([\d, ]*)\}:\s*\((\d+),\s*\{([\d, ]*)\}(?:,\s*(may|must)-alias)?\)")
+_BETWEEN = re.compile(r"[\s,]*")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Alias:
+    """One result that reuses a parameter's memory.
+
+    Args:
+        parameter: number of the parameter of the compiled program (arguments that jit drops have none).
+        result: number of the result.
+        shape: dtype and local dimensions of the parameter.
+        bytes: its bytes on one device, without padding.
+    """
+
+    parameter: int
+    result: int
+    shape: str
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Donation:
+    """What a program reuses.
+
+    Args:
+        aliases: by parameter.
+        parameters: number of parameters of the program.
+    """
+
+    aliases: tuple[Alias, ...]
+    parameters: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes reused on one device."""
+        return sum(alias.bytes for alias in self.aliases)
+
+
+def read_donation(compiled: Any) -> Donation:
+    """Reads the input-output aliasing of a compiled program.
+
+    Args:
+        compiled: a ``jax.stages.Compiled``, HLO text or a parsed module.
+
+    Raises:
+        ValueError: the text is malformed or names a parameter that does not exist.
+    """
+    module = optimised_module(compiled)
+    parameters = module.computations[module.entry].parameters
+    text = module.attributes.get("input_output_alias", "{}")
+    found, place = [], 1
+    while (place := _skip(text, place)) < len(text) - 1:
+        match = _ALIAS.match(text, place)
+        number = int(match.group(2)) if match and len(match.group(2)) < 9 else -1
+        if match is None or number not in parameters:
+            raise ValueError(
+                f"input_output_alias: got {text[place : place + 60]!r}, expected 'result: (parameter, ...)'"
+            )
+        shape = _part(parameters[number].shape, match.group(3))
+        result = int((match.group(1).split(",")[0].strip() or "0")[:9])
+        found.append(Alias(parameter=number, result=result, shape=str(shape), bytes=shape.bytes))
+        place = match.end()
+    found.sort(key=lambda alias: (alias.parameter, alias.result))
+    return Donation(aliases=tuple(found), parameters=len(parameters))
+
+
+def compare_donation(
+    reference: Donation,
+    candidate: Donation,
+    alone: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    *,
+    by_shape: bool = True,
+) -> ChannelResult:
+    """Compares which arrays two programs reuse, by shape and number, whatever their order.
+
+    Args:
+        reference: donation of the reference build.
+        candidate: donation of the candidate build.
+        alone: shapes of arrays that only one side has, the reference's and the candidate's.
+        by_shape: whether both sides keep their numbers in the same arrays; else as many bytes are as good.
+
+    Returns:
+        The ``donation`` channel: equal, failed with the arrays that only one side reuses, or vacuous when a
+        program has no parameters.
+    """
+    if not reference.parameters or not candidate.parameters:
+        return ChannelResult(name="donation", verdict=Verdict.VACUOUS, detail="a program without parameters")
+    ours, theirs = ([_kind(alias) for alias in side.aliases] for side in (reference, candidate))
+    sizes = {_kind(alias): alias.bytes for side in (reference, candidate) for alias in side.aliases}
+    alone = ([_counter(shape) for shape in alone[0]], [_counter(shape) for shape in alone[1]])
+    findings = []
+    shapes = sorted(set(ours) | set(theirs), key=lambda shape: -sizes[shape])
+    shared = [shape for shape in shapes if shape not in (*alone[0], *alone[1])]
+    if not by_shape and _bytes(ours, shared, sizes) == _bytes(theirs, shared, sizes):
+        shapes = [shape for shape in shapes if shape not in shared]
+    for shape in shapes:
+        before, after = ours.count(shape), theirs.count(shape)
+        few, many = before - alone[0].count(shape), after - alone[1].count(shape)
+        if before == after or (few <= after and many <= before):
+            continue
+        side = "candidate" if after < before else "reference"
+        findings.append(
+            Finding(
+                where=f"arguments {shape}",
+                reference=f"{before} reused in place",
+                candidate=f"{after} reused in place",
+                distance=f"{abs(before - after) * sizes[shape]:,} bytes",
+                cause=f"the {side} does not donate them, or returns them in another dtype, shape or sharding",
+                next_step="compare donate_argnums and the tree channel",
+            )
+        )
+    detail = f"{len(ours)} aliased, {reference.bytes:,} bytes"
+    if len(ours) != len(theirs) or reference.bytes != candidate.bytes:
+        detail += f" -> {len(theirs)} aliased, {candidate.bytes:,} bytes"
+    verdict = Verdict.FAILED if findings else Verdict.EQUAL
+    return ChannelResult(name="donation", verdict=verdict, detail=detail, findings=tuple(findings))
+
+
+def _bytes(kinds: Sequence[str], shapes: Sequence[str], sizes: Mapping[str, int]) -> int:
+    return sum(kinds.count(shape) * sizes[shape] for shape in shapes)
+
+
+def _kind(alias: Alias) -> str:
+    return _counter(alias.shape)
+
+
+def _counter(shape: str) -> str:
+    """A counter is a counter, whichever integers it is kept in."""
+    return re.sub(r"^u(\d+)\[\]$", r"s\1[]", shape)
+
+
+def _skip(text: str, place: int) -> int:
+    match = _BETWEEN.match(text, place)
+    return match.end() if match else place
+
+
+def _part(shape: Shape, index: str) -> Shape:
+    for word in index.replace(",", " ").split():
+        if len(word) > 8 or int(word) >= len(shape.parts):
+            raise ValueError(
+                f"input_output_alias: got index {index[:40]!r} into a parameter of shape {shape}"
+            )
+        shape = shape.parts[int(word)]
+    return shape

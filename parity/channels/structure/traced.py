@@ -1,0 +1,136 @@
+"""Scan outputs that are scanned inputs, as the traced program has them, before JAX drops dead ones."""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from jax.extend import core
+
+from parity.ir.jax_internals import equation_place, scan_split
+from parity.verdicts import Finding
+
+__all__ = ["PassedThrough", "compare_passed_through", "passed_through"]
+
+LISTED = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PassedThrough:
+    """A scan whose body returns arrays that it was given, unchanged.
+
+    Args:
+        place: ``file:line (function)`` of the scan.
+        arrays: ``float32[4,48,80]`` and so on, stacked.
+        size: bytes that stacking them takes.
+    """
+
+    place: str
+    arrays: tuple[str, ...]
+    size: int
+
+
+def passed_through(jaxpr: Any) -> list[PassedThrough]:
+    """Finds the scans whose body returns scanned inputs, nested ones too.
+
+    A body that returns its read-only parameters stacks them anew: a second copy of all weights
+    wherever the result is kept.
+
+    Args:
+        jaxpr: of a traced program, ``jax.stages.Traced.jaxpr``.
+    """
+    found = []
+    for equation in _equations(_open(jaxpr)):
+        if equation.primitive.name != "scan":
+            continue
+        body, (constants, carries) = _open(equation.params["jaxpr"]), scan_split(equation)
+        given = set(body.invars[constants + carries :])
+        kept = [
+            stacked.aval
+            for variable, stacked in zip(body.outvars[carries:], equation.outvars[carries:], strict=True)
+            if _origin(variable, body) in given
+        ]
+        if kept:
+            size = sum(math.prod(aval.shape) * aval.dtype.itemsize for aval in kept)
+            arrays = tuple(f"{aval.dtype}{list(aval.shape)}" for aval in kept)
+            found.append(PassedThrough(place=equation_place(equation), arrays=arrays, size=size))
+    return found
+
+
+def _open(jaxpr: Any) -> Any:
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in core.jaxprs_in_params(equation.params):
+            yield from _equations(_open(inner))
+
+
+def _origin(variable: Any, jaxpr: Any) -> Any:
+    """Follows a variable back through calls, such as a checkpoint, that hand it on unchanged."""
+    makers = {out: equation for equation in jaxpr.eqns for out in equation.outvars}
+    while not isinstance(variable, core.Literal) and variable in makers:
+        equation = makers[variable]
+        bodies = [_open(inner) for inner in core.jaxprs_in_params(equation.params)]
+        if len(bodies) != 1 or equation.primitive.name in ("scan", "while", "cond"):
+            return variable
+        (body,) = bodies
+        inner = _origin(body.outvars[list(equation.outvars).index(variable)], body)
+        inputs = list(body.invars)
+        if inner not in inputs or len(inputs) != len(equation.invars):
+            return variable
+        variable = equation.invars[inputs.index(inner)]
+    return None if isinstance(variable, core.Literal) else variable
+
+
+def compare_passed_through(
+    reference: Any, candidate: Any, carried: Collection[str] = (), library: str = ""
+) -> tuple[list[Finding], list[Finding]]:
+    """Finds scans of one side that return their inputs where the other side's do not.
+
+    Args:
+        reference, candidate: jaxprs of the two traced programs.
+        carried: arrays such as ``uint32[3]`` that one side alone may carry.
+        library: folder of code that is nobody's to change; empty for none.
+
+    Returns:
+        Findings, and notes on the scans of the library.
+    """
+    ours, theirs = (
+        [_without(scan, carried) for scan in passed_through(jaxpr) if set(scan.arrays) - set(carried)]
+        for jaxpr in (reference, candidate)
+    )
+    counts = [collections.Counter(array for scan in side for array in scan.arrays) for side in (ours, theirs)]
+    if counts[0] == counts[1]:
+        return [], []
+    heavier = theirs if (counts[1] - counts[0]) else ours
+    findings, notes = [], []
+    for scan in heavier:
+        theirs_to_change = not (library and scan.place.startswith(library))
+        finding = Finding(
+            where=f"traced scan at {scan.place}",
+            reference=_words(ours if heavier is ours else [], scan),
+            candidate=_words(theirs if heavier is theirs else [], scan),
+            distance=f"{scan.size:,} bytes stacked anew",
+            cause="the scan body returns its parameters"
+            if theirs_to_change
+            else "a scan of Flax's own that returns all it is given; the compiled program needs no more memory",
+            next_step="return only what the body changes" if theirs_to_change else "",
+        )
+        (findings if theirs_to_change else notes).append(finding)
+    return findings, notes
+
+
+def _without(scan: PassedThrough, carried: Collection[str]) -> PassedThrough:
+    arrays = tuple(array for array in scan.arrays if array not in carried)
+    return dataclasses.replace(scan, arrays=arrays)
+
+
+def _words(side: list[PassedThrough], scan: PassedThrough) -> str:
+    if not side:
+        return "returns none of its scanned inputs"
+    more = f" and {len(scan.arrays) - LISTED} more" if len(scan.arrays) > LISTED else ""
+    return f"returns {len(scan.arrays)} scanned inputs unchanged: {', '.join(scan.arrays[:LISTED])}{more}"

@@ -1,0 +1,130 @@
+"""Where stress inputs aim: the constants of both programs, by the leaf or the input that meets them."""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from parity.builds.build import Group
+from parity.compare.comparison import Comparison
+from parity.compare.pairing import input_arguments, state_arguments
+from parity.compare.side import Side
+from parity.ir.stablehlo.provenance import op_place
+from parity.values.constants import Constants, Met, Use, met_constants
+
+__all__ = ["Aims", "harvest"]
+
+SMALL = 0.1
+"""A constant that is added and no larger keeps something from being zero."""
+SCALES = (1e-16, 1e4)
+"""Magnitudes that leaves are scaled to."""
+Place = tuple[bool, str]
+"""Whether it is an input, and its path; the reference's path for a leaf of the state."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Aims:
+    """The constants of both programs.
+
+    Args:
+        read: the places that a program reads.
+        numbers: ``{place: numbers}`` at which a leaf or an input meets one; those of one side alone first.
+        wraps: ``{path: divisor}`` of counters that a step returns as a remainder.
+        scales: magnitudes of constants that computed numbers meet; those of one side alone first.
+        elsewhere: constants of one side alone that computed numbers or arrays of integers meet, as text.
+        guards: how many operations of either side check for numbers that are not finite, by kind.
+    """
+
+    read: frozenset[Place]
+    numbers: Mapping[Place, Sequence[float]]
+    wraps: Mapping[str, int]
+    scales: Sequence[float]
+    elsewhere: Sequence[str]
+    guards: tuple[collections.Counter[str], collections.Counter[str]]
+
+
+def harvest(work: Comparison) -> Aims:
+    """Returns the constants that the lowered programs of both sides meet arguments and computed numbers with."""
+    names = {path: entry.reference for entry in work.weights.entries for path in entry.candidate}
+    sides = (
+        _Side.read(work, work.reference, {path: (path,) for path in work.builds[0].leaves}),
+        _Side.read(work, work.candidate, names),
+    )
+    found = [side.placed for side in sides]
+    alone = set(found[0]) ^ set(found[1])
+    met = sorted({**found[0], **found[1]}.items(), key=lambda item: (item[0] not in alone, repr(item[0])))
+    numbers: dict[Place, dict[float, None]] = collections.defaultdict(dict)
+    for (_, _, place, number), _ in met:
+        if place is not None:
+            numbers[place][number] = None
+    return Aims(
+        read=frozenset(place for side in sides for places in side.places.values() for place in places),
+        numbers={place: tuple(each) for place, each in numbers.items()},
+        wraps={**sides[0].wraps, **sides[1].wraps},
+        scales=_scales(each for (_, _, place, _), each in met if place is None),
+        elsewhere=tuple(
+            f"{each.constant:.6g} {each.use} at {op_place(each.op)}"
+            for key, each in met
+            if key in alone and each.use in (Use.COMPARED, Use.CLAMPED) and _is_elsewhere(work, key[2], each)
+        ),
+        guards=(sides[0].constants.guards, sides[1].constants.guards),
+    )
+
+
+Key = tuple[Use, float, Place | None, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Side:
+    constants: Constants
+    places: Mapping[int, Sequence[Place]]
+    wraps: Mapping[str, int]
+
+    @classmethod
+    def read(cls, work: Comparison, side: Side, names: Mapping[str, Sequence[str]]) -> "_Side":
+        """Reads a side; ``names`` are the reference's paths of its state leaves."""
+        constants = work.remember(("constants", *side.identity), lambda: met_constants(side.operations))
+        places = {
+            position: [(False, name) for name in names.get(path, ())]
+            for path, position in state_arguments(side).items()
+        }
+        places.update({position: [(True, path)] for path, position in input_arguments(side).items()})
+        info = side.traced.out_info
+        results = [(group, path) for group in sorted(info) for path in info[group]]
+        wraps = {
+            name: divisor
+            for position, divisor in constants.wraps.items()
+            for name in names.get(results[position][1], ())
+            if results[position][0] == Group.STATE
+        }
+        return cls(constants=constants, places=places, wraps=wraps)
+
+    @property
+    def placed(self) -> dict[Key, Met]:
+        """The constants by use, constant, place and number; the place is None for computed numbers."""
+        return {
+            (met.use, met.constant, place, met.number): met
+            for met in self.constants.met
+            for place in (self.places.get(met.argument, ()) if met.argument is not None else (None,))
+        }
+
+
+def _is_elsewhere(work: Comparison, place: Place | None, met: Met) -> bool:
+    """True if no run sets the operand: a computed float, or an array of integers in the batch."""
+    if place is None:
+        return met.is_float
+    inputs, path = place
+    return inputs and not met.is_float and bool(work.builds[0].abstract_inputs[path].shape)
+
+
+def _scales(met: Iterable[Met]) -> tuple[float, ...]:
+    """Returns the magnitudes of constants that computed floats meet, arrays before single numbers."""
+    sizes: dict[float, None] = {}
+    for each in sorted(met, key=lambda each: each.is_scalar):
+        size = abs(each.constant)
+        wanted = each.use in (Use.COMPARED, Use.CLAMPED) or (
+            each.use is Use.ADDED and 0 < each.constant <= SMALL
+        )
+        if wanted and each.is_float and SCALES[0] < size < SCALES[1]:
+            sizes.setdefault(10.0 ** (round(2 * math.log10(size)) / 2))
+    return tuple(sizes)

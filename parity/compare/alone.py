@@ -1,0 +1,138 @@
+"""What the sides may hold otherwise: RNG state of one side alone, and counters in other integers."""
+
+import dataclasses
+import zlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity.builds.build import SEED
+from parity.builds.tree import as_data
+from parity.ir.jax_internals import key_implementation
+
+__all__ = ["POINTER", "Alone", "arrays_alone", "beginning", "with_counters_of", "without_alone"]
+
+POINTER = 8
+"""Bytes that a result takes in the table of results."""
+
+ROWS, COLUMNS = 8, 128
+"""The largest tile of a TPU's memory, for numbers of 32 bits."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alone:
+    """One array without a partner, in the words of programs.
+
+    Args:
+        traced: such as ``key<fry>[3]``.
+        compiled: such as ``u32[3,2]``.
+        size: its bytes as it lies on a device, and those of a pointer to it.
+        inner: what scans inside of scans have of it, which take its leading axes off, in words of traced programs.
+        compiled_inner: the same in those of compiled programs.
+    """
+
+    traced: str
+    compiled: str
+    size: int
+    inner: tuple[str, ...] = ()
+    compiled_inner: tuple[str, ...] = ()
+
+
+def arrays_alone(abstract: Mapping[str, Any], paths: Collection[str], *, tiled: bool = False) -> list[Alone]:
+    """Describes the leaves of one side that have no partner.
+
+    Args:
+        abstract: ``{path: jax.ShapeDtypeStruct}`` of that side's state.
+        paths: of the leaves.
+        tiled: whether arrays lie in tiles, as on a TPU.
+    """
+    found = []
+    for path in paths:
+        leaf = abstract[path]
+        data = as_data(leaf)
+        kind = {"i": "s", "u": "u", "f": "f"}.get(data.dtype.kind, data.dtype.kind)
+        depths = range(max(1, len(leaf.shape)))
+        traced = [f"{leaf.dtype}{list(leaf.shape[depth:])}" for depth in depths]
+        compiled = [
+            f"{kind}{8 * data.dtype.itemsize}[{','.join(map(str, data.shape[depth:]))}]" for depth in depths
+        ]
+        shape = _in_tiles(data.shape) if tiled else data.shape
+        found.append(
+            Alone(
+                traced=traced[0],
+                compiled=compiled[0],
+                size=int(np.prod(shape)) * data.dtype.itemsize + POINTER,
+                inner=tuple(traced[1:]),
+                compiled_inner=tuple(compiled[1:]),
+            )
+        )
+    return found
+
+
+def _in_tiles(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns what an array takes in tiles of 1, 2, 4 or 8 rows of 128 numbers."""
+    *outer, rows, columns = (1, 1, *shape)
+    tile = next((size for size in (1, 2, 4) if rows <= size), ROWS)
+    return (*outer, -(-rows // tile) * tile, -(-columns // COLUMNS) * COLUMNS)
+
+
+def beginning(path: str, leaf: Any) -> np.ndarray:
+    """Returns a value that a leaf may start from, on the host: a key of its own, or zeros.
+
+    Args:
+        path: of the leaf, which its key is derived from.
+        leaf: its ``jax.ShapeDtypeStruct``.
+
+    Returns:
+        The array; a typed key as uint32 data.
+    """
+    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return np.zeros(leaf.shape, leaf.dtype)
+    root = jax.random.key(SEED, impl=key_implementation(leaf.dtype))
+    key = jax.random.fold_in(root, np.uint32(zlib.crc32(path.encode())))
+    return np.asarray(jax.random.key_data(jax.random.split(key, leaf.shape) if leaf.shape else key))
+
+
+def without_alone(
+    outputs: Mapping[str, Mapping[str, np.ndarray]], paths: Collection[str]
+) -> dict[str, dict[str, np.ndarray]]:
+    """Returns outputs without the leaves that have no partner, whatever step they are of.
+
+    Args:
+        outputs: ``{group: {path: array}}``; with several steps the paths begin with ``step1/`` and so on.
+        paths: of the leaves.
+    """
+    gone = set(paths)
+
+    def kept(path: str) -> bool:
+        first, _, rest = path.partition("/")
+        return path not in gone and not (first.startswith("step") and rest in gone)
+
+    return {
+        group: {path: array for path, array in leaves.items() if kept(path)}
+        for group, leaves in outputs.items()
+    }
+
+
+def with_counters_of(
+    reference: Mapping[str, np.ndarray], candidate: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Returns the candidate's state, its counters in the integers of the reference where they hold the number.
+
+    Args:
+        reference, candidate: states by the same paths.
+    """
+
+    def converted(path: str, array: np.ndarray) -> np.ndarray:
+        wanted = reference.get(path)
+        if wanted is None or wanted.dtype == array.dtype or wanted.shape or array.shape:
+            return array
+        if wanted.dtype.kind not in "iu" or array.dtype.kind not in "iu":
+            return array
+        same = array.astype(wanted.dtype)
+        return same if int(same) == int(array) else array
+
+    return {path: converted(path, array) for path, array in candidate.items()}

@@ -1,0 +1,194 @@
+"""The real TPU compiler ahead of time, for slices that need not exist. It compiles; nothing runs."""
+
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import os
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+
+from parity.builds.meshes import MeshSpec
+from parity.builds.topologies import Topology
+from parity.compare.backends.compiler import Compilation, Compiler, Request, shared
+from parity.compare.backends.environment import version
+from parity.compare.backends.quiet import quiet
+from parity.compare.backends.workers import Limits, Pool, RemoteError, WorkerError
+from parity.ir.hlo.anonymous import anonymous_digest
+from parity.ir.jax_internals import (
+    compile_module,
+    compile_request,
+    compiled_shardings,
+    hoisted_constants,
+    kept_arguments,
+)
+
+__all__ = ["AheadOfTime", "CompiledAhead", "compile_request_here", "load_compiler", "missing_compiler"]
+
+PACKAGE = "libtpu"
+FLAGS = "LIBTPU_INIT_ARGS"
+LOADING = 120.0
+
+
+def missing_compiler() -> str:
+    """Returns how to get the TPU compiler; empty where it is installed."""
+    if importlib.util.find_spec(PACKAGE) is not None:
+        return ""
+    return f'pip install "jax[tpu]=={version("jax")}"'
+
+
+def load_compiler(topology: str, tell: Callable[[str], None]) -> int:
+    """Loads the TPU compiler in this process, which should be a worker; returns how many devices a slice has."""
+    tell("load")
+    return len(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
+
+
+def _try_flags(topology: Topology) -> None:
+    """Refuses flags that the compiler refuses by ending its process, which shall not be this one."""
+    pool = Pool(1, Limits(seconds=LOADING))
+    try:
+        pool.submit("parity.compare.backends.aot:load_compiler", str(topology)).result()
+    except WorkerError as error:
+        raise ValueError(
+            f"{FLAGS}={os.environ[FLAGS]}: the TPU compiler {error}; mend or unset {FLAGS}"
+        ) from error
+    except RemoteError:
+        return  # an exception is no end: this process gets the same and says more
+    finally:
+        pool.close()
+
+
+@functools.cache
+def _devices(topology: Topology) -> tuple:
+    if os.environ.get(FLAGS):
+        _try_flags(topology)
+    try:
+        with quiet():
+            return tuple(topologies.get_topology_desc(platform="tpu", topology_name=str(topology)).devices)
+    except (RuntimeError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].removeprefix("INVALID_ARGUMENT: ")
+        raise ValueError(
+            f"topology {topology}: the TPU compiler refuses it ({reason}); "
+            "choose whole hosts, such as v5p:2x2x1, v5e:2x4 or v6e:2x2"
+        ) from error
+
+
+class CompiledAhead:
+    """A program compiled in another process, read like a ``jax.stages.Compiled``; it cannot run.
+
+    Args:
+        compilation: what the compiler said.
+        lowered: the program.
+        devices: in the order of the program.
+    """
+
+    def __init__(self, compilation: Compilation, lowered: jax.stages.Lowered, devices: tuple):
+        self.compilation, self._lowered, self._devices = compilation, lowered, devices
+        self.anonymous = compilation.anonymous
+        self.as_text = compilation.as_text
+        self.memory_analysis = compilation.memory_analysis
+        self.cost_analysis = compilation.cost_analysis
+
+    @functools.cached_property
+    def input_shardings(self) -> Any:
+        """Where the arguments lie; None for those that the program does not use."""
+        leaves, structure = jax.tree.flatten(self._lowered.in_avals)
+        kept = kept_arguments(self._lowered)
+        hoisted = hoisted_constants(self._lowered)
+        arguments = [*hoisted, *[leaves[i] for i in kept]]
+        taken = compiled_shardings(self.compilation.inputs, arguments, self._devices)
+        placed = dict(zip(kept, taken[len(hoisted) :], strict=True))
+        return jax.tree.unflatten(structure, [placed.get(index) for index in range(len(leaves))])
+
+    @functools.cached_property
+    def output_shardings(self) -> Any:
+        """Where the results lie."""
+        leaves, structure = jax.tree.flatten(self._lowered.out_info)
+        placed = compiled_shardings(self.compilation.outputs, leaves, self._devices)
+        return jax.tree.unflatten(structure, placed)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AheadOfTime:
+    """A backend that compiles for a TPU slice without having it, with the compiler in libtpu.
+
+    Args:
+        topology: the slice.
+        compiler: has the worker processes; one for all by default.
+    """
+
+    topology: Topology
+    compiler: Compiler | None = dataclasses.field(default=None, compare=False)
+    executes: bool = dataclasses.field(default=False, init=False)
+    inspects: bool = dataclasses.field(default=True, init=False)
+    tiled: bool = dataclasses.field(default=True, init=False)
+
+    @property
+    def name(self) -> str:
+        """Name in case records."""
+        return f"aot:{self.topology}"
+
+    @property
+    def devices(self) -> tuple:
+        """The slice's devices, in the compiler's order.
+
+        Raises:
+            ValueError: the compiler is not installed, or knows no such slice.
+        """
+        if remedy := missing_compiler():
+            raise ValueError(
+                f"backend {self.name}: {PACKAGE}, the TPU compiler, is not installed; get it with {remedy}"
+            )
+        return _devices(self.topology)
+
+    @property
+    def placement(self) -> jax.sharding.Sharding:
+        """Where the arguments of a program without a mesh lie."""
+        return jax.sharding.SingleDeviceSharding(self.devices[0])
+
+    def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
+        """Returns the mesh as it fits the slice."""
+        return spec.fitted(len(self.devices), held)
+
+    def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
+        """See `parity.compare.backends.backend.Backend`."""
+        spec.check(len(self.devices), str(self.topology))
+        return spec.on(list(self.devices)) if spec.axes else None
+
+    def context(self, spec: MeshSpec) -> contextlib.AbstractContextManager:
+        """See `parity.compare.backends.backend.Backend`."""
+        mesh = self.mesh(spec)
+        return contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh)
+
+    def lower(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
+        """See `parity.compare.backends.backend.Backend`."""
+        with quiet():
+            return traced.lower()
+
+    def start(self, lowered: jax.stages.Lowered) -> Callable[[], CompiledAhead]:
+        """See `parity.compare.backends.backend.Backend`. The compiler runs in a worker process."""
+        with quiet():
+            module, options, ids = compile_request(lowered)
+        request = Request(backend=self.name, module=module, options=options, devices=ids)
+        wait = (self.compiler or shared()).start("parity.compare.backends.aot:compile_request_here", request)
+        by_id = {device.id: device for device in self.devices}
+        return lambda: CompiledAhead(wait(), lowered, tuple(by_id[id] for id in ids))
+
+
+def compile_request_here(request: Request, tell: Callable[[str], None]) -> Compilation:
+    """Compiles a request in this process, which should be a worker.
+
+    Args:
+        request: the program.
+        tell: told of the phase.
+    """
+    tell("compile")
+    by_id = {device.id: device for device in _devices(Topology.parse(request.backend.partition(":")[2]))}
+    start = time.perf_counter()
+    made = compile_module(request.module, request.options, [by_id[id] for id in request.devices])
+    seconds = time.perf_counter() - start
+    return Compilation(anonymous=anonymous_digest(made.pop("program")), **made, seconds=seconds)

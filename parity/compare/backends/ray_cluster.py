@@ -1,0 +1,245 @@
+"""Calls on a Ray cluster, or on a Ray of this machine's own: each a task with the resources that it declares."""
+
+import contextlib
+import functools
+import logging
+import os
+import re
+import secrets
+import signal
+import socket
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from parity.compare.backends.ray_worker import attend, here
+from parity.compare.backends.workers import GIB, POLL, RemoteError, WorkerError
+
+__all__ = [
+    "OWN",
+    "RemoteCall",
+    "check_address",
+    "declared",
+    "is_address",
+    "machines",
+    "session",
+    "wait_for_any",
+]
+
+OWN = "local"
+"""In place of an address: a Ray that is started for the run and ends with it."""
+ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
+ANSWERS = 5.0
+STORE = 200 * 2**20
+"""Bytes for objects: an outcome is small, and a store of Ray's choice would take a third of the memory."""
+NEEDS = 2 * GIB
+"""Host memory that a case of the small sizes declares."""
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray prints advice about it
+}
+ACCELERATORS = {
+    "gpu": ("GPU", lambda count: {"num_gpus": count}),
+    "tpu": ("TPU", lambda count: {"resources": {"TPU": count}}),
+}
+"""Backend -> Ray's name of what it needs, and how a task declares it."""
+
+
+def is_address(word: str) -> bool:
+    """Returns whether a word of the command line is meant as a cluster, and not as a selector of cases."""
+    return word in (OWN, "auto") or "://" in word or bool(ADDRESS.fullmatch(word))
+
+
+def check_address(address: str) -> None:
+    """Raises where no cluster can be there; says it at once, where Ray would try for a minute.
+
+    Raises:
+        ValueError: Ray is not installed, the address has another form, or nothing answers.
+    """
+    _ray()
+    if address in (OWN, "auto"):
+        return
+    found = ADDRESS.fullmatch(address)
+    if not found:
+        raise ValueError(
+            f"--ray {address}: expected HOST:PORT of the head, auto, or nothing for a Ray of this machine's own; "
+            "start parity on a machine of the cluster"
+        )
+    try:
+        socket.create_connection((found["host"].strip("[]"), int(found["port"])), ANSWERS).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"--ray {address}: nothing answers ({error}); ray status says where the head is"
+        ) from error
+
+
+def _ray() -> ModuleType:
+    try:
+        import ray
+    except ImportError as error:
+        raise ValueError('--ray: Ray is not installed; pip install "linen-nnx-parity[ray]"') from error
+    return ray
+
+
+@contextlib.contextmanager
+def session(address: str, workers: int) -> Iterator[None]:
+    """A connection to a cluster; a Ray of this machine's own ends with it.
+
+    Args:
+        address: of the head, ``auto``, or `OWN`.
+        workers: how many calls at once, for a Ray of this machine's own; a cluster has its own count.
+
+    Raises:
+        ValueError: no cluster is there.
+    """
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    ray = _ray()
+    own = {"num_cpus": workers, "include_dashboard": False, "object_store_memory": STORE}
+    ending = signal.getsignal(signal.SIGTERM)
+    with _own_things() if address == OWN else contextlib.nullcontext(), contextlib.ExitStack() as stack:
+        stack.callback(ray.shutdown)
+        try:
+            with warnings.catch_warnings():
+                # Ray forks to start its processes, which become other programs at once.
+                warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
+                options = own if address == OWN else {}
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+        except (ConnectionError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"--ray {address}: {reason}; ray status says where the head is, "
+                "and a cluster that asks for a token needs RAY_AUTH_MODE=token"
+            ) from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, ending)  # Ray puts its own there, which leaves no report
+        yield
+
+
+@contextlib.contextmanager
+def _own_things() -> Iterator[None]:
+    """Gives a Ray of our own a folder for its logs and a token, both of which go with it.
+
+    A longer path is too long for its sockets; without a token it would leave one in the home folder.
+    """
+    with tempfile.TemporaryDirectory(prefix="parity-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        own = {
+            "RAY_TMPDIR": folder,
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_worker_niceness": "0",  # as our own workers; Ray's come last on a machine that others use
+        }
+        added = {name: value for name, value in own.items() if name not in os.environ}
+        os.environ.update(added)
+        try:
+            yield
+        finally:
+            for name in added:
+                del os.environ[name]
+
+
+def machines() -> list[Mapping[str, float]]:
+    """Returns what each machine of the cluster has, by Ray's names."""
+    return [node["Resources"] for node in _ray().nodes() if node["Alive"]]
+
+
+def declared(backend: str, devices: int, has: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Returns the resources that a task declares: what one machine of the cluster can give.
+
+    Args:
+        backend: where the case runs.
+        devices: of its mesh.
+        has: the machines.
+
+    Raises:
+        ValueError: no machine has the accelerator.
+    """
+
+    def most(name: str) -> float:
+        return max((machine.get(name, 0) for machine in has), default=0)
+
+    options: dict[str, Any] = {"num_cpus": 1, "memory": min(NEEDS, most("memory"))}
+    if backend not in ACCELERATORS:
+        return options
+    name, declare = ACCELERATORS[backend]
+    if not most(name):
+        raise ValueError(
+            f"--backend {backend}: no machine of the Ray cluster has a {name}; add one, or use cpu"
+        )
+    # An accelerator belongs to one process: a worker that lives on would keep it from the next.
+    return {**options, **declare(min(devices, int(most(name)))), "max_calls": 1}
+
+
+@functools.cache
+def _task(calls: int) -> Any:
+    """Returns the task; its worker ends after so many calls, or lives on where that is 0."""
+    return _ray().remote(max_calls=calls)(attend)
+
+
+class RemoteCall:
+    """A call of ``module:function`` in a Ray worker; what `parity.compare.backends.workers.Worker` is on this machine.
+
+    Ray is told not to try again by itself: whoever calls shall know that a worker was lost.
+
+    Args:
+        backend: what JAX shall look for there.
+        function: ``module:function``.
+        arguments: what it takes.
+        resources: from `declared`.
+    """
+
+    def __init__(self, backend: str, function: str, arguments: tuple, resources: Mapping[str, Any]):
+        options = {"num_returns": "streaming", "max_retries": 0, **resources}
+        task = _task(options.pop("max_calls", 0)).options(**options)
+        self.stream = task.remote(here(), backend, function, arguments)
+        self.phase = ""
+        self._start = 0.0
+
+    @property
+    def begun(self) -> bool:
+        """Whether a worker has taken it."""
+        return self._start > 0
+
+    @property
+    def seconds(self) -> float:
+        """How long it has lasted, without the time in the queue."""
+        return time.monotonic() - self._start if self.begun else 0.0
+
+    def take(self) -> tuple[bool, Any]:
+        """Returns whether the call has ended, and its result; for one that `wait_for_any` returned.
+
+        Raises:
+            RemoteError: what was called raised.
+            WorkerError: the worker is lost.
+        """
+        ray = _ray()
+        try:
+            kind, value = ray.get(next(self.stream))
+        except ray.exceptions.RayTaskError as error:
+            raise RemoteError(str(error.cause or error)) from error
+        except (ray.exceptions.RayError, StopIteration) as error:
+            raise WorkerError(f"lost ({type(error).__name__})") from error
+        if not self.begun:
+            self._start = time.monotonic()
+        if kind == "phase":
+            self.phase = value
+            return False, None
+        if kind == "raised":
+            raise RemoteError(f"{value[0]}: {value[1]}")
+        return True, value
+
+    def cancel(self) -> None:
+        """Ends it, whatever it is at."""
+        _ray().cancel(self.stream, force=True)
+
+
+def wait_for_any(calls: Sequence[RemoteCall]) -> list[RemoteCall]:
+    """Waits a while; returns the calls that have something to say."""
+    streams = [call.stream for call in calls]
+    ready, _ = _ray().wait(streams, num_returns=len(streams), timeout=0)
+    ready = ready or _ray().wait(streams, num_returns=1, timeout=POLL)[0]
+    found = {id(stream) for stream in ready}
+    return [call for call in calls if id(call.stream) in found]

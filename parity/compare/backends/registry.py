@@ -1,0 +1,76 @@
+"""Which backends there are, by name."""
+
+import difflib
+from collections.abc import Callable
+
+import jax
+
+from parity.builds.topologies import FAMILIES, Topology
+from parity.compare.backends.backend import Backend
+from parity.compare.backends.compiler import Compiler
+from parity.compare.backends.devices import Accelerators, Devices
+
+__all__ = ["BACKENDS", "find", "known_backends"]
+
+FAST_TO_COMPILE = (("xla_backend_optimization_level", 0),)
+"""For programs that run once: LLVM's optimisation takes most of a compile. XLA's own passes stay as they are."""
+
+BACKENDS: dict[str, Backend] = {
+    "cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"), options=FAST_TO_COMPILE),
+    "tpu": Accelerators(
+        name="tpu",
+        tiled=True,
+        devices=lambda: jax.devices("tpu"),
+        remedy='run on a TPU machine with pip install "jax[tpu]"; aot:v5p:2x2x1 compiles without one',
+    ),
+    "gpu": Accelerators(
+        name="gpu",
+        devices=lambda: jax.devices("gpu"),
+        remedy='run on a machine with a GPU, with pip install "jax[cuda12]"',
+    ),
+}
+
+
+def _ahead_of_time(topology: Topology, compiler: Compiler | None) -> Backend:
+    from parity.compare.backends.aot import AheadOfTime
+
+    return AheadOfTime(topology=topology, compiler=compiler)
+
+
+def _lowering(topology: Topology, compiler: Compiler | None) -> Backend:
+    from parity.compare.backends.lowering import Lowering
+
+    return Lowering(topology=topology)
+
+
+SLICES: dict[str, Callable[[Topology, Compiler | None], Backend]] = {
+    "aot": _ahead_of_time,
+    "lower": _lowering,
+}
+"""Backends for a TPU slice that need not exist, by the word before its name."""
+
+
+def known_backends() -> list[str]:
+    """Returns the backends as people write them, the ones behind a topology with what it may be."""
+    return [*BACKENDS, f"aot:TOPOLOGY ({', '.join(FAMILIES)})"]
+
+
+def find(name: str, compiler: Compiler | None = None) -> Backend:
+    """Returns the backend called ``name``.
+
+    Args:
+        name: as the command line spells it.
+        compiler: compiles for backends that do so in other processes; one for all by default.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    family, _, rest = name.partition(":")
+    if family in SLICES:
+        return SLICES[family](Topology.parse(rest), compiler)
+    if name not in BACKENDS:
+        near = difflib.get_close_matches(family, [*BACKENDS, "aot"], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        known = ", ".join([*BACKENDS, "aot:TOPOLOGY"])
+        raise ValueError(f"backend {name!r}: expected one of {known}, such as aot:v5p:2x2x1{hint}")
+    return BACKENDS[name]

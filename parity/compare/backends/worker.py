@@ -1,0 +1,69 @@
+"""The inside of a worker process: calls what the parent names, one call after the other, until the parent goes.
+
+Started by `parity.compare.backends.workers`, as ``python -m parity.compare.backends.worker FD``; FD is an inherited
+socket to the parent.
+"""
+
+import importlib
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from parity.compare.backends.environment import prepare
+
+__all__ = ["call", "main"]
+
+Tell = Callable[[str], None]
+
+
+def call(function: str, arguments: tuple, tell: Tell) -> tuple[str, Any]:
+    """Calls ``module:function`` and returns ``("done", result)``, or ``("raised", (type, message))``.
+
+    Args:
+        function: gets ``arguments`` and ``tell=``.
+        arguments: what it takes.
+        tell: to be given a phase in words, which the parent names when the process dies.
+    """
+    module, _, name = function.partition(":")
+    try:
+        return "done", getattr(importlib.import_module(module), name)(*arguments, tell=tell)
+    except Exception as error:
+        return "raised", (type(error).__name__, str(error))
+
+
+def main(descriptor: int) -> None:
+    """Answers calls. Ends with the parent, also in the middle of a call.
+
+    Args:
+        descriptor: of the socket.
+    """
+    prepare()
+    parent, calls = Connection(descriptor), queue.SimpleQueue()
+    os.dup2(2, 1)  # whatever a library prints goes where its errors go
+
+    def listen() -> None:
+        while True:
+            try:
+                calls.put(parent.recv())
+            except (EOFError, OSError):
+                os._exit(0)
+
+    def tell(phase: str) -> None:
+        parent.send(("phase", phase))
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        function, arguments = calls.get()
+        reply = call(function, arguments, tell)
+        try:
+            parent.send(reply)
+        except (ValueError, TypeError, AttributeError) as error:  # a result that cannot be sent
+            parent.send(("raised", (type(error).__name__, f"result of {function}: {error}")))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,148 @@
+"""The certificate of a weight map: each matched parameter is moved on both sides, and both must follow."""
+
+import collections
+import dataclasses
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+
+from parity.builds.build import Group
+from parity.builds.tree import Role
+from parity.builds.weights.map import Entry, WeightMap, normalise
+from parity.compare.comparison import SEED, Comparison
+from parity.compare.pairing import state_fingerprints
+from parity.verdicts import Verdict
+
+__all__ = ["PROOF", "Certified", "certify"]
+
+PROOF = "proof"
+MOST_EXCHANGES = 64
+"""Proofs of maps with two entries exchanged; beyond, leaves that are used in the same way are not confirmed."""
+
+ALIKE = 1e-3
+"""Largest relative difference between the two responses to one perturbation."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Certified:
+    """One entry of the map with what confirms it.
+
+    Args:
+        entry: the pairing.
+        confirmed_by: in words.
+        contradicted: whether the two sides moved differently.
+    """
+
+    entry: Entry
+    confirmed_by: str
+    contradicted: bool = False
+
+
+def certify(work: Comparison, entries: Sequence[Entry] | None = None) -> list[Certified]:
+    """Perturbs the parameters one by one on both sides and compares how the outputs move.
+
+    This distinguishes leaves of one shape, such as the gate and up projections of an MLP. A proof under the map
+    confirms the leaves that the program reads, and nothing runs; but not two leaves that could be exchanged without
+    breaking it. Only a total and one-to-one map speaks for these, and for leaves that the program does not read.
+
+    Args:
+        work: a comparison whose program returns values.
+        entries: those of the map that are asked about; all by default.
+
+    Raises:
+        MapError: the map is not total.
+    """
+    asked = work.weights.entries if entries is None else entries
+    if work.proof is not None and work.proof.proved:
+        return _by_proof(work, asked)
+    base = [outputs[Group.VALUES] for outputs in work.outputs]
+    return [_probe(work, entry, base) for entry in asked]
+
+
+def _by_proof(work: Comparison, asked: Sequence[Entry]) -> list[Certified]:
+    """Returns what a proof confirms: the entries that it could not do with exchanged."""
+    prints, rivals = state_fingerprints(work.reference), collections.defaultdict(list)
+    for entry in work.weights.entries:
+        if set(entry.reference) <= set(prints):
+            rivals[_kind(work, entry, prints)].append(entry)
+    confirmed, left = {}, MOST_EXCHANGES
+    for entry in asked:
+        if not set(entry.reference) <= set(prints):
+            confirmed[entry.reference] = "one-to-one; not read by the program"
+            continue
+        words = PROOF
+        for rival in rivals[_kind(work, entry, prints)]:
+            if rival == entry:
+                continue
+            left -= 1
+            if left < 0 or _holds_exchanged(work, entry, rival):
+                words = f"one-to-one; used in the same way as {rival.reference[0]}"
+                break
+        confirmed[entry.reference] = words
+    return [Certified(entry=entry, confirmed_by=confirmed[entry.reference]) for entry in asked]
+
+
+def _kind(work: Comparison, entry: Entry, prints: Mapping[str, str]) -> tuple[Hashable, ...]:
+    """Returns the properties of an entry that one must share to be exchanged with it."""
+    leaves = [
+        (side.leaves[path].shape, side.leaves[path].dtype)
+        for side, paths in zip(work.builds, (entry.reference, entry.candidate), strict=True)
+        for path in paths
+    ]
+    uses = tuple(prints[path] for path in entry.reference)
+    return entry.role, repr(entry.transform), tuple(leaves), uses
+
+
+def _holds_exchanged(work: Comparison, one: Entry, other: Entry) -> bool:
+    """True if the proof holds, or but for an order of operands, with two entries exchanged and what belongs to them."""
+    ends = [normalise(entry.reference[0]) for entry in (one, other)]
+    entries = {normalise(entry.reference[0]): entry for entry in work.weights.entries}
+    partner = {}
+    for name in entries:
+        for end, instead in (ends, ends[::-1]):
+            rival = name.removesuffix(end) + instead
+            if (name == end or name.endswith(f"/{end}")) and rival in entries:
+                partner[name] = entries[rival].candidate
+    changed = (
+        dataclasses.replace(entry, candidate=partner.get(name, entry.candidate))
+        for name, entry in entries.items()
+    )
+    case = dataclasses.replace(work.case, reference=lambda: work.builds[0], candidate=lambda: work.builds[1])
+    exchanged = Comparison(case, work.bench)
+    vars(exchanged)["weights"] = WeightMap(entries=tuple(changed), alone=work.weights.alone)
+    return exchanged.proof is not None and exchanged.proof.rung is not Verdict.UNPROVED
+
+
+def _probe(work: Comparison, entry: Entry, base: list[dict[str, np.ndarray]]) -> Certified:
+    if entry.role is not Role.PARAMS:
+        return Certified(entry=entry, confirmed_by="one-to-one")
+    rng = np.random.default_rng(SEED)
+    moved = dict(work.state)
+    for path in entry.reference:
+        noise = rng.standard_normal(moved[path].shape)
+        moved[path] = (moved[path].astype(np.float64) + 0.1 * noise).astype(moved[path].dtype)
+    runs = (
+        work.reference.run(moved, SEED),
+        work.candidate.run(work.as_candidate(moved), SEED),
+    )
+    changes = [
+        np.concatenate(
+            [(_wide(run[Group.VALUES][path]) - _wide(start[path])).ravel() for path in sorted(start)]
+        )
+        for run, start in zip(runs, base, strict=True)
+    ]
+    size = float(np.linalg.norm(changes[0]))
+    if size == 0:
+        return Certified(
+            entry=entry, confirmed_by="nothing: the outputs do not depend on it", contradicted=True
+        )
+    apart = float(np.linalg.norm(changes[1] - changes[0])) / size
+    if apart > ALIKE:
+        return Certified(
+            entry=entry, confirmed_by=f"nothing: outputs move {apart:.2g} apart", contradicted=True
+        )
+    return Certified(entry=entry, confirmed_by="probe")
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, np.float64)

@@ -1,0 +1,117 @@
+"""Where the leaves of a side lie on its mesh: specs, shards, bytes per device, and who decided."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen
+
+from parity.builds.tree import Role
+from parity.compare.side import Side
+
+__all__ = ["Placed", "bytes_by_role", "entries", "linen_spec", "placed", "whole_share"]
+
+KEY_BYTES = 8
+"""Data of one threefry key."""
+
+
+def entries(spec: jax.sharding.PartitionSpec, rank: int) -> tuple[tuple[str, ...], ...]:
+    """Returns the mesh axes of each dimension, one tuple per dimension; ``P('a')`` and ``P('a', None)`` agree."""
+    parts = [part if isinstance(part, tuple) else (part,) for part in spec]
+    named = [tuple(axis for axis in part if axis) for part in parts]
+    return tuple(named + [()] * (rank - len(named)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Placed:
+    """One leaf on a mesh.
+
+    Args:
+        path, shape, dtype, logical_axes: of the leaf.
+        spec: where it lies.
+        bytes_per_device: what one device holds of it.
+        why: the rule behind each dimension, in words; empty where the build does not say.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: Role
+    logical_axes: tuple[str | None, ...] | None
+    spec: jax.sharding.PartitionSpec
+    bytes_per_device: int
+    why: str
+
+    @property
+    def axes(self) -> tuple[tuple[str, ...], ...]:
+        """Mesh axes of each dimension."""
+        return entries(self.spec, len(self.shape))
+
+
+def placed(side: Side, path: str) -> Placed:
+    """Returns where a leaf of a side lies.
+
+    Args:
+        side: on a mesh.
+        path: of a state leaf.
+    """
+    leaf, mesh = side.build.leaves[path], side.backend.mesh(side.mesh)
+    spec, sizes = side.specs[path], dict(side.mesh.axes)
+    shards = math.prod(sizes[axis] for part in entries(spec, len(leaf.shape)) for axis in part)
+    return Placed(
+        path=path,
+        shape=leaf.shape,
+        dtype=leaf.dtype,
+        role=leaf.role,
+        logical_axes=leaf.logical_axes,
+        spec=spec,
+        bytes_per_device=_width(side.build.abstract[path]) * leaf.size // shards,
+        why=side.build.explain(leaf, mesh),
+    )
+
+
+def _width(leaf: Any) -> int:
+    return KEY_BYTES if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.dtype(leaf.dtype).itemsize
+
+
+def bytes_by_role(side: Side) -> dict[str, int]:
+    """Returns the bytes one device holds of each role of the state."""
+    held: dict[str, int] = {}
+    for path in side.build.leaves:
+        leaf = placed(side, path)
+        held[leaf.role] = held.get(leaf.role, 0) + leaf.bytes_per_device
+    return held
+
+
+def whole_share(side: Side) -> float:
+    """Returns the share of the parameters' bytes that every device holds whole, 0 to 1."""
+    params = [placed(side, path) for path, leaf in side.build.leaves.items() if leaf.role is Role.PARAMS]
+    held = sum(leaf.bytes_per_device for leaf in params)
+    whole = sum(leaf.bytes_per_device for leaf in params if not any(leaf.axes))
+    return whole / held if held else 0.0
+
+
+def linen_spec(
+    leaf: Placed, rules: Mapping[str, Any] | Any, sizes: Mapping[str, int]
+) -> tuple[tuple[str, ...], ...]:
+    """Returns the mesh axes Flax Linen's own resolver gives a leaf, those of size one left out.
+
+    It is an oracle apart from either twin: two twins can share one wrong resolver.
+
+    Args:
+        leaf: with logical axes.
+        rules: ordered ``(logical name, mesh axis or axes or None)``.
+        sizes: of the mesh axes.
+    """
+
+    def present(axes: Any) -> bool:
+        return set(axes if isinstance(axes, tuple) else (axes,)) - {None} <= set(sizes)
+
+    usable = [(name, axes) for name, axes in rules if present(axes)]
+    spec = linen.spmd.logical_to_mesh_axes(leaf.logical_axes or (), usable)
+    found = entries(spec or jax.sharding.PartitionSpec(), len(leaf.shape))
+    return tuple(tuple(axis for axis in part if sizes[axis] > 1) for part in found)

@@ -1,0 +1,111 @@
+"""A question of its own: are both sides the same program but for where values lie, and where do they say otherwise?"""
+
+import collections
+import dataclasses
+from typing import NamedTuple
+
+from parity.compare.comparison import Comparison
+from parity.compare.pairing import pair_positions, without_counters
+from parity.compare.side import Side
+from parity.compare.walking import walk
+from parity.ir.jax_internals import main_position
+from parity.ir.stablehlo.reader import read_program
+from parity.prove import Proof, annotations, prove
+
+__all__ = ["NOTHING", "ModuloSharding", "Otherwise", "prove_modulo_sharding"]
+
+
+NOTHING = "nothing"
+
+
+class Otherwise(NamedTuple):
+    """A place where both sides say otherwise where values lie; `NOTHING` where one says nothing."""
+
+    place: str
+    reference: str
+    candidate: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModuloSharding:
+    """Whether both sides are the same program up to sharding annotations; bits are not claimed.
+
+    Args:
+        proof: with annotations left out; None where arguments and results do not pair.
+        unmatched: what only one side reads or returns, in words.
+        otherwise: for each place where the sides say otherwise what each says there alone, or more often, in words.
+    """
+
+    proof: Proof | None
+    unmatched: tuple[str, ...] = ()
+    otherwise: tuple[Otherwise, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Its own rung: ``same up to sharding``, ``same values up to sharding`` by rules, or ``differs``."""
+        if self.proof is None or not (self.proof.proved or self.proof.reordered):
+            return "differs"
+        return "same up to sharding" if self.proof.same_program else "same values up to sharding"
+
+
+def prove_modulo_sharding(work: Comparison) -> ModuloSharding:
+    """Compares both sides of a case without their sharding annotations, and lists those that differ.
+
+    Args:
+        work: the case; both sides are lowered, neither is compiled.
+    """
+    sides = (work.reference, work.candidate)
+    otherwise = _otherwise(sides)
+    if not work.weights.is_identity:
+        return ModuloSharding(proof=walk(work), otherwise=otherwise)
+    pairing = without_counters(pair_positions(*sides, work.weights), sides, work.weights)
+    if pairing.unmatched:
+        words = tuple(finding.sentence() for finding in pairing.unmatched)
+        return ModuloSharding(proof=None, unmatched=words, otherwise=otherwise)
+    programs = (
+        read_program(side.lowered, ignore_shardings=True, without=dropped)
+        for side, dropped in zip(sides, pairing.alone.results, strict=True)
+    )
+    proof = prove(
+        *programs,
+        arguments=pairing.arguments,
+        results=pairing.results,
+        alone=pairing.alone,
+        ignore_shardings=True,
+    )
+    return ModuloSharding(proof=proof, otherwise=otherwise)
+
+
+def _otherwise(sides: tuple[Side, Side]) -> tuple[Otherwise, ...]:
+    """Returns the places whose annotations differ, arguments and results by name."""
+    ours, theirs = (
+        collections.Counter(
+            {(_named(side, place), text): times for (place, text), times in annotations(side.lowered).items()}
+        )
+        for side in sides
+    )
+    alone = [_by_place(ours - theirs), _by_place(theirs - ours)]
+    places = dict.fromkeys((*alone[0], *alone[1]))
+    return tuple(Otherwise(place, *(found.get(place, NOTHING) for found in alone)) for place in places)
+
+
+def _by_place(counts: collections.Counter[tuple[str, str]]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for (place, text), times in counts.items():
+        found.setdefault(place, []).append(f"{text} {times} times" if times > 1 else text)
+    return {place: "; ".join(texts) for place, texts in found.items()}
+
+
+def _named(side: Side, place: str) -> str:
+    """Returns a place with the leaf's name for its position."""
+    kind, _, rest = place.partition(" ")
+    if kind == "argument":
+        inputs = sorted(side.build.abstract_inputs)
+        flat = [*side.state_paths, *(f"input {path}" for path in inputs)]
+        names = {position: flat[index] for index, position in main_position(side.lowered).items()}
+        return f"argument {names.get(int(rest), rest)}"
+    if kind == "result":
+        info = side.traced.out_info
+        flat = [f"{group} {path}" for group in sorted(info) for path in info[group]]
+        return f"result {flat[int(rest)]}" if int(rest) < len(flat) else place
+    return place

@@ -1,0 +1,222 @@
+"""Which argument and result of one lowered program belongs to which of the other."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from parity.builds.build import Group
+from parity.builds.tree import is_counter
+from parity.builds.weights.map import Entry, WeightMap
+from parity.builds.weights.order import first_uses
+from parity.compare.side import Side
+from parity.ir.jax_internals import main_position
+from parity.prove import Alone, argument_fingerprints
+from parity.prove.counters import increment
+from parity.prove.proof import NOTHING_ALONE
+from parity.verdicts import Finding
+
+__all__ = [
+    "Pairing",
+    "input_arguments",
+    "pair_positions",
+    "result_positions",
+    "state_arguments",
+    "state_fingerprints",
+    "state_order",
+    "without_counters",
+]
+
+BY_LEAF = frozenset(str(group) for group in Group if group.by_leaf)
+
+Positions = list[tuple[int, int]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pairing:
+    """Positions in ``@main`` that belong together.
+
+    Args:
+        arguments, results: (reference, candidate) pairs.
+        unmatched: what only one side reads or returns; a proof needs none.
+        alone: RNG state that only one side reads or returns, which the map leaves without a partner; and counters.
+    """
+
+    arguments: Positions
+    results: Positions
+    unmatched: tuple[Finding, ...]
+    alone: Alone = NOTHING_ALONE
+
+
+def pair_positions(
+    reference: Side, candidate: Side, weights: WeightMap, moved: Sequence[Entry] = ()
+) -> Pairing:
+    """Pairs the arguments and results of two sides whose map moves no numbers.
+
+    Args:
+        reference, candidate: the two sides.
+        weights: a map with `WeightMap.is_identity`.
+        moved: entries whose arguments and results are left out.
+    """
+    names = {entry.candidate[0]: entry.reference[0] for entry in weights.entries if entry not in moved}
+    taken = [{path for entry in moved for path in paths(entry)} for paths in (_ours, _theirs)]
+    read = (_read(reference, {}), _read(candidate, names))
+    given = (result_positions(reference, {}), result_positions(candidate, names))
+    alone_read, read_names = _apart(_but_leaves(read, taken), weights, "state")
+    alone_returned, returned_names = _apart(_but_leaves(given, taken), weights, str(Group.STATE))
+    arguments, read = _match(read_names[0], read_names[1], "read by the program")
+    results, returned = _match(returned_names[0], returned_names[1], "returned")
+    return Pairing(
+        arguments=arguments,
+        results=results,
+        unmatched=(*read, *returned),
+        alone=Alone(arguments=alone_read, results=alone_returned),
+    )
+
+
+def without_counters(pairing: Pairing, sides: tuple[Side, Side], weights: WeightMap) -> Pairing:
+    """Returns the pairs without counters of two integer types that both sides only count up, by the same number.
+
+    `parity.prove.counters` says why they stay the same number; the rest of the programs is left to be compared.
+
+    Args:
+        pairing: of all positions.
+        sides: the two sides.
+        weights: their map.
+    """
+    arguments, results = pairing.arguments, pairing.results
+    taken: tuple[list[int], list[int]] = ([], [])
+    given: tuple[list[int], list[int]] = ([], [])
+    for entry in weights.entries:
+        paths = entry.reference[0], entry.candidate[0]
+        leaves = [side.build.leaves[path] for side, path in zip(sides, paths, strict=True)]
+        if not all(map(is_counter, leaves)) or leaves[0].dtype == leaves[1].dtype:
+            continue
+        read = tuple(state_arguments(side).get(path, -1) for side, path in zip(sides, paths, strict=True))
+        written = tuple(
+            result_positions(side, {}).get(f"{Group.STATE} {path}", -1)
+            for side, path in zip(sides, paths, strict=True)
+        )
+        if read not in arguments or written not in results:
+            continue
+        steps = [increment(side.operations, *at) for side, *at in zip(sides, read, written, strict=True)]
+        widths = {leaf.dtype.removeprefix("u") for leaf in leaves}
+        if None in steps or len({*steps}) > 1 or len(widths) > 1:
+            continue
+        arguments = [pair for pair in arguments if pair != read]
+        results = [pair for pair in results if pair != written]
+        for side in (0, 1):
+            taken[side].append(read[side])
+            given[side].append(written[side])
+    return dataclasses.replace(
+        pairing,
+        arguments=arguments,
+        results=results,
+        alone=dataclasses.replace(
+            pairing.alone,
+            arguments=_joined(pairing.alone.arguments, taken),
+            results=_joined(pairing.alone.results, given),
+            counters=len(taken[0]),
+        ),
+    )
+
+
+def _ours(entry: Entry) -> tuple[str, ...]:
+    return entry.reference
+
+
+def _theirs(entry: Entry) -> tuple[str, ...]:
+    return entry.candidate
+
+
+def _but_leaves(
+    sides: tuple[dict[str, int], dict[str, int]], taken: Sequence[set[str]]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Returns names such as ``gradients PATH`` but those of some leaves."""
+    ours, theirs = (
+        {
+            name: position
+            for name, position in names.items()
+            if name.partition(" ")[0] not in BY_LEAF or name.partition(" ")[2] not in gone
+        }
+        for names, gone in zip(sides, taken, strict=True)
+    )
+    return ours, theirs
+
+
+def _joined(
+    alone: tuple[tuple[int, ...], tuple[int, ...]], more: tuple[list[int], list[int]]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return (*alone[0], *more[0]), (*alone[1], *more[1])
+
+
+def _apart(
+    sides: tuple[dict[str, int], dict[str, int]], weights: WeightMap, holder: str
+) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, int]]]:
+    """Takes what only one side has off the names of both; returns its positions, and the other names."""
+    alone = [{f"{holder} {path}" for path in paths} for paths in weights.alone]
+    ours, theirs = (
+        tuple(position for name, position in names.items() if name in gone)
+        for names, gone in zip(sides, alone, strict=True)
+    )
+    rest = [
+        {name: position for name, position in names.items() if name not in gone}
+        for names, gone in zip(sides, alone, strict=True)
+    ]
+    return (ours, theirs), rest
+
+
+def _read(side: Side, names: Mapping[str, str]) -> dict[str, int]:
+    """Returns the position in ``@main`` of each argument that the program reads."""
+    inputs = sorted(side.build.abstract_inputs)
+    flat = [f"state {names.get(path, path)}" for path in side.state_paths] + [
+        f"input {path}" for path in inputs
+    ]
+    return {flat[index]: position for index, position in main_position(side.lowered).items()}
+
+
+def result_positions(side: Side, names: Mapping[str, str]) -> dict[str, int]:
+    """Returns the position of each result by group and path, paths renamed."""
+    info = side.traced.out_info
+    flat = [(group, path) for group in sorted(info) for path in info[group]]
+    return {f"{group} {names.get(path, path)}": position for position, (group, path) in enumerate(flat)}
+
+
+def state_fingerprints(side: Side) -> dict[str, str]:
+    """Returns ``{path: fingerprint}`` of how the program uses each state leaf that it reads."""
+    prints = argument_fingerprints(side.lowered)
+    return {path: prints[position] for path, position in state_arguments(side).items()}
+
+
+def state_order(side: Side) -> dict[str, tuple[int, ...]]:
+    """Returns ``{path: place}`` of where the traced program first uses each state leaf."""
+    paths = side.state_paths
+    return {
+        paths[index]: place for index, place in first_uses(side.traced.jaxpr).items() if index < len(paths)
+    }
+
+
+def state_arguments(side: Side) -> dict[str, int]:
+    """Returns the position in ``@main`` of each state leaf that the program reads."""
+    positions = main_position(side.lowered)
+    return {path: positions[index] for index, path in enumerate(side.state_paths) if index in positions}
+
+
+def input_arguments(side: Side) -> dict[str, int]:
+    """Returns the position in ``@main`` of each input that the program reads."""
+    positions, first = main_position(side.lowered), len(side.state_paths)
+    inputs = enumerate(sorted(side.build.abstract_inputs), first)
+    return {path: positions[index] for index, path in inputs if index in positions}
+
+
+def _match(
+    reference: Mapping[str, int], candidate: Mapping[str, int], verb: str
+) -> tuple[Positions, list[Finding]]:
+    pairs = [(reference[name], candidate[name]) for name in reference if name in candidate]
+    findings = [
+        Finding(
+            where=name,
+            reference=verb if name in reference else f"not {verb}",
+            candidate=verb if name in candidate else f"not {verb}",
+        )
+        for name in sorted(set(reference) ^ set(candidate))
+    ]
+    return pairs, findings

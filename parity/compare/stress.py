@@ -1,0 +1,233 @@
+"""Programs that are not proved but agree on the usual batch, run on stress inputs as well."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from parity.builds.build import Group
+from parity.compare.aims import Aims, harvest
+from parity.compare.comparison import SEED, Comparison
+from parity.compare.runs import Outputs, beside
+from parity.compare.side import Side
+from parity.compare.trials import Trial, aimed, at_counts, not_finite, over_scales, wild
+from parity.values.counts import off_over_counts
+from parity.values.ladder import Deviation
+from parity.values.noise import DRAWS, is_float
+from parity.values.wild import apart
+from parity.verdicts import Finding
+
+__all__ = ["Stressed", "stress"]
+
+COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
+MOST_SHOWN = 3
+"""Constants that the detail lists."""
+ZERO = ", where it was zero"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stressed:
+    """The differences on stress inputs.
+
+    Args:
+        findings: by group of outputs.
+        runs: how many runs of each kind, by its name.
+        left_out: how many chose other experts, so that nothing after that was compared.
+        elsewhere: constants of one side alone that no run aims at, as text.
+    """
+
+    findings: Mapping[str, tuple[Finding, ...]]
+    runs: Mapping[str, int]
+    left_out: int
+    elsewhere: Sequence[str]
+
+    @property
+    def detail(self) -> str:
+        """What was run, and what no run aims at."""
+        text = "as close on " + ", ".join(f"{number} {name}" for name, number in self.runs.items() if number)
+        if self.left_out:
+            text += f"; {self.left_out} of them chose other experts and were not compared"
+        if self.elsewhere:
+            rest = len(self.elsewhere) - MOST_SHOWN
+            listed = ", ".join(self.elsewhere[:MOST_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+            text += f"; computed numbers may not have reached {listed}"
+        return text
+
+
+def stress(work: Comparison) -> Stressed:
+    """Runs both sides on stress inputs; the reference runs on perturbed ones only where bits differ.
+
+    Args:
+        work: a case on a backend that executes, whose proof was tried and failed.
+    """
+    aims = harvest(work)
+    kinds = {
+        "kinds of wild data": wild(work, aims),
+        "sizes of its constants": over_scales(work, aims),
+        "runs next to and on constants": aimed(work, aims),
+    }
+    found: dict[str, list[Finding]] = {}
+    runs, left_out = {}, 0
+    for kind, trials in kinds.items():
+        tried = [(trial, _Run.of(work, trial)) for trial in trials]
+        runs[kind] = len(tried)
+        left_out += sum(run.routes_apart for _, run in tried)
+        for trial, run in tried:
+            for group, finding in [] if run.routes_apart else _on(trial, run):
+                found.setdefault(group, []).append(finding)
+    trials, wanted = at_counts(work, aims)
+    starts = [(trial, _Run.of(work, trial)) for trial in trials]
+    compared = [(trial, run) for trial, run in starts if not run.routes_apart]
+    # Sides with as many checks may still pass a NaN on differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
+    spoilt = () if aims.guards[0] == aims.guards[1] else tuple(not_finite(work))
+    for group, finding in [*_over_counts(work, compared), *_unguarded(work, aims, spoilt)]:
+        found.setdefault(group, []).append(finding)
+    label = "starts of counters" + (f" of {wanted}" if wanted > len(starts) else "")
+    return Stressed(
+        findings={group: tuple(each) for group, each in found.items()},
+        runs={**runs, label: len(starts), "batches that are not finite": len(spoilt)},
+        left_out=left_out + len(starts) - len(compared),
+        elsewhere=aims.elsewhere,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What both sides return in a trial, and what a side returns from perturbed numbers, by seed."""
+
+    reference: Outputs
+    candidate: Outputs
+    nudged: Callable[[int], Outputs]
+    nudged_candidate: Callable[[int], Outputs]
+
+    @classmethod
+    def of(cls, work: Comparison, trial: Trial) -> "_Run":
+        """Runs both sides."""
+
+        def run(side: Side, state: Mapping[str, np.ndarray], alter: Callable) -> Outputs:
+            carried = work.as_candidate(state) if side is work.candidate else dict(state)
+            return side.run(carried, SEED, alter, trial.steps)
+
+        @functools.cache
+        def nudged(candidate: bool, seed: int) -> Outputs:
+            rng = np.random.default_rng(seed)
+            side = work.candidate if candidate else work.reference
+            outputs = run(
+                side, trial.move(trial.state, rng), lambda batch: trial.move(trial.alter(batch), rng)
+            )
+            return beside(work, {}, outputs)[1] if candidate else beside(work, outputs, {})[0]
+
+        sides = [run(side, trial.state, trial.alter) for side in (work.reference, work.candidate)]
+        reference, candidate = beside(work, *sides)
+        return cls(
+            reference=reference,
+            candidate=candidate,
+            nudged=functools.partial(nudged, False),
+            nudged_candidate=functools.partial(nudged, True),
+        )
+
+    @property
+    def routes_apart(self) -> bool:
+        """True if experts are chosen differently: rounding may decide that, and nothing downstream compares."""
+        ours, theirs = (side.get(Group.ROUTING, {}) for side in (self.reference, self.candidate))
+        return any(
+            ours[path].tobytes() != theirs[path].tobytes() for path in ours if path.endswith("/preferred")
+        )
+
+
+def _on(trial: Trial, run: _Run) -> Iterator[tuple[str, Finding]]:
+    """Yields ``(group, finding)`` of what differs in a trial."""
+    for group in COMPARED[: 2 if trial.saturates else 3]:
+        ours, theirs = (side.get(group, {}) for side in (run.reference, run.candidate))
+        shared = {path: array for path, array in ours.items() if path in theirs and _counts(path, trial)}
+
+        def noises(group: Group = group, of: Callable = run.nudged) -> list[Mapping[str, np.ndarray]]:
+            return [of(2_000 + draw)[group] for draw in range(DRAWS)]
+
+        found = apart(shared, theirs, noises)
+        if trial.ties and found:  # a side that jumps there at both ends of rounding is compared no further
+            own = apart(shared, theirs, functools.partial(noises, of=run.nudged_candidate))
+            found = [each for each in found if each[0].path in {off.path for off, _ in own}]
+        for off, noise in found:
+            yield group, _finding(off, noise, f"on wild data ({trial.name})")
+
+
+def _counts(path: str, trial: Trial) -> bool:
+    """True if an output is comparable: none is after a step on saturated gradients, which cancelling left."""
+    step, _, rest = path.partition("/")
+    return not (trial.saturates and rest and step.startswith("step") and step != "step1")
+
+
+def _finding(off: Deviation, noise: float, where: str) -> Finding:
+    times = f"{off.relative / noise:.3g} x noise" if noise else "no noise explains it"
+    return Finding(
+        where=f"{off.path}{list(off.worst)}" if off.worst else off.path,
+        reference=off.reference,
+        candidate=off.candidate,
+        distance=f"{where}: {off.note or f'relative {off.relative:.3g}'}, {times}",
+        cause="programs that differ where the usual batch does not reach, such as a clip, an epsilon, "
+        "a threshold or a schedule's end",
+        next_step="look at the first operation that differs",
+    )
+
+
+def _over_counts(work: Comparison, starts: Sequence[tuple[Trial, _Run]]) -> Iterator[tuple[str, Finding]]:
+    """Yields ``(group, finding)`` of what differs from some start of the counters."""
+    if not starts:
+        return
+    zero = {
+        path: array == 0
+        for path, array in starts[0][0].state.items()
+        if is_float(array) and 0 < np.count_nonzero(array == 0) < array.size
+    }
+
+    def parted(outputs: Outputs, group: Group) -> dict[str, np.ndarray]:
+        """The leaves, and of a parameter the entries that began at zero: there a small step has all its digits."""
+        leaves = outputs.get(group, {})
+        parts = {path + ZERO: leaves[path][mask] for path, mask in zero.items() if path in leaves}
+        return {**leaves, **(parts if group is Group.STATE else {})}
+
+    for group in COMPARED:
+        reference = [parted(run.reference, group) for _, run in starts]
+        candidate = [parted(run.candidate, group) for _, run in starts]
+        counts = [trial.count for trial, _ in starts]
+
+        def again(start: int, group: Group = group) -> dict[str, np.ndarray]:
+            return parted(starts[start][1].nudged(3_000), group)
+
+        for start, off, noise in off_over_counts(counts, reference, candidate, again):
+            yield group, _finding(off, noise, f"with {starts[start][0].name}")
+
+
+def _unguarded(work: Comparison, aims: Aims, trials: Sequence[Trial]) -> Iterator[tuple[str, Finding]]:
+    """Yields ``(group, finding)`` of entries that only a side with more checks of some kind keeps finite."""
+    more = (aims.guards[0] - aims.guards[1], aims.guards[1] - aims.guards[0])
+    for trial in trials:
+        run = _Run.of(work, trial)
+        sides = (run.reference, run.candidate)
+        for guarded, bare in [sides[:: 1 - 2 * place] for place in (0, 1) if more[place]]:
+            for group in COMPARED:
+                for off in _kept_finite(guarded.get(group, {}), bare.get(group, {})):
+                    shown = {
+                        name: str(side[group][off.path][off.worst])
+                        for name, side in zip(("reference", "candidate"), sides, strict=True)
+                    }
+                    found = dataclasses.replace(off, **shown)
+                    yield group, _finding(found, 0.0, f"on wild data ({trial.name})")
+
+
+def _kept_finite(guarded: Mapping[str, np.ndarray], bare: Mapping[str, np.ndarray]) -> Iterator[Deviation]:
+    """Yields leaves with an entry that is finite on the guarded side only."""
+    for path in guarded:
+        where = (
+            np.argwhere(_finite(guarded[path]) & ~_finite(bare[path])) if path in bare else np.zeros((0, 0))
+        )
+        if len(where):
+            worst = tuple(map(int, where[0]))
+            note = "finite on one side only"
+            yield Deviation(path=path, relative=float("inf"), worst=worst, note=note)
+
+
+def _finite(array: np.ndarray) -> np.ndarray:
+    return np.isfinite(array.astype(np.float64)) if is_float(array) else np.ones(array.shape, bool)

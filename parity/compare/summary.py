@@ -1,0 +1,101 @@
+"""The structure of both sides of a case in one line each: loops, collectives, memory, cycles."""
+
+import dataclasses
+
+from parity.compare.comparison import Comparison
+from parity.compare.side import Side, SideError
+from parity.ir.hlo.collectives import read_collectives
+from parity.ir.hlo.cycles import read_cycles
+from parity.ir.hlo.memory import read_memory
+from parity.ir.hlo.optimised import optimised_loops
+from parity.ir.stablehlo.lowered import lowered_loops
+
+__all__ = ["SideSummary", "Summary", "summarise_case"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SideSummary:
+    """One side of a case.
+
+    Args:
+        build: its name.
+        flavour: ``linen`` or ``nnx``.
+        numbers: by name, bytes per device; None where the backend does not say.
+        error: why there are none; empty otherwise.
+    """
+
+    build: str
+    flavour: str
+    numbers: dict[str, float | None]
+    error: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Both sides of a case.
+
+    Args:
+        id: of the case.
+        backend: where it was compiled.
+        mesh: for which mesh.
+        sides: reference and candidate.
+    """
+
+    id: str
+    backend: str
+    mesh: str
+    sides: tuple[SideSummary, SideSummary]
+
+    def ratio(self, name: str) -> float | None:
+        """Returns candidate over reference; None where one of them is not known, or the reference has none."""
+        ours, theirs = (side.numbers.get(name) for side in self.sides)
+        return theirs / ours if ours and theirs is not None else None
+
+
+def summarise_case(work: Comparison) -> Summary:
+    """Compiles both sides, proved or not, and reads them; a side that does not compile says why.
+
+    Args:
+        work: the case.
+    """
+    case = work.case
+    for side in (work.reference, work.candidate):
+        try:
+            side.begin()
+        except SideError:
+            continue  # it is told where the side is read
+    return Summary(
+        id=case.id,
+        backend=case.backend,
+        mesh=str(case.meshes[1]),
+        sides=(_side(work.reference), _side(work.candidate)),
+    )
+
+
+def _side(side: Side) -> SideSummary:
+    build, flavour = side.build.name, str(side.build.flavour)
+    try:
+        numbers = _numbers(side)
+    except SideError as error:
+        why = f"{error.phase}: {(str(error.cause).splitlines() or [''])[0]}"
+        return SideSummary(build=build, flavour=flavour, numbers={}, error=why)
+    return SideSummary(build=build, flavour=flavour, numbers=numbers)
+
+
+def _numbers(side: Side) -> dict[str, float | None]:
+    """Returns what a line says of a side; moved bytes count with their trips."""
+    loops = lowered_loops(side.lowered).count
+    collectives, memory = read_collectives(side.optimised), read_memory(side.compiled).values
+    moved = [None if one.times is None else one.bytes * one.times for one in collectives]
+    compilation = getattr(side.compiled, "compilation", None)
+    return {
+        "loops_lowered": loops,
+        "loops_optimised": optimised_loops(side.optimised).count,
+        "collectives": len(collectives),
+        "moved_bytes": None if None in moved else sum(size for size in moved if size is not None),
+        "argument_bytes": memory["argument"],
+        "temp_bytes": memory["temp"],
+        "peak_bytes": memory["peak"],
+        "cycles": read_cycles(side.optimised).total,
+        "compile_seconds": compilation.seconds if compilation else None,
+    }

@@ -1,0 +1,240 @@
+"""A case put through every measure: what was found, what it is held to, and what could not be measured."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from parity.builds.build import Flavour
+from parity.cases.case import place
+from parity.compare.comparison import Comparison, Workbench
+from parity.compare.side import Side, SideError
+from parity.compare.timing.dispatch import DISPATCH, calls
+from parity.compare.timing.fresh import FRESH, OWN, PEAK, Found, in_a_process
+from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
+from parity.compare.timing.rounds import ROUNDS, Paired, by_turns, paired
+from parity.compare.timing.subjects import Subject
+from parity.ir.hlo.memory import read_memory
+
+__all__ = ["BOUNDS", "Desk", "Measured", "measure_each", "measured"]
+
+BOUNDS: Mapping[str, float] = {
+    "trace": 1.10,
+    "lower": 1.10,
+    "compile": 1.10,
+    "steady step": 1.02,
+    DISPATCH: 1.10,
+    "temp bytes": 1.00,
+}
+"""What NNX over Linen is held to; other comparisons are held to nothing."""
+MORE = 3
+"""What takes little is measured so many times more often."""
+CLOCKS: Mapping[str, Callable[[], float]] = {"cpu": time.process_time}
+"""What times a step where the device is this machine's processor; elsewhere it is the clock on the wall."""
+MOST_PROCESSES = 5
+"""A process starts in seconds, and its memory hardly varies."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What was measured of a case.
+
+    Args:
+        id: of the case.
+        name: what the ratios say.
+        sides: the builds: under and over the line.
+        heads: what to call them in a table.
+        backend, mesh: where.
+        found: by quantity, in the order of measuring; seconds, or bytes where the name says so.
+        open: why a quantity could not be measured.
+        bounds: what its ratios are held to.
+        same: whether both sides are proved to be one program: then compiled code differs by noise alone.
+    """
+
+    id: str
+    name: str
+    sides: tuple[str, str]
+    heads: tuple[str, str] = ("under", "over")
+    backend: str
+    mesh: str
+    found: Mapping[str, Paired]
+    open: Mapping[str, str]
+    bounds: Mapping[str, float]
+    same: bool = False
+
+    @property
+    def above(self) -> dict[str, float]:
+        """The quantities above their bound in three rounds of four, each with its median ratio."""
+        return {
+            name: self.found[name].middle
+            for name, bound in self.bounds.items()
+            if name in self.found and self.found[name].low > bound
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Desk:
+    """A case being measured.
+
+    Args:
+        work: its two sides.
+        swap: whether they change places.
+        rounds: how often each is measured.
+        found: how another process finds the case.
+    """
+
+    work: Comparison
+    swap: bool = False
+    rounds: int = ROUNDS
+    found: Found | None = None
+
+    def in_order(self, pair: tuple) -> tuple:
+        """Returns what belongs to reference and candidate as it goes under and over the line."""
+        return pair[::-1] if self.swap else pair
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Under and over the line."""
+        return self.in_order((self.work.reference, self.work.candidate))
+
+    @property
+    def states(self) -> tuple[Mapping[str, np.ndarray], ...]:
+        """The same numbers for both sides."""
+        return self.in_order((self.work.state, self.work.candidate_state))
+
+
+def _init(desk: Desk) -> dict[str, Paired]:
+    ours, theirs = map(initialise, desk.sides)
+    return by_turns((ours, theirs), desk.rounds)
+
+
+def _source(desk: Desk) -> dict[str, Paired]:
+    ours, theirs = map(source, desk.sides)
+    return by_turns((ours, theirs), MORE * desk.rounds)
+
+
+def _first(desk: Desk) -> dict[str, Paired]:
+    ours, theirs = map(first_step, desk.sides, desk.states)
+    return by_turns((ours, theirs), desk.rounds)
+
+
+def _steady(desk: Desk) -> dict[str, Paired]:
+    clock = CLOCKS.get(desk.work.case.backend, time.perf_counter)
+    ours, theirs = (functools.partial(_quietest, one) for one in steps(desk.sides, desk.states, clock))
+    return {"steady step": paired((ours, theirs), MORE * desk.rounds)}
+
+
+def _quietest(one: Steps) -> float:
+    """Returns the seconds of a step, the least of three tries: another job can only add to it."""
+    return min(one() for _ in range(3)) / one.count
+
+
+def _dispatch(desk: Desk) -> dict[str, Paired]:
+    ours, theirs = desk.sides
+    if not (ours.build.ways and theirs.build.ways):
+        raise NotMeasuredError("the builds are pure programs, and do not say how a loop calls them")
+    return by_turns(calls((ours.build, theirs.build), ours.program), MORE * desk.rounds)
+
+
+def _temporary(desk: Desk) -> dict[str, Paired]:
+    found = [read_memory(side.compiled) for side in desk.sides]
+    values = [memory.values["temp"] for memory in found]
+    if None in values:
+        raise NotMeasuredError(found[values.index(None)].reasons["temp"])
+    return {"temp bytes": Paired(np.array([values], float))}
+
+
+def _processes(desk: Desk) -> dict[str, Paired]:
+    if desk.found is None:
+        raise NotMeasuredError("no other process can find the case")
+    case = desk.work.case
+    sides = [in_a_process(desk.found, case.id, case.backend, which) for which in desk.in_order((0, 1))]
+    return by_turns((sides[0], sides[1]), min(desk.rounds, MOST_PROCESSES), warm=False)
+
+
+class NotMeasuredError(ValueError):
+    """A quantity cannot be measured; says why."""
+
+
+MEASURES: Mapping[tuple[str, ...], Callable[[Desk], dict[str, Paired]]] = {
+    ("init",): _init,
+    ("trace", "lower"): _source,
+    ("compile", "first step"): _first,
+    ("steady step",): _steady,
+    (DISPATCH,): _dispatch,
+    ("temp bytes",): _temporary,
+    (*FRESH.values(), PEAK, OWN): _processes,
+}
+
+
+def measured(subject: Subject, desk: Desk, tell: Callable[[str], None] = lambda words: None) -> Measured:
+    """Measures a case in every way there is; what cannot be measured says why.
+
+    Args:
+        subject: what to measure.
+        desk: its sides, at work.
+        tell: told of each measure.
+
+    Raises:
+        SideError: a side does not build, trace, lower, compile or run.
+    """
+    found: dict[str, Paired] = {}
+    unknown: dict[str, str] = {}
+    for names, measure in MEASURES.items():
+        tell(", ".join(names))
+        try:
+            found |= measure(desk)
+        except (NotMeasuredError, RuntimeError) as error:
+            if isinstance(error, SideError):
+                raise
+            unknown[names[0]] = str(error).splitlines()[0]
+    ours, theirs = desk.sides
+    flavours = (ours.build.flavour, theirs.build.flavour)
+    usual = flavours == (Flavour.LINEN, Flavour.NNX)
+    case = subject.case
+    return Measured(
+        id=case.id,
+        name=subject.name or ("NNX over Linen" if usual else _named(ours, theirs)),
+        sides=(ours.build.name, theirs.build.name),
+        heads=("linen", "nnx") if usual else ("under", "over"),
+        backend=case.backend,
+        mesh=str(case.meshes[1]),
+        found=found,
+        open=unknown,
+        bounds=BOUNDS if usual else {},
+        same=desk.work.same_program,
+    )
+
+
+def _named(ours: Side, theirs: Side) -> str:
+    """What differs: the build, or else the mesh."""
+    apart = ours.build.name != theirs.build.name
+    names = [str(side.build.name if apart else side.mesh) for side in (theirs, ours)]
+    return " over ".join(names)
+
+
+def measure_each(
+    subjects: Sequence[Subject], backend: str, rounds: int, found: Found, tell: Callable[[str], None]
+) -> Iterator[Measured]:
+    """Yields what is measured of each case, one after the other.
+
+    Args:
+        subjects: what to measure.
+        backend: where.
+        rounds: how often.
+        found: how another process finds the cases.
+        tell: told of each case and each measure.
+
+    Raises:
+        ValueError: a case cannot run there.
+        SideError: see `measured`.
+    """
+    for number, subject in enumerate(subjects, 1):
+        (case,) = place([subject.case], backend)
+        if case.unplaced or case.too_large:
+            raise ValueError(f"{case.id}: {case.unplaced or case.too_large}")
+        tell(f"[{number}/{len(subjects)}] {case.id}")
+        desk = Desk(work=Comparison(case, Workbench()), swap=subject.swap, rounds=rounds, found=found)
+        yield measured(subject, desk, lambda words: tell(f"  {words}"))

@@ -1,0 +1,118 @@
+"""What the harness costs: its own share of a run, and the run against a script that compares without it."""
+
+import dataclasses
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from parity.compare.timing.rounds import HIGH, LOW, Paired, by_turns
+from parity.compare.timing.subjects import Harness
+
+__all__ = ["RUNS", "Overhead", "measure_overhead", "own_share"]
+
+JAX_ITSELF = ("trace", "lower", "compile", "execute")
+"""What any script that compares two models must do; all else is the harness."""
+RUNS: Mapping[str, tuple[str, ...]] = {"parity run": (), "parity run --paranoid": ("--paranoid",)}
+"""By name, options of the runs: what is proved is not compiled, unless one asks for it."""
+LAST_LINES = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Overhead:
+    """What was measured of the harness.
+
+    Args:
+        cases: how many.
+        own: by run, what is not trace, lower, compile or execute, as a share: lower quartile, median, upper quartile.
+        ratios: processor time of whole processes, the run over the script.
+    """
+
+    cases: int
+    own: Mapping[str, tuple[float, float, float]]
+    ratios: Mapping[str, Paired]
+
+
+def own_share(report: Mapping) -> float:
+    """Returns the share of a run's time that is not JAX's.
+
+    Args:
+        report: what ``parity run --json`` has written of a run in one process.
+    """
+    spent = sum(case["seconds"][phase] for case in report["cases"] for phase in JAX_ITSELF)
+    return 1 - spent / report["seconds"]
+
+
+def measure_overhead(
+    harness: Harness,
+    count: int,
+    rounds: int,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None] = lambda words: None,
+) -> Overhead:
+    """Runs cases in processes of their own, and the script, by turns.
+
+    Args:
+        harness: which cases and which script.
+        count: how many cases its selectors select.
+        rounds: how often.
+        environment: of the processes.
+        tell: told of each.
+
+    Raises:
+        ValueError: a process ended with an error; says what it printed last.
+    """
+    own: dict[str, tuple[float, float, float]] = {}
+    ratios: dict[str, Paired] = {}
+    for name, options in RUNS.items():
+        tell(name)
+        shares: list[float] = []
+
+        def run(options: Sequence[str] = options, shares: list[float] = shares) -> Mapping[str, float]:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "run.json"
+                asked = [
+                    "-m",
+                    "parity",
+                    "run",
+                    *harness.cases,
+                    *options,
+                    "--workers",
+                    "1",
+                    "--json",
+                    str(path),
+                ]
+                seconds = _timed(asked, environment)
+                shares.append(own_share(json.loads(path.read_text())))
+            return seconds
+
+        if harness.script:
+            sides = lambda: _timed([harness.script], environment), run
+            ratios |= {f"{name} over the script": by_turns(sides, rounds, warm=False)["seconds"]}
+        else:
+            for _ in range(rounds):
+                run()
+        low, middle, high = np.quantile(shares, (LOW, 0.5, HIGH))
+        own[name] = (float(low), float(middle), float(high))
+    return Overhead(cases=count, own=own, ratios=ratios)
+
+
+def _timed(arguments: Sequence[str], environment: Mapping[str, str]) -> Mapping[str, float]:
+    """Returns the processor seconds of a Python process and of what it starts, to its end."""
+    before = _spent()
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
+    seconds = _spent() - before
+    if done.returncode:
+        words = " | ".join((done.stderr or done.stdout).strip().splitlines()[-LAST_LINES:])
+        raise ValueError(f"python {' '.join(arguments)}: ended with {done.returncode}: {words}")
+    return {"seconds": seconds}
+
+
+def _spent() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,149 @@
+"""What a side costs from its source to a step: to initialise, trace, lower, compile, and to run.
+
+What is work of this machine's processor counts processor time: other jobs on the machine take none of it. Steps do,
+too, where the devices are simulated; on others the clock on the wall counts.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import jax
+import numpy as np
+
+from parity.builds.build import Group
+from parity.compare.runs import SEED
+from parity.compare.side import Side
+
+__all__ = ["Steps", "compile_seconds", "first_step", "initialise", "source", "steps"]
+
+BRIEF = 0.05
+"""Seconds that the steps of one round take at least, so that the clock can tell."""
+MOST_STEPS = 200
+
+
+@contextlib.contextmanager
+def no_kept_programs() -> Iterator[None]:
+    """Keeps JAX from reading a compiled program that an earlier round, or run, has left on disk."""
+    before = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+
+
+def compile_seconds(side: Side) -> Callable[[], float]:
+    """Returns what compiles a side anew and returns the seconds."""
+
+    def once() -> float:
+        lowered = dataclasses.replace(side).lowered  # traced anew: JAX keeps what it compiled of a program
+        with no_kept_programs(), side.backend.context(side.mesh):
+            start = time.perf_counter()
+            side.backend.start(lowered)()
+            return time.perf_counter() - start
+
+    return once
+
+
+def initialise(side: Side) -> Callable[[], Mapping[str, float]]:
+    """Returns what makes an initial state from a key, traced and compiled anew, and returns the seconds."""
+
+    def once() -> Mapping[str, float]:
+        gc.collect()
+        with no_kept_programs():
+            start = time.process_time()
+            jax.block_until_ready(jax.jit(lambda key: side.build.create(key))(jax.random.key(SEED)))
+            return {"init": time.process_time() - start}
+
+    return once
+
+
+def source(side: Side) -> Callable[[], Mapping[str, float]]:
+    """Returns what traces and lowers a side anew, and returns the seconds of each."""
+
+    def once() -> Mapping[str, float]:
+        fresh = dataclasses.replace(side)
+        gc.collect()  # what earlier rounds left is not this one's
+        start = time.thread_time()
+        _ = fresh.traced
+        traced = time.thread_time()
+        _ = fresh.lowered
+        return {"trace": traced - start, "lower": time.thread_time() - traced}
+
+    return once
+
+
+def first_step(side: Side, state: Mapping[str, np.ndarray]) -> Callable[[], Mapping[str, float]]:
+    """Returns what compiles a side and takes it from its source to the end of its first step, both anew.
+
+    Args:
+        side: traced anew each time.
+        state: where the step starts, on the host.
+    """
+    batch = side.build.inputs(SEED)
+
+    def once() -> Mapping[str, float]:
+        fresh = dataclasses.replace(side)
+        given = fresh.placed(state), fresh.placed_inputs(batch)
+        jax.block_until_ready(given)
+        gc.collect()
+        with no_kept_programs(), fresh.backend.context(fresh.mesh):
+            start = time.process_time()
+            _ = fresh.lowered
+            lowered = time.process_time()
+            compiled = fresh.compiled
+            after = time.process_time()
+            jax.block_until_ready(compiled(*given))
+        return {"compile": after - lowered, "first step": time.process_time() - start}
+
+    return once
+
+
+class Steps:
+    """A program that is run again and again from where it is.
+
+    Args:
+        side: compiled already, or compiled now.
+        state: where it starts, on the host.
+        clock: what counts.
+    """
+
+    def __init__(
+        self, side: Side, state: Mapping[str, np.ndarray], clock: Callable[[], float] = time.perf_counter
+    ):
+        self._clock = clock
+        self._side, self.state = side, side.placed(state)
+        self._batch = side.placed_inputs(side.build.inputs(SEED))
+        self.count = 1
+
+    def __call__(self) -> float:
+        compiled = self._side.compiled
+        with self._side.backend.context(self._side.mesh):
+            start = self._clock()
+            for _ in range(self.count):
+                outputs = compiled(self.state, self._batch)
+                self.state = self.state | outputs.get(Group.STATE, {})  # a forward pass returns some of it
+            jax.block_until_ready(outputs)
+            return self._clock() - start
+
+
+def steps(
+    sides: tuple[Side, Side],
+    states: tuple[Mapping[str, np.ndarray], ...],
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Steps, Steps]:
+    """Returns the steps of both sides, so many a round that the clock can tell.
+
+    Args:
+        sides: reference and candidate.
+        states: where each starts.
+        clock: what counts.
+    """
+    ours, theirs = (Steps(side, state, clock) for side, state in zip(sides, states, strict=True))
+    for one in (ours, theirs):
+        one()
+    ours.count = theirs.count = int(np.clip(np.ceil(BRIEF / max(ours(), 1e-9)), 1, MOST_STEPS))
+    return ours, theirs

@@ -1,0 +1,299 @@
+"""States and batches on which both sides of a case that is not proved run."""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from parity.builds.build import Group
+from parity.builds.tree import Role
+from parity.compare.aims import Aims, Place
+from parity.compare.comparison import SEED, Comparison
+from parity.values.noise import is_float, nudge
+from parity.values.wild import WILD, shake
+
+__all__ = ["Trial", "aimed", "at_counts", "not_finite", "over_scales", "wild"]
+
+MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 40, 16
+BELOW = 32.0
+"""So far below a constant are numbers whose sum is to be about as small."""
+AIMED = 0.25
+"""Share of a leaf's entries that meet a constant; one entry at least."""
+SIDES = (-1e-2, -1e-3, 1e-3, 1e-2)
+"""How far entries are from a constant, relative to it."""
+MARGIN = 16
+"""Counters stay so far from the end of their dtype."""
+Flat = dict[str, np.ndarray]
+Move = Callable[[Mapping[str, np.ndarray], np.random.Generator], Flat]
+
+
+def _same(batch: Flat) -> Flat:
+    return batch
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A state and a batch that both sides run on.
+
+    Args:
+        name: for people.
+        state: the reference's.
+        alter: changes a batch.
+        steps: how many; the program's own by default.
+        move: perturbs state and batch, for the noise.
+        saturates: see `Wild`.
+        ties: whether entries are equal to constants, so that rounding decides for either side.
+        count: the largest counter.
+    """
+
+    name: str
+    state: Flat
+    alter: Callable[[Flat], Flat] = _same
+    steps: int | None = 1
+    move: Move = nudge
+    saturates: bool = False
+    ties: bool = False
+    count: int = 0
+
+
+def wild(work: Comparison, aims: Aims) -> Iterator[Trial]:
+    """Yields numbers over decades, large and tiny ones, zeros and ties."""
+    numbers = {number for each in aims.numbers.values() for number in each}
+    constants = sorted(number for number in {*numbers, *aims.scales} if number and 1e-12 < abs(number) < 1e12)
+    constants = constants[:: max(1, len(constants) // MOST_CONSTANTS)]
+    for kind in WILD:
+        yield Trial(
+            name=kind.name,
+            state=kind.state(work.state, work.builds[0].leaves, constants),
+            alter=functools.partial(kind.batch, constants=constants),
+            steps=None,
+            move=shake,
+            saturates=kind.saturates,
+        )
+
+
+def over_scales(work: Comparison, aims: Aims) -> Iterator[Trial]:
+    """Yields leaves and inputs of about the size of each constant that computed numbers meet, and of its root."""
+    leaves = work.builds[0].leaves
+
+    def sized(flat: Mapping[str, np.ndarray], size: float, paths: Sequence[str]) -> Flat:
+        return {**flat, **{path: _sized(flat[path], size) for path in paths if is_float(flat[path])}}
+
+    params = [path for path, leaf in leaves.items() if leaf.role is Role.PARAMS]
+    for scale in aims.scales[:MOST_SCALES]:
+        root = math.sqrt(scale)
+        state = _with_moments(work, lambda rng, shape, scale=scale: scale ** rng.uniform(1, 2, shape))
+        yield Trial(
+            name=f"inputs of size {root:.3g}",
+            state=work.state,
+            alter=lambda batch, root=root: sized(batch, root, list(batch)),
+            move=shake,
+        )
+        yield Trial(name=f"parameters of size {root:.3g}", state=sized(work.state, root, params), move=shake)
+        least = scale / BELOW
+        yield Trial(
+            name=f"everything of size {least:.3g}",
+            state=sized(state, least, params),
+            alter=lambda batch, least=least: sized(batch, least, list(batch)),
+            move=shake,
+        )
+
+
+def _sized(array: np.ndarray, size: float) -> np.ndarray:
+    wide = array.astype(np.float64)
+    own = float(np.sqrt(np.mean(np.square(wide)))) if array.size else 0.0
+    return (wide * (size / own)).astype(array.dtype) if own and math.isfinite(own) else array
+
+
+def aimed(work: Comparison, aims: Aims) -> Iterator[Trial]:
+    """Yields entries on both sides of every constant that floats of the state and the batch meet, then on it."""
+    for ties in (False, True):
+        sides = (0.0,) if ties else SIDES
+        numbers = {
+            place: [number * (1 + side) for side in sides for number in found if number]
+            for place, found in aims.numbers.items()
+        }
+        for turn in range(MOST_AIMED):
+            state = _aimed(work.state, numbers, False, turn)
+            alter = functools.partial(_aimed, numbers=numbers, inputs=True, turn=turn)
+            batch = work.reference.build.inputs(SEED)
+            if all(
+                _left(flat, numbers, inputs, turn) <= 0
+                for flat, inputs in ((work.state, False), (batch, True))
+            ):
+                break
+            name = f"entries {'on' if ties else 'next to'} constants of the programs"
+            yield Trial(name=name, state=state, alter=alter, ties=ties)
+
+
+def _capacity(array: np.ndarray) -> int:
+    return max(1, int(array.size * AIMED))
+
+
+def _left(
+    flat: Mapping[str, np.ndarray], numbers: Mapping[Place, list[float]], inputs: bool, turn: int
+) -> int:
+    """Returns how many numbers some leaf has left after ``turn`` runs."""
+    return max(
+        (
+            len(numbers.get((inputs, path), ())) - turn * _capacity(array)
+            for path, array in flat.items()
+            if is_float(array) and array.size
+        ),
+        default=0,
+    )
+
+
+def _aimed(
+    flat: Mapping[str, np.ndarray], numbers: Mapping[Place, list[float]], inputs: bool, turn: int
+) -> Flat:
+    changed = dict(flat)
+    for path, array in flat.items():
+        wanted = numbers.get((inputs, path), ())
+        if is_float(array) and array.size and wanted:
+            room = _capacity(array)
+            chosen = wanted[turn * room : (turn + 1) * room] or wanted[:room]
+            places = np.random.default_rng(17).permutation(array.size)[: len(chosen)]
+            entries = np.array(array).reshape(-1)
+            entries[places] = np.asarray(chosen).astype(array.dtype)
+            changed[path] = entries.reshape(array.shape)
+    return changed
+
+
+def not_finite(work: Comparison) -> Iterator[Trial]:
+    """Yields a NaN, then an infinity, in the float inputs and in one parameter after another."""
+
+    def spoilt(flat: Mapping[str, np.ndarray], paths: Sequence[str], number: float) -> Flat:
+        changed = {path: np.array(array) for path, array in flat.items()}
+        for path in paths:
+            changed[path][..., :1] = number
+        return changed
+
+    def floats(flat: Mapping[str, np.ndarray]) -> list[str]:
+        return [path for path, array in sorted(flat.items()) if is_float(array) and array.ndim]
+
+    inputs = floats(work.reference.build.inputs(SEED))
+    leaves = work.builds[0].leaves
+    params = [path for path in floats(work.state) if leaves[path].role is Role.PARAMS]
+    for number in (np.nan, np.inf):
+        if inputs:
+            alter = functools.partial(spoilt, paths=inputs, number=number)
+            yield Trial(name=f"inputs with {number}", state=dict(work.state), alter=alter)
+        for path in params[:MOST_SPOILT]:
+            yield Trial(name=f"{path} with {number}", state=spoilt(work.state, [path], number))
+
+
+def _with_moments(
+    work: Comparison, size: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+) -> Flat:
+    """Returns the state with positive moments of some size."""
+    rng, state = np.random.default_rng(19), dict(work.state)
+    for path in sorted(state):
+        array = state[path]
+        if work.builds[0].leaves[path].role is Role.OPTIMIZER and is_float(array) and array.ndim:
+            limit = float(jnp.finfo(array.dtype).max)
+            state[path] = np.minimum(size(rng, array.shape), limit).astype(array.dtype)
+    return state
+
+
+def at_counts(work: Comparison, aims: Aims) -> tuple[list[Trial], int]:
+    """Returns starts of the counters at 0, 1, around each constant that one meets, and halfway between those.
+
+    Counters that advance together start together. Moments are large, so that an optimizer's step is no rounding
+    error of the parameters, and a part of each parameter is zero.
+
+    Returns:
+        The starts, and how many there would be without a bound.
+    """
+    groups = _groups(work, aims)
+    lists = [_counts(work, aims, places) for places in groups]
+    if not lists:
+        return [], 0
+    wanted = max(map(len, lists))
+    runs = list(itertools.product(*lists))
+    if len(runs) > MOST_COUNTS:
+        runs = [tuple(each[turn % len(each)] for each in lists) for turn in range(min(wanted, MOST_COUNTS))]
+    state = _with_moments(work, lambda rng, shape: 10.0 ** rng.uniform(0, 10, shape))
+    for path, leaf in work.builds[0].leaves.items():
+        if leaf.role is Role.PARAMS and is_float(state[path]) and state[path].ndim > 1:
+            zero = np.random.default_rng(23).random(state[path].shape) < AIMED
+            state[path] = np.where(zero, 0, state[path]).astype(state[path].dtype)
+    trials = []
+    for counts in runs:
+        started = {place: count for places, count in zip(groups, counts, strict=True) for place in places}
+        begin = functools.partial(_started, started=started, wraps=aims.wraps)
+        trials.append(
+            Trial(
+                name=f"counters at {', '.join(f'{count:,}' for count in counts)}",
+                state=begin(state, inputs=False),
+                alter=functools.partial(begin, inputs=True),
+                count=max(counts),
+            )
+        )
+    return trials, max(wanted, len(runs))
+
+
+def _started(
+    flat: Mapping[str, np.ndarray], inputs: bool, started: Mapping[Place, int], wraps: Mapping[str, int]
+) -> Flat:
+    changed = dict(flat)
+    for path, array in flat.items():
+        count = started.get((inputs, path))
+        if count is not None:
+            limit = int(np.iinfo(array.dtype).max) - MARGIN
+            divisor = 0 if inputs else wraps.get(path, 0)
+            changed[path] = np.full_like(array, min(count % divisor if divisor else count, limit))
+    return changed
+
+
+def _groups(work: Comparison, aims: Aims) -> list[list[Place]]:
+    """Returns the counters of state and batch, those together that begin and advance together."""
+    leaves, outputs = work.builds[0].leaves, work.outputs[0].get(Group.STATE, {})
+    groups: dict[tuple, list[Place]] = {}
+    batch = work.reference.build.inputs(SEED)
+    for inputs, path in sorted(aims.read):
+        array = (batch if inputs else work.state)[path]
+        role = None if inputs else leaves[path].role
+        if not _counts_something(array) or role in (Role.PARAMS, Role.RNG) or (inputs and array.ndim):
+            continue
+        steps = (path, f"step1/{path}", f"step{work.reference.program.steps}/{path}")
+        after = [outputs[each] for each in steps if each in outputs]
+        later = (inputs and path, *(int(np.ravel(each)[0]) for each in after if each.size and not inputs))
+        groups.setdefault((int(np.ravel(array)[0]), later), []).append((inputs, path))
+    return list(groups.values())
+
+
+def _counts_something(array: np.ndarray) -> bool:
+    """True for an integer, or a few equal ones as layers or replicas keep."""
+    return (
+        array.dtype.kind in "iu"
+        and array.ndim <= 1
+        and bool(array.size)
+        and bool((array == array.flat[0]).all())
+    )
+
+
+def _counts(work: Comparison, aims: Aims, places: Sequence[Place]) -> list[int]:
+    """Returns where counters start: those that constants of one side alone ask for come first, up to a bound."""
+    batch = work.reference.build.inputs(SEED)
+    dtypes = [(batch if inputs else work.state)[path].dtype for inputs, path in places]
+    limit = min(int(np.iinfo(dtype).max) for dtype in dtypes) - MARGIN
+    found = dict.fromkeys(number for place in places for number in aims.numbers.get(place, ()))
+    edges = [number for number in found if 0 <= number <= limit]
+    around = [
+        int(base) + step
+        for number in edges
+        for base in (math.floor(number), math.ceil(number))
+        for step in (-1, 0, 1)
+    ]
+    ordered = sorted({0.0, *edges})
+    after = ordered[-1] + (ordered[-1] - ordered[-2]) / 2 if len(ordered) > 1 else 0.0
+    halfway = [min(limit, int(after)), *(int((low + high) / 2) for low, high in itertools.pairwise(ordered))]
+    wrapped = [aims.wraps[path] for inputs, path in places if not inputs and path in aims.wraps]
+    top = min(wrapped) if len(wrapped) == len(places) else limit + 1
+    counts = dict.fromkeys(count for count in (0, 1, *around, *halfway) if 0 <= count < top)
+    return list(counts)

@@ -1,0 +1,57 @@
+"""Programs of other structure that do the same operations on the same elements: loops by turns, weights moved."""
+
+import dataclasses
+
+from parity.builds.weights.transforms import Identity
+from parity.compare.comparison import Comparison
+from parity.compare.exactness import named, relation
+from parity.prove import Frontier, Proof
+from parity.prove.exact import Desk, Equality, equal
+from parity.prove.exact.rounded import BITS, NUMBERS
+from parity.prove.exact.rounding import Rounding
+
+__all__ = ["ELEMENTS", "MOVED", "UNROLL", "ZEROS", "walk"]
+
+MOST_STEPS = 300_000
+"""Operations, turn by turn, after which a program is given up."""
+BROKEN = (AssertionError, LookupError, RecursionError, TypeError, ValueError)
+ELEMENTS, UNROLL, MOVED, ZEROS = "elements", "unroll", "moved-weights", "added-zeros"
+"""The rules, as proofs name them."""
+
+
+def walk(comparison: Comparison) -> Proof:
+    """Returns whether both sides of a case do the same operations on the same elements, each rounding by itself.
+
+    ``reordered`` at best: compilers round otherwise where a loop ends, and where an array lies otherwise.
+
+    Args:
+        comparison: the case; both sides are lowered, neither is compiled.
+    """
+    sides = named(comparison.reference), named(comparison.candidate)
+    links = dataclasses.replace(relation(comparison), apart={})
+    found, zeros = Equality(proved=False), 0
+    for arithmetic in (BITS, NUMBERS):
+        desk = Desk(most_steps=MOST_STEPS, arithmetic=arithmetic)
+        try:
+            found = equal(*sides, links, desk)
+        except BROKEN as error:  # a claim that nobody has to make must not end a run
+            found = Equality(proved=False, refusal=repr(error))
+        if found.proved or found.refusal:
+            zeros = desk.algebra.dropped if isinstance(desk.algebra, Rounding) else 0
+            break
+    moved = sum(not isinstance(link.transform, Identity) for link in links.arguments)
+    rules = {ELEMENTS: found.steps, UNROLL: found.turned, MOVED: moved, ZEROS: zeros}
+    return Proof(
+        proved=False,
+        reordered=found.proved,
+        rules={name: times for name, times in rules.items() if times} if found.proved else {},
+        operations=found.sides,
+        seconds=found.seconds,
+        frontier=() if found.proved else (_frontier(found),),
+    )
+
+
+def _frontier(found: Equality) -> Frontier:
+    """Returns where the walk ended, in its own words."""
+    where, *rest = (found.difference or f"what rules do not know: {found.refusal}").splitlines()
+    return Frontier(where=where, differences=tuple(line.strip() for line in rest))

@@ -1,0 +1,1 @@
+"""Compiled programs: the parser of optimised HLO text; loops, collectives, memory and cycles read from it."""

@@ -1,0 +1,74 @@
+"""A static estimate of a step from the cycles that the TPU compiler writes into its HLO."""
+
+import dataclasses
+from typing import Any
+
+from parity.ir.hlo.optimised import optimised_module
+from parity.ir.hlo.visits import visits
+
+__all__ = ["Cycles", "read_cycles"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cycles:
+    """Estimated cycles of one device.
+
+    Args:
+        total: sum over instructions of estimated cycles x trips; None where the backend states none.
+        in_loops: the part inside loops; None like ``total``.
+        instructions: how many instructions state an estimate.
+        unstated: how many collectives, custom calls and loops state none; their time is not in the sum.
+        reason: why there is no total; empty otherwise.
+    """
+
+    total: int | None
+    in_loops: int | None
+    instructions: int
+    unstated: int
+    reason: str = ""
+
+
+_TIMED_APART = frozenset(
+    {"all-gather", "all-reduce", "all-to-all", "collective-permute", "custom-call", "reduce-scatter"}
+)
+
+
+def read_cycles(compiled: Any) -> Cycles:
+    """Adds up the compiler's own estimates; only the TPU compiler makes them.
+
+    Loops count with their trips. Operations inside a fusion do not count beside the fusion, nor do those on
+    another core (SparseCore), which run meanwhile. Communication has no estimate, so the sum compares
+    programs, it does not predict a time.
+
+    Args:
+        compiled: a ``jax.stages.Compiled``, HLO text or a parsed module.
+
+    Raises:
+        ValueError: the text is malformed, or an estimate is not a number.
+    """
+    total, inside, count, unstated, unknown = 0, 0, 0, 0, 0
+    for visit in visits(optimised_module(compiled)):
+        if visit.fused or "execution_thread" in visit.computation.attributes:
+            continue
+        one = visit.instruction
+        config = one.backend_config().get("window_config")
+        stated = config.get("estimated_cycles") if isinstance(config, dict) else None
+        if stated is None:
+            unstated += one.base in _TIMED_APART and one.phase in ("", "start")
+            continue
+        if not str(stated).isdecimal() or len(str(stated)) > 18:
+            raise ValueError(f"HLO line {one.line}: estimated_cycles of {one.name} is {str(stated)[:40]!r}")
+        count += 1
+        if visit.times is None:
+            unknown += 1
+            continue
+        total += int(stated) * visit.times
+        inside += int(stated) * visit.times * (visit.depth > 0)
+    if not count or unknown:
+        reason = (
+            f"{unknown} estimates stand in loops with unknown trips"
+            if unknown
+            else "the backend states no cycles"
+        )
+        return Cycles(total=None, in_loops=None, instructions=count, unstated=unstated, reason=reason)
+    return Cycles(total=total, in_loops=inside, instructions=count, unstated=unstated)

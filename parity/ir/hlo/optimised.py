@@ -1,0 +1,93 @@
+"""The loop tree of optimised HLO."""
+
+from typing import Any
+
+from parity.ir.hlo.hlo import Computation, HloModule, Instruction
+from parity.ir.hlo.hlo_parse import parse_hlo
+from parity.ir.hlo.hlo_trips import hlo_trips
+from parity.ir.hlo.model import Loop, LoopTree, Provenance
+
+__all__ = ["optimised_loops", "optimised_module"]
+
+_IDLE = frozenset({"bitcast", "constant", "copy", "get-tuple-element", "parameter", "tuple"})
+_LOOP_PARTS = ("condition", "body")
+
+
+def optimised_module(compiled: Any) -> HloModule:
+    """Returns the parsed HLO of a ``jax.stages.Compiled``, of HLO text, or the module itself, given one.
+
+    Raises:
+        ValueError: the text is malformed or uses an unknown construct; or the backend gives no text.
+    """
+    if isinstance(compiled, HloModule):
+        return compiled
+    text = compiled if isinstance(compiled, str) else compiled.as_text()
+    if not text:
+        raise ValueError("compiled program: got no HLO text from this backend, expected an HLO module")
+    return parse_hlo(text)
+
+
+def optimised_loops(compiled: Any) -> LoopTree:
+    """Reads the loop tree of a compiled program.
+
+    Loops in computations called at several places count at each of them. Fusions are counted apart.
+
+    Args:
+        compiled: a ``jax.stages.Compiled``, HLO text or a parsed module.
+
+    Returns:
+        The tree, with trip counts stated by the backend or derived.
+
+    Raises:
+        ValueError: the text is malformed or uses an unknown construct.
+    """
+    module = optimised_module(compiled)
+    reader = _Reader(module)
+    called = [one for _, one in module.instructions()]
+    return LoopTree(
+        stage="optimised",
+        loops=reader.loops(module.computations[module.entry], Provenance()),
+        operations=sum(one.opcode not in _IDLE for one in called),
+        fusions=sum(one.opcode == "fusion" for one in called),
+    )
+
+
+class _Reader:
+    def __init__(self, module: HloModule):
+        self.module = module
+        self.with_loops: set[str] = set()
+        for computation, one in module.instructions():
+            if one.opcode == "while" or any(name in self.with_loops for _, name in one.called()):
+                self.with_loops.add(computation.name)
+
+    def loops(self, computation: Computation, caller: Provenance) -> tuple[Loop, ...]:
+        found: list[Loop] = []
+        if computation.name not in self.with_loops:
+            return ()
+        for one in computation.instructions:
+            if one.opcode == "while":
+                found.append(self._loop(computation, one, caller))
+                continue
+            if one.phase in ("update", "done"):
+                continue
+            for _, name in one.called():
+                if name in self.with_loops:
+                    place = self.module.provenance(one, caller)
+                    found += self.loops(self.module.computations[name], place)
+        return tuple(found)
+
+    def _loop(self, computation: Computation, one: Instruction, caller: Provenance) -> Loop:
+        provenance = self.module.provenance(one, caller)
+        inner = [
+            loop
+            for part, name in one.called()
+            if part in _LOOP_PARTS
+            for loop in self.loops(self.module.computations[name], provenance)
+        ]
+        return Loop(
+            trips=hlo_trips(self.module, computation, one),
+            carries=len(one.shape.leaves),
+            carry_bytes=one.shape.bytes,
+            provenance=provenance,
+            inner=tuple(inner),
+        )

@@ -1,0 +1,398 @@
+"""The only file that touches private JAX, jaxlib or Flax names; each has a version note."""
+
+import hashlib
+import types
+import weakref
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+# jaxlib 0.10 to 0.12: the MLIR bindings are shipped but not documented as public API.
+import jaxlib.mlir.ir as ir  # pyright: ignore[reportMissingImports]
+import numpy as np
+
+from parity.ir.mlir import attribute_items, dictionary_items
+
+__all__ = [
+    "compile_module",
+    "compile_request",
+    "compiled_program",
+    "compiled_shardings",
+    "content",
+    "hoisted_constants",
+    "ir",
+    "is_main",
+    "kept_arguments",
+    "main_position",
+    "parse_module",
+    "run_module",
+    "stablehlo_module",
+    "with_module",
+]
+
+# --- lowered programs (used by parity.prove) ---
+
+
+def stablehlo_module(program: Any) -> ir.Module:
+    """Returns the StableHLO module of a lowered program, or the module itself if given one.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    if isinstance(program, ir.Module):
+        return program
+    compiler_ir = getattr(program, "compiler_ir", None)
+    if compiler_ir is None:
+        raise ValueError(
+            f"program: got {type(program).__name__}, expected jax.stages.Lowered or an MLIR module"
+        )
+    return compiler_ir("stablehlo")
+
+
+def kept_arguments(lowered: Any) -> tuple[int, ...]:
+    """Returns the flat jit argument indices that are arguments of ``@main``, in the order of ``@main``.
+
+    ``jit`` drops arguments that the program never uses. The list lives in
+    ``Lowered._lowering.compile_args["kept_var_idx"]`` (JAX 0.10 to 0.12); it is not public. Without it
+    (another lowering path) no argument was dropped, which is checked against ``@main``. The constants that
+    JAX puts in front of the arguments have no index here.
+
+    Raises:
+        ValueError: if ``@main`` takes anything but flat arguments and, before them, hoisted constants.
+    """
+    hoisted, count = len(hoisted_constants(lowered)), len(_main(lowered).regions[0].blocks[0].arguments)
+    kept = getattr(getattr(lowered, "_lowering", None), "compile_args", {}).get("kept_var_idx")
+    # With hoisted constants, kept_var_idx counts them first.
+    indices = tuple(range(count)) if kept is None else tuple(sorted(kept))
+    if len(indices) != count or indices[:hoisted] != tuple(range(hoisted)):
+        raise ValueError(
+            f"@main: got {count} arguments, {hoisted} of them hoisted constants, expected {len(indices)} "
+            "(kept_var_idx of the lowering)"
+        )
+    return tuple(index - hoisted for index in indices[hoisted:])
+
+
+def content(lowered: Any) -> str | None:
+    """Returns a digest of what a lowered program computes; None where its text does not say all of it.
+
+    The text holds every constant in full, but those that JAX passes as further arguments of ``@main``
+    (``_lowering.const_args``, JAX 0.10 to 0.12), and nothing of what it calls back in Python.
+    """
+    text = str(stablehlo_module(lowered).operation.get_asm(enable_debug_info=False))
+    hoisted = getattr(getattr(lowered, "_lowering", None), "const_args", None)
+    if hoisted is None or len(hoisted) or "callback" in text or "dense_resource" in text:
+        return None
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def main_position(lowered: Any) -> dict[int, int]:
+    """Returns ``{flat jit argument index: position in @main}``; dropped arguments are absent."""
+    hoisted = len(hoisted_constants(lowered))
+    return {flat: hoisted + position for position, flat in enumerate(kept_arguments(lowered))}
+
+
+def hoisted_constants(lowered: Any) -> tuple[Any, ...]:
+    """Returns the constants that JAX passes as the first arguments of ``@main``, in their order.
+
+    With ``jax_use_simplified_jaxpr_constants`` an array that a function closes over is no constant of the
+    module but an argument marked ``jax.const``; its value is in ``Lowered._lowering.const_args`` (JAX 0.10 to
+    0.12). Ordered effects add tokens (``jax.token``), symbolic shapes add their sizes (``jax.global_constant``).
+
+    Raises:
+        ValueError: an argument is marked in another way, or the marks are not those of the values.
+    """
+    main = _main(lowered)
+    sides = dict(attribute_items(main)).get("arg_attrs")
+    names = [{name for name, _ in dictionary_items(each)} for each in sides] if sides is not None else []
+    for position, each in enumerate(names):
+        for mark, what in (
+            ("jax.token", "a token: ordered effects"),
+            ("jax.global_constant", "a symbolic size"),
+        ):
+            if mark in each:
+                raise ValueError(
+                    f"@main: got argument {position} marked {mark} ({what}), expected arguments of the function "
+                    "and constants only; such programs cannot be compared"
+                )
+    marked = [position for position, each in enumerate(names) if "jax.const" in each]
+    values = tuple(getattr(getattr(lowered, "_lowering", None), "const_args", ()))
+    if marked != list(range(len(values))):
+        raise ValueError(
+            f"@main: got arguments {marked} marked jax.const, expected the first {len(values)} "
+            "(const_args of the lowering)"
+        )
+    return values
+
+
+def _main(lowered: Any) -> Any:
+    # jaxlib 0.10 to 0.12: ``main`` is the public entry function of the module.
+    return next(op for op in stablehlo_module(lowered).body.operations if is_main(op))
+
+
+def is_main(operation: Any) -> bool:
+    """Says whether a top-level operation of a module is its entry function."""
+    return operation.operation.name == "func.func" and operation.attributes["sym_name"].value == "main"
+
+
+def parse_module(text: str, like: ir.Module) -> ir.Module:
+    """Parses and verifies StableHLO text in the context of another module, which has the dialects loaded."""
+    return ir.Module.parse(text, context=like.context)
+
+
+def with_module(lowered: Any, module: ir.Module) -> Any:
+    """Returns a lowered program that compiles another module, with the same arguments and results.
+
+    ``Lowered._lowering``, ``MeshComputation._hlo`` and ``_executable`` are private (JAX 0.10 to 0.12).
+    """
+    import copy
+
+    other = copy.copy(lowered)
+    object.__setattr__(other, "_lowering", copy.copy(lowered._lowering))
+    other._lowering._hlo, other._lowering._executable = module, None
+    return other
+
+
+# --- compiling elsewhere (used by parity.compare.backends.aot) ---
+
+
+class _AskedError(Exception):
+    """Carries what JAX was about to give to the compiler."""
+
+
+def compile_request(lowered: Any) -> tuple[bytes, bytes, tuple[int, ...]]:
+    """Returns what JAX would give to the compiler: module bytecode, serialised options, ids of the devices.
+
+    ``jax._src.compiler.backend_compile_and_load`` (JAX 0.10 to 0.12) is where JAX hands over; it is replaced
+    for the time of the call.
+
+    Raises:
+        ValueError: the program calls back into Python, which no other process can do.
+    """
+    import io
+
+    from jax._src import compiler
+
+    def ask(backend: Any, module: Any, executable_devices: Any, options: Any, host_callbacks: Any) -> Any:
+        raise _AskedError(module, executable_devices, options, host_callbacks)
+
+    original, compiler.backend_compile_and_load = compiler.backend_compile_and_load, ask
+    try:
+        lowered.compile()
+    except _AskedError as asked:
+        module, devices, options, callbacks = asked.args
+    else:
+        raise AssertionError("JAX compiled without its backend_compile_and_load")
+    finally:
+        compiler.backend_compile_and_load = original
+    if callbacks:
+        raise ValueError("program: got host callbacks, expected none; they cannot be compiled ahead of time")
+    code = io.BytesIO()
+    module.operation.write_bytecode(code)
+    return code.getvalue(), options.SerializeAsString(), tuple(device.id for device in devices)
+
+
+def compile_module(module: bytes, options: bytes, devices: Any) -> dict[str, Any]:
+    """Compiles what `compile_request` returned, for devices that need not exist.
+
+    ``CompileOnlyPyClient.compile`` and ``Executable`` are private (JAX 0.10 to 0.12), as is the MLIR context.
+
+    Args:
+        module, options, devices: as `compile_request` returned them, devices instead of their ids.
+
+    Returns:
+        ``text``, ``program`` (`compiled_program`), ``memory``, ``cost``; serialised shardings: ``inputs``, ``outputs``.
+    """
+    from jax._src.interpreters import mlir
+    from jaxlib import xla_client
+
+    with mlir.make_ir_context():
+        parsed = ir.Module.parse(module)
+    made = devices[0].client.compile(
+        parsed,
+        executable_devices=xla_client.DeviceList(tuple(devices)),
+        compile_options=xla_client.CompileOptions.ParseFromString(options),
+    )
+    stats = made.get_compiled_memory_stats()
+    sides = {"inputs": made.get_parameter_shardings(), "outputs": made.get_output_shardings()}
+    return {
+        "text": "\n\n".join(each.to_string() for each in made.hlo_modules()),
+        "program": compiled_program(made),
+        "memory": {name: getattr(stats, name) for name in dir(stats) if name.endswith("_in_bytes")},
+        "cost": {name: value for name, value in made.cost_analysis().items() if "{" not in name},
+        **{name: tuple(one.SerializeToString() for one in each or ()) for name, each in sides.items()},
+    }
+
+
+def compiled_program(executable: Any) -> str:
+    """Returns optimised HLO with all constants, no locations (``_hlo.HloPrintOptions``, jaxlib 0.10 to 0.12)."""
+    from jaxlib import _hlo  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
+
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants, options.print_metadata = True, False
+    return "\n\n".join(each.to_string(options) for each in executable.hlo_modules())
+
+
+def compiled_shardings(
+    serialised: tuple[bytes, ...], leaves: list[Any], devices: Any
+) -> list[jax.sharding.Sharding | None]:
+    """Returns where the compiler lets arrays lie, as JAX reads it; None where it does not say.
+
+    ``GSPMDSharding`` and ``logical_sharding`` are in ``jax._src.sharding_impls`` (JAX 0.10 to 0.12).
+
+    Args:
+        serialised: from `compile_module`; one for all where they are alike, none for a single device.
+        leaves: their shapes and dtypes.
+        devices: in the order of the program.
+    """
+    from jax._src import sharding_impls
+    from jaxlib import xla_client
+
+    if len(serialised) == 1:
+        serialised *= len(leaves)
+    if len(serialised) != len(leaves):
+        return [None] * len(leaves)
+    found: list[Any] = []
+    for data, leaf in zip(serialised, leaves, strict=True):
+        proto = xla_client.OpSharding()
+        proto.ParseFromString(data)
+        placed = sharding_impls.GSPMDSharding(xla_client.DeviceList(tuple(devices)), proto)
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+            placed = sharding_impls.logical_sharding(leaf.shape, leaf.dtype, placed)
+        found.append(placed)
+    return found
+
+
+# --- typed keys (used by parity.compare.side) ---
+
+
+def key_implementation(dtype: Any) -> str:
+    """Returns the name of the generator behind a key dtype; ``jax.random.key_impl`` wants an array.
+
+    JAX 0.10 to 0.12 keep it in ``dtype._impl.name``.
+    """
+    return dtype._impl.name
+
+
+def run_module(module: ir.Module, batches: list[list[Any]], level: int | None = None) -> list[list[Any]]:
+    """Compiles a single-device StableHLO module for the first CPU device and runs it.
+
+    ``Client.compile_and_load`` and ``LoadedExecutable.execute_sharded`` are private (JAX 0.10 to 0.12).
+
+    Args:
+        module: a module.
+        batches: lists of NumPy arrays that ``@main`` takes; each is one run.
+        level: LLVM's optimisation level; None for XLA's default.
+
+    Returns:
+        The results of each run as NumPy arrays.
+    """
+    from jaxlib import xla_client
+
+    device = jax.devices("cpu")[0]
+    text = module.operation.get_asm(enable_debug_info=False)
+    options = xla_client.CompileOptions()
+    if level is not None:
+        options.executable_build_options.debug_options.xla_backend_optimization_level = level
+    executable = device.client.compile_and_load(text, xla_client.DeviceList((device,)), options)
+    ran = (
+        executable.execute_sharded([jax.device_put(each, device) for each in inputs]) for inputs in batches
+    )
+    return [[np.asarray(each[0]) for each in one.disassemble_into_single_device_arrays()] for one in ran]
+
+
+# --- traced programs (used by parity.channels.structure.traced) ---
+
+
+def scan_split(equation: Any) -> tuple[int, int]:
+    """Returns how many constants and carries a scan equation has; what follows is scanned.
+
+    JAX 0.10 has ``num_consts`` and ``num_carry``, JAX 0.12 a tuple of three trees, ``ft_in``.
+    """
+    params = equation.params
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carries, _ = params["ft_in"].unpack()
+    return len(constants), len(carries)
+
+
+def equation_place(equation: Any) -> str:
+    """Returns ``file:line (function)`` of the user's code behind an equation (JAX 0.10 to 0.12)."""
+    from jax._src import source_info_util
+
+    return source_info_util.summarize(equation.source_info)
+
+
+def equation_frames(equation: Any) -> list[tuple[str, int, str]]:
+    """Returns ``(file, line, function)`` of each user frame behind an equation, innermost first (JAX 0.10 to 0.12)."""
+    from jax._src import source_info_util
+
+    frames = source_info_util.user_frames(equation.source_info.traceback)
+    return [(frame.file_name, frame.start_line, frame.function_name) for frame in frames]
+
+
+def equation_scope(equation: Any) -> str:
+    """Returns the name stack of an equation, such as ``jvp(Model)/decoder`` (JAX 0.10 to 0.12)."""
+    return str(equation.source_info.name_stack)
+
+
+def live(jaxpr: Any) -> Any:
+    """Returns a jaxpr without what no result needs (``partial_eval.dce_jaxpr``, JAX 0.10 to 0.12)."""
+    from jax._src.interpreters import partial_eval
+
+    return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
+
+
+def equation_codes(equation: Any) -> list[types.CodeType]:
+    """Returns the code of each Python frame that an equation was made in, innermost first (JAX 0.10 to 0.12)."""
+    traceback = equation.source_info.traceback
+    return traceback.raw_frames()[0] if traceback else []
+
+
+# --- the tracing cache (used by parity.channels.tracing) ---
+
+
+class TracingKey(NamedTuple):
+    """Why JAX traced a function: what it was given. Equal parts are not traced twice."""
+
+    name: str
+    file: str
+    static: bool
+    parts: Any
+
+
+def tracing_keys() -> dict[Any, list[TracingKey]]:
+    """Returns, by function of the user's that JAX has traced and that is still there, its keys in the tracing cache.
+
+    ``trace_to_jaxpr`` is private (JAX 0.10 to 0.12). Static arguments are ``FlatTree.statics``, later ``Static(...)``.
+    """
+    from jax._src import source_info_util
+    from jax._src.interpreters import partial_eval
+
+    functions: dict[Any, list[TracingKey]] = {}
+    for reference, *parts in partial_eval.trace_to_jaxpr.cache_keys():
+        function, (arguments, debug, *_) = reference(), parts[1]
+        place = debug.func_filename
+        if function is not None and (place is None or source_info_util.is_user_filename(place)):
+            name = f"{debug.func_name} ({place}:{debug.func_lineno})"
+            statics = getattr(arguments, "statics", None)
+            static = "Static(" in repr(arguments) if statics is None else any(jax.tree.leaves(statics))
+            functions.setdefault(function, []).append(TracingKey(name, place or "", static, parts))
+    return functions
+
+
+def traced_closures() -> weakref.WeakSet[Any]:
+    """Returns the functions made in functions that JAX has traced (`tracing_keys`) and that are still there."""
+    from jax._src.interpreters import partial_eval
+
+    functions = (key[0]() for key in partial_eval.trace_to_jaxpr.cache_keys())
+    return weakref.WeakSet(one for one in functions if "<locals>" in getattr(one, "__qualname__", ""))
+
+
+def key_difference(key: TracingKey, known: list[TracingKey]) -> str:
+    """Returns how a key differs from the nearest one before (``diff_tracing_cache_keys``, JAX 0.10 to 0.12)."""
+    from jax._src.interpreters.partial_eval import diff_tracing_cache_keys
+
+    ours, *olds = [(each.parts[0], each.parts[1], ()) for each in (key, *known)]
+    *_, why = min(diff_tracing_cache_keys(ours, old) for old in olds)
+    return "; ".join(line.strip() for line in why.splitlines()) or "another key of the tracing cache"

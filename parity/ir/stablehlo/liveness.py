@@ -1,0 +1,149 @@
+"""Marks the operations and slots that the results of a program, or its side effects, need."""
+
+import collections
+from collections.abc import Iterator
+
+from parity.ir.stablehlo.program import Kind, Op, Program, Region
+
+__all__ = ["heavy_beside", "mark_live", "turns_otherwise"]
+
+_HEAVY = frozenset({Kind.WHILE, Kind.BRANCH, Kind.REGION, Kind.MANUAL, Kind.BARRIER})
+_MOVING = ("stablehlo.all_", "stablehlo.collective_", "stablehlo.reduce_scatter", "stablehlo.custom_call")
+_TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
+_SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
+
+
+def mark_live(program: Program) -> None:
+    """Sets ``Op.live`` throughout a program.
+
+    One pass over a work list of values. A loop's slot is needed if its result is, or if the condition or a
+    needed slot reads its carry; so dead carries, and what feeds only them, drop out.
+    """
+    _Marker(program).run()
+
+
+def heavy_beside(whole: Program, part: Program) -> bool:
+    """Says whether a program has loops, branches, reductions or collectives that part of its results do not need.
+
+    Args:
+        whole: the program.
+        part: the same, read without some of its results.
+    """
+    return any(
+        ours.live is not None
+        and theirs.live is None
+        and (ours.form.kind in _HEAVY or ours.form.name.startswith(_MOVING))
+        for ours, theirs in zip(_operations(whole.body), _operations(part.body), strict=True)
+    )
+
+
+def turns_otherwise(*sides: Program) -> bool:
+    """Says whether programs have other numbers of loops, or of barriers such as rematerialisation leaves.
+
+    Args:
+        *sides: the programs.
+    """
+    counts = [
+        collections.Counter(op.form.kind for op in _operations(side.body) if op.form.kind in _TURNING)
+        for side in sides
+    ]
+    return any(count != counts[0] for count in counts)
+
+
+def _operations(region: Region) -> Iterator[Op]:
+    for op in region.ops:
+        yield op
+        for inner in op.regions:
+            yield from _operations(inner)
+
+
+class _Marker:
+    def __init__(self, program: Program):
+        self._program = program
+        self._seen = bytearray(program.values)
+        self._work: list[int] = []
+        # Per value: (operation, region number or -1 for a result, position).
+        self._definers: list[tuple[Op, int, int] | None] = [None] * program.values
+        self._slots: dict[int, set[int]] = {}
+        self._effects: list[Op] = []
+        self._slotted: list[Op] = []
+        self._index(program.body)
+
+    def run(self) -> None:
+        for op in self._effects:
+            self._need(op)
+        for position, value in enumerate(self._program.body.outputs):
+            if position not in self._program.without:
+                self._mark(value)
+        while self._work:
+            definer = self._definers[self._work.pop()]
+            if definer is not None:
+                self._follow(*definer)
+        for op in self._slotted:
+            slots = self._slots.get(id(op))
+            if slots is not None:
+                op.live = tuple(sorted(slots))
+
+    def _follow(self, op: Op, region: int, position: int) -> None:
+        """Marks what a needed value needs: a result (region -1) or the parameter of a region."""
+        kind = op.form.kind
+        if kind == Kind.WHILE or (region < 0 and kind in _SLOTTED):
+            self._need_slot(op, position)
+        elif region < 0:
+            self._need(op)
+        elif kind == Kind.MANUAL:
+            self._mark(op.operands[position])
+
+    def _index(self, region: Region) -> None:
+        for op in region.ops:
+            for position, value in enumerate(op.results):
+                self._definers[value] = (op, -1, position)
+            if op.effect:
+                self._effects.append(op)
+            if op.form.kind in _SLOTTED:
+                self._slotted.append(op)
+            for number, inner in enumerate(op.regions):
+                for position, value in enumerate(inner.parameters):
+                    self._definers[value] = (op, number, position)
+                self._index(inner)
+
+    def _mark(self, value: int) -> None:
+        if not self._seen[value]:
+            self._seen[value] = 1
+            self._work.append(value)
+
+    def _need(self, op: Op) -> None:
+        """Marks what an operation needs whatever its slots: everything, or what steers its regions."""
+        kind = op.form.kind
+        if kind in _SLOTTED:
+            if id(op) in self._slots:
+                return
+            self._slots[id(op)] = set()
+            if kind == Kind.WHILE:
+                self._mark(op.regions[0].outputs[0])
+            elif kind == Kind.BRANCH:
+                self._mark(op.operands[0])
+            return
+        if op.live is not None:
+            return
+        op.live = (0,)
+        for value in op.operands:
+            self._mark(value)
+        for region in op.regions:
+            for value in region.outputs:
+                self._mark(value)
+
+    def _need_slot(self, op: Op, slot: int) -> None:
+        """Marks what one result slot needs; for a loop, what the carry of that slot needs."""
+        self._need(op)
+        slots = self._slots[id(op)]
+        kind = op.form.kind
+        if kind == Kind.WHILE and slot not in slots:
+            self._mark(op.operands[slot])
+            self._mark(op.regions[1].outputs[slot])
+        elif kind == Kind.BARRIER:
+            self._mark(op.operands[slot])
+        elif kind in (Kind.BRANCH, Kind.MANUAL):
+            for region in op.regions:
+                self._mark(region.outputs[slot])
+        slots.add(slot)

@@ -1,0 +1,298 @@
+"""Attributes and types as text that means the same in both modules."""
+
+import hashlib
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity.ir.jax_internals import ir
+from parity.ir.mlir import UnreadAttribute, attribute_items
+from parity.ir.stablehlo.program import Form, Kind
+from parity.ir.stablehlo.tokens import replace_symbols, split_list, symbol_of
+
+__all__ = ["Words"]
+
+_COMMUTING = frozenset(
+    f"stablehlo.{name}" for name in ("add", "multiply", "and", "or", "xor", "minimum", "maximum")
+)
+# Exactly these commute bit for bit; of two NaNs, or of two products to be fused into one, order chooses.
+_EXACT = re.compile(r"tensor<(?:[\dx?]*x)?(?:i|si|ui)\d+>")
+_KINDS = {
+    "stablehlo.while": Kind.WHILE,
+    "stablehlo.case": Kind.BRANCH,
+    "stablehlo.if": Kind.BRANCH,
+    "stablehlo.optimization_barrier": Kind.BARRIER,
+    "sdy.manual_computation": Kind.MANUAL,
+    "func.call": Kind.CALL,
+}
+_SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
+_COLLECTIVES = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "all_gather",
+        "all_reduce",
+        "all_to_all",
+        "collective_broadcast",
+        "collective_permute",
+        "reduce_scatter",
+    )
+)
+# Order and number of these matter even when their results are not used. `rng` has hidden state.
+_EFFECTS = frozenset(f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv", "rng"))
+_PURE_DIALECTS = ("stablehlo.", "chlo.", "sdy.", "func.")
+_TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+_SHARDINGS = frozenset({"mhlo.sharding", "sdy.sharding"})
+_SHARDING_OPS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+_SHARDING_TARGETS = frozenset({'"Sharding"'})
+_CHANNEL = re.compile(r"(#stablehlo\.channel_handle<handle = )(\d+)(, type = \d+>)")
+_RESOURCE = re.compile(r'^\s*([\w.$-]+|"(?:[^"\\]|\\.)*"): "0x([0-9A-Fa-f]+)"', re.MULTILINE)
+_MAX_TEXT = 200
+_EMPTY = "{axes = []}"
+_unique = itertools.count()
+
+
+class Words:
+    """Turns the attributes of one module's operations into words.
+
+    A word is equal on both sides exactly if the text that MLIR prints is, after these replacements: a mesh
+    symbol by the mesh, a function symbol by its position (its body becomes a region of the operation), the
+    identity of a positive channel of a collective by ``+``, a dense constant by a hash of its bytes. What
+    cannot be resolved (another symbol, a resource without a blob) is equal to nothing.
+
+    Args:
+        module: the MLIR module.
+        ignore_shardings: whether sharding annotations are dropped.
+    """
+
+    def __init__(self, module: ir.Module, ignore_shardings: bool):
+        self._module = module
+        self._ignore = ignore_shardings
+        self._texts: dict[Any, str] = {}
+        self._types: dict[Any, str] = {}
+        self._forms: dict[tuple, Form] = {}
+        self._resources: dict[str, bytes] | None = None
+        self._private = f"known only to side {next(_unique)}"
+        self._meshes: dict[str, str] = {}
+        self._others: list[str] = []
+        self.functions: dict[str, Any] = {}
+        for op in module.body.operations:
+            self._define(op.operation)
+
+    def _define(self, operation: Any) -> None:
+        items = dict(attribute_items(operation))
+        if operation.name == "func.func":
+            self.functions[symbol_of(str(items["sym_name"]))] = operation
+        elif operation.name == "sdy.mesh":
+            name = symbol_of(str(items.pop("sym_name")))
+            rest = sorted((key, str(value)) for key, value in items.items() if key != "sym_visibility")
+            self._meshes[name] = f"{operation.name}{rest}"
+        else:
+            self._others.append(operation.get_asm(enable_debug_info=False))
+
+    def definitions(self) -> dict[str, str]:
+        """Returns what the module defines besides functions: the set of its meshes, and whatever is not known.
+
+        A mesh without axes that nothing names says nothing; where it is named it stands in the word.
+        """
+        meshes = sorted(mesh for mesh in set(self._meshes.values()) if _EMPTY not in mesh)
+        found = {} if self._ignore or not meshes else {"meshes": str(meshes)}
+        return {**found, "definitions": str(self._others)} if self._others else found
+
+    def type_text(self, kind: Any) -> str:
+        """Returns a type as text."""
+        text = self._types.get(kind)
+        if text is None:
+            symbols: list[str] = []
+            text = self._resolve(str(kind), symbols)
+            text = self._types[kind] = f"{text} {self._private}" if symbols else text
+        return text
+
+    def attributes(self, items: list[tuple[str, Any]], drop: frozenset[str]) -> dict[str, str]:
+        """Returns attributes as text, without the dropped names and, if so told, without shardings."""
+        kept = [(name, value) for name, value in items if name not in drop]
+        return {
+            name: self._closed_text(value)
+            for name, value in kept
+            if not (self._ignore and name in _SHARDINGS)
+        }
+
+    def array(self, values: Sequence[Any], position: int) -> str:
+        """Returns a text of an array's dtype, shape and bytes; equal to nothing where they are not at hand."""
+        value = values[position] if position < len(values) else None
+        if value is None or not getattr(value, "is_fully_addressable", True):
+            return self._private
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            return f"{value.dtype} {self.array([jax.random.key_data(value)], 0)}"
+        data = np.asarray(value)
+        return _digest_text(np.ascontiguousarray(data).tobytes(), f"{data.dtype}{list(data.shape)}")
+
+    def _closed_text(self, attribute: Any) -> str:
+        """Returns an attribute as text where no region can stand for the functions that it names."""
+        symbols: list[str] = []
+        text = self._text(attribute, symbols)
+        return f"{text} {self._private}" if symbols else text
+
+    def form(self, op: Any) -> Form:
+        """Returns the form of an MLIR operation."""
+        operation = op.operation
+        name = operation.name
+        items = attribute_items(operation)
+        if name == "sdy.manual_computation":  # its form also depends on the types of its parameters
+            return self._build(operation, name, items)
+        key = (name, len(operation.operands), *items, *[result.type for result in operation.results])
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = self._build(operation, name, items)
+        return form
+
+    def _build(self, operation: Any, name: str, items: list[tuple[str, Any]]) -> Form:
+        symbols: list[str] = []
+        texts = {
+            key: self._text(value, symbols)
+            for key, value in items
+            if not (self._ignore and key in _SHARDINGS) and not (name == "func.call" and key == "callee")
+        }
+        if name in _COLLECTIVES and "channel_handle" in texts:
+            texts["channel_handle"] = _CHANNEL.sub(_channel_sign, texts["channel_handle"])
+        if _is_host_callback(name, texts):
+            texts["host function"] = self._private
+        kind = self._kind(name, operation, texts)
+        types = [self.type_text(result.type) for result in operation.results]
+        ins, outs, shared = _slots(
+            kind, operation, texts, [self.type_text(v.type) for v in operation.operands], types
+        )
+        return Form(
+            name=name,
+            kind=kind,
+            word=f"{name} {sorted(texts.items())} -> {types}",
+            bare=f"{name} {sorted(shared.items())}",
+            slots_in=ins,
+            slots_out=outs,
+            symbols=tuple(symbols),
+            effect=_has_effect(name, len(types), texts),
+            results=len(types),
+            attributed=bool(texts),
+        )
+
+    def _kind(self, name: str, operation: Any, texts: dict[str, str]) -> Kind:
+        if self._ignore and (name in _SHARDING_OPS or texts.get("call_target_name") in _SHARDING_TARGETS):
+            return Kind.SKIP
+        if name == "sdy.sharding_constraint" and "?" not in texts["sharding"]:
+            return Kind.CONSTRAINT
+        if name in _COMMUTING and len(operation.operands) == 2:
+            exact = _EXACT.fullmatch(self.type_text(operation.results[0].type))
+            return Kind.COMMUTE if exact else Kind.REORDER
+        if name in _KINDS:
+            return _KINDS[name]
+        return Kind.REGION if len(operation.regions) or "@function" in str(texts) else Kind.PLAIN
+
+    def _text(self, attribute: Any, symbols: list[str]) -> str:
+        text = self._texts.get(attribute)
+        if text is None:
+            found: list[str] = []
+            if isinstance(attribute, ir.DenseElementsAttr):
+                text = _dense_text(attribute)
+            elif isinstance(attribute, UnreadAttribute) and len(attribute.text) > _MAX_TEXT:
+                text = _digest_text(attribute.text.encode(), "an attribute as text")
+            elif str(attribute).startswith("dense_resource<"):
+                text = self._resource_text(str(attribute))
+            else:
+                text = self._resolve(str(attribute), found, len(symbols))
+                text = f"{text} {self._private}" if "dense_resource<" in text else text
+            if found:
+                symbols += found
+            else:
+                self._texts[attribute] = text
+        return text
+
+    def _resolve(self, text: str, symbols: list[str], before: int = 0) -> str:
+        def replace(reference: str) -> str:
+            name = symbol_of(reference)
+            if name in self._meshes:
+                return self._meshes[name]
+            if name in self.functions:
+                symbols.append(name)
+                return f"@function {before + len(symbols)}"
+            return f"{reference} {self._private}"
+
+        return replace_symbols(text, replace)
+
+    def _resource_text(self, text: str) -> str:
+        if self._resources is None:
+            footer = str(self._module.operation.get_asm()).rpartition("{-#")[2]
+            self._resources = {name: bytes.fromhex(blob) for name, blob in _RESOURCE.findall(footer)}
+        name, _, kind = text.removeprefix("dense_resource<").partition("> : ")
+        blob = self._resources.get(name)
+        # The first four bytes of a blob give its alignment in memory, which is not part of the value.
+        return f"{text} {self._private}" if blob is None else _digest_text(blob[4:], kind)
+
+
+def _slots(
+    kind: Kind, operation: Any, texts: dict[str, str], types_in: list[str], types_out: list[str]
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
+    """Cuts attributes that hold one entry per operand or result into slots; the rest is shared.
+
+    What is not known to belong to no slot may say something of each: then slots keep their positions.
+    """
+    shared = dict(texts)
+    ins, outs = [""] * len(types_in), list(types_out)
+    if kind == Kind.MANUAL:
+        inner = [str(a.type) for a in operation.regions[0].blocks[0].arguments]
+        ins = _per_slot(shared, "in_shardings", inner)
+        outs = _per_slot(shared, "out_shardings", outs)
+    elif kind in _SLOTTED and "sdy.sharding" in shared:
+        outs = _per_slot(shared, "sdy.sharding", outs)
+    if kind in _SLOTTED and set(shared) - {"manual_axes"}:
+        ins, outs = _numbered(ins), _numbered(outs)
+    return tuple(ins), tuple(outs), shared
+
+
+def _per_slot(shared: dict[str, str], name: str, slots: list[str]) -> list[str]:
+    """Moves an attribute's entries to the slots, if it has one entry for each; else leaves it shared."""
+    entries = split_list(shared.get(name, ""))
+    if len(entries) != len(slots):
+        return _numbered(slots)
+    del shared[name]
+    return [f"{slot} {entry}" for slot, entry in zip(slots, entries, strict=True)]
+
+
+def _numbered(slots: list[str]) -> list[str]:
+    return [f"{index} {slot}" for index, slot in enumerate(slots)]
+
+
+def _has_effect(name: str, results: int, texts: dict[str, str]) -> bool:
+    if name in _TERMINATORS:
+        return False
+    unknown = not name.startswith(_PURE_DIALECTS)
+    declared = texts.get("has_side_effect") == "true"
+    return name in _EFFECTS or declared or unknown or (results == 0 and name != "func.call")
+
+
+def _is_host_callback(name: str, texts: dict[str, str]) -> bool:
+    """Whether the operation calls a Python function that the module names only by an index or a channel."""
+    if name in ("stablehlo.send", "stablehlo.recv"):
+        return texts.get("is_host_transfer") == "true"
+    return name == "stablehlo.custom_call" and "callback" in texts.get("call_target_name", "")
+
+
+def _channel_sign(match: re.Match) -> str:
+    return match.group(1) + ("+" if int(match.group(2)) > 0 else match.group(2)) + match.group(3)
+
+
+def _dense_text(attribute: Any) -> str:
+    if attribute.is_splat:
+        return str(attribute)
+    try:
+        data = np.ascontiguousarray(np.array(attribute)).tobytes()
+    except (TypeError, ValueError):  # element types without a NumPy counterpart, such as bf16
+        return _digest_text(str(attribute).encode(), f"{attribute.type} as text")
+    return _digest_text(data, str(attribute.type))
+
+
+def _digest_text(data: bytes, kind: str) -> str:
+    return f"dense<#{hashlib.blake2b(data, digest_size=20).hexdigest()}> : {kind}"

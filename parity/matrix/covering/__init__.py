@@ -1,0 +1,77 @@
+"""Every option with every other: a covering array over all options of the decoders, mostly by proof."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from parity.cases.case import Case, Pair
+from parity.cases.coverage import Coverage, cover
+from parity.matrix.cases import twins
+from parity.matrix.covering.configs import SPACES, recipe
+from parity.matrix.covering.rows import read_rows
+from parity.matrix.vary import varied
+
+__all__ = ["PAIR"]
+
+SHAPE = (32, 40)
+"""Rows that every mesh, half a batch and four microbatches divide."""
+
+RUN_EVERY = 16
+"""One case in so many is compiled and run as well, proved or not: the last that does not take minutes to compile."""
+HEAVY = ("repeats", "repeats")
+"""What makes it so: a pipeline that goes round several times."""
+
+BY_PROOF = {
+    "rng": "by proof alone; the cases that run compare draws as well",
+    "retrace": "by proof alone; the cases that run are traced again as well",
+}
+
+
+def cases(settings: Mapping[str, str]) -> list[Case]:
+    """Returns a case per chosen row.
+
+    Args:
+        settings: config fields to override in every case.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    chosen = read_rows()
+    matrix = []
+    for space in SPACES:
+        run = _run(list(chosen[space.name].items()))
+        for name, row in chosen[space.name].items():
+            made = recipe(space.factors, row)
+            config, train = varied(made.config, made.train, settings)
+            made = dataclasses.replace(made, config=config, train=train)
+            runs = name in run
+            variant = made.variant(f"covering-{name}", SHAPE)
+            matrix.append(
+                twins(
+                    variant,
+                    made.program,
+                    str(made.mesh),
+                    not_applicable={} if runs else BY_PROOF,
+                    paranoid=runs,
+                )
+            )
+    return matrix
+
+
+def _run(rows: list[tuple[str, Mapping[str, str]]]) -> set[str]:
+    groups = (rows[start : start + RUN_EVERY] for start in range(0, len(rows) - RUN_EVERY + 1, RUN_EVERY))
+    light = ([name for name, row in group if HEAVY not in row.items()] for group in groups)
+    return {names[-1] for names in light}
+
+
+def coverage() -> list[Coverage]:
+    """Returns what the chosen rows cover, space by space."""
+    chosen = read_rows()
+    return [cover(space, chosen[space.name]) for space in SPACES]
+
+
+PAIR = Pair(
+    name="covering",
+    about="every option of the decoders with every other, by proof",
+    cases=cases,
+    coverage=coverage,
+)

@@ -1,0 +1,160 @@
+"""What a row of options becomes: a variant of the decoders, a program and a mesh."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from models_nnx.shared.config import (
+    AttentionConfig,
+    ConfigError,
+    DilocoConfig,
+    MlpConfig,
+    ModelConfig,
+    MoeConfig,
+    MtpConfig,
+    PipelineConfig,
+    TrainConfig,
+)
+from parity.builds.meshes import MeshSpec
+from parity.cases.coverage import Factor, Space
+from parity.matrix.cases import Variant
+from parity.matrix.covering.factors import DECODING, TRAINING
+from parity.matrix.covering.recipe import RECIPE
+from parity.matrix.replicas import Replicated
+
+__all__ = ["SPACES", "WRITTEN", "Recipe", "recipe"]
+
+CYCLES = 2
+"""How often the layers' cycle runs without a pipeline: twice is a loop, once would be none."""
+
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "": {"vocab": 272, "embed": 48},
+    "attention": {"heads": 6},
+    "mlp": {"hidden": 80},
+    "moe": {"top_k": 5, "hidden": 56},
+    "pipeline": {},
+    "train": {},
+    "mtp": {},
+    "diloco": {},
+    "own": {"remainder": 0, "program": "train_step", "mesh": "", "mode": "auto"},
+}
+"""Pairwise distinct, and divisible by all meshes."""
+WRITTEN: Mapping[tuple[tuple[str, str], ...], str] = {
+    **{
+        (
+            ("program", program),
+            ("mesh", "context_tensor"),
+        ): "another mesh: one token does not divide over context"
+        for program in ("generate", "sample")
+    },
+    (
+        ("pipeline", "stages"),
+        ("mode", "explicit"),
+        ("dispatch", "dropless"),
+    ): "none: JAX has no rule that runs a grouped product for several stages on an explicit mesh",
+    **{
+        (
+            ("mode", "explicit"),
+            ("dispatch", "dropless"),
+            ("replicas", replicas),
+        ): "none: JAX has no rule that runs a grouped product for several replicas on an explicit mesh"
+        for replicas in ("replicas", "streaming")
+    },
+}
+"""What the configs cannot refuse, because they know no mesh, with the reason; tracing refuses it."""
+OWN = ("remainder", "program", "mesh", "mode")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a case compares.
+
+    Args:
+        config, train: of the decoder.
+        diloco: how its replicas meet; None for one model.
+        program: which of its programs.
+        mesh: where it runs.
+    """
+
+    config: ModelConfig
+    train: TrainConfig
+    diloco: DilocoConfig | None
+    program: str
+    mesh: MeshSpec
+
+    def variant(self, name: str, shape: tuple[int, int]) -> Variant:
+        """Returns what is built.
+
+        Args:
+            name: of the variant.
+            shape: rows and length of a batch, or of each replica's.
+        """
+        if self.diloco:
+            return Replicated(name, self.config, self.train, shape, self.diloco)
+        return Variant(name, self.config, self.train, shape)
+
+
+def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Recipe:
+    """Returns what a row stands for.
+
+    Args:
+        factors: those of the row, and perhaps others.
+        row: ``{factor: value}``.
+
+    Raises:
+        ConfigError: the options refuse each other.
+    """
+    parts = {name: dict(fields) for name, fields in SIZES.items()}
+    for factor in factors:
+        for field, value in factor.values[row[factor.name]].items() if factor.name in row else ():
+            part, dot, name = field.rpartition(".")
+            parts["own" if field in OWN else part][name if dot else field] = value
+    own, pipeline = parts["own"], parts["pipeline"]
+    stages = PipelineConfig(**pipeline) if pipeline else None
+    diloco = DilocoConfig(**parts["diloco"]) if parts["diloco"] else None
+    return Recipe(
+        config=_model(parts, stages),
+        train=TrainConfig(**parts["train"]),
+        diloco=diloco,
+        program="diloco_step" if diloco else own["program"],
+        mesh=_mesh(own, stages, diloco),
+    )
+
+
+def _mesh(own: Mapping[str, Any], stages: PipelineConfig | None, diloco: DilocoConfig | None) -> MeshSpec:
+    """Returns where a row runs."""
+    axes = ([f"stage{stages.stages}"] if stages else []) + ([own["mesh"]] if own["mesh"] else [])
+    if axes and diloco:
+        axes = [f"replica{diloco.replicas}", *axes]
+    return MeshSpec.parse(f"{'.'.join(axes)}-{own['mode']}" if axes else "single")
+
+
+def _model(parts: Mapping[str, Mapping[str, Any]], stages: PipelineConfig | None) -> ModelConfig:
+    attention = AttentionConfig(**parts["attention"])
+    period, dense = len(attention.cycle), parts[""].get("dense_layers", 0)
+    cycles = stages.layers_inside + stages.layers_outside if stages else CYCLES
+    return ModelConfig(
+        **parts[""],
+        attention=attention,
+        mlp=MlpConfig(**parts["mlp"]),
+        moe=MoeConfig(**parts["moe"]) if "experts" in parts["moe"] else None,
+        mtp=MtpConfig(**parts["mtp"]) if parts["mtp"] else None,
+        layers=dense + cycles * period + parts["own"]["remainder"],
+        pipeline=stages,
+    )
+
+
+def _space(name: str, factors: tuple[Factor, ...], *thorough: str) -> Space:
+    def make(row: Mapping[str, str]) -> Recipe:
+        for combination, reason in WRITTEN.items():
+            if dict(combination).items() <= row.items():
+                raise ConfigError(*combination[0], reason)
+        return recipe(factors, row)
+
+    return Space(name=name, factors=factors, thorough=thorough, make=make)
+
+
+SPACES = (
+    _space("training", TRAINING, *(factor.name for factor in RECIPE)),
+    _space("decoding", DECODING),
+)

@@ -1,0 +1,44 @@
+"""Small plans against the plain program, for the campaign of mutants and the tests."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from models_nnx.shared.config import Gather, TrainConfig
+from models_nnx.shared.presets import preset, tiny
+from parity.builds.build import Flavour
+from parity.builds.meshes import Mode
+from parity.cases.case import Case
+from parity.matrix.pipeline import pipelined, sequential_case
+from parity.matrix.plans import accumulated, tiled
+
+__all__ = ["SAMPLES", "sample"]
+
+
+def _pipeline(program: str, flavour: Flavour, **options: Any) -> Case:
+    config = pipelined(tiny(preset("llama2-70b")), options)
+    return sequential_case("exact", flavour, config, Mode.AUTO, program)
+
+
+SAMPLES: dict[str, Callable[[Flavour], Case]] = {
+    "forward": functools.partial(_pipeline, "forward", stages=2, microbatches=4, repeats=2),
+    "delay": functools.partial(_pipeline, "forward", stages=2, microbatches=8, repeats=2, delay=2),
+    "grad": functools.partial(_pipeline, "grad", stages=2, microbatches=2),
+    "prefetch": functools.partial(
+        _pipeline, "grad", stages=2, microbatches=2, repeats=2, gather=Gather.PER_REPEAT
+    ),
+    "train_step": functools.partial(_pipeline, "train_step", stages=2, microbatches=2),
+    "sums": lambda flavour: accumulated(flavour, tiny(preset("llama2-70b")), 2),
+    "loss": lambda flavour: tiled(flavour, tiny(preset("llama2-70b")), TrainConfig(vocab_tiles=2)),
+}
+"""By name: schedules and buffers, a hand-written VJP, a step of the optimizer, a batch in parts, a loss in tiles."""
+
+
+def sample(name: str, flavour: Flavour = Flavour.NNX) -> Case:
+    """Returns a small plan against the plain program.
+
+    Args:
+        name: of `SAMPLES`.
+        flavour: of both sides.
+    """
+    return SAMPLES[name](flavour)

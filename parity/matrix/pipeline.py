@@ -1,0 +1,298 @@
+"""Pipelines: the twins in every option, against the same layers in sequence, auto against explicit, by gather."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from models_nnx.shared.config import (
+    Dispatch,
+    Gather,
+    LayerLayout,
+    Loop,
+    ModelConfig,
+    MomentSharding,
+    MtpConfig,
+    PipelineConfig,
+    RematConfig,
+    RematPolicy,
+    TrainConfig,
+    override,
+)
+from models_nnx.shared.data import packed_batch
+from models_nnx.shared.presets import preset, tiny
+from parity.builds.build import Build, Flavour
+from parity.builds.meshes import Mode
+from parity.cases.case import Case, Pair
+from parity.matrix.cases import EXACT_OR_RUN, OTHER_PLACES, OTHER_PROGRAM, PLAIN, Variant, same_flavour, twins
+from parity.matrix.layers import pipeline_rules
+
+__all__ = ["PAIR", "STORAGE", "pipelined", "sequential_case"]
+
+HOME = "stage2.fsdp2.tensor2"
+SHAPE = (16, 40)
+ZERO1 = TrainConfig(moments=MomentSharding.ZERO1)
+FULL = RematConfig(policy=RematPolicy.FULL)
+NONE = RematConfig()
+NAMED = RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "mlp_hidden"))
+MINIMAL = RematConfig(policy=RematPolicy.MINIMAL)
+STORAGE = {"stages": 2, "microbatches": 4, "repeats": 2}
+PREFETCH = {"stages": 2, "microbatches": 4, "repeats": 3, "gather": Gather.PER_REPEAT}
+
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": (
+        {"stages": 2, "microbatches": 4, "layers_per_stage": 2, "iteration_remat": NONE},
+        {"dropout": 0.1},
+    ),
+    "rotate": ({"stages": 2, "microbatches": 2, "repeats": 2}, {"compute_dtype": "bfloat16"}),
+    "storage": (STORAGE, {"dropout": 0.1, "remat": FULL}),
+    "delay": (
+        {**STORAGE, "delay": 2, "layers_outside": 1},
+        {"layout": LayerLayout.UNROLLED, "scan_axis": 0},
+    ),
+    "delay-storage": (
+        {"stages": 2, "microbatches": 8, "repeats": 2, "delay": 2, "layers_outside": 2},
+        {"dropout": 0.1},
+    ),
+    "once": (
+        {**STORAGE, "gather": Gather.ONCE, "iteration_remat": MINIMAL},
+        {"remat": MINIMAL},
+    ),
+    "prefetch": ({**PREFETCH, "layers_per_stage": 2}, {"dropout": 0.1, "remat": FULL}),
+    "prefetch-unrolled": ({**PREFETCH, "repeat_loop": Loop.UNROLLED, "iteration_remat": NAMED}, {}),
+    "unrolled": (
+        {
+            "stages": 2,
+            "microbatches": 2,
+            "layers_per_stage": 2,
+            "iteration_loop": Loop.UNROLLED,
+            "stage_layout": LayerLayout.UNROLLED,
+            "iteration_remat": NAMED,
+        },
+        {"dropout": 0.1},
+    ),
+}
+FOUR = {"stages": 4, "microbatches": 4, "repeats": 2, "gather": Gather.PER_REPEAT}
+
+
+def pipelined(base: ModelConfig, options: Mapping[str, Any], **changes: Any) -> ModelConfig:
+    """Returns ``base`` with a pipeline, and as many layers as that has.
+
+    Args:
+        base: a preset, or its tiny version.
+        options: fields of `PipelineConfig`.
+        **changes: further fields of the model.
+    """
+    pipeline = PipelineConfig(**options)
+    cycles = pipeline.layers_inside + pipeline.layers_outside
+    layers = base.dense_layers + cycles * len(base.attention.cycle)
+    return dataclasses.replace(base, pipeline=pipeline, layers=layers, **changes)
+
+
+def _variant(
+    name: str, config: ModelConfig, train: TrainConfig = PLAIN, shape: tuple[int, int] = SHAPE
+) -> Variant:
+    return Variant(f"pipeline-{name}", config, train, shape)
+
+
+def _twins(variant: Variant, program: str, mesh: str) -> Case:
+    smoke = variant.name == "pipeline-prefetch" and mesh == f"{HOME}-explicit"
+    return twins(variant, program, mesh, smoke=smoke)
+
+
+def sequential_case(
+    prefix: str,
+    flavour: Flavour,
+    config: ModelConfig,
+    mode: Mode,
+    program: str = "grad",
+    length: int = SHAPE[1],
+) -> Case:
+    """Returns the case of a pipeline against the same layers one after the other, on one device.
+
+    Args:
+        prefix: first words of the id.
+        flavour: of both sides.
+        config: has a pipeline.
+        mode: of the pipeline's mesh, ``stage`` and ``fsdp2``.
+        program: with ``train_step`` the sequence takes one microbatch after the other, as layers with experts
+            need to sow the same.
+        length: of a row of the batch.
+    """
+    pipeline = config.staging
+    S, M, R = pipeline.stages, pipeline.microbatches, pipeline.repeats
+    mesh, shape = f"stage{S}.fsdp2-{mode}", (2 * M, length)
+    in_turn = TrainConfig(accumulation=M if program == "train_step" else 1)
+    alone = dataclasses.replace(config, pipeline=None, layout=LayerLayout.UNROLLED)
+    sequence = _variant(f"{prefix}-sequence-{config.layers}-{M}", alone, in_turn, shape)
+    staged = _variant(f"{prefix}-s{S}-m{M}-r{R}-d{pipeline.delay}-{pipeline.gather}", config, PLAIN, shape)
+    sides = (sequence, "single"), (staged, mesh)
+    more = {
+        "rules": pipeline_rules(config),
+        "not_applicable": OTHER_PLACES,
+        "arithmetic": not config.moe,  # where experts are chosen such proofs end
+    }
+    case = same_flavour(flavour, staged.name, program, *sides, **more)
+    if program != "train_step":
+        return case
+    ours, theirs = (
+        functools.cache(functools.partial(_weighed, make)) for make in (case.reference, case.candidate)
+    )
+    return dataclasses.replace(case, reference=ours, candidate=theirs)
+
+
+def _weighed(make: Callable[[], Build]) -> Build:
+    """Returns a build on batches whose weights are those of tokens.
+
+    Accumulation weighs the balance of a microbatch by its loss weights, a pipeline by its tokens: what layers
+    sow agrees where these are the same.
+    """
+    build = make()
+
+    def inputs(seed: int) -> dict[str, np.ndarray]:
+        batch = build.inputs(seed)
+        rows, length = batch["tokens"].shape
+        return {**batch, "weights": packed_batch(rows, length, seed)["weights"]}
+
+    return dataclasses.replace(build, inputs=functools.cache(inputs))
+
+
+AHEAD = {"mtp": MtpConfig(depth=2, loss_scale=0.7)}
+SEQUENTIAL: tuple[tuple[dict[str, Any], Mode, dict[str, Any]], ...] = (
+    ({**STORAGE, "delay": 2}, Mode.AUTO, AHEAD),
+    ({"stages": 2, "microbatches": 2, "gather": Gather.ONCE, "layers_outside": 1}, Mode.EXPLICIT, {}),
+    ({"stages": 2, "microbatches": 2, "repeats": 3, "gather": Gather.PER_REPEAT}, Mode.AUTO, {}),
+    ({"stages": 3, "microbatches": 6, "repeats": 2, "gather": Gather.PER_REPEAT}, Mode.EXPLICIT, AHEAD),
+    ({"stages": 3, "microbatches": 6, "delay": 2, "layers_per_stage": 2}, Mode.EXPLICIT, {}),
+    ({"stages": 4, "microbatches": 8, "repeats": 2, "gather": Gather.ONCE, "delay": 2}, Mode.AUTO, {}),
+    ({"stages": 4, "microbatches": 8, "repeats": 2}, Mode.AUTO, {}),
+)
+"""A covering subset, two with predictors behind the last stage; `parity.matrix.pipeline_grid` has all schedules."""
+
+
+def _modes(name: str, flavour: Flavour, variant: Variant, program: str, mesh: str, **more: Any) -> Case:
+    """One build on an auto mesh and on an explicit one."""
+    sides = ((variant, f"{mesh}-{mode}") for mode in Mode)
+    return same_flavour(flavour, name, program, *sides, id=f"{name}/{program}@{mesh}", **more)
+
+
+def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) -> Case:
+    """Weights gathered at each iteration, and otherwise."""
+    sides = (
+        (_variant(f"gather-{when}", pipelined(base, {**STORAGE, "gather": when})), f"stage2.fsdp2-{mode}")
+        for when in (Gather.PER_ITERATION, gather)
+    )
+    name = f"pipeline-per_iteration-against-{gather}"
+    return same_flavour(flavour, name, "grad", *sides, not_applicable=OTHER_PROGRAM, lowest=EXACT_OR_RUN)
+
+
+def _experts(settings: Mapping[str, str]) -> list[Case]:
+    """Layers with experts, latent attention, cycles of layers: what the main stack may hold."""
+    deepseek3, mixtral, gemma2 = (
+        override(tiny(preset(name)), settings) for name in ("deepseek3-671b", "mixtral-8x7b", "gemma2-9b")
+    )
+    two = {**PREFETCH, "repeats": 2, "layers_per_stage": 2, "stage_layout": LayerLayout.UNROLLED}
+    dropping = dataclasses.replace(deepseek3.mixture, dispatch=Dispatch.DROPPING)
+    rotating = {"stages": 2, "microbatches": 2, "repeats": 2}
+    biased = dataclasses.replace(mixtral, moe=dataclasses.replace(mixtral.mixture, bias_rate=0.01))
+    latent = _variant("deepseek3", pipelined(deepseek3, STORAGE))
+    latent_dropping = _variant("deepseek3-dropping", pipelined(deepseek3, two, moe=dropping))
+    return [
+        _twins(latent, "train_step", "stage2.expert2.fsdp2-auto"),
+        _twins(latent_dropping, "grad", "stage2.fsdp2-explicit"),
+        _twins(_variant("mixtral", pipelined(mixtral, two)), "grad", "stage2.fsdp2-auto"),
+        _twins(_variant("gemma2", pipelined(gemma2, {**PREFETCH, "repeats": 2})), "grad", f"{HOME}-explicit"),
+        sequential_case(
+            "sequential-mixtral", Flavour.NNX, pipelined(biased, rotating), Mode.AUTO, "train_step"
+        ),
+    ]
+
+
+def cases(settings: Mapping[str, str]) -> list[Case]:
+    """Returns the matrix of pipelines.
+
+    Args:
+        settings: config fields to override in every variant.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    base = override(tiny(preset("llama2-70b")), settings)
+    variants = {
+        name: _variant(name, pipelined(base, options, **changes))
+        for name, (options, changes) in VARIANTS.items()
+    }
+    four = _variant("four", pipelined(base, FOUR))
+    zero1 = _variant("prefetch-zero1", variants["prefetch"].config, ZERO1)
+    matrix = [
+        _twins(variant, "train_step", f"{HOME}-{mode}") for variant in variants.values() for mode in Mode
+    ]
+    matrix += [_twins(variants["storage"], program, f"{HOME}-auto") for program in ("forward", "grad")]
+    for mode in Mode:
+        matrix += [
+            _twins(four, "grad", f"stage4.fsdp2-{mode}"),
+            _twins(zero1, "train_step", f"data2.stage2.fsdp2-{mode}"),
+            _twins(variants["plain"], "train_step", f"data2.stage2.tensor2-{mode}"),
+        ]
+    matrix.append(_twins(variants["once"], "grad", "stage2.fsdp2.context2-explicit"))
+    for index, (options, mode, ahead) in enumerate(SEQUENTIAL):
+        prefix, flavour = "sequential-mtp" if ahead else "sequential", list(Flavour)[index % 2]
+        case = sequential_case(prefix, flavour, pipelined(base, options, **ahead), mode)
+        run = options.get("repeats") == 3  # one of them, so that rounding is seen too
+        matrix.append(case if run else dataclasses.replace(case, lowest=EXACT_OR_RUN))
+    for flavour, name in zip(Flavour, ("prefetch", "storage"), strict=True):
+        words, variant = f"pipeline-auto-against-explicit-{name}-{flavour}", variants[name]
+        matrix.append(_modes(words, flavour, variant, "grad", HOME, not_applicable=OTHER_PLACES))
+    matrix += [
+        _gathers(Flavour.LINEN, base, Gather.ONCE, Mode.EXPLICIT),
+        _gathers(Flavour.NNX, base, Gather.PER_REPEAT, Mode.AUTO),
+    ]
+    return matrix + _experts(settings)
+
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "per_repeat": {"gather": Gather.PER_REPEAT},
+    "per_repeat-unrolled": {"gather": Gather.PER_REPEAT, "repeat_loop": Loop.UNROLLED},
+    "once": {"gather": Gather.ONCE},
+    "per_iteration": {},
+}
+
+
+def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
+    """Returns Llama 2 7B in 2 stages and 16 repeats: the twins by gather, and auto against explicit meshes.
+
+    Args:
+        settings: config fields to override.
+        devices: how many; they form ``stage2 x fsdp``, or ``data x stage2`` for ZeRO-1.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    base = dataclasses.replace(preset("llama2-7b"), compute_dtype="bfloat16", remat=FULL)
+    options = {"stages": 2, "microbatches": 4, "repeats": 16}
+    wide, shape = devices // 2, (2 * devices, 2_048)
+    configs = {
+        name: override(pipelined(base, {**options, **more}), settings) for name, more in PUBLISHED.items()
+    }
+    matrix = [
+        _twins(_variant(f"llama2-7b-{name}", config, PLAIN, shape), "train_step", f"stage2.fsdp{wide}-auto")
+        for name, config in configs.items()
+    ]
+    for name, gather, train, mesh in (
+        ("once", "once", PLAIN, f"stage2.fsdp{wide}"),
+        ("zero1", "per_iteration", ZERO1, f"data{wide}.stage2"),
+    ):
+        variant = _variant(f"llama2-7b-{name}-modes", configs[gather], train, shape)
+        words = f"pipeline-llama2-7b-{name}-auto-against-explicit"
+        matrix.append(_modes(words, Flavour.NNX, variant, "train_step", mesh))
+    return matrix
+
+
+PAIR = Pair(
+    name="pipeline",
+    about="stages, microbatches and repeats: every schedule, gather and loop; against the layers in sequence",
+    cases=cases,
+    full_size=full_size,
+)

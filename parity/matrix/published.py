@@ -1,0 +1,34 @@
+"""Cases of the decoders at published size, to be lowered only."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from models_nnx.shared.config import RematConfig, RematPolicy, override
+from models_nnx.shared.presets import preset
+from parity.cases.case import Case
+from parity.matrix.cases import PROGRAMS, Variant, twins
+
+__all__ = ["full_size"]
+
+TRAINING = {"compute_dtype": "bfloat16", "remat": RematConfig(policy=RematPolicy.FULL)}
+
+
+def full_size(names: Sequence[str], settings: Mapping[str, str], devices: int) -> list[Case]:
+    """Returns published models, scanned, as they are trained: bfloat16 compute, full remat.
+
+    Args:
+        names: of presets.
+        settings: config fields to override.
+        devices: how many; they form ``fsdp x tensor``.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    tensor = 8 if devices >= 64 else min(2, devices)
+    mesh, shape = f"fsdp{devices // tensor}.tensor{tensor}-auto", (devices // tensor, 4_096)
+    configs = {name: override(dataclasses.replace(preset(name), **TRAINING), settings) for name in names}
+    return [
+        twins(Variant(name, config, shape=shape), program, mesh)
+        for name, config in configs.items()
+        for program in PROGRAMS
+    ]

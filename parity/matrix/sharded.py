@@ -1,0 +1,123 @@
+"""Sharding: the dense decoder on meshes of every kind, auto and explicit, with and without ZeRO-1."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from models_nnx.shared.config import (
+    LayerLayout,
+    ModelConfig,
+    MomentSharding,
+    RematConfig,
+    RematPolicy,
+    TrainConfig,
+    override,
+)
+from models_nnx.shared.presets import preset, tiny
+from parity.builds.build import Flavour
+from parity.builds.meshes import Mode
+from parity.cases.case import Case, Pair
+from parity.matrix.cases import (
+    EXACT_OR_RUN,
+    OTHER_CODE,
+    OTHER_PLACES,
+    OTHER_PROGRAM,
+    PLAIN,
+    Variant,
+    same_flavour,
+    twins,
+)
+from parity.verdicts import Verdict
+
+__all__ = ["PAIR"]
+
+# One axis of size one each: a spec that keeps it on one side only breaks under an explicit mesh.
+MESHES = (
+    "data8.tensor1",
+    "fsdp8.context1",
+    "fsdp4.tensor2.fsdp_transpose1",
+    "fsdp2.fsdp_transpose2.tensor2.data1",
+    "data2.fsdp2.context2.expert1",
+    "data4.expert2.fsdp1",
+)
+ZERO1_MESHES = ("data8.tensor1", "data2.fsdp2.context2.expert1", "data2.fsdp2.tensor2")
+
+REMAT = RematConfig(policy=RematPolicy.FULL)
+VARIANTS: dict[str, dict] = {
+    "scan": {"dropout": 0.1, "remat": REMAT},
+    "unroll": {"layout": LayerLayout.UNROLLED},
+}
+ZERO1 = TrainConfig(moments=MomentSharding.ZERO1)
+
+
+def _twins(name: str, config: ModelConfig, train: TrainConfig, mesh: str) -> Case:
+    smoke = mesh == "fsdp2.fsdp_transpose2.tensor2.data1-explicit" and name == "scan"
+    return twins(Variant(f"sharded-{name}", config, train), "train_step", mesh, smoke=smoke)
+
+
+def _elsewhere(flavour: Flavour, plain: Variant, mesh: str) -> list[Case]:
+    """One build on two meshes: one device against many, and auto against explicit; NNX's are run."""
+    sides = {"single": (plain, "single"), "auto": (plain, f"{mesh}-auto")}
+    reasons = {"single": OTHER_PLACES, "auto": OTHER_CODE}
+    there = (plain, f"{mesh}-explicit")
+    lowest = EXACT_OR_RUN if flavour is Flavour.LINEN else Verdict.ARBITRATED
+    return [
+        same_flavour(
+            flavour,
+            f"sharded-{name}-against-mesh",
+            "train_step",
+            here,
+            there,
+            not_applicable=reasons[name],
+            lowest=lowest,
+        )
+        for name, here in sides.items()
+    ]
+
+
+def _zero1_case(flavour: Flavour, plain: Variant, mesh: str) -> Case:
+    """ZeRO-1 against plain moments: the same numbers in a fraction of the memory; NNX's are run on one mesh."""
+    zero1 = Variant("sharded-plain-zero1", plain.config, ZERO1)
+    name = "sharded-plain-against-zero1"
+    run = flavour is Flavour.NNX and mesh.startswith(ZERO1_MESHES[0])
+    lowest = Verdict.ARBITRATED if run else EXACT_OR_RUN
+    sides = (plain, mesh), (zero1, mesh)
+    more = {"not_applicable": OTHER_PROGRAM, "lowest": lowest, "arithmetic": True}
+    return same_flavour(flavour, name, "train_step", *sides, **more)
+
+
+def cases(settings: Mapping[str, str]) -> list[Case]:
+    """Returns the matrix of meshes.
+
+    Args:
+        settings: config fields to override in every variant.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    base = override(tiny(preset("llama2-70b")), settings)
+    variants = {name: dataclasses.replace(base, **changes) for name, changes in VARIANTS.items()}
+    matrix = [
+        _twins(name, config, PLAIN, f"{mesh}-{mode}")
+        for name, config in variants.items()
+        for mesh in MESHES
+        for mode in Mode
+    ]
+    matrix += [
+        _twins(f"{name}-zero1", config, ZERO1, f"{mesh}-{mode}")
+        for name, config in variants.items()
+        for mesh in ZERO1_MESHES
+        for mode in Mode
+    ]
+    plain = Variant("sharded-plain", base)
+    for index, mesh in enumerate(MESHES):
+        matrix += _elsewhere(list(Flavour)[index % 2], plain, mesh)
+    matrix += [
+        _zero1_case(flavour, plain, f"data2.fsdp2.tensor2-{mode}")
+        for flavour, mode in zip(Flavour, Mode, strict=True)
+    ]
+    return matrix
+
+
+PAIR = Pair(
+    name="sharded", about="the dense decoder on meshes: auto, explicit, ZeRO-1, size-1 axes", cases=cases
+)

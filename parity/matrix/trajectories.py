@@ -1,0 +1,147 @@
+"""Training over many steps: across the ends of the schedule, through spoilt batches, to disk and back; sampling."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from models_nnx.shared.config import (
+    LayerLayout,
+    ModelConfig,
+    MomentSharding,
+    OptimizerConfig,
+    TrainConfig,
+    override,
+)
+from models_nnx.shared.presets import preset, tiny
+from parity.builds.build import SEED, Build, Flavour
+from parity.cases.case import Case, Pair
+from parity.matrix.cases import OTHER_PLACES, Variant, layouts, same_flavour, twins
+from parity.matrix.moe import DEEPSEEK
+from parity.matrix.saving import saved, saved_twins
+
+__all__ = ["PAIR", "SPIKE"]
+
+ROWS = (12, 40)
+UNEQUAL = TrainConfig(accumulation=3)
+ZERO1 = TrainConfig(accumulation=3, moments=MomentSharding.ZERO1)
+SHORT = OptimizerConfig(
+    warmup_steps=2,
+    total_steps=6,
+    final_learning_rate=0.004,
+    spike_window=3,
+    spike_factor=3.0,
+    max_bad_steps=2,
+)
+WATCHFUL = TrainConfig(optimizer=SHORT)
+
+LOSSES = (5.9, 6.1, 6.0)
+"""What the optimizer has seen when a case begins: a loss above 6.25 is a spike."""
+
+SPIKE = 242
+"""The token that the random state of these cases finds least likely; a test sees that a batch of it alone spikes."""
+
+Batch = Mapping[str, np.ndarray]
+
+
+def without_weight(batch: Batch) -> dict[str, np.ndarray]:
+    """Returns a batch of padding only: 0 / 0 makes its loss and every gradient NaN."""
+    return {**batch, "weights": np.zeros_like(batch["weights"])}
+
+
+def unlikely(batch: Batch) -> dict[str, np.ndarray]:
+    """Returns a batch whose loss spikes."""
+    return {**batch, "targets": np.full_like(batch["targets"], SPIKE)}
+
+
+def _with_batches(make: Callable[[], Build], spoilt: Mapping[int, Callable[[Batch], dict[str, Any]]]) -> Any:
+    """Returns a function that makes the build with the batches of some steps, from 1, spoilt."""
+
+    def build() -> Build:
+        made = make()
+
+        def inputs(seed: int) -> dict[str, Any]:
+            return spoilt.get(seed - SEED + 1, dict)(made.inputs(seed))
+
+        return dataclasses.replace(made, inputs=inputs)
+
+    return build
+
+
+def _at(step: int) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Returns what puts a state where a run is after ``step`` updates, so far as the schedule and spikes go."""
+    ends = {
+        "step": np.uint32(step),
+        "/1/0/count": np.int32(step),
+        "/1/2/count": np.int32(step),
+        "/seen": np.int32(len(LOSSES)),
+        "/losses_W": np.asarray(LOSSES, np.float32),
+    }
+
+    def arrange(state: Mapping[str, Any]) -> dict[str, Any]:
+        def value(path: str) -> Any:
+            return next((np.array(value) for end, value in ends.items() if path.endswith(end)), state[path])
+
+        return {path: value(path) for path in state}
+
+    return arrange
+
+
+def _watchful(name: str, config: ModelConfig, step: int, spoilt: Mapping[int, Any]) -> Case:
+    """Twins that start late in the schedule and see spoilt batches."""
+    globs = [f"step{number}/*" for number, spoil in spoilt.items() if spoil is without_weight]
+    variant = Variant(f"training-{name}", config, WATCHFUL, ROWS)
+    case = saved_twins(variant, "train_step", "single", arrange=_at(step), not_finite=globs)
+    return dataclasses.replace(
+        case,
+        exact=None,
+        reference=_with_batches(case.reference, spoilt),
+        candidate=_with_batches(case.candidate, spoilt),
+    )
+
+
+def _onto(flavour: Flavour, variant: Variant, mesh: str) -> Case:
+    """One device, and the same state on a mesh."""
+    sides = (variant, "single"), (variant, mesh)
+    name = f"{variant.name}-against-mesh"
+    case = same_flavour(flavour, name, "train_step", *sides, not_applicable=OTHER_PLACES)
+    return saved(case, (variant, flavour), (variant, flavour))
+
+
+def cases(settings: Mapping[str, str]) -> list[Case]:
+    """Returns the matrix of training over steps.
+
+    Args:
+        settings: config fields to override in every variant.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    base = override(dataclasses.replace(tiny(preset("llama2-70b")), layers=2, dropout=0.1), settings)
+    experts = override(dataclasses.replace(DEEPSEEK, dropout=0.1), settings)
+    cycles = override(tiny(preset("gemma2-9b")), settings)
+    unrolled = dataclasses.replace(base, layout=LayerLayout.UNROLLED)
+    narrow = dataclasses.replace(unrolled, param_dtype="bfloat16")
+    plain = Variant("training-plain", base, shape=ROWS)
+    trajectory = layouts(Flavour.NNX, "training", "trajectory", dataclasses.replace(base, dropout=0.0))
+    return [
+        saved_twins(Variant("training-scan", base, UNEQUAL, ROWS), "train_step", "fsdp2.tensor2-explicit"),
+        saved_twins(Variant("training-unroll-bf16", narrow, UNEQUAL, ROWS), "train_step", "single"),
+        saved_twins(Variant("training-zero1", base, ZERO1, ROWS), "train_step", "data2.fsdp2-auto"),
+        saved_twins(Variant("training-experts", experts, shape=ROWS), "train_step", "data2.expert2-auto"),
+        _watchful("across-warmup", base, 1, {2: unlikely, 5: without_weight}),
+        _watchful("past-the-end", unrolled, 5, {2: unlikely, 3: without_weight}),
+        _onto(Flavour.LINEN, plain, "fsdp2.tensor2-explicit"),
+        twins(plain, "trajectory", "fsdp4.tensor2-auto"),
+        trajectory,
+        *(
+            twins(Variant(f"training-{name}", config), "sample", "fsdp4.tensor2-auto")
+            for name, config in (("scan-dense", base), ("unroll-dense", unrolled), ("cycles", cycles))
+        ),
+    ]
+
+
+PAIR = Pair(
+    name="training", about="steps: ends of the schedule, spoilt batches, checkpoints, sampling", cases=cases
+)

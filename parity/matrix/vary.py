@@ -1,0 +1,93 @@
+"""The decoders with other settings: what flags flip, and what an explanation tries."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from models_nnx.shared.config import ConfigError, ModelConfig, TrainConfig, override
+
+__all__ = ["ablations", "sizes", "varied"]
+
+PLAINEST: tuple[Mapping[str, str], ...] = (
+    {"remat.policy": "none", "remat.names": ""},
+    {"layout": "unrolled"},
+    {"dropout": "0.0"},
+    {"train.accumulation": "1"},
+    {"train.vocab_tiles": "1"},
+    {"train.moments": "like_parameters"},
+    {"compute_dtype": "float32"},
+    {"param_dtype": "float32"},
+    {"head": "untied"},
+    {"scan_axis": "1"},
+    {"attention.kernel": "plain"},
+    {"moe.dispatch": "dropless"},
+    {"moe.load_balance": "0.0"},
+    {"mtp": "none"},
+    {"layer_schedule": "plain"},
+    {"layers": "1"},
+)
+"""Settings that switch something off, likely causes of a difference in structure first."""
+
+SIZES = (
+    "layers",
+    "embed",
+    "vocab",
+    "attention.heads",
+    "attention.kv_heads",
+    "attention.head_dim",
+    "mlp.hidden",
+)
+
+
+def sizes(config: ModelConfig) -> dict[str, int]:
+    """Returns the sizes of a config that may be made smaller, by the name of their setting."""
+    found: dict[str, Any] = {name: _field(config, name) for name in SIZES}
+    return {name: size for name, size in found.items() if isinstance(size, int)}
+
+
+def _field(config: ModelConfig, name: str) -> Any:
+    return functools.reduce(lambda part, field: getattr(part, field, None), name.split("."), config)
+
+
+def varied(
+    config: ModelConfig, train: TrainConfig, settings: Mapping[str, str]
+) -> tuple[ModelConfig, TrainConfig]:
+    """Returns both configs with settings changed; those of the train config begin with ``train.``.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    prefix = "train."
+    of_train = {name.removeprefix(prefix): text for name, text in settings.items() if name.startswith(prefix)}
+    of_model = {name: text for name, text in settings.items() if not name.startswith(prefix)}
+    return override(config, of_model), override(train, of_train)
+
+
+def ablations(config: ModelConfig, train: TrainConfig) -> Sequence[Mapping[str, str]]:
+    """Returns the settings of `PLAINEST` that a config allows and does not have yet."""
+    return _Ablations(config, train)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ablations(Sequence[Mapping[str, str]]):
+    """Settings that are tried when they are read: few runs need them, and hundreds of cases have some."""
+
+    config: ModelConfig
+    train: TrainConfig
+
+    @functools.cached_property
+    def _found(self) -> Sequence[Mapping[str, str]]:
+        return tuple(filter(self._changes, PLAINEST))
+
+    def _changes(self, settings: Mapping[str, str]) -> bool:
+        try:
+            return varied(self.config, self.train, settings) != (self.config, self.train)
+        except ConfigError:
+            return False
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._found[index]
+
+    def __len__(self) -> int:
+        return len(self._found)

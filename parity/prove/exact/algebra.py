@@ -1,0 +1,407 @@
+"""Normal forms of arithmetic in exact real numbers, and of integers and booleans, which fold away."""
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from fractions import Fraction
+
+from parity.prove.exact.definedness import Definedness
+from parity.prove.exact.exponentials import Exponentials
+from parity.prove.exact.floats import in_range, rounded
+from parity.prove.exact.integers import COMMUTE, fold, saturate, wrap
+from parity.prove.exact.tables import Tables
+from parity.prove.exact.terms import REAL, Axis, Label, Node, Referring, RefusalError, Terms
+
+__all__ = ["Algebra", "Number"]
+
+Number = int | Fraction
+BOOL = "i1"
+NEUTRAL = {"maximum": "-inf", "minimum": "inf", "and": True, "or": False}
+ABSORBING = {"maximum": "inf", "minimum": "-inf", "and": False, "or": True}
+NOT_BELOW = {"GE": True, "LT": False}
+ABOVE = {**NOT_BELOW, "GT": True, "LE": False, "EQ": False, "NE": True}
+"""How what is not negative, or positive, compares to zero."""
+
+
+def _exact(number: Number) -> Number:
+    return number.numerator if number.denominator == 1 else number
+
+
+class Algebra:
+    """Constructors that keep terms in normal form.
+
+    Args:
+        terms: the table.
+
+    Attributes:
+        past_reshape: whether functions of elements are written of reshaped elements.
+        assumed: terms that have to be defined, because a rule dropped them (``0 * x``, ``x - x``).
+        thresholds: jumps of rounded values, in words: assumptions, too.
+    """
+
+    past_reshape = False
+
+    def __init__(self, terms: Terms):
+        self.terms = terms
+        self.assumed: dict[int, None] = {}
+        self.thresholds: dict[str, None] = {}
+        self.one = terms.leaf("one", ())
+        self.zero = terms.make("sum", (), ())
+        self.infinities = {terms.leaf("word", word): sign for word, sign in (("inf", 1), ("-inf", -1))}
+        self.exponentials = Exponentials(self)
+        self.definedness = Definedness(terms)
+        self.tables = Tables(self)
+
+    # --- real numbers ---
+
+    def number(self, value: Number) -> int:
+        """Returns a constant."""
+        return self.total([(value, self.one)])
+
+    def value(self, cell: int) -> Number | None:
+        """Returns the value of a real constant; None of another cell."""
+        node = self.terms.node(cell)
+        if node.kind == "one":
+            return 1
+        if node.kind != "sum":
+            return None
+        if not node.args:
+            return 0
+        return (
+            node.params[0] if len(node.args) == 1 and node.args[0][0] == self.terms.term(self.one) else None
+        )
+
+    def drop(self, cell: int) -> None:
+        """Leaves out what is multiplied by zero: it has to be a number.
+
+        Raises:
+            RefusalError: it is infinity or NaN.
+        """
+        if (word := self.literal(cell)) is not None:
+            raise RefusalError(f"got 0 * {word}, expected numbers")
+        self.assumed[self.terms.term(cell)] = None
+
+    def total(self, entries: Iterable[tuple[Number, int]]) -> int:
+        """Returns a sum: a multiset of terms with rational coefficients, flat, without zeros."""
+        terms = self.terms
+        found: dict[int, Number] = {}
+        for factor, cell in entries:
+            node = terms.node(cell)
+            if factor == 0:
+                self.drop(cell)
+            elif node.kind == "sum":
+                _, args, _ = terms.open(cell)
+                for inner, arg in zip(node.params, args, strict=True):
+                    found[arg] = found.get(arg, 0) + factor * inner
+            else:
+                found[cell] = found.get(cell, 0) + factor
+        if 0 in found.values():
+            for cell in [cell for cell, factor in found.items() if factor == 0]:
+                self.drop(cell)
+                del found[cell]
+        if not self.infinities.keys().isdisjoint(found):
+            signs = {self.infinities[cell] * found[cell] > 0 for cell in found if cell in self.infinities}
+            if len(signs) == 1:
+                self.assumed |= {terms.term(cell): None for cell in found if cell not in self.infinities}
+                return self.constant("inf" if True in signs else "-inf", REAL)
+        cells = list(found)
+        factors = [x if type(x) is int else _exact(x) for x in found.values()]
+        if len(cells) == 1 and factors[0] == 1:
+            return cells[0]
+        order = terms.ordered(cells, factors)
+        return terms.make("sum", tuple([factors[i] for i in order]), [cells[i] for i in order])
+
+    def product(self, cells: Iterable[int]) -> int:
+        """Returns a product: a multiset of factors, flat, its rational coefficient in front."""
+        terms = self.terms
+        factor: Number = 1
+        found: list[int] = []
+        for cell in cells:
+            number, rest = self.content(cell)
+            factor *= number
+            found += self.factors(rest)
+        if (made := self.exponentials.merged(found)) is not None:
+            return self.product([self.number(factor), *made])
+        if factor == 0:
+            for cell in found:
+                self.drop(cell)
+            return self.zero
+        if len(found) > 1:
+            order = terms.ordered(found)
+            found = [terms.make("prod", (), [found[i] for i in order])]
+        return self.total([(factor, found[0] if found else self.one)])
+
+    def content(self, cell: int) -> tuple[Number, int]:
+        """Returns a rational coefficient and what it multiplies, which leads with coefficient one."""
+        node = self.terms.node(cell)
+        if node.kind != "sum":
+            return 1, cell
+        if not node.args:
+            return 0, self.one
+        lead: Number = node.params[0]
+        if len(node.args) == 1:
+            return lead, self.terms.open(cell)[1][0]
+        return (1, cell) if lead == 1 else (lead, self.total([(Fraction(1) / lead, cell)]))
+
+    def factors(self, cell: int) -> list[int]:
+        """Returns the factors of a cell that has no rational coefficient."""
+        node = self.terms.node(cell)
+        if node.kind == "one":
+            return []
+        return self.terms.open(cell)[1] if node.kind == "prod" else [cell]
+
+    def reciprocal(self, cell: int) -> int:
+        """Returns ``1 / x``, factor by factor; undefined exactly where a factor is zero."""
+        number, rest = self.content(self.exponentials.pulled(cell))
+        if number == 0:
+            return self.terms.make("map", "reciprocal", [cell])
+        parts = [
+            self.exponentials.inverse(factor)
+            if self.exponentials.is_exponential(factor)
+            else self.terms.make("map", "reciprocal", [factor])
+            for factor in self.factors(rest)
+        ]
+        return self.product([self.number(Fraction(1) / number), *parts])
+
+    def sum_over(self, cell: int, axes: Sequence[Axis]) -> int:
+        """Returns the sum along labels: linear, constant factors in front, sums of sums as one."""
+        terms = self.terms
+        node, labels = terms.node(cell), terms.labels(cell)
+        present = [label for label, _ in axes if label in labels]
+        times = math.prod(size for label, size in axes if label not in labels)
+        if node.kind == "sum":
+            _, args, _ = terms.open(cell)
+            found = [(times * factor, arg) for factor, arg in zip(node.params, args, strict=True)]
+            kept = [axis for axis in axes if axis[0] in present]
+            return self.total((factor, self.sum_over(arg, kept)) for factor, arg in found)
+        if not present:
+            return self.total([(times, cell)])
+        factors = self.factors(cell)
+        outside = [factor for factor in factors if not set(terms.labels(factor)) & set(present)]
+        if outside:
+            inside = self.product(factor for factor in factors if factor not in outside)
+            kept = [axis for axis in axes if axis[0] in present]
+            return self.total([(times, self.product([*outside, self.sum_over(inside, kept)]))])
+        if node.kind == "over" and node.params == "add":
+            _, (body,), names = terms.open(cell)
+            present += [names[number] for number in node.bound]
+            return self.total([(times, terms.make("over", "add", [body], bound=present))])
+        return self.total([(times, terms.make("over", "add", [cell], bound=present))])
+
+    # --- what is idempotent and commutes: maximum, minimum, and, or ---
+
+    def extreme(self, name: str, cells: Iterable[int], sort: str = REAL) -> int:
+        """Returns the maximum, minimum, conjunction or disjunction of a set."""
+        terms, cells = self.terms, list(cells)
+        found: dict[int, None] = {}
+        if sort == BOOL and (table := self.tables.map(name, cells, sort, None)) is not None:
+            return table
+        for cell in cells:
+            node = terms.node(cell)
+            if node.kind == "extreme" and node.params == name:
+                found |= dict.fromkeys(terms.open(cell)[1])
+            elif self.literal(cell) == ABSORBING[name] and sort == BOOL:
+                return cell
+            elif self.literal(cell) != NEUTRAL[name]:
+                found[cell] = None
+        if not found:
+            return self.constant(NEUTRAL[name], sort)
+        distinct = list(found)
+        if len(distinct) == 1:
+            return distinct[0]
+        order = terms.ordered(distinct)
+        return terms.make("extreme", name, [distinct[i] for i in order], sort)
+
+    def extreme_over(self, name: str, cell: int, labels: Sequence[Label], sort: str = REAL) -> int:
+        """Returns the same along labels."""
+        terms = self.terms
+        node = terms.node(cell)
+        present = [label for label in labels if label in terms.labels(cell)]
+        if not present:
+            return cell
+        if node.kind == "extreme" and node.params == name:
+            return self.extreme(
+                name, [self.extreme_over(name, arg, present, sort) for arg in terms.open(cell)[1]], sort
+            )
+        if node.kind == "over" and node.params == name:
+            _, (cell,), names = terms.open(cell)
+            present += [names[number] for number in node.bound]
+        return terms.make("over", name, [cell], sort, bound=present)
+
+    # --- constants ---
+
+    def constant(self, value: bool | int | str, sort: str) -> int:
+        """Returns an integer, a boolean, or a real word: ``inf``, ``-inf``, ``nan``."""
+        if isinstance(value, str):
+            return self.terms.leaf("word", value)
+        if sort == REAL:
+            return self.number(value)
+        return self.terms.leaf("const", wrap(value, sort), sort=sort)
+
+    def element(self, value: float | int | bool, sort: str) -> int:
+        """Returns the constant that one element of a program's constant is."""
+        if sort != REAL:
+            return self.constant(int(value), sort)
+        if math.isfinite(value):
+            return self.number(Fraction(value))
+        return self.constant("nan" if value != value else "inf" if value > 0 else "-inf", REAL)
+
+    def literal(self, cell: int) -> bool | int | str | None:
+        """Returns what `constant` was given; None of another cell."""
+        node = self.terms.node(cell)
+        return node.params if node.kind in ("const", "word") else None
+
+    # --- functions, element by element ---
+
+    def map(self, name: str, cells: Sequence[int], sort: str = REAL, detail: Hashable = None) -> int:
+        """Returns a function of cells, element by element; folds integers and booleans.
+
+        Args:
+            name: of the operation, without its dialect.
+            cells: the operands.
+            sort: of the result.
+            detail: what the operation's attributes say.
+        """
+        if sort != REAL and (table := self.tables.map(name, cells, sort, detail)) is not None:
+            return table
+        own = {
+            "select": lambda: self._select(cells[0], cells[1], cells[2], sort),
+            "convert": lambda: self._convert(cells[0], self.terms.node(cells[0]).sort, sort),
+            "exponential": lambda: self.exponentials.exponential(cells[0]),
+            "log": lambda: self.exponentials.logarithm(cells[0]),
+            "abs": lambda: self._size(cells[0], sort),
+            "sqrt": lambda: self._root(name, cells[0], sort),
+            "rsqrt": lambda: self._root(name, cells[0], sort),
+        }
+        return own[name]() if name in own else self._folded(name, cells, sort, detail)
+
+    def _size(self, cell: int, sort: str) -> int:
+        if sort == REAL and self.definedness.sign(self.terms.term(cell)):
+            return cell  # it is never negative
+        return self._folded("abs", [cell], sort, None)
+
+    def _root(self, name: str, cell: int, sort: str) -> int:
+        """Returns the root of a constant where that is rational, such as of a head's width."""
+        value = self.value(cell) if sort == REAL else None
+        if value is not None and value > 0:
+            root = Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))
+            if root * root == value:
+                return self.number(_exact(root if name == "sqrt" else 1 / root))
+        return self._folded(name, [cell], sort, None)
+
+    def _folded(self, name: str, cells: Sequence[int], sort: str, detail: Hashable) -> int:
+        known = [self.literal(cell) for cell in cells]
+        sorts = [self.terms.node(cell).sort for cell in cells]
+        if name == "compare" and sorts[0] == REAL:
+            known = [self.value(cell) for cell in cells]
+            if known[1] == 0 and (sure := self._beside_zero(cells[0], str(detail))) is not None:
+                return self.constant(sure, BOOL)
+        if all(value is not None for value in known) and (name == "compare" or REAL not in (*sorts, sort)):
+            value = fold(name, known, sort, detail)
+            if value is not None:
+                return self.constant(value, sort)
+        cells = list(cells)
+        if name in COMMUTE:
+            cells = [cells[i] for i in self.terms.ordered(cells)]
+        return self.terms.make("map", (name, detail) if detail is not None else name, cells, sort)
+
+    def _beside_zero(self, cell: int, direction: str) -> bool | None:
+        """Returns how a term of known sign compares to zero; None where that is not known."""
+        term = self.terms.term(cell)
+        sign = self.definedness.sign(term)
+        sure = {"positive": ABOVE, "nonnegative": NOT_BELOW}.get(sign, {}).get(direction)
+        if sure is not None:
+            self.assumed[term] = None  # else every comparison is false
+        return sure
+
+    def _select(self, chosen: int, yes: int, no: int, sort: str) -> int:
+        literal = self.literal(chosen)
+        if literal is not None:
+            return yes if literal else no
+        return yes if yes == no else self.terms.make("map", "select", [chosen, yes, no], sort)
+
+    def _convert(self, cell: int, source: str, target: str) -> int:
+        if source == target:
+            return cell
+        if source == REAL:
+            value = self.value(cell)
+            value = self.literal(cell) if value is None else value
+            if value is not None:
+                return self.constant(saturate(value, target), target)
+        elif (literal := self.literal(cell)) is not None:
+            return self.constant(literal != 0 if target == BOOL else int(literal), target)
+        return self.terms.make("map", ("convert", source, target), [cell], target)
+
+    def narrowed(self, cell: int, element: str) -> int:
+        """Returns a real number as an element type of floats has it: a constant beyond its range is another one."""
+        value = self.value(cell)
+        value = self.literal(cell) if value is None else value
+        return (
+            cell if value is None or in_range(value, element) else self.element(rounded(value, element), REAL)
+        )
+
+    def rebuild(self, node: Node, args: Sequence[int], names: Sequence[Label], fresh: Sequence[Axis]) -> int:
+        """Returns the normal form of a node whose arguments have become others along axes it does not refer to.
+
+        Args:
+            node: what it was.
+            args: the new arguments.
+            names: the label of every number, as `Terms.open` gives them.
+            fresh: the axes that begin at the node.
+        """
+        bound = [names[number] for number in node.bound]
+        if node.kind == "sum":
+            return self.total(zip(node.params, args, strict=True))
+        if node.kind == "prod":
+            return self.product(args)
+        if node.kind == "extreme":
+            return self.extreme(node.params, args, node.sort)
+        if node.kind == "over" and node.params == "add":
+            sizes = self.terms.sizes(args[0])
+            return self.sum_over(args[0], [(label, sizes[label]) for label in bound])
+        if node.kind == "over":
+            return self.extreme_over(node.params, args[0], bound, node.sort)
+        if node.kind == "map":
+            return self._remap(node, args)
+        return self._moved(node, args, names, fresh)
+
+    def _moved(self, node: Node, args: Sequence[int], names: Sequence[Label], fresh: Sequence[Axis]) -> int:
+        """Returns the same of a node that picks, cuts, joins or reshapes, or that nothing is known of."""
+        bound = [names[number] for number in node.bound]
+        params, refs = node.params
+        chosen = [None if number is None else names[number] for number in refs]
+        held = [set(self.terms.labels(arg)) for arg in args]
+        if not set(bound) <= set().union(*held):
+            # Along an axis that the arguments have lost they are uniform.
+            if node.kind in ("at", "slice", "take") or (node.kind == "reshape" and not set(chosen) & held[0]):
+                return args[0]
+            if node.kind not in ("concat", "reshape"):
+                raise RefusalError(f"{node.kind}: got operands that are uniform along {bound} in part only")
+            own = held if node.kind == "concat" else held * len(chosen)
+            chosen = [name if name in labels else None for name, labels in zip(chosen, own, strict=True)]
+        if node.kind == "at":
+            return self.pick(args[0], bound[0], params)
+        referring = Referring(params, tuple(chosen))
+        return self.terms.make(node.kind, referring, args, node.sort, bound=bound, fresh=fresh)
+
+    def pick(self, cell: int, label: Label, index: int) -> int:
+        """Returns one index along a label of what nothing is known of; of several the order is that of the axes."""
+        terms, node = self.terms, self.terms.node(cell)
+        if node.kind == "at":
+            _, (base,), names = terms.open(cell)
+            before, (ref,) = node.params
+            axes, other = terms.labels(base), names[ref]
+            if axes.index(label) > axes.index(other):
+                inner = self.pick(base, label, index)
+                return terms.make("at", Referring(before, (other,)), [inner], node.sort, bound=[other])
+        return terms.make("at", Referring(index, (label,)), [cell], node.sort, bound=[label])
+
+    def _remap(self, node: Node, args: Sequence[int]) -> int:
+        if node.params == "reciprocal":
+            return self.reciprocal(args[0])
+        if isinstance(node.params, tuple) and node.params[0] == "convert":
+            return self._convert(args[0], node.params[1], node.params[2])
+        name, detail = node.params if isinstance(node.params, tuple) else (node.params, None)
+        if name == "table":
+            low, values = node.params[1]
+            return self.tables.table(args[0], low, values, node.sort)
+        return self.map(name, args, node.sort, detail)

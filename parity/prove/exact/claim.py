@@ -1,0 +1,282 @@
+"""The claim: two programs compute the same functions of their inputs, in exact real arithmetic."""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.ir.jax_internals import is_main, stablehlo_module
+from parity.prove.exact.algebra import Algebra
+from parity.prove.exact.explain import explain, where
+from parity.prove.exact.interpreter import REALS, Arithmetic, Interpreter
+from parity.prove.exact.memory import Contents
+from parity.prove.exact.program import Module
+from parity.prove.exact.relation import Link, Relation, atom, carry, splits
+from parity.prove.exact.tensors import Tensor, Tensors, common
+from parity.prove.exact.terms import RefusalError, Terms
+
+__all__ = ["Desk", "Equality", "Named", "equal"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Named:
+    """A lowered program whose arguments and results have names.
+
+    Args:
+        program: a ``jax.stages.Lowered`` or an MLIR module.
+        arguments, results: names by position in ``@main``.
+    """
+
+    program: Any
+    arguments: Sequence[str]
+    results: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Equality:
+    """Whether two programs are equal in exact real arithmetic.
+
+    Args:
+        proved: whether they are, under ``assumptions``.
+        assumptions: what has to hold of the inputs, in words.
+        difference: the first results that differ, and where they part, in words; empty if proved or refused.
+        refusal: what was not understood; empty if nothing.
+        terms, cells, steps: size of the proof.
+        sides: operations that were walked on each side.
+        turned: turns of loops that were walked.
+        seconds: what it took.
+    """
+
+    proved: bool
+    assumptions: tuple[str, ...] = ()
+    difference: str = ""
+    refusal: str = ""
+    terms: int = 0
+    cells: int = 0
+    steps: int = 0
+    sides: tuple[int, int] = (0, 0)
+    turned: int = 0
+    seconds: float = 0.0
+
+
+class _Side:
+    """One program, walked.
+
+    Args:
+        named: the program.
+        algebra: shared with the other side.
+        desk: where it is walked; one of its own by default.
+    """
+
+    def __init__(self, named: Named, algebra: Algebra, desk: "Desk | None" = None):
+        arithmetic = desk.arithmetic if desk else REALS
+        tensors, contents = (desk.tensors, desk.contents) if desk else (None, None)
+        most_steps = desk.most_steps if desk else MOST_STEPS
+        self.named = named
+        module = stablehlo_module(named.program)
+        with module.context:
+            self.module = Module(module, contents, arithmetic.sort_of)
+            main = next(op for op in module.body.operations if is_main(op))
+            types = [argument.type for argument in main.regions[0].blocks[0].arguments]
+            if len(types) != len(named.arguments):
+                raise RefusalError(
+                    f"got {len(types)} arguments of @main, expected {len(named.arguments)} with names"
+                )
+            self.types = {
+                name: (tuple(each.shape), arithmetic.sort_of(str(each.element_type)))
+                for name, each in zip(named.arguments, types, strict=True)
+            }
+        self._context = module.context
+        self.interpreter = Interpreter(self.module, algebra, most_steps, tensors, arithmetic.handlers)
+
+    def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the results by name."""
+        origins = self.interpreter.terms.origins
+        before = len(origins)
+        with self._context:
+            try:
+                results = self.interpreter.main([given[name] for name in self.named.arguments])
+            finally:
+                for origin in origins[before:]:
+                    _ = origin and origin.step.place  # the module may be gone when a later claim asks
+        return dict(zip(self.named.results, results, strict=True))
+
+
+MOST_STEPS = 100_000_000
+KEPT_SIDES = 8
+"""Programs that are not read again."""
+
+
+class Desk:
+    """What claims in a row share: terms, and what was made of which terms by which piece of a program.
+
+    Nothing depends on names: inputs are numbered, programs go by what they say. So twins of other names, and the
+    same sequence beside many schedules, are walked once.
+
+    Args:
+        most: how many terms are kept for the next claim.
+        most_steps: operations that are walked before a program is given up.
+        arithmetic: what operations mean.
+    """
+
+    def __init__(self, most: int = 300_000, most_steps: int = MOST_STEPS, arithmetic: Arithmetic = REALS):
+        self._most, self.most_steps, self.arithmetic = most, most_steps, arithmetic
+        self._clear()
+
+    def _clear(self) -> None:
+        self.algebra = self.arithmetic.algebra(Terms())
+        self.tensors, self.contents = Tensors(self.algebra), Contents()
+        self.definedness = self.algebra.definedness
+        self._sides: dict[tuple, _Side] = {}
+        self._asked: tuple[Relation, tuple, tuple] | None = None
+
+    def begin(self, reference: Named, candidate: Named, relation: Relation) -> None:
+        """Makes room for a claim.
+
+        What is known of a range counts where inputs have the same numbers, so for the same relation only. What one
+        claim has to assume the next would not be told of, where it finds results that rest on it: then nothing is
+        shared.
+        """
+        asked = (relation, tuple(reference.arguments), tuple(candidate.arguments))
+        same = self._asked is not None and asked[0] is self._asked[0] and asked[1:] == self._asked[1:]
+        if not same and (relation.ranges or self.algebra.tables.ranges):
+            self._clear()
+        self._asked = asked
+        terms = self.algebra.terms
+        assumed = self.algebra.thresholds or self.definedness.all_undefined(self.algebra.assumed)
+        if assumed or len(terms.nodes) > self._most:
+            self._clear()
+        self.algebra.assumed.clear()
+        self.algebra.terms.rename()
+
+    def side(self, named: Named) -> _Side:
+        """Returns a program, read once."""
+        key = (id(named.program), tuple(named.arguments), tuple(named.results))
+        if key not in self._sides:
+            if len(self._sides) == KEPT_SIDES:
+                del self._sides[next(iter(self._sides))]
+            self._sides[key] = _Side(named, self.algebra, self)
+        return self._sides[key]
+
+
+def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | None = None) -> Equality:
+    """Decides whether two programs are equal; what is not understood is never called equal.
+
+    Args:
+        reference, candidate: the programs.
+        relation: which arguments and results are the same.
+        desk: shared with other claims.
+    """
+    start = time.perf_counter()
+    desk = desk or Desk()
+    desk.begin(reference, candidate, relation)
+    algebra = desk.algebra
+    terms = algebra.terms
+    sides: list[_Side] = []
+
+    def ended(**fields: Any) -> Equality:
+        walked = [*(side.interpreter.steps for side in sides), 0, 0]
+        return Equality(
+            **fields,
+            terms=len(terms.nodes),
+            cells=terms.cells,
+            steps=sum(walked),
+            sides=(walked[0], walked[1]),
+            turned=sum(side.interpreter.turned for side in sides),
+            seconds=time.perf_counter() - start,
+        )
+
+    try:
+        sides += [desk.side(each) for each in (reference, candidate)]
+        inputs = _inputs(sides, relation, desk.tensors)
+        results = [side.walk(given) for side, given in zip(sides, inputs, strict=True)]
+        difference = _first_difference(desk.tensors, results, relation)
+    except RefusalError as error:
+        return ended(proved=False, refusal=where(error))
+    if difference:
+        return ended(proved=False, difference=difference)
+    within = [f"{name} is in [{low}, {high})" for name, (low, high) in sorted(relation.ranges.items())]
+    defined = desk.definedness.causes(algebra.assumed)
+    return ended(proved=True, assumptions=(*within, *defined, *sorted(algebra.thresholds)))
+
+
+def _inputs(
+    sides: Sequence[_Side], relation: Relation, tensors: Tensors
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Returns the arguments of both sides, made of the same terms."""
+    given: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
+    for link in relation.arguments:
+        back = splits(link.transform)
+        names = (link.reference, link.candidate)
+        ours, theirs = names[::-1] if back else names
+        types = sides[1 if back else 0].types
+        others = sides[0 if back else 1].types
+        if not any(name in types for name in ours):
+            known = [name for name in theirs if name in others]
+            if known and type(link.transform).__name__ == "Identity":
+                types = others
+            elif known:
+                raise RefusalError(f"arguments: {known} are read by one side only, expected {ours} too")
+            else:
+                continue
+        kinds = _kinds(ours, types, link)
+        apart = () if back else relation.apart.get(ours[0], ())
+        whose = "candidate's " if back else ""  # names of both sides may be alike
+        atoms = [atom(tensors, whose + name, *kind, apart) for name, kind in zip(ours, kinds, strict=True)]
+        if not back and ours[0] in relation.ranges:
+            tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[ours[0]])
+        carried = carry(tensors, link.transform, atoms, back=back)
+        found = (dict(zip(ours, atoms, strict=True)), dict(zip(theirs, carried, strict=True)))
+        for side, each in zip(given, found[::-1] if back else found, strict=True):
+            if again := sorted(set(side) & set(each)):
+                raise RefusalError(f"arguments: got two links for {again}")
+            side.update(each)
+    for side, known in zip(sides, given, strict=True):
+        missing = [name for name in side.types if name not in known]
+        wrong = [
+            name
+            for name, kind in side.types.items()
+            if name in known and (known[name].shape, known[name].sort) != kind
+        ]
+        if missing or wrong:
+            raise RefusalError(f"arguments: no link gives {missing or wrong} with its type")
+    return given
+
+
+def _kinds(names: Sequence[str], types: Mapping[str, Any], link: Link) -> list[tuple[tuple[int, ...], str]]:
+    """Returns shape and sort of each name; a part that the program does not read is as long as the map says."""
+    shape, sort = next(types[name] for name in names if name in types)
+    sizes = getattr(link.transform, "sizes", None)
+    found = []
+    for place, name in enumerate(names):
+        own = list(shape)
+        if sizes is not None:
+            own[link.transform.axis % len(shape)] = sizes[place]
+        found.append(types.get(name, (tuple(own), sort)))
+    return found
+
+
+def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]], relation: Relation) -> str:
+    reference, candidate = results
+    linked = [{name for link in relation.results for name in link.reference}]
+    linked.append({name for link in relation.results for name in link.candidate})
+    for known, names in zip(results, linked, strict=True):
+        if set(known) != names:
+            raise RefusalError(f"results: no link for {sorted(set(known) ^ names)}")
+    for link in relation.results:
+        carried = carry(tensors, link.transform, [reference[name] for name in link.reference])
+        for name, ours in zip(link.candidate, carried, strict=True):
+            theirs = candidate[name]
+            if ours.shape != theirs.shape or ours.sort != theirs.sort:
+                return f"{name}: {ours.sort}{list(ours.shape)} against {theirs.sort}{list(theirs.shape)}"
+            pair = common([x.cells for x in tensors.alike([ours, theirs])])
+            unlike = np.argwhere(pair[0] != pair[1])
+            if len(unlike):
+                place = tuple(unlike[0])
+                count = f"{len(unlike)} of {pair[0].size} cells differ"
+                return f"{name}{list(map(int, place))}: {count}\n" + explain(
+                    tensors.terms, pair[0][place].item(), pair[1][place].item()
+                )
+    return ""

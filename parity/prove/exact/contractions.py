@@ -1,0 +1,287 @@
+"""What sums and picks along dimensions: products, reductions, rows of a table."""
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from parity.prove.exact.operations import Handler, cut, join, signed_index
+from parity.prove.exact.program import Block, Step
+from parity.prove.exact.tensors import Tensor, Tensors, common
+from parity.prove.exact.terms import REAL, Referring, RefusalError
+
+__all__ = ["CONTRACTIONS", "reducer"]
+
+
+def numbers(text: str, name: str) -> tuple[int, ...]:
+    """Returns the list ``name`` of a printed attribute; empty where it is absent."""
+    found = re.search(rf"\b{name}\s*=\s*\[([^\]]*)\]", text)
+    return tuple(int(each) for each in found[1].split(",") if each.strip()) if found else ()
+
+
+def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """A contraction is the sum of products over the dimensions that contract; rows are summed one by one."""
+    text = step.text("dot_dimension_numbers")
+    sides = ("lhs", "rhs")
+    batch, contract = (
+        [
+            step.remember(f"{side} {kind}", lambda s=side, k=kind: numbers(text, f"{s}_{k}_dimensions"))
+            for side in sides
+        ]
+        for kind in ("batching", "contracting")
+    )
+    free = [
+        [dim for dim in range(len(x.shape)) if dim not in (*batch[i], *contract[i])]
+        for i, x in enumerate(operands)
+    ]
+    front, lengths = len(batch[0]), [len(dims) for dims in free]
+    shape = step.shapes[0]
+    inner = [operands[0].shape[dim] for dim in contract[0]]
+    common = (*shape, *inner)
+    offsets = (front, front + lengths[0])
+    placed = []
+    for i, x in enumerate(operands):
+        to = [0] * len(x.shape)
+        for targets, dims in (
+            (range(front), batch[i]),
+            (range(offsets[i], offsets[i] + lengths[i]), free[i]),
+            (range(len(shape), len(common)), contract[i]),
+        ):
+            for target, dim in zip(targets, dims, strict=True):
+                to[dim] = target
+        placed.append(tensors.moved(x, to, common))
+    if step.sorts[0] != REAL or any(x.sort != REAL for x in operands):
+        raise RefusalError("dot_general: got integers, expected real numbers")
+    return [_contract(tensors, placed, len(shape))]
+
+
+def _contract(tensors: Tensors, placed: Sequence[Tensor], kept: int) -> Tensor:
+    """Returns the sum of products over the dimensions from ``kept`` on."""
+    algebra, shape = tensors.algebra, placed[0].shape
+    placed = tensors.alike(placed)
+    grids = common([x.cells for x in placed])
+    extents = grids[0].shape
+    axes = [(dim, shape[dim]) for dim in range(kept, len(shape)) if extents[dim] == 1 and shape[dim] > 1]
+    pairs = [grid.reshape(math.prod(extents[:kept]), -1).tolist() for grid in grids]
+    key = ("contraction", *axes)
+
+    def term(left: int, right: int) -> int:
+        return algebra.sum_over(algebra.product((left, right)), axes)
+
+    rows = [
+        algebra.total((1, tensors.make(term, pair, key)) for pair in zip(left, right, strict=True))
+        for left, right in zip(*pairs, strict=True)
+    ]
+    return Tensor(np.array(rows, np.int64).reshape(extents[:kept]), shape[:kept], REAL)
+
+
+def reducer(block: Block) -> str:
+    """Returns the one operation of a reduction's body.
+
+    Raises:
+        RefusalError: the body does something else.
+    """
+    names = [step.name.split(".")[1] for step in block.steps]
+    direct = len(block.steps) == 1 and (
+        sorted(block.steps[0].operands) == sorted(block.parameters)
+        and block.outputs == block.steps[0].results
+    )
+    if not direct or names[0] not in ("add", "maximum", "minimum", "and", "or", "multiply"):
+        raise RefusalError(
+            f"reduction: got {names or 'no operation'}, expected one that commutes with itself"
+        )
+    return names[0]
+
+
+def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Sums, extremes, conjunctions over dimensions; over those taken apart cell by cell.
+
+    Raises:
+        RefusalError: several operands are reduced together, or by something else.
+    """
+    if len(operands) != 2:
+        raise RefusalError("reduce: got several operands at once, expected one")
+    x, start = operands
+    name, dims, sort = reducer(step.blocks[0]), step.dims("dimensions"), x.sort
+    combine, along = _reduction(tensors, name, sort)
+    axes = [(dim, x.shape[dim]) for dim in dims if not x.apart(dim) and x.shape[dim] > 1]
+    inner = tensors.map_cells(lambda cell: along(cell, axes), x.cells) if axes else x.cells
+    order = [dim for dim in range(len(x.shape)) if dim not in dims] + list(dims)
+    kept = len(x.shape) - len(dims)
+    moved = inner.transpose(order)
+    extents = moved.shape[:kept]
+    rows = moved.reshape(math.prod(extents), -1).tolist()
+    cells = np.array([combine([start.only, *row]) for row in rows], np.int64).reshape(extents)
+    names = {dim: place for place, dim in enumerate(order[:kept])}
+    key = ("reduce", tuple(order))
+    relabelled = tensors.map_cells(lambda cell: tensors.terms.relabel(cell, names, key), cells)
+    return [Tensor(relabelled, step.shapes[0], sort)]
+
+
+def _reduction(tensors: Tensors, name: str, sort: str) -> tuple[Callable, Callable]:
+    """Returns how cells are combined, and how one is reduced along its axes."""
+    algebra, terms = tensors.algebra, tensors.terms
+    if sort == REAL and name == "add":
+        return lambda cells: algebra.total((1, cell) for cell in cells), algebra.sum_over
+    if (sort == REAL and name in ("maximum", "minimum")) or (sort == "i1" and name in ("and", "or")):
+        return (
+            lambda cells: algebra.extreme(name, cells, sort),
+            lambda cell, axes: algebra.extreme_over(name, cell, [label for label, _ in axes], sort),
+        )
+
+    def along(cell: int, axes: Sequence) -> int:
+        missing = [size for label, size in axes if label not in terms.labels(cell)]
+        labels = [label for label, _ in axes if label in terms.labels(cell)]
+        return terms.make("fold", Referring((name, tuple(missing))), [cell], sort, bound=labels)
+
+    def combine(cells: Sequence[int]) -> int:
+        first, *rest = cells
+        if not rest:
+            return first
+        if sort == REAL:
+            return algebra.product(cells)
+        for cell in rest:
+            first = algebra.map(name, [first, cell], sort)
+        return first
+
+    if sort == REAL and name == "multiply":
+        return combine, along
+    neutral = {"add": 0, "multiply": 1}.get(name)
+
+    def fold(cells: Sequence[int]) -> int:
+        return combine([cell for cell in cells if algebra.literal(cell) != neutral] or cells[:1])
+
+    return fold, along
+
+
+def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Rows of a table, one for each index; of one table for each place of batch dimensions.
+
+    Raises:
+        RefusalError: it gathers anything else.
+    """
+    text, (table, indices) = step.text("dimension_numbers"), operands
+    last = len(indices.shape) - 1
+    batch = [numbers(text, f"{name}_batching_dims") for name in ("operand", "start_indices")]
+    offsets = [dim for dim in range(len(table.shape)) if dim not in batch[0]]
+    taken = numbers(text, "collapsed_slice_dims")
+    sizes = [1 if dim in (*batch[0], *taken) else size for dim, size in enumerate(table.shape)]
+    plain = (
+        taken == numbers(text, "start_index_map") == tuple(offsets[:1])
+        and f"index_vector_dim = {last}" in text
+        and indices.shape[last] == 1
+        and step.dims("slice_sizes") == tuple(sizes)
+        and numbers(text, "offset_dims") == tuple(range(last, last + len(offsets) - 1))
+    )
+    if not plain:
+        raise RefusalError(f"gather: got {text}, expected rows of a table")
+    shape = step.shapes[0]
+    index = tensors.reshape(indices, indices.shape[:-1])
+    index = tensors.moved(index, list(range(last)), shape)
+    places = dict(zip(batch[0], batch[1], strict=True))
+    places |= {dim: last + number for number, dim in enumerate(offsets[1:])} | {offsets[0]: len(shape)}
+    size, label = table.shape[offsets[0]], len(shape)
+    rows = tensors.moved(table, [places[dim] for dim in range(len(table.shape))], (*shape, size))
+    if rows.apart(label):
+        raise RefusalError("gather: got a table whose rows are taken apart")
+    rows = Tensor(rows.cells[..., 0], shape, table.sort)
+
+    def take(cell: int, at: int) -> int:
+        literal = tensors.algebra.literal(at)
+        if label not in tensors.terms.labels(cell):
+            return cell
+        if isinstance(literal, int):
+            return tensors.pieces.at(cell, label, min(max(signed_index(literal, indices.sort), 0), size - 1))
+        return tensors.terms.make("take", Referring(size, (label,)), [cell, at], table.sort, bound=[label])
+
+    return [tensors.zip_cells(take, [rows, index], table.sort)]
+
+
+def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Rows added to a table, one for each index; to one table for each place of a batch dimension in front.
+
+    Raises:
+        RefusalError: it scatters anything else.
+    """
+    if len(operands) != 3 or reducer(step.blocks[0]) != "add" or operands[0].sort != REAL:
+        raise RefusalError("scatter: got another update than a sum of reals")
+    table, indices, updates = operands
+    text = step.text("scatter_dimension_numbers")
+    last = len(indices.shape) - 1
+    batch = numbers(text, "input_batching_dims")
+    front = len(batch)
+    plain = (
+        numbers(text, "inserted_window_dims") == numbers(text, "scatter_dims_to_operand_dims") == (front,)
+        and batch == numbers(text, "scatter_indices_batching_dims") == tuple(range(front))
+        and front <= 1
+        and f"index_vector_dim = {last}" in text
+        and indices.shape[last] == 1
+        and numbers(text, "update_window_dims") == tuple(range(last, last + len(table.shape) - 1 - front))
+        and updates.shape[last:] == table.shape[1 + front :]
+    )
+    if not plain or table.apart(front):
+        raise RefusalError(f"scatter: got {text}, expected rows added to a table")
+    index = tensors.reshape(indices, indices.shape[:-1])
+    if not front:
+        return [_added(tensors, table, index, updates)]
+    parts = []
+    for place in range(table.shape[0]):
+        own = [_part(tensors, x, place) for x in (table, index, updates)]
+        made = _added(tensors, *own)
+        parts.append(tensors.reshape(made, (1, *made.shape)))
+    return [join(tensors, parts, 0)]
+
+
+def _part(tensors: Tensors, x: Tensor, index: int) -> Tensor:
+    part = cut(tensors, tensors.explode(x, 0), 0, (index, index + 1, 1))
+    return tensors.reshape(part, x.shape[1:])
+
+
+def _added(tensors: Tensors, table: Tensor, index: Tensor, updates: Tensor) -> Tensor:
+    """Returns a table with a row added for each index."""
+    last = len(index.shape)
+    algebra, terms = tensors.algebra, tensors.terms
+    shape = updates.shape
+    index = tensors.moved(index, list(range(last)), shape)
+    for dim in range(1, len(table.shape)):
+        if table.apart(dim):
+            updates = tensors.explode(updates, last + dim - 1)
+    updates, index = tensors.alike([updates, index])
+    grids = common([updates.cells, index.cells])
+    front = [(dim, shape[dim]) for dim in range(last) if grids[0].shape[dim] == 1 and shape[dim] > 1]
+    names = {dim: ("row", dim) for dim in range(last)} | {
+        dim: dim - last + 1 for dim in range(last, len(shape))
+    }
+
+    def put(update: int, at: int) -> int:
+        factor, rest = algebra.content(update)
+        if factor == 0:
+            return algebra.zero
+        cells = [terms.relabel(cell, names, ("scatter", last)) for cell in (rest, at)]
+        held = {label for cell in cells for label in terms.labels(cell)}
+        times = math.prod(size for dim, size in front if ("row", dim) not in held)
+        bound = [("row", dim) for dim, _ in front if ("row", dim) in held]
+        made = terms.make("put", Referring(table.shape[0]), cells, bound=bound, fresh=[(0, table.shape[0])])
+        return algebra.total([(factor * times, made)])
+
+    extents = grids[0].shape[last:]
+    flat = [grid.reshape(math.prod(grid.shape[:last]), *extents) for grid in grids]
+    cells = np.empty((1, *extents), np.int64)
+    base = np.broadcast_to(table.cells, cells.shape)
+    for place in itertools.product(*(range(n) for n in extents)):
+        entries = [
+            put(u, i) for u, i in zip(*(grid[(slice(None), *place)].tolist() for grid in flat), strict=True)
+        ]
+        start = base[(0, *place)].item()
+        cells[(0, *place)] = algebra.total((1, cell) for cell in (start, *entries))
+    return Tensor(cells, table.shape, REAL)
+
+
+CONTRACTIONS: dict[str, Handler] = {
+    "stablehlo.dot_general": dot_general,
+    "stablehlo.reduce": reduce,
+    "stablehlo.gather": gather,
+    "stablehlo.scatter": scatter,
+}

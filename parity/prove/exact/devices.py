@@ -1,0 +1,253 @@
+"""Devices under ``shard_map``: every value is one tensor a device; shards come and go at the edges."""
+
+import dataclasses
+import functools
+import itertools
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from parity.prove.exact.operations import cut, join
+from parity.prove.exact.program import Step, ints
+from parity.prove.exact.tensors import Tensor, common
+from parity.prove.exact.terms import REAL, RefusalError
+
+__all__ = ["Devices", "collective", "manual"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The devices of a manual region, numbered as the mesh lists them.
+
+    Args:
+        axes: names and sizes, first the slowest.
+    """
+
+    axes: tuple[tuple[str, int], ...]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return math.prod(size for _, size in self.axes)
+
+    def place(self, device: int, names: tuple[str, ...]) -> tuple[int, int]:
+        """Returns which shard a device has of a dimension over mesh axes, and how many shards there are."""
+        return _place(self.axes, device, names)
+
+
+@functools.cache
+def _place(axes: tuple[tuple[str, int], ...], device: int, names: tuple[str, ...]) -> tuple[int, int]:
+    sizes = dict(axes)
+    where = dict(zip(sizes, np.unravel_index(device, list(sizes.values())), strict=True))
+    index = 0
+    for name in names:
+        index = index * sizes[name] + int(where[name])
+    return index, math.prod(sizes[name] for name in names)
+
+
+Sharding = tuple[tuple[str, ...], ...]
+
+
+def _shardings(text: str) -> list[tuple[str, Sharding]]:
+    """Returns the mesh and the axes of each dimension, from how MLIR prints ``sharding_per_value``."""
+    found = []
+    for mesh, dims in re.findall(r"<@([\w.]+), \[((?:\{[^}]*\}(?:p\d+)?(?:, )?)*)\]", text):
+        each = re.findall(r"\{([^}]*)\}", dims)
+        if any(":" in dim for dim in each):
+            raise RefusalError(f"manual_computation: got a part of a mesh axis in {text}")
+        found.append((mesh, tuple(tuple(re.findall(r'"([^"]+)"', dim)) for dim in each)))
+    return found
+
+
+def manual(interpreter: Any, step: Step, operands: list[Any], values: list[Any]) -> list[Tensor]:
+    """Runs a manual region on all devices.
+
+    Raises:
+        RefusalError: it is nested, leaves mesh axes free, or replicas differ in the end.
+    """
+    ins, outs = (
+        step.remember(name, lambda n=name: _shardings(step.text(n)))
+        for name in ("in_shardings", "out_shardings")
+    )
+    if interpreter.devices is not None:
+        raise RefusalError("manual_computation: got one inside another")
+    named = {mesh for mesh, _ in (*ins, *outs)}
+    if len(named) != 1 or len(ins) != len(operands) or len(outs) != len(step.results):
+        raise RefusalError("manual_computation: got shardings on several meshes, or inlined ones")
+    axes = interpreter.module.meshes[named.pop()]
+    held = set(re.findall(r'"([^"]+)"', step.text("manual_axes")))
+    if not {name for name, size in axes if size > 1} <= held:
+        raise RefusalError(f"manual_computation: got the axes {sorted(held)} of {dict(axes)}, expected all")
+    devices = Devices(axes)
+    interpreter.terms.origin = interpreter.origin(step)
+    given = [
+        _shards(interpreter, devices, x, sharding) for x, (_, sharding) in zip(operands, ins, strict=True)
+    ]
+    interpreter.devices = devices
+    interpreter.calls.append(step)
+    results = interpreter.run(step.blocks[0], given, values)
+    interpreter.calls.pop()
+    interpreter.devices = None
+    return [
+        _joined(interpreter, devices, x, sharding) for x, (_, sharding) in zip(results, outs, strict=True)
+    ]
+
+
+def _shards(interpreter: Any, devices: Devices, x: Tensor, sharding: Sharding) -> tuple[Tensor, ...]:
+    known: dict[tuple, Tensor] = {}
+    found: list[Tensor] = []
+    for device in range(devices.count):
+        places = tuple(devices.place(device, names) for names in sharding)
+        if places not in known:
+            part = x
+            for dim, (index, count) in enumerate(places):
+                size = x.shape[dim] // count
+                part = cut(interpreter.tensors, part, dim, (index * size, (index + 1) * size, 1))
+            known[places] = interpreter.tensors.one(part)
+        found.append(known[places])
+    return tuple(found)
+
+
+def _joined(interpreter: Any, devices: Devices, parts: Any, sharding: Sharding) -> Tensor:
+    """Returns the whole of shards.
+
+    Raises:
+        RefusalError: devices that should hold the same do not.
+    """
+    parts = (parts,) * devices.count if isinstance(parts, Tensor) else parts
+    found: dict[tuple[int, ...], Tensor] = {}
+    for device, part in enumerate(parts):
+        place = tuple(devices.place(device, names)[0] for names in sharding)
+        other = found.setdefault(place, part)
+        if other is not part:
+            same = interpreter.tensors.alike([other, part])
+            if not _equal(*common([x.cells for x in same])):
+                raise RefusalError("manual_computation: devices that should hold the same value hold others")
+    counts = [devices.place(0, names)[1] for names in sharding]
+    for dim in reversed(range(len(counts))):
+        shorter = itertools.product(*(range(count) for count in counts[:dim]))
+        found = {
+            place: join(interpreter.tensors, [found[(*place, index)] for index in range(counts[dim])], dim)
+            for place in shorter
+        }
+    return interpreter.tensors.one(found[()])
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return bool((a == b).all())
+
+
+def collective(interpreter: Any, step: Step, operands: list[Any]) -> list[Any]:
+    """Runs what devices do together.
+
+    Raises:
+        RefusalError: it is not known.
+    """
+    devices: Devices = interpreter.devices
+    interpreter.terms.origin = interpreter.origin(step)
+    if step.name == "stablehlo.partition_id":
+        made = [interpreter.algebra.constant(device, step.sorts[0]) for device in range(devices.count)]
+        return [
+            tuple(
+                interpreter.tensors.one(interpreter.tensors.uniform(cell, (), step.sorts[0])) for cell in made
+            )
+        ]
+    if step.name not in COLLECTIVES:
+        raise RefusalError(f"{step.name}: not known")
+    spread = [x if isinstance(x, tuple) else (x,) * devices.count for x in operands]
+    return [COLLECTIVES[step.name](interpreter, step, x, place) for place, x in enumerate(spread)]
+
+
+def _need_partitions(step: Step) -> None:
+    """Refuses what numbers its devices by replica: only a positive channel between devices numbers partitions."""
+    if not re.search(r"handle = [1-9]\d*, type = 1>", step.text("channel_handle")):
+        raise RefusalError(f"{step.name}: got no channel, expected one across partitions")
+
+
+def _permute(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
+    _need_partitions(step)
+    pairs = ints(step.attributes["source_target_pairs"])
+    sources = dict(zip(pairs[1::2], pairs[::2], strict=True))
+    zero = interpreter.algebra.zero if x[0].sort == REAL else interpreter.algebra.constant(0, x[0].sort)
+    empty = interpreter.tensors.uniform(zero, x[0].shape, x[0].sort)
+    return tuple(x[sources[device]] if device in sources else empty for device in range(len(x)))
+
+
+def _groups(interpreter: Any, step: Step) -> list[list[int]]:
+    """Returns which devices work together, each in one group.
+
+    Raises:
+        RefusalError: they are groups of replicas, of several sizes, or over parts of mesh axes.
+    """
+    devices: Devices = interpreter.devices
+    if "use_global_device_ids" not in step.attributes:
+        raise RefusalError(f"{step.name}: got groups of replicas, expected groups of all devices")
+    attribute, text = step.attributes["replica_groups"], step.text("replica_groups")
+    if "replica_group_mesh_axes" in text:
+        return _groups_over_axes(interpreter, text)
+    flat = ints(attribute)
+    groups = np.array(flat).reshape(attribute.type.shape).tolist()
+    if sorted(itertools.chain.from_iterable(groups)) != list(range(devices.count)):
+        raise RefusalError(
+            f"{step.name}: got the groups {groups}, expected each of {devices.count} devices once"
+        )
+    return groups
+
+
+def _groups_over_axes(interpreter: Any, text: str) -> list[list[int]]:
+    """Returns the same where axes of the mesh are named, as newer versions of JAX do."""
+    devices: Devices = interpreter.devices
+    mesh = re.search(r"mesh = @([\w.]+)", text)
+    names = re.findall(r'#stablehlo\.axis_ref<name = "([^"]+)">', text)
+    if (
+        mesh is None
+        or interpreter.module.meshes.get(mesh[1]) != devices.axes
+        or text.count("axis_ref") != len(names)
+    ):
+        raise RefusalError(f"got groups over {text}, expected whole axes of the mesh {dict(devices.axes)}")
+    others = tuple(name for name, _ in devices.axes if name not in names)
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for device in range(devices.count):
+        own = devices.place(device, tuple(names))[0]
+        groups.setdefault(devices.place(device, others)[0], []).append((own, device))
+    return [[device for _, device in sorted(group)] for group in groups.values()]
+
+
+def _all_reduce(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
+    from parity.prove.exact.contractions import reducer
+
+    _need_partitions(step)
+    name, algebra, sort = reducer(step.blocks[0]), interpreter.algebra, x[0].sort
+    if sort != REAL or name not in ("add", "maximum", "minimum"):
+        raise RefusalError(f"all_reduce: got {name} of {sort}, expected a sum or an extreme of reals")
+    found: list[Any] = [None] * len(x)
+    for group in _groups(interpreter, step):
+        whole = interpreter.tensors.zip_cells(
+            (lambda *cells: algebra.total((1, cell) for cell in cells))
+            if name == "add"
+            else (lambda *cells: algebra.extreme(name, cells)),
+            [x[device] for device in group],
+            sort,
+        )
+        for device in group:
+            found[device] = whole
+    return tuple(found)
+
+
+def _all_gather(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
+    _need_partitions(step)
+    found: list[Any] = [None] * len(x)
+    for group in _groups(interpreter, step):
+        whole = join(interpreter.tensors, [x[device] for device in group], step.dims("all_gather_dim")[0])
+        for device in group:
+            found[device] = whole
+    return tuple(found)
+
+
+COLLECTIVES = {
+    "stablehlo.collective_permute": _permute,
+    "stablehlo.all_reduce": _all_reduce,
+    "stablehlo.all_gather": _all_gather,
+}

@@ -1,0 +1,268 @@
+"""Walks a program: calls, loops of known length turn by turn, branches, devices in lockstep."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from parity.prove.exact.algebra import Algebra
+from parity.prove.exact.contractions import CONTRACTIONS
+from parity.prove.exact.devices import collective, manual
+from parity.prove.exact.operations import OPERATIONS, Handler
+from parity.prove.exact.program import Block, Module, Step, sort_of
+from parity.prove.exact.tensors import Floats, Tensor, Tensors
+from parity.prove.exact.terms import REAL, RefusalError, Terms
+from parity.prove.exact.thresholds import judged
+
+__all__ = ["REALS", "Arithmetic", "Interpreter", "Origin"]
+
+TERMS_A_STEP = 10
+"""Terms that an operation may make, where as many are made as operations are allowed."""
+
+OF_NOTHING = frozenset({"stablehlo.concatenate", "stablehlo.pad", "stablehlo.slice"})
+"""Operations that take operands without elements."""
+
+Value = Tensor | tuple[Tensor, ...]
+"""A tensor; in a manual region one for each device."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arithmetic:
+    """What operations mean.
+
+    Args:
+        algebra: makes terms of a table.
+        handlers: what each operation does to tensors, by name.
+        sort_of: the sort of an element type.
+    """
+
+    algebra: Callable[[Terms], Algebra]
+    handlers: Mapping[str, Handler]
+    sort_of: Callable[[str], str]
+
+
+REALS = Arithmetic(algebra=Algebra, handlers={**OPERATIONS, **CONTRACTIONS}, sort_of=sort_of)
+"""Exact real numbers."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a term was made first.
+
+    Args:
+        step: the operation.
+        calls: the operations that called it, outermost first.
+        turns: the turn of each enclosing loop.
+        device: in a manual region.
+    """
+
+    step: Step
+    calls: tuple[Step, ...]
+    turns: tuple[int, ...]
+    device: int | None
+
+
+class Interpreter:
+    """Runs a module on tensors of terms.
+
+    Args:
+        module: the program.
+        algebra: its normal forms.
+        most: operations that are walked before it is given up.
+        tensors: of the same algebra, shared with other programs.
+        handlers: what each operation does.
+
+    Attributes:
+        steps: operations that were walked.
+        turned: turns of loops among them.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        algebra: Algebra,
+        most: int = 100_000_000,
+        tensors: Tensors | None = None,
+        handlers: Mapping[str, Handler] = REALS.handlers,
+    ):
+        self.module, self.terms, self.algebra, self.most = module, algebra.terms, algebra, most
+        self.tensors, self.handlers = tensors or Tensors(algebra), handlers
+        self.devices: Any = None
+        self.calls: list[Step] = []
+        self.turns: list[int] = []
+        self.steps = self.turned = 0
+
+    def main(self, arguments: Sequence[Tensor]) -> list[Tensor]:
+        """Returns the results of the entry function.
+
+        Raises:
+            RefusalError: something is not understood; says where.
+        """
+        self.devices, self.calls, self.turns = None, [], []
+        self.steps = self.turned = 0
+        given = [dataclasses.replace(x, floats=Floats.EXACT) if x.sort == REAL else x for x in arguments]
+        results = self.call("main", [self.one(x) for x in given])
+        return [x for x in results if isinstance(x, Tensor)]
+
+    def call(self, name: str, arguments: list[Value]) -> list[Value]:
+        """Returns the results of a function."""
+        block, count = self.module.function(name)
+        return self.remembered(
+            (block.content, self.devices, *arguments), lambda: self.run(block, arguments, [None] * count)
+        )
+
+    def remembered(self, key: Hashable, make: Callable[[], Sequence[Value]]) -> list[Value]:
+        """Returns what was made of the same content and operands before, or makes it."""
+        known = self.tensors.results.get(key)
+        if known is None:
+            known = [self.one(x) for x in make()]
+            self.tensors.results.put(key, known)
+        return known
+
+    def one(self, x: Value) -> Value:
+        """Returns the one value that stands for all that are equal to it; of equal tensors on all devices one."""
+        if isinstance(x, Tensor):
+            return self.tensors.one(x)
+        first, *others = each = tuple([self.tensors.one(part) for part in x])
+        return first if all(part is first for part in others) else each
+
+    def run(self, block: Block, arguments: Sequence[Value], values: list[Any]) -> list[Value]:
+        """Returns what a block returns; ``values`` are those of the function, by slot."""
+        for slot, value in zip(block.parameters, arguments, strict=True):
+            values[slot] = value
+        for step in block.steps:
+            try:
+                results = self.step(step, values)
+            except RefusalError as error:
+                error.step = error.step or step
+                raise
+            for slot, value in zip(step.results, results, strict=True):
+                values[slot] = value
+        return [values[slot] for slot in block.outputs]
+
+    def step(self, step: Step, values: list[Any]) -> Sequence[Value]:
+        """Returns the results of one operation."""
+        operands = [values[slot] for slot in step.operands]
+        if step.name == "func.call":
+            self.calls.append(step)
+            results = self.call(step.callee, operands)
+            self.calls.pop()
+            return results
+        captured = [values[slot] for slot in step.captured] if step.blocks else ()
+        key = (step.content, self.devices, *operands, *captured)
+        known = self.tensors.results.get(key)
+        if known is None:
+            self.steps += 1
+            if self.steps > self.most or len(self.terms.nodes) > TERMS_A_STEP * self.most:
+                raise RefusalError(
+                    f"got over {self.most} operations, turn by turn, or {TERMS_A_STEP} terms for each"
+                )
+            known = [self.one(x) for x in self._made(step, operands, values)]
+            self.tensors.results.put(key, known)
+        return known
+
+    def _made(self, step: Step, operands: list[Any], values: list[Any]) -> Sequence[Value]:
+        name = step.name
+        if name == "stablehlo.while":
+            return self._loop(step, operands, values)
+        if name in ("stablehlo.case", "stablehlo.if"):
+            return self._branch(step, operands[0], values)
+        if name == "sdy.manual_computation":
+            return manual(self, step, operands, values)
+        handler = self.handlers.get(name)
+        if self.devices is None:
+            if handler is None:
+                raise RefusalError(f"{name}: not known")
+            self.terms.origin = self.origin(step)
+            return self._handled(handler, step, operands)
+        if handler is None:
+            return collective(self, step, operands)
+        return self._lockstep(handler, step, operands)
+
+    def _handled(self, handler: Handler, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+        """Returns the results of an operation, with what is known of their floats."""
+        if step.name not in OF_NOTHING and any(0 in x.shape for x in operands):
+            raise RefusalError(f"{step.name}: got a dimension of length 0")
+        return judged(self.algebra, step, operands, handler(self.tensors, step, operands))
+
+    def origin(self, step: Step, device: int | None = None) -> Origin:
+        """Returns where the walk is."""
+        return Origin(step, tuple(self.calls), tuple(self.turns), device)
+
+    def _lockstep(self, handler: Any, step: Step, operands: list[Any]) -> Sequence[Value]:
+        """Runs an operation on every device, once where they hold the same tensors."""
+        if all(isinstance(x, Tensor) for x in operands):
+            self.terms.origin = self.origin(step)
+            return self._handled(handler, step, operands)
+        count, memory = self.devices.count, self.tensors.results
+        spread = [(x,) * count if isinstance(x, Tensor) else x for x in operands]
+        found = []
+        for device, own in enumerate(zip(*spread, strict=True)):
+            key = (step.content, None, *own)
+            results = memory.get(key)
+            if results is None:
+                self.terms.origin = self.origin(step, device)
+                results = [self.tensors.one(x) for x in self._handled(handler, step, own)]
+                memory.put(key, results)
+            found.append(results)
+        return list(zip(*found, strict=True))
+
+    def _loop(self, step: Step, carry: list[Value], values: list[Any]) -> list[Value]:
+        condition, body = step.blocks
+        self.calls.append(step)
+        for turn in itertools.count():
+            self.turns.append(turn)
+            goes_on = self._known(self.run(condition, carry, values)[0])
+            if not isinstance(goes_on, bool):
+                raise RefusalError(
+                    "while: got a condition that depends on the inputs, expected a known trip count"
+                )
+            if goes_on:
+                self.turned += 1
+                carry = self.run(body, carry, values)
+            self.turns.pop()
+            if not goes_on:
+                self.calls.pop()
+                return carry
+        raise AssertionError
+
+    def _known(self, value: Value) -> Any:
+        """Returns a constant that is the same everywhere; None of anything else."""
+        each = (value,) if isinstance(value, Tensor) else value
+        found = {self.algebra.literal(x.only) for x in each}
+        return found.pop() if len(found) == 1 else None
+
+    def _branch(self, step: Step, index: Value, values: list[Any]) -> Sequence[Value]:
+        """Takes the branch that is known, or all, and selects; both are total here."""
+        known = self._known(index)
+        if known is not None:
+            if step.name == "stablehlo.if":
+                return self.run(step.blocks[0 if known else 1], (), values)
+            last = len(step.blocks) - 1
+            return self.run(step.blocks[known if 0 <= known <= last else last], (), values)
+        if self.devices is not None:
+            raise RefusalError(
+                f"{step.name}: got an index that depends on the inputs, on devices in lockstep"
+            )
+        branches = [self.run(block, (), values) for block in step.blocks]
+        if step.name == "stablehlo.if":
+            branches.reverse()
+        return [self._choose(index, options) for options in zip(*branches, strict=True)]
+
+    def _choose(self, index: Any, options: Sequence[Any]) -> Tensor:
+        """Returns the option an index chooses; beyond the last it is the last, as below zero."""
+        *others, chosen = options
+        for place, option in reversed(list(enumerate(others))):
+            select = functools.partial(self._select, self._equals(index, place), option.sort)
+            chosen = self.tensors.zip_cells(select, [option, chosen], option.sort)
+        return chosen
+
+    def _select(self, where: int, sort: str, yes: int, no: int) -> int:
+        return self.algebra.map("select", [where, yes, no], sort)
+
+    def _equals(self, index: Tensor, place: int) -> int:
+        if index.sort == "i1":  # `if`: branches were reversed, so 0 is false
+            return self.algebra.map("not", [index.only], "i1")
+        number = self.algebra.constant(place, index.sort)
+        return self.algebra.map("compare", [index.only, number], "i1", "EQ")

@@ -1,0 +1,376 @@
+"""What each StableHLO operation makes of cells: element by element, and moves of dimensions."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from parity.prove.exact.integers import is_signed, width
+from parity.prove.exact.pieces import Data
+from parity.prove.exact.program import Step, data_of, ints, splat
+from parity.prove.exact.tensors import Tensor, Tensors
+from parity.prove.exact.terms import REAL, RefusalError
+
+__all__ = ["OPERATIONS", "elementwise", "signed_index"]
+
+Handler = Callable[[Tensors, Step, Sequence[Tensor]], list[Tensor]]
+
+MAPS = frozenset(
+    [
+        "abs",
+        "atan2",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "compare",
+        "convert",
+        "cosine",
+        "divide",
+        "exponential",
+        "exponential_minus_one",
+        "floor",
+        "is_finite",
+        "log",
+        "log_plus_one",
+        "logistic",
+        "negate",
+        "not",
+        "popcnt",
+        "power",
+        "remainder",
+        "round_nearest_afz",
+        "round_nearest_even",
+        "rsqrt",
+        "select",
+        "shift_left",
+        "shift_right_arithmetic",
+        "shift_right_logical",
+        "sign",
+        "sine",
+        "sqrt",
+        "subtract",
+        "tan",
+        "tanh",
+        "xor",
+        "add",
+        "multiply",
+        "maximum",
+        "minimum",
+        "and",
+        "or",
+        "square",
+        "erf",
+        "erf_inv",
+        "lgamma",
+        "digamma",
+        "acos",
+        "asin",
+        "sinh",
+        "cosh",
+        "atan",
+        "asinh",
+        "acosh",
+        "atanh",
+    ]
+)
+EXTREMES = frozenset({"maximum", "minimum"})
+
+
+def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
+    """Returns what an operation does to cells, one from each operand, element by element.
+
+    Raises:
+        RefusalError: it is no such operation.
+    """
+    name, sort = step.name.split(".", 1)[1], step.sorts[0]
+    if name not in MAPS:
+        raise RefusalError(f"{step.name}: not known, and its operands are taken apart")
+    algebra = tensors.algebra
+    if sort == REAL and (real := _real(tensors, name)):
+        return real
+    if sort == REAL and name == "convert":
+        return lambda a: algebra.narrowed(algebra.map(name, [a], sort), step.element)
+    if (sort == "i1" and name in ("and", "or")) or (sort == REAL and name in EXTREMES):
+        return lambda a, b: algebra.extreme(name, (a, b), sort)
+    detail = _comparison(tensors, step) if name == "compare" else None
+    return lambda *cells: algebra.map(name, cells, sort, detail)
+
+
+def function_key(step: Step) -> tuple:
+    """Returns what tells the function of elements that an operation is: all that it says but shapes."""
+    element = step.element if step.name == "stablehlo.convert" else ""
+    return (
+        step.name,
+        step.sorts,
+        element,
+        tuple([(name, str(value)) for name, value in step.attributes.items()]),
+    )
+
+
+def _comparison(tensors: Tensors, step: Step) -> str:
+    """Returns the direction of a comparison.
+
+    Raises:
+        RefusalError: it orders in another way than numbers are ordered.
+    """
+    kind = step.text("compare_type")
+    if "TOTALORDER" in kind:
+        raise RefusalError(f"compare: got {kind}, expected the order of numbers")
+    return step.text("comparison_direction").split()[-1].rstrip(">")
+
+
+def _real(tensors: Tensors, name: str) -> Callable[..., int] | None:
+    """Returns the normal form of an operation on real numbers; None where there is none."""
+    algebra = tensors.algebra
+    known: dict[str, Callable[..., int]] = {
+        "add": lambda a, b: algebra.total(((1, a), (1, b))),
+        "subtract": lambda a, b: algebra.total(((1, a), (-1, b))),
+        "negate": lambda a: algebra.total(((-1, a),)),
+        "multiply": lambda a, b: algebra.product((a, b)),
+        "divide": lambda a, b: algebra.product((a, algebra.reciprocal(b))),
+        "square": lambda a: algebra.product((a, a)),
+    }
+    return known.get(name)
+
+
+def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Applies an operation place by place; scalars of ``select`` and ``clamp`` count for every element."""
+    shape = step.shapes[0]
+    same = [x if x.shape == shape else tensors.moved(x, (), shape) for x in operands]
+    function, key = step.remember("function", lambda: (function_of(tensors, step), function_key(step)))
+    return [tensors.zip_cells(function, same, step.sorts[0], key)]
+
+
+def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """A constant: one number for all elements, or data that is read when an index is asked for."""
+    (shape,), (sort,), value = step.shapes, step.sorts, step.attributes["value"]
+    if value.is_splat:
+        return [tensors.uniform(tensors.algebra.element(splat(value, sort), sort), shape, sort)]
+    data: Data = step.remember("data", lambda: data_of(value, shape))
+    axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
+    return [tensors.uniform(tensors.pieces.data(data, axes, sort), shape, sort)]
+
+
+def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """The index along a dimension: an integer, whatever the element type."""
+    (shape,), (sort,), (dim,) = step.shapes, step.sorts, ints(step.attributes["iota_dimension"])
+    if shape[dim] == 1:
+        return [tensors.uniform(tensors.algebra.constant(0, sort), shape, sort)]
+    kept = "i32" if sort == REAL else sort
+    cell = tensors.terms.leaf("iota", None, [(dim, shape[dim])], kept)
+    if sort == REAL:
+        cell = tensors.algebra.map("convert", [cell], REAL)
+    return [tensors.uniform(cell, shape, sort)]
+
+
+def broadcast_in_dim(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """New dimensions, and longer ones, are uniform."""
+    return [tensors.moved(operands[0], step.dims("broadcast_dimensions"), step.shapes[0])]
+
+
+def transpose(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Dimensions in another order."""
+    to = step.remember("to", lambda: np.argsort(step.dims("permutation")).tolist())
+    return [tensors.moved(operands[0], to, step.shapes[0])]
+
+
+def reshape(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """The same elements in row-major order."""
+    return [tensors.reshape(operands[0], step.shapes[0])]
+
+
+def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Bits of integers read otherwise, such as those of a random number; a real number has no bits here.
+
+    Raises:
+        RefusalError: the bits of a real number are asked for, or the shape changes.
+    """
+    x, sort = operands[0], step.sorts[0]
+    if x.sort == REAL or x.shape != step.shapes[0]:
+        raise RefusalError("bitcast_convert: got the bits of a real number, or of another width")
+    detail = step.element
+    cast = lambda cell: tensors.terms.make("map", ("bitcast_convert", detail), [cell], sort)  # noqa: E731
+    return [tensors.each(cast, x, x.shape, sort)]
+
+
+def identity(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Where values lie, and what the compiler may not reorder, says nothing about numbers."""
+    return list(operands)
+
+
+def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> Tensor:
+    """Returns the part ``start, stop, stride`` of a dimension."""
+    start, stop, stride = bounds
+    length = max(-(-(stop - start) // stride), 0)
+    shape = (*x.shape[:dim], length, *x.shape[dim + 1 :])
+    if length == x.shape[dim]:
+        return x
+    if x.apart(dim) or length == 0 or x.shape[dim] == 1:
+        index = (slice(None),) * dim + (slice(start, start + length * stride, stride),)
+        return Tensor(
+            x.cells[index] if length else x.cells[(slice(None),) * dim + (slice(0, 0),)], shape, x.sort
+        )
+    return tensors.each(lambda cell: tensors.pieces.cut(cell, dim, bounds, dim), x, shape)
+
+
+def slice_(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Static slices, one dimension after the other."""
+    x = operands[0]
+    bounds = zip(step.dims("start_indices"), step.dims("limit_indices"), step.dims("strides"), strict=True)
+    for dim, each in enumerate(bounds):
+        x = cut(tensors, x, dim, each)
+    return [x]
+
+
+def join(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> Tensor:
+    """Returns tensors one after the other along a dimension."""
+    parts = [x for x in parts if x.shape[dim]] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
+    shape = list(parts[0].shape)
+    shape[dim] = sum(x.shape[dim] for x in parts)
+    if any(x.apart(dim) for x in parts) or all(x.shape[dim] == 1 for x in parts):
+        parts = [tensors.explode(x, dim) for x in parts]
+        parts = _others_alike(tensors, parts, dim)
+        return Tensor(np.concatenate([x.cells for x in parts], dim), tuple(shape), parts[0].sort)
+    parts = _others_alike(tensors, parts, dim)
+    sizes = [x.shape[dim] for x in parts]
+    rows = list(zip(*[x.cells.ravel().tolist() for x in parts], strict=True))
+    joined = {
+        row: tensors.pieces.join(list(zip(row, sizes, strict=True)), dim, dim) for row in dict.fromkeys(rows)
+    }
+    cells = np.array([joined[row] for row in rows], np.int64).reshape(parts[0].cells.shape)
+    return Tensor(cells, tuple(shape), parts[0].sort)
+
+
+def _others_alike(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> list[Tensor]:
+    """Takes apart every other dimension that any part has apart."""
+    for other in range(len(parts[0].shape)):
+        if other != dim and any(x.apart(other) for x in parts):
+            parts = [tensors.explode(x, other) for x in parts]
+    return list(parts)
+
+
+def concatenate(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors one after the other."""
+    return [join(tensors, operands, ints(step.attributes["dimension"])[0])]
+
+
+def pad(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """A join with the padding value; negative padding cuts; holes inside only where nothing is in one piece."""
+    x, value = operands
+    edges = zip(
+        *(step.dims(f"edge_padding_{side}") for side in ("low", "high")),
+        step.dims("interior_padding"),
+        strict=True,
+    )
+    for dim, (low, high, interior) in enumerate(edges):
+        if interior and x.shape[dim] > 1:
+            x = _spread(tensors, x, value, dim, interior)
+        if max(-low, 0) + max(-high, 0) > x.shape[dim]:
+            raise RefusalError("pad: got edges that cut off more than there is")
+        x = cut(tensors, x, dim, (max(-low, 0), x.shape[dim] - max(-high, 0), 1))
+        shape = list(x.shape)
+
+        def holes(length: int, shape: list[int] = shape, dim: int = dim) -> list[Tensor]:
+            around = [*shape[:dim], length, *shape[dim + 1 :]]
+            return [tensors.moved(value, (), around)] if length > 0 else []
+
+        parts = [*holes(low), x, *holes(high)]
+        x = join(tensors, parts, dim)
+    return [x]
+
+
+def _spread(tensors: Tensors, x: Tensor, value: Tensor, dim: int, interior: int) -> Tensor:
+    x = tensors.explode(x, dim)
+    shape = list(x.shape)
+    shape[dim] = interior
+    hole = tensors.moved(value, (), shape)
+    parts: list[Tensor] = []
+    for index in range(x.shape[dim]):
+        parts += [cut(tensors, x, dim, (index, index + 1, 1)), hole]
+    return join(tensors, [tensors.explode(part, dim) for part in parts[:-1]], dim)
+
+
+def index_of(tensors: Tensors, x: Tensor) -> int:
+    """Returns an index that the schedule must have made known.
+
+    Raises:
+        RefusalError: it depends on the inputs, or a compiler may take it for a negative one.
+    """
+    value = tensors.algebra.literal(x.only)
+    if not isinstance(value, int):
+        raise RefusalError("got an index that depends on the inputs, expected one that the schedule fixes")
+    return signed_index(value, x.sort)
+
+
+def signed_index(value: int, sort: str) -> int:
+    """Returns an index that is the same number with and without a sign: XLA takes 200 of ``ui8`` for -56 at times.
+
+    Raises:
+        RefusalError: it is another one with a sign.
+    """
+    if not is_signed(sort) and value >> width(sort) - 1:
+        raise RefusalError(f"got the index {value} of {sort}, expected one that is not negative with a sign")
+    return value
+
+
+def dynamic_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """A slice at known indices, which are clamped."""
+    x, *starts = operands
+    for dim, (start, size) in enumerate(zip(starts, step.dims("slice_sizes"), strict=True)):
+        if size < x.shape[dim]:
+            first = min(max(index_of(tensors, start), 0), x.shape[dim] - size)
+            x = cut(tensors, x, dim, (first, first + size, 1))
+    return [x]
+
+
+def dynamic_update_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """An update at known indices; the dimensions it does not fill are taken apart."""
+    x, update, *starts = operands
+    window = []
+    for dim, start in enumerate(starts):
+        size = update.shape[dim]
+        if size == x.shape[dim]:
+            first = 0
+        else:
+            first = min(max(index_of(tensors, start), 0), x.shape[dim] - size)
+            x, update = tensors.explode(x, dim), tensors.explode(update, dim)
+        window.append((first, size))
+    whole = [dim for dim, (_, size) in enumerate(window) if size == x.shape[dim]]
+    for dim in whole:
+        if x.apart(dim) or update.apart(dim):
+            x, update = tensors.explode(x, dim), tensors.explode(update, dim)
+    cells = x.cells.copy()
+    index = tuple(
+        slice(None) if dim in whole else slice(first, first + size)
+        for dim, (first, size) in enumerate(window)
+    )
+    cells[index] = update.cells
+    return [Tensor(cells, x.shape, x.sort)]
+
+
+def reverse(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Dimensions backwards; each is taken apart."""
+    x = operands[0]
+    for dim in step.dims("dimensions"):
+        x = tensors.explode(x, dim)
+        x = Tensor(np.flip(x.cells, dim), x.shape, x.sort)
+    return [x]
+
+
+OPERATIONS: dict[str, Handler] = {
+    "stablehlo.constant": constant,
+    "stablehlo.iota": iota,
+    "stablehlo.broadcast_in_dim": broadcast_in_dim,
+    "stablehlo.transpose": transpose,
+    "stablehlo.reshape": reshape,
+    "stablehlo.slice": slice_,
+    "stablehlo.concatenate": concatenate,
+    "stablehlo.pad": pad,
+    "stablehlo.dynamic_slice": dynamic_slice,
+    "stablehlo.dynamic_update_slice": dynamic_update_slice,
+    "stablehlo.reverse": reverse,
+    "stablehlo.bitcast_convert": bitcast,
+    "stablehlo.optimization_barrier": identity,
+    **{f"{dialect}.{name}": elementwise for dialect in ("stablehlo", "chlo") for name in MAPS},
+}

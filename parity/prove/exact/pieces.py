@@ -1,0 +1,266 @@
+"""Parts of terms along an axis: one index, a slice, a join, another shape. Inverses cancel."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.prove.exact.algebra import Algebra
+from parity.prove.exact.terms import Axis, Label, Referring
+
+__all__ = ["Data", "Pieces"]
+
+DEEPEST = 200
+"""Functions inside of functions into which a reshape is taken."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The elements of a constant that is not one number, read when asked for; equal bytes are equal constants."""
+
+    raw: bytes
+    dtype: str
+    shape: tuple[int, ...]
+
+    def at(self, axis: int, index: int) -> "Data":
+        """Returns the part at one index of an axis."""
+        array = np.frombuffer(self.raw, self.dtype).reshape(self.shape).take(index, axis)
+        return Data(array.tobytes(), self.dtype, array.shape)
+
+    def item(self) -> float | int | bool:
+        """Returns the element of a scalar."""
+        return np.frombuffer(self.raw, self.dtype)[0].item()
+
+
+class Pieces:
+    """Takes terms apart and puts them together.
+
+    Args:
+        algebra: rebuilds what is taken apart.
+    """
+
+    def __init__(self, algebra: Algebra):
+        self.algebra, self.terms = algebra, algebra.terms
+        self._known: dict[tuple[int, Label, int], int] = {}
+        self._reshaped: dict[tuple, int] = {}
+
+    def at(self, cell: int, label: Label, index: int) -> int:
+        """Returns the cell at one index along a label; every node but those that make the axis lets it through."""
+        if label not in self.terms.labels(cell):
+            return cell
+        known = self._known.get((cell, label, index))
+        if known is None:
+            before, self.terms.origin = self.terms.origin, self.terms.origins[self.terms.term(cell)]
+            known = self._known[cell, label, index] = self._at(cell, label, index)
+            self.terms.origin = before
+        return known
+
+    def _at(self, cell: int, label: Label, index: int) -> int:
+        fresh = self.terms.fresh(cell)
+        if label in dict(fresh):
+            return self._begun(cell, label, index, [name for name, _ in fresh].index(label))
+        node, args, names = self.terms.open(cell)
+        return self.algebra.rebuild(node, [self.at(arg, label, index) for arg in args], names, fresh)
+
+    def _begun(self, cell: int, label: Label, index: int, place: int) -> int:
+        """Returns the same where the axis begins at the node of the cell."""
+        node, args, names = self.terms.open(cell)
+        if node.kind == "iota":
+            return self.algebra.constant(index, node.sort)
+        if node.kind == "data":
+            data: Data = node.params
+            axes = [axis for axis in self.terms.fresh(cell) if axis[0] != label]
+            return self.data(data.at(self._data_axis(data, place), index), axes, node.sort)
+        if node.kind == "concat":
+            sizes, refs = node.params
+            for arg, size, ref in zip(args, sizes, refs, strict=True):
+                if index < size:
+                    return arg if ref is None else self.at(arg, names[ref], index)
+                index -= size
+        if node.kind == "slice":
+            (start, _, stride), (ref,) = node.params
+            return self.at(args[0], names[ref], start + index * stride)
+        return self.algebra.pick(cell, label, index)
+
+    @staticmethod
+    def _data_axis(data: Data, place: int) -> int:
+        return [axis for axis, size in enumerate(data.shape) if size > 1][place]
+
+    def data(self, data: Data, axes: Sequence[Axis], sort: str) -> int:
+        """Returns the cell of a constant; ``axes`` are those longer than one."""
+        if axes:
+            return self.terms.leaf("data", data, axes, sort)
+        return self.algebra.element(data.item(), sort)
+
+    def cut(self, cell: int, label: Label, bounds: tuple[int, int, int], to: Label) -> int:
+        """Returns the part ``start, stop, stride`` along a label, now called ``to``."""
+        if label not in self.terms.labels(cell):
+            return cell
+        start, stop, stride = bounds
+        size = self.terms.sizes(cell)[label]
+        length = -(-(stop - start) // stride)
+        if length == 1:
+            return self.at(cell, label, start)
+        if length == size:
+            return self.terms.relabel(cell, {label: to})
+        node, args, names = self.terms.open(cell)
+        if label in dict(self.terms.fresh(cell)):
+            if node.kind == "slice":
+                (first, _, step), (ref,) = node.params
+                inner = (first + start * step, first + (stop - 1) * step + 1, step * stride)
+                return self.cut(args[0], names[ref], inner, to)
+            if node.kind == "concat" and stride == 1:
+                return self._cut_join(cell, bounds, to)
+            if (
+                node.kind == "reshape"
+                and stride == 1
+                and (part := self._cut_merged(cell, bounds, to)) is not None
+            ):
+                return part
+        return self.terms.make(
+            "slice",
+            Referring((start, start + (length - 1) * stride + 1, stride), (label,)),
+            [cell],
+            node.sort,
+            bound=[label],
+            fresh=[(to, length)],
+        )
+
+    def _cut_join(self, cell: int, bounds: tuple[int, int, int], to: Label) -> int:
+        node, args, names = self.terms.open(cell)
+        sizes, refs = node.params
+        parts: list[tuple[int, int]] = []
+        begin, (start, stop, _) = 0, bounds
+        for arg, size, ref in zip(args, sizes, refs, strict=True):
+            first, last = max(start - begin, 0), min(stop - begin, size)
+            if first < last:
+                part = arg if ref is None else self.cut(arg, names[ref], (first, last, 1), ("piece",))
+                parts.append((part, last - first))
+            begin += size
+        return self.join(parts, ("piece",), to)
+
+    def _cut_merged(self, cell: int, bounds: tuple[int, int, int], to: Label) -> int | None:
+        """Returns the part of an axis that several were made: whole rows of the outermost; None of anything else."""
+        node, (base,), names = self.terms.open(cell)
+        (before, after), refs = node.params
+        inner, (start, stop, _) = math.prod(before[1:]), bounds
+        if len(after) != 1 or None in refs or start % inner or stop % inner:
+            return None
+        first, *rest = [(names[ref], size) for ref, size in zip(refs, before, strict=True)]
+        rows = (stop - start) // inner
+        part = self.cut(base, first[0], (start // inner, stop // inner, 1), ("rows",))
+        left = [*([(("rows",), rows)] if rows > 1 else []), *rest]
+        if len(left) == 1:
+            return self.terms.relabel(part, {left[0][0]: to})
+        return self.reshape(part, left, [(to, stop - start)])
+
+    def join(self, parts: Sequence[tuple[int, int]], label: Label, to: Label) -> int:
+        """Returns cells one after the other along a label.
+
+        Args:
+            parts: cells and their lengths; a cell without the label is uniform along it.
+            label: along which they lie.
+            to: what it is called in the result.
+        """
+        flat = self._merged(
+            [piece for cell, size in parts for piece in self._parts(cell, size, label)], label
+        )
+        if len(flat) == 1:
+            return self.terms.relabel(flat[0][0], {label: to})
+        cells, refs = [], []
+        for place, (cell, _) in enumerate(flat):
+            has = label in self.terms.labels(cell)
+            cells.append(self.terms.relabel(cell, {label: ("part", place)}) if has else cell)
+            refs.append(("part", place) if has else None)
+        sizes = tuple(size for _, size in flat)
+        bound = [ref for ref in refs if ref is not None]
+        sort = self.terms.node(cells[0]).sort
+        return self.terms.make(
+            "concat", Referring(sizes, tuple(refs)), cells, sort, bound=bound, fresh=[(to, sum(sizes))]
+        )
+
+    def _parts(self, cell: int, size: int, label: Label) -> list[tuple[int, int]]:
+        node = self.terms.node(cell)
+        if node.kind != "concat" or label not in dict(self.terms.fresh(cell)):
+            return [(cell, size)]
+        _, args, names = self.terms.open(cell)
+        sizes, refs = node.params
+        return [
+            (arg if ref is None else self.terms.relabel(arg, {names[ref]: label}), part)
+            for arg, part, ref in zip(args, sizes, refs, strict=True)
+        ]
+
+    def _merged(self, parts: Sequence[tuple[int, int]], label: Label) -> list[tuple[int, int]]:
+        """Joins neighbours that are the same uniform cell, or slices that meet."""
+        out: list[tuple[int, int]] = []
+        for cell, size in parts:
+            whole = self._meet(out[-1][0], cell, label) if out else None
+            if whole is None:
+                out.append((cell, size))
+            else:
+                out[-1] = (whole, out[-1][1] + size)
+        return out
+
+    def _meet(self, left: int, right: int, label: Label) -> int | None:
+        if left == right and label not in self.terms.labels(left):
+            return left
+        first, second = self._slice(left, label), self._slice(right, label)
+        if first is None or second is None or first[:2] != second[:2] or first[3] != second[2]:
+            return None
+        base, inner, start, _ = first
+        return self.cut(base, inner, (start, second[3], 1), label)
+
+    def _slice(self, cell: int, label: Label) -> tuple[int, Label, int, int] | None:
+        """Returns what a cell is a slice of along its label, or one index of: base, label there, start, stop."""
+        node = self.terms.node(cell)
+        if node.kind == "at" and label not in self.terms.labels(cell):
+            _, (base,), names = self.terms.open(cell)
+            index, (ref,) = node.params
+            return base, names[ref], index, index + 1
+        if node.kind != "slice" or label not in dict(self.terms.fresh(cell)):
+            return None
+        _, (base,), names = self.terms.open(cell)
+        (start, stop, stride), (ref,) = node.params
+        return (base, names[ref], start, stop) if stride == 1 else None
+
+    def _reshaped_map(self, cell: int, before: Sequence[Axis], after: Sequence[Axis], depth: int) -> int:
+        """Returns a function of reshaped elements: it is asked once for each shape, since layers share operands."""
+        key = (cell, tuple(before), tuple(after))
+        known = self._reshaped.get(key)
+        if known is None:
+            node, args, names = self.terms.open(cell)
+            moved = [self.reshape(arg, before, after, depth) for arg in args]
+            known = self._reshaped[key] = self.algebra.rebuild(node, moved, names, ())
+        return known
+
+    def reshape(self, cell: int, before: Sequence[Axis], after: Sequence[Axis], depth: int = 0) -> int:
+        """Returns a cell whose axes ``before``, together in row-major order, have become ``after``.
+
+        Args:
+            cell: the cell.
+            before, after: labels and lengths.
+            depth: how many functions of elements it is inside of.
+        """
+        terms = self.terms
+        labels = terms.labels(cell)
+        present = [label for label, _ in before if label in labels]
+        if not present:
+            return cell
+        node, fresh = terms.node(cell), terms.fresh(cell)
+        if node.kind == "reshape" and [axis for axis in before if axis[1] > 1] == fresh:
+            _, (base,), names = terms.open(cell)
+            (sizes, _), refs = node.params
+            inner = [
+                (("absent", place) if ref is None else names[ref], size)
+                for place, (ref, size) in enumerate(zip(refs, sizes, strict=True))
+            ]
+            if [size for _, size in inner] == [size for _, size in after]:
+                pairs = zip(inner, after, strict=True)
+                return terms.relabel(base, {old: new for (old, _), (new, _) in pairs})
+            return self.reshape(base, inner, after)
+        if node.kind == "map" and self.algebra.past_reshape and depth < DEEPEST:
+            return self._reshaped_map(cell, before, after, depth + 1)
+        sizes = (tuple(size for _, size in before), tuple(size for _, size in after))
+        refs = tuple(label if label in labels else None for label, _ in before)
+        return terms.make("reshape", Referring(sizes, refs), [cell], node.sort, bound=present, fresh=after)

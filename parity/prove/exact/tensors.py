@@ -1,0 +1,268 @@
+"""Tensors as arrays of cells over the dimensions that are taken apart; the others are axes of the cells."""
+
+import dataclasses
+import enum
+import itertools
+import math
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+
+from parity.prove.exact.algebra import Algebra
+from parity.prove.exact.memory import Memory
+from parity.prove.exact.pieces import Pieces
+from parity.prove.exact.terms import Axis, RefusalError
+
+__all__ = ["Floats", "Tensor", "Tensors", "common"]
+
+MOST_PARTS = 4_096
+"""Longest dimension that is taken apart."""
+KEPT_TENSORS, KEPT_CELLS = 50_000, 400_000
+"""Results that are remembered for tensors, and for cells."""
+LARGE = 4_096
+"""Cells of a tensor above which equal ones are not looked for."""
+
+
+class Floats(enum.IntEnum):
+    """How far the floats of a program are the real numbers of a tensor.
+
+    Attributes:
+        ROUNDED: no more than rounding allows.
+        SIGN: neither is negative.
+        EXACT: they are these numbers.
+    """
+
+    ROUNDED = 0
+    SIGN = 1
+    EXACT = 2
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tensor:
+    """A value of the program.
+
+    Args:
+        cells: numbers of cells; as long as ``shape`` along a dimension that is taken apart, else of length one:
+            then the dimension is an axis of each cell, under its own number, or the cell is uniform along it.
+        shape: of the value.
+        sort: of its elements.
+        floats: how far a program's floats are these numbers.
+    """
+
+    cells: np.ndarray
+    shape: tuple[int, ...]
+    sort: str
+    floats: Floats = Floats.ROUNDED
+
+    @property
+    def only(self) -> int:
+        """The cell of a tensor that is in one piece."""
+        return self.cells.item()
+
+    def apart(self, dim: int) -> bool:
+        """Whether a dimension longer than one is taken apart."""
+        return self.cells.shape[dim] != 1
+
+
+class Tensors:
+    """Works on tensors cell by cell.
+
+    Args:
+        algebra: of the cells.
+
+    Attributes:
+        results: what steps made, by their content and operands.
+        made: what functions of cells made, by function and cells.
+    """
+
+    def __init__(self, algebra: Algebra):
+        self.algebra, self.terms = algebra, algebra.terms
+        self.pieces = Pieces(algebra)
+        self.results, self.made = Memory(KEPT_TENSORS), Memory(KEPT_CELLS)
+        self._equal = Memory(KEPT_TENSORS)
+
+    def one(self, x: Tensor) -> Tensor:
+        """Returns the one tensor that stands for all that are equal to it, so that they are told by identity."""
+        if x.cells.size > LARGE:
+            return x
+        key = (
+            x.shape,
+            x.sort,
+            x.floats,
+            x.cells.item() if x.cells.size == 1 else (x.cells.shape, x.cells.tobytes()),
+        )
+        known = self._equal.get(key)
+        if known is None:
+            self._equal.put(key, x)
+            return x
+        return known
+
+    def uniform(self, cell: int, shape: Sequence[int], sort: str) -> Tensor:
+        """Returns a tensor that is one cell."""
+        return Tensor(np.full((1,) * len(shape), cell, np.int64), tuple(shape), sort)
+
+    def each(self, function: Callable[[int], int], x: Tensor, shape: Sequence[int], sort: str = "") -> Tensor:
+        """Returns a tensor of other cells in the same places."""
+        cells = self.map_cells(function, x.cells)
+        return Tensor(cells, tuple(shape), sort or x.sort)
+
+    @staticmethod
+    def map_cells(function: Callable[[int], int], cells: np.ndarray) -> np.ndarray:
+        """Returns what a function makes of each cell, asked once for equal cells."""
+        if cells.size == 1:
+            return np.full(cells.shape, function(cells.item()), np.int64)
+        flat = cells.ravel().tolist()
+        made = {cell: function(cell) for cell in dict.fromkeys(flat)}
+        return np.array([made[cell] for cell in flat], np.int64).reshape(cells.shape)
+
+    def has(self, x: Tensor, dim: int) -> bool:
+        """Whether a dimension is an axis of any cell."""
+        return not x.apart(dim) and any(
+            dim in self.terms.labels(cell) for cell in set(x.cells.ravel().tolist())
+        )
+
+    def explode(self, x: Tensor, dim: int) -> Tensor:
+        """Returns the tensor with a dimension taken apart.
+
+        Raises:
+            RefusalError: it is too long.
+        """
+        size = x.shape[dim]
+        if size == 1 or x.apart(dim):
+            return x
+        if size > MOST_PARTS:
+            raise RefusalError(f"got a dimension of {size} to take apart, expected at most {MOST_PARTS}")
+        if not self.has(x, dim):
+            return dataclasses.replace(x, cells=np.repeat(x.cells, size, dim))
+        parts = [
+            self.map_cells(lambda cell, index=index: self.pieces.at(cell, dim, index), x.cells)
+            for index in range(size)
+        ]
+        return dataclasses.replace(x, cells=np.concatenate(parts, dim))
+
+    def alike(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Returns tensors of one shape with the same dimensions taken apart, or uniform there."""
+        out = list(tensors)
+        if all(x.cells.shape == out[0].cells.shape for x in out):
+            return out
+        for dim in range(len(out[0].shape)):
+            if any(x.apart(dim) for x in out):
+                out = [self.explode(x, dim) if self.has(x, dim) else x for x in out]
+        return out
+
+    def zip_cells(
+        self,
+        function: Callable[..., int],
+        tensors: Sequence[Tensor],
+        sort: str,
+        key: Hashable = None,
+    ) -> Tensor:
+        """Returns what a function makes of the cells of tensors of one shape, place by place.
+
+        Args:
+            function: of one cell from each tensor.
+            tensors: of one shape.
+            sort: of the result.
+            key: says which function it is; what it has made is remembered.
+        """
+        shape = tensors[0].shape
+        if all(x.cells.size == 1 for x in tensors):
+            row = tuple([x.cells.item() for x in tensors])
+            cell = self.make(function, row, key)
+            return Tensor(np.full((1,) * len(shape), cell, np.int64), shape, sort)
+        grids = common([x.cells for x in self.alike(tensors)])
+        rows = list(zip(*[grid.ravel().tolist() for grid in grids], strict=True))
+        known = {row: self.make(function, row, key) for row in dict.fromkeys(rows)}
+        cells = np.array([known[row] for row in rows], np.int64).reshape(grids[0].shape)
+        return Tensor(cells, shape, sort)
+
+    def make(self, function: Callable[..., int], row: tuple[int, ...], key: Hashable) -> int:
+        """Returns what a function makes of cells; remembered where ``key`` says which function it is."""
+        if key is None:
+            return function(*row)
+        made = self.made.get((key, row))
+        if made is None:
+            made = function(*row)
+            self.made.put((key, row), made)
+        return made
+
+    def moved(self, x: Tensor, to: Sequence[int], shape: Sequence[int]) -> Tensor:
+        """Returns the tensor with dimension i as dimension ``to[i]`` of ``shape``; the others are uniform.
+
+        A dimension of length one may become longer.
+        """
+        order = np.argsort(np.array(to, int)) if len(to) else []
+        lengths = [1] * len(shape)
+        for dim, target in enumerate(to):
+            lengths[target] = x.cells.shape[dim]
+        cells = x.cells.transpose(order).reshape(lengths)
+        names = {dim: target for dim, target in enumerate(to) if dim != target}
+        if names:
+            key = tuple(to)
+            cells = self.map_cells(lambda cell: self.terms.relabel(cell, names, key), cells)
+        return Tensor(cells, tuple(shape), x.sort)
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """Returns the tensor in another shape: groups of dimensions that hold the same elements, each by itself."""
+        extents: list[int] = [0] * len(shape)
+        names: dict[int, int] = {}
+        opaque: list[tuple[list[int], list[int]]] = []
+        for before, after in _groups(x.shape, shape):
+            if len(before) == len(after) == 1:
+                names[before[0]] = after[0]
+                extents[after[0]] = x.cells.shape[before[0]]
+                continue
+            if any(x.apart(dim) for dim in before):
+                for dim in before:
+                    x = self.explode(x, dim)
+                for dim in after:
+                    extents[dim] = shape[dim]
+                continue
+            opaque.append((before, after))
+            for dim in after:
+                extents[dim] = 1
+        cells = x.cells.reshape([extent or 1 for extent in extents])
+        key = ("reshape", x.shape, tuple(shape))
+        return Tensor(
+            self.map_cells(lambda cell: self._reshaped(cell, names, opaque, (x.shape, shape)), cells)
+            if opaque
+            else self.map_cells(lambda cell: self.terms.relabel(cell, names, key), cells),
+            tuple(shape),
+            x.sort,
+        )
+
+    def _reshaped(self, cell: int, names: dict[int, int], opaque: list, shapes: tuple) -> int:
+        before, after = shapes
+        moved: dict = {old: ("to", new) for old, new in names.items()}
+        for ins, outs in opaque:
+            old: list[Axis] = [(dim, before[dim]) for dim in ins]
+            new: list[Axis] = [(("to", dim), after[dim]) for dim in outs]
+            cell = self.pieces.reshape(cell, old, new)
+        cell = self.terms.relabel(cell, moved)
+        return self.terms.relabel(cell, {("to", dim): dim for dim in range(len(after))})
+
+    def places(self, x: Tensor) -> list[tuple[int, ...]]:
+        """Returns the indices of all cells."""
+        return list(itertools.product(*(range(length) for length in x.cells.shape)))
+
+
+def common(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns arrays broadcast to one shape."""
+    shape = tuple(max(lengths) for lengths in zip(*[x.shape for x in arrays], strict=True))
+    return [x if x.shape == shape else np.broadcast_to(x, shape) for x in arrays]
+
+
+def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Returns groups of dimensions longer than one, of both shapes, that hold the same elements."""
+    ins = [dim for dim, size in enumerate(before) if size > 1]
+    outs = [dim for dim, size in enumerate(after) if size > 1]
+    groups = []
+    while ins or outs:
+        left, right = [ins.pop(0)], [outs.pop(0)]
+        while (a := math.prod(before[d] for d in left)) != (b := math.prod(after[d] for d in right)):
+            if a < b:
+                left.append(ins.pop(0))
+            else:
+                right.append(outs.pop(0))
+        groups.append((left, right))
+    return groups

@@ -1,0 +1,50 @@
+"""Which cases did not pass when they last ran in a project: what ``--last-failed`` runs again."""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from parity.cases.settings import find_settings
+from parity.compare.backends.cache import DiskCache, default_folder, digest
+from parity.run.run import CaseResult
+
+__all__ = ["Latest"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Latest:
+    """The cases of a project that did not pass, kept from run to run.
+
+    Args:
+        key: of the project and of what was asked.
+        cache: where it lies.
+    """
+
+    key: str
+    cache: DiskCache
+
+    @classmethod
+    def of(cls, start: Path, asked: Any) -> "Latest":
+        """Returns what is known of the project that a folder is in.
+
+        Args:
+            start: the folder.
+            asked: what makes the same cases others, such as the backend.
+        """
+        root = find_settings(start).root or start
+        folder = default_folder() / "latest"
+        return cls(key=digest([str(root.resolve()), repr(asked)]), cache=DiskCache(folder=folder))
+
+    def failed(self) -> frozenset[str] | None:
+        """Returns the ids of the cases that did not pass; None where nothing has run yet."""
+        found = self.cache.load(self.key)
+        return None if not isinstance(found, list) else frozenset(map(str, found))
+
+    def keep(self, results: Iterable[CaseResult]) -> None:
+        """Remembers results; what did not run this time stays as it was."""
+        results = list(results)
+        ran = {result.case.id for result in results}
+        before = (self.failed() or frozenset()) - ran
+        if results:
+            self.cache.store(self.key, sorted(before | {one.case.id for one in results if one.blocking}))

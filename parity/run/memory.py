@@ -1,0 +1,117 @@
+"""A cache of verdicts: while nothing at all has changed, a case that passed is not compared again."""
+
+import dataclasses
+import random
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from parity.cases.case import Case
+from parity.compare.backends.cache import DiskCache, default_folder, digest
+from parity.run.manifest import Manifest, TooManyFilesError
+from parity.run.outside import digest_at
+from parity.run.run import PASSED, CaseResult
+from parity.verdicts import channel_of
+
+__all__ = ["Memory", "disagreement", "folder"]
+
+SHARE = 0.1
+"""The share of the remembered cases that ``--verify-memory`` compares again; at least one case."""
+PATIENCE = 60.0
+"""Seconds after which results are stored, once nothing has changed meanwhile."""
+
+
+def folder() -> Path:
+    """Returns where verdicts are kept."""
+    return default_folder() / "verdicts"
+
+
+class Memory:
+    """Verdicts under one key: the digest of everything, see `parity.run.manifest`.
+
+    Args:
+        manifest: taken before any code of the project was imported.
+        options: all that a command was given that a verdict depends on, as text.
+        cache: where entries are stored.
+    """
+
+    def __init__(self, manifest: Manifest, options: str, cache: DiskCache | None = None):
+        self.manifest, self._cache = manifest, cache or DiskCache(folder=folder())
+        devices = [f"{one} {one.device_kind} {one.client.platform_version}" for one in jax.devices()]
+        self._key = digest([manifest.key, options, *devices])
+        self._waiting: list[CaseResult] = []
+        self._changed: list[str] = []
+        self._checked = time.monotonic()
+
+    def key(self, case: Case) -> str:
+        """Returns the key of a case; a waiver that expires changes it."""
+        return digest([self._key, case.id, *(str(waiver.expired) for waiver in case.waivers)])
+
+    def recall(self, case: Case) -> CaseResult | None:
+        """Returns the stored result; None if there is none, or if a file outside the project changed."""
+        entry = self._cache.load(self.key(case))
+        if not isinstance(entry, dict) or any(digest_at(path) != was for path, was in entry["read"].items()):
+            return None
+        return CaseResult(
+            case=case,
+            reference=entry["reference"],
+            candidate=entry["candidate"],
+            verdict=PASSED,
+            channels={name: channel_of(name, fields) for name, fields in entry["channels"].items()},
+            seconds={},
+            remembered=True,
+        )
+
+    def keep(self, result: CaseResult) -> None:
+        """Takes a result, to be stored if it passed; see `settle`."""
+        if result.verdict == PASSED and not result.remembered and result.read is not None:
+            self._waiting.append(result)
+        if time.monotonic() - self._checked > PATIENCE:
+            self.settle()
+
+    def settle(self) -> list[str]:
+        """Stores the results so far, unless something changed since the run began; returns the changes.
+
+        A result that was made while something changed may rest on either state.
+        """
+        waiting, self._waiting = self._waiting, []
+        if waiting and not self._changed:
+            try:
+                self._changed = self.manifest.changed(self.manifest.again())
+            except TooManyFilesError as why:  # the run made them
+                self._changed = [str(why)]
+        for result in () if self._changed else waiting:
+            channels = {name: dataclasses.asdict(one) for name, one in result.channels.items()}
+            read = dict(result.read or {})
+            names = {"reference": result.reference, "candidate": result.candidate}
+            self._cache.store(self.key(result.case), {**names, "channels": channels, "read": read})
+        self._checked = time.monotonic()
+        return self._changed
+
+    def since_last(self) -> list[str]:
+        """Returns the labels of all that changed since the last run in this project, and notes the present state."""
+        cache = DiskCache(folder=default_folder() / "latest")
+        key = digest(["manifest", str(self.manifest.project)])
+        before, now = cache.load(key), dict(self.manifest.entries)
+        cache.store(key, now)
+        known: Mapping[str, Any] = before if isinstance(before, dict) else now
+        return sorted(label for label in {*known, *now} if known.get(label) != now.get(label))
+
+    def sample(self, recalled: Sequence[CaseResult]) -> set[str]:
+        """Returns the ids of some that are remembered, to be compared again."""
+        count = max(1, round(SHARE * len(recalled))) if recalled else 0
+        return {result.case.id for result in random.SystemRandom().sample(list(recalled), count)}
+
+
+def disagreement(remembered: CaseResult, fresh: CaseResult) -> str:
+    """Returns in one sentence how a fresh result differs from the remembered one; empty if it does not."""
+    before = {name: one.verdict for name, one in remembered.channels.items()}
+    after = {name: one.verdict for name, one in fresh.channels.items()}
+    changed = sorted(name for name in before | after if before.get(name) != after.get(name))
+    if fresh.verdict == remembered.verdict and not changed:
+        return ""
+    channels = f" ({', '.join(changed)})" if changed else ""
+    return f"{fresh.case.id}: remembered as {remembered.verdict}, decided again as {fresh.verdict}{channels}"

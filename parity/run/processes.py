@@ -1,0 +1,214 @@
+"""One case in several processes at once, under `jax.distributed`: each compares what it holds, one verdict."""
+
+import dataclasses
+import functools
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import wait
+
+from parity.cases.case import Case
+from parity.compare.backends.environment import COUNT_FLAG, DEVICES
+from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerError
+from parity.run.parallel import CASE_SECONDS, Outcome, Plan, serve
+from parity.run.run import SEVERITY, CaseResult, error_result, skipped_result, verdict_of
+from parity.verdicts import ChannelResult, Verdict
+
+__all__ = ["Rank", "SpreadError", "check_processes", "merged", "run_in_processes", "serve_rank", "spread"]
+
+PATIENCE = 60.0
+"""Seconds that a process may stay in a case that another has ended: it waits for a partner that left."""
+JOINING = 60
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rank:
+    """A process among those that run a case together.
+
+    Args:
+        number: from 0.
+        of: how many there are.
+        port: where process 0 coordinates.
+    """
+
+    number: int
+    of: int
+    port: int
+
+
+@functools.cache
+def _join(rank: Rank) -> None:
+    import jax
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"127.0.0.1:{rank.port}", rank.of, rank.number, initialization_timeout=JOINING)
+
+
+def serve_rank(plan: Plan, id: str, rank: Rank, tell: Callable[[str], None]) -> Outcome:
+    """Runs one case in this process, a worker, together with the other ranks.
+
+    Args:
+        plan: how.
+        id: of the case.
+        rank: which one this is.
+        tell: told of each phase.
+    """
+    tell("joining the other processes")
+    _join(rank)
+    return serve(plan, id, tell)
+
+
+class SpreadError(ValueError):
+    """A case cannot be held in equal parts by so many processes."""
+
+
+def spread(case: Case, processes: int) -> int:
+    """Returns how many devices the processes have together for a case; 0 where any number will do.
+
+    Raises:
+        SpreadError: a mesh would lie in some of the processes only.
+    """
+    sizes = sorted({mesh.size for mesh in case.meshes if mesh.axes})
+    if len(sizes) > 1:
+        raise SpreadError(
+            f"--processes {processes}: meshes of {sizes[0]} and {sizes[1]} devices, expected one size"
+        )
+    if sizes and sizes[0] % processes:
+        raise SpreadError(f"--processes {processes}: {sizes[0]} devices, expected a multiple of {processes}")
+    return sizes[0] if sizes else 0
+
+
+def check_processes(processes: int) -> None:
+    """Raises where the simulated devices cannot be shared evenly.
+
+    Raises:
+        ValueError: the devices do not divide.
+    """
+    if DEVICES % processes:
+        raise ValueError(f"--processes {processes}: expected a divisor of the {DEVICES} simulated devices")
+
+
+class _Gang:
+    """The processes, all at the same case, and the devices that they share evenly."""
+
+    def __init__(self, size: int, devices: int):
+        self.devices = devices
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        flags = re.sub(rf"{COUNT_FLAG}=\d+", "", os.environ.get("XLA_FLAGS", ""))
+        each = {"XLA_FLAGS": f"{flags} {COUNT_FLAG}={devices // size}".strip(), "JAX_PLATFORMS": "cpu"}
+        self.ranks = [Rank(number=number, of=size, port=port) for number in range(size)]
+        self.workers = [Worker(each) for _ in self.ranks]
+
+    def run(self, case: Case, plan: Plan) -> list[Outcome]:
+        """Returns what each process found.
+
+        Raises:
+            _LostError: a process died or waits in vain.
+        """
+        for rank, worker in zip(self.ranks, self.workers, strict=True):
+            worker.begin("parity.run.processes:serve_rank", (plan, case.id, rank))
+        outcomes: dict[int, Outcome] = {}
+        first = 0.0
+        while len(outcomes) < len(self.workers):
+            missing = [rank.number for rank in self.ranks if rank.number not in outcomes]
+            wait([self.workers[number].channel for number in missing], POLL)
+            for number in missing:
+                outcome = self._ask(number, since=first)
+                if outcome is not None:
+                    outcomes[number] = outcome
+                    first = first or time.monotonic()
+        return [outcomes[rank.number] for rank in self.ranks]
+
+    def _ask(self, number: int, since: float) -> Outcome | None:
+        worker = self.workers[number]
+        try:
+            ended, outcome = worker.poll(0)
+        except (WorkerError, RemoteError) as error:
+            raise _LostError(f"process {number}, {worker.phase}", error) from error
+        waited = time.monotonic() - since if since else 0.0
+        if not ended and (waited > PATIENCE or worker.seconds > CASE_SECONDS):
+            why = f"waits for a process that ended the case {waited:.0f} s ago" if since else "takes too long"
+            raise _LostError(f"process {number}, {worker.phase}", WorkerError(why))
+        return outcome if ended else None
+
+    def kill(self) -> None:
+        """Ends all processes."""
+        for worker in self.workers:
+            worker.kill()
+
+
+class _LostError(Exception):
+    """A process of the gang is lost: where, and why."""
+
+
+def run_in_processes(
+    cases: Sequence[Case], plan: Plan, processes: int, progress: Callable[[Case], None] = lambda case: None
+) -> Iterator[CaseResult]:
+    """Yields the result of each case, run by all processes together. A lost process is an error of the case.
+
+    Args:
+        cases: what to run; one that cannot be spread is skipped with the reason.
+        plan: how a process finds and runs them.
+        processes: how many; see `check_processes`.
+        progress: told of each case before it starts.
+    """
+    gang = None
+    try:
+        for case in cases:
+            progress(case)
+            try:
+                devices = spread(case, processes)
+            except SpreadError as why:
+                yield skipped_result(case, str(why))
+                continue
+            if gang and devices not in (0, gang.devices):
+                gang.kill()
+                gang = None
+            gang = gang or _Gang(processes, devices or DEVICES)
+            try:
+                yield merged(case, gang.run(case, plan))
+            except _LostError as lost:
+                gang.kill()
+                gang = None
+                yield error_result(case, *lost.args)
+    finally:
+        if gang:
+            gang.kill()
+
+
+def merged(case: Case, outcomes: Sequence[Outcome]) -> CaseResult:
+    """Returns one result: in each channel the worst verdict, and every finding with the process that has it.
+
+    Args:
+        case: the case.
+        outcomes: of each process, in order.
+    """
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.channels)
+    channels = {name: _channel([outcome.channels.get(name) for outcome in outcomes]) for name in names}
+    return dataclasses.replace(outcomes[0].on(case), channels=channels, verdict=verdict_of(channels))
+
+
+def _channel(results: Sequence[ChannelResult | None]) -> ChannelResult:
+    known = [(number, result) for number, result in enumerate(results) if result is not None]
+    worst, result = max(known, key=lambda one: (_badness(one[1].verdict), -one[0]))
+    if all(other == result for _, other in known):
+        return result
+    findings = tuple(
+        dataclasses.replace(finding, where=f"process {number}: {finding.where}")
+        for number, other in sorted(known, key=lambda one: one[0] != worst)
+        for finding in other.findings
+    )
+    differ = {other.verdict for _, other in known} != {result.verdict}
+    detail = f"process {worst}: {result.detail}" if differ else result.detail
+    return dataclasses.replace(result, findings=findings, detail=detail)
+
+
+def _badness(verdict: Verdict) -> int:
+    """Orders verdicts by how much they say against parity; the later in `Verdict`, the worse, but for blocking ones."""
+    if verdict in SEVERITY:
+        return 100 - SEVERITY.index(verdict)
+    return -1 if verdict is Verdict.SKIPPED else list(Verdict).index(verdict)

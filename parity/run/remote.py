@@ -1,0 +1,125 @@
+"""Cases as Ray tasks: a worker that is lost, with its machine or alone, costs no case; it runs again."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from parity.cases.case import Case
+from parity.compare.backends.ray_cluster import RemoteCall, declared, machines, session, wait_for_any
+from parity.compare.backends.workers import RemoteError, WorkerError
+from parity.run.parallel import CASE_SECONDS, Outcome, Plan, decide
+from parity.run.run import CaseResult, error_result
+from parity.verdicts import Finding
+
+__all__ = ["TRIES", "run_on_ray", "visit"]
+
+TRIES = 3
+"""Workers that one case may lose: after that the case itself is the likely cause, and an error."""
+PLACED = ("mesh", "candidate_mesh", "asked", "unplaced", "too_large")
+"""What a case says of the devices that it got, which only a worker knows."""
+
+
+def visit(plan: Plan, id: str, tell: Callable[[str], None]) -> tuple[dict[str, Any], Outcome]:
+    """Runs one case in this process, a Ray worker; returns where it was placed, and its outcome.
+
+    Args:
+        plan: how.
+        id: of the case.
+        tell: told of each phase.
+    """
+    result = decide(plan, id, tell)
+    return {name: getattr(result.case, name) for name in PLACED}, Outcome.of(result)
+
+
+class _Errand:
+    """A case on its way through workers, until one of them lives to tell."""
+
+    def __init__(self, case: Case, plan: Plan, resources: dict[str, Any], progress: Callable[[Case], None]):
+        self.case, self._plan, self._resources, self._progress = case, plan, resources, progress
+        self._lost: list[Finding] = []
+        self.call = self._sent()
+
+    def _sent(self) -> RemoteCall:
+        function = "parity.run.remote:visit"
+        return RemoteCall(self._plan.backend, function, (self._plan, self.case.id), self._resources)
+
+    def news(self) -> CaseResult | None:
+        """Returns the result, None while it is at work or must run again; for a call that has something to say."""
+        waited = not self.call.begun
+        try:
+            ended, value = self.call.take()
+        except WorkerError as error:
+            return self._again(error)
+        except RemoteError as error:
+            return error_result(self.case, self._where(), error)
+        if waited:
+            self._progress(self.case)
+        return self._noted(*value) if ended else None
+
+    def overdue(self) -> CaseResult | None:
+        """Returns an error where the case takes too long, and ends it."""
+        if self.call.seconds <= CASE_SECONDS:
+            return None
+        self.call.cancel()
+        return error_result(self.case, self._where(), WorkerError(f"exceeded {CASE_SECONDS:g} s"))
+
+    def _where(self) -> str:
+        return self.call.phase or "building the two sides"
+
+    def _again(self, error: WorkerError) -> CaseResult | None:
+        if len(self._lost) + 1 == TRIES:
+            return error_result(
+                self.case, self._where(), WorkerError(f"{TRIES} Ray workers, the last {error}")
+            )
+        self._lost.append(
+            Finding(
+                where="Ray worker",
+                reference="",
+                candidate=f"{error}, last heard of at {self._where()}; the case ran again",
+                labels=("", ""),
+            )
+        )
+        self.call = self._sent()
+        return None
+
+    def _noted(self, placed: dict[str, Any], outcome: Outcome) -> CaseResult:
+        result = outcome.on(dataclasses.replace(self.case, **placed))
+        if not self._lost:
+            return result
+        name, first = next(iter(result.channels.items()))
+        noted = dataclasses.replace(first, notes=(*self._lost, *first.notes))
+        return dataclasses.replace(result, channels={**result.channels, name: noted})
+
+
+def run_on_ray(
+    cases: Sequence[Case], plan: Plan, address: str, progress: Callable[[Case], None] = lambda case: None
+) -> Iterator[CaseResult]:
+    """Yields the result of each case as it ends, which may not be in their order.
+
+    Args:
+        cases: what to run.
+        plan: how a worker finds and runs them.
+        address: of the cluster; see `parity.compare.backends.ray_cluster.session`.
+        progress: told of each case when a worker takes it.
+
+    Raises:
+        ValueError: no cluster is there, or none of its machines has what a case needs.
+    """
+    if not cases:
+        return
+    workers = min(plan.resources.workers, len(cases))
+    shared = dataclasses.replace(plan, resources=plan.resources.share(workers))
+    with session(address, workers):
+        has = machines()
+        needs = [declared(plan.backend, max(mesh.size for mesh in case.meshes), has) for case in cases]
+        errands = [_Errand(case, shared, need, progress) for case, need in zip(cases, needs, strict=True)]
+        while errands:
+            talking = wait_for_any([errand.call for errand in errands])
+            left = []
+            for errand in errands:
+                result = errand.news() if errand.call in talking else errand.overdue()
+                if result is None:
+                    left.append(errand)
+                else:
+                    yield result
+            errands = left

@@ -1,0 +1,286 @@
+"""Runs cases: every channel of every case, an error in one never takes the others down."""
+
+import contextlib
+import dataclasses
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import jax
+
+from parity.builds.weights.map import MapError
+from parity.cases.case import Case
+from parity.channels import ALL, CHANNELS, Aspect, of_aspect
+from parity.channels.channel import ONE_PROGRAM
+from parity.compare.backends.compiler import Compiler
+from parity.compare.comparison import Comparison, Workbench
+from parity.compare.side import PHASES, SideError
+from parity.run.errors import error_finding
+from parity.run.waiving import waive
+from parity.verdicts import ANY_RUNG, BLOCKING, ChannelResult, Finding, Requirement, Verdict
+
+__all__ = [
+    "SELDOM",
+    "SEVERITY",
+    "CaseResult",
+    "error_result",
+    "let_go",
+    "numbers_only",
+    "run_case",
+    "run_cases",
+    "run_each",
+    "skipped_result",
+    "verdict_of",
+]
+
+PASSED = "passed"
+NO_MAP = "no weight map"
+PROOFS = frozenset({Verdict.PROVED, Verdict.REORDERED})
+MAPS = Path("/proc/self/maps")
+MANY_MAPS = 20_000
+"""Of the 65,530 maps of memory that Linux grants a process; a case makes hundreds, a module of tests thousands."""
+SELDOM = 2_000_000
+"""New objects before garbage is looked for, where Python looks at all; it starts with 700 or 2,000."""
+SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
+CAUSES = ("program", "tree", "inputs", "rng", "retrace")
+"""What differs there makes values, state and memory differ; so it is said first."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CaseResult:
+    """What a case came to.
+
+    Args:
+        case: the case.
+        reference, candidate: names of the builds.
+        verdict: ``passed``, which is proved or measured, ``failed``, ``vacuous``, ``error``, ``open``, ``skipped``,
+            or ``unproved`` where nothing differs, but neither a proof nor a run says that values agree.
+        channels: by name, in the order of the channels.
+        seconds: per phase, and ``other``; empty where remembered.
+        remembered: whether an earlier run decided it, see `parity.run.memory`.
+        read: ``{path: digest}`` of files outside the project that this process opened so far; None if not watched.
+    """
+
+    case: Case
+    reference: str
+    candidate: str
+    verdict: str
+    channels: dict[str, ChannelResult]
+    seconds: dict[str, float]
+    remembered: bool = False
+    read: Mapping[str, str] | None = None
+
+    @property
+    def blocking(self) -> list[ChannelResult]:
+        """The channels that keep the case from passing, worst first."""
+        blocking = [result for result in self.channels.values() if result.verdict in BLOCKING]
+        return sorted(blocking, key=lambda r: (SEVERITY.index(r.verdict), r.name not in CAUSES))
+
+    def sentence(self) -> str:
+        """Returns in one sentence what broke and where; empty when nothing did."""
+        if not self.blocking:
+            return ""
+        first = self.blocking[0]
+        what = first.findings[0].sentence() if first.findings else first.detail
+        return f"{self.case.id}: {first.name} {first.verdict}: {what}"
+
+
+def let_go(most: int = MANY_MAPS) -> None:
+    """Lets compiled programs go that JAX keeps, where the process has more than ``most`` maps of memory.
+
+    Each program compiled for the CPU maps some, and a process with too many crashes in the compiler.
+    """
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > most:
+        jax.clear_caches()
+
+
+@contextlib.contextmanager
+def collected_seldom() -> Iterator[None]:
+    """Looks for garbage less often: traces are millions of objects that live on, and the search takes a tenth."""
+    before = gc.get_threshold()
+    gc.set_threshold(before[0] and max(before[0], SELDOM), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> CaseResult:
+    """Compares one case.
+
+    Args:
+        case: what to compare.
+        bench: shared between the cases of a session.
+        channels: on which channels; all by default.
+    """
+    if case.unplaced:
+        return skipped_result(case, case.unplaced)
+    if case.too_large:
+        return _not_compared(case, _unable("tree", "devices", case.too_large))
+    start = time.perf_counter()
+    bench.clock.take()
+    results: dict[str, ChannelResult] = {}
+    names = ("", "")
+    try:
+        with collected_seldom():
+            with bench.clock.book("build"):
+                work = Comparison(case, bench)
+            names = (work.builds[0].name, work.builds[1].name)
+            for name in channels:
+                with bench.clock.book("judge"):
+                    result, error = _channel(name, work)
+                same = [other.name for other in results.values() if _same_error(other, result)]
+                results[name] = CHANNELS[name].skipped(f"the same error as in {same[0]}") if same else result
+                if error and not same:
+                    bench.examine(error)
+            if "tree" not in results and any(result.detail == NO_MAP for result in results.values()):
+                results["tree"], _ = _channel("tree", work)  # says which leaves have no partner
+    except SideError as error:
+        bench.examine(error.cause)
+        results["tree"] = _error("tree", f"{error.build}, {error.phase}", error.cause)
+    except Exception as error:
+        bench.examine(error)
+        results["tree"] = _error("tree", "comparing", error)
+    let_go()
+    seconds = bench.clock.take()
+    seconds["other"] = time.perf_counter() - start - sum(seconds.values())
+    results = waive(case.id, results, case.waivers)
+    return CaseResult(
+        case=case,
+        reference=names[0],
+        candidate=names[1],
+        verdict=verdict_of(results),
+        channels=results,
+        seconds=seconds,
+    )
+
+
+def error_result(case: Case, where: str, error: Exception) -> CaseResult:
+    """Returns the result of a case whose process did not live to tell.
+
+    Args:
+        case: the case.
+        where: side and phase, in words.
+        error: what became of the process.
+    """
+    return _not_compared(case, _error("tree", where, error))
+
+
+def skipped_result(case: Case, why: str) -> CaseResult:
+    """Returns the result of a case that cannot run here.
+
+    Args:
+        case: the case.
+        why: in words, with what was got and expected.
+    """
+    return _not_compared(case, *(CHANNELS[name].skipped(why) for name in ALL))
+
+
+def _not_compared(case: Case, *results: ChannelResult) -> CaseResult:
+    channels = {result.name: result for result in results}
+    return CaseResult(
+        case=case,
+        reference="",
+        candidate="",
+        verdict=verdict_of(channels),
+        channels=channels,
+        seconds=dict.fromkeys((*PHASES, "other"), 0.0),
+    )
+
+
+def verdict_of(channels: Mapping[str, ChannelResult]) -> str:
+    """Returns the verdict of a case with these channels: the worst one that blocks, else that it passed."""
+    found = {result.verdict for result in channels.values()}
+    for verdict in SEVERITY:
+        if verdict in found:
+            return verdict
+    if found <= {Verdict.SKIPPED}:
+        return Verdict.SKIPPED
+    return PASSED if "program" not in channels or _settled(channels) else Verdict.UNPROVED
+
+
+def _settled(channels: Mapping[str, ChannelResult]) -> bool:
+    """Whether a proof or a run answers for the values of a case."""
+    asked = [channels[name].verdict for name in of_aspect(Aspect.VALUES) if name in channels]
+    return channels["program"].verdict in PROOFS or any(verdict is not Verdict.SKIPPED for verdict in asked)
+
+
+def numbers_only(result: CaseResult) -> bool:
+    """Whether a case passed by its numbers alone: a proof was tried, and the programs differ, compiled too.
+
+    Numbers that somebody waived are not equal.
+    """
+    program = result.channels.get("program")
+    tried = result.verdict == PASSED and program is not None and program.verdict is Verdict.UNPROVED
+    waived = any(
+        name in result.channels and result.channels[name].verdict is Verdict.WAIVED
+        for name in of_aspect(Aspect.VALUES)
+    )
+    return (
+        tried
+        and not waived
+        and not any(ONE_PROGRAM in channel.measures for channel in result.channels.values())
+    )
+
+
+def _same_error(one: ChannelResult, other: ChannelResult) -> bool:
+    if not one.verdict is other.verdict is Verdict.ERROR:
+        return False
+    return one.findings[0].candidate == other.findings[0].candidate
+
+
+def _channel(name: str, work: Comparison) -> tuple[ChannelResult, BaseException | None]:
+    try:
+        return CHANNELS[name].look(work), None
+    except MapError:
+        return CHANNELS[name].skipped(NO_MAP), None
+    except SideError as error:
+        return _error(name, f"{error.build}, {error.phase}", error.cause), error.cause
+    except Exception as error:
+        return _error(name, "comparing", error), error
+
+
+def _unable(name: str, where: str, why: str) -> ChannelResult:
+    finding = Finding(where=where, reference="", candidate=why, labels=("", ""))
+    return ChannelResult(name=name, verdict=Verdict.ERROR, detail="cannot run here", findings=(finding,))
+
+
+def _error(name: str, where: str, error: Exception) -> ChannelResult:
+    finding = error_finding(where, error)
+    return ChannelResult(name=name, verdict=Verdict.ERROR, detail=type(error).__name__, findings=(finding,))
+
+
+def run_cases(
+    cases: Sequence[Case],
+    progress: Callable[[Case], None] = lambda case: None,
+    *,
+    channels: Sequence[str] = ALL,
+    paranoid: bool = False,
+    required: Requirement = ANY_RUNG,
+    compiler: Compiler | None = None,
+) -> Iterator[CaseResult]:
+    """Yields the result of each case, one after the other.
+
+    Args:
+        cases: what to run.
+        progress: told of each case before it starts.
+        channels: what to compare.
+        paranoid: compile and run also what is proved.
+        required: rungs that cases of one structure may rest on.
+        compiler: compiles for backends that do so in other processes.
+    """
+    bench = Workbench(paranoid=paranoid, required=required, compiler=compiler)
+    yield from run_each(cases, bench, progress, channels)
+
+
+def run_each(
+    cases: Sequence[Case],
+    bench: Workbench,
+    progress: Callable[[Case], None] = lambda case: None,
+    channels: Sequence[str] = ALL,
+) -> Iterator[CaseResult]:
+    """Yields the result of each case on a bench of the caller's own; see `run_cases`."""
+    for case in cases:
+        progress(case)
+        yield run_case(case, bench, channels)

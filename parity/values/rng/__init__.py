@@ -1,0 +1,25 @@
+"""Random draws of traced programs: which keys they use, and that none is used twice."""
+
+from parity.values.rng.audit import Audited, audit, compare_draws, repeated_keys, unforeseen_draws
+from parity.values.rng.demand import Demand
+from parity.values.rng.draws import Draw, Recorder, Turn
+from parity.values.rng.initial import ANOTHER_CONSTANT, ANOTHER_KEY, compare_initial, named_by_leaf
+from parity.values.rng.recipes import Recipe, Recipes
+
+__all__ = [
+    "ANOTHER_CONSTANT",
+    "ANOTHER_KEY",
+    "Audited",
+    "Demand",
+    "Draw",
+    "Recipe",
+    "Recipes",
+    "Recorder",
+    "Turn",
+    "audit",
+    "compare_draws",
+    "compare_initial",
+    "named_by_leaf",
+    "repeated_keys",
+    "unforeseen_draws",
+]

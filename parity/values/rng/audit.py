@@ -1,0 +1,224 @@
+"""No key is used twice: over layers, microbatches, steps; and both twins use the same ones."""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from parity.values.rng.demand import Demand, opened
+from parity.values.rng.draws import Draw, Recorder
+from parity.verdicts import EXPECTED_GOT, Finding
+
+__all__ = ["Audited", "audit", "compare_draws", "repeated_keys", "unforeseen_draws"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Audited:
+    """What a program drew.
+
+    Args:
+        name: of the build.
+        draws: in the order of execution.
+        unseen: sites of draws whose keys were not followed.
+    """
+
+    name: str
+    draws: tuple[Draw, ...]
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def forward(self) -> list[Draw]:
+        """The draws, without those that the backward pass repeats."""
+        return [draw for draw in self.draws if not draw.again]
+
+    def sentence(self) -> str:
+        """Returns how much was drawn from how many keys."""
+        steps = max((draw.step for draw in self.draws), default=1)
+        forward = self.forward
+        more = f" in {steps} steps" if steps > 1 else ""
+        blind = f", {len(self.unseen)} not followed ({self.unseen[0]})" if self.unseen else ""
+        return f"{len(forward)} draws from {len({draw.key for draw in forward})} keys{more}{blind}"
+
+
+def audit(
+    name: str,
+    jaxpr: Any,
+    value: Callable[[int, int], Any],
+    feedback: Mapping[int, int] | None = None,
+    steps: int = 1,
+) -> Audited:
+    """Records every draw that a result depends on, step after step.
+
+    Args:
+        name: of the build.
+        jaxpr: the closed traced program of flat arguments.
+        value: position of an argument and step -> its value; only asked for where a key depends on it, and after
+            the first step only of arguments that no output takes the place of.
+        feedback: argument -> the output that takes its place in the next step.
+        steps: how many.
+    """
+    feedback = feedback or {}
+    living = Demand(jaxpr, range(len(opened(jaxpr).outvars)), all_draws=False).draws
+    demand = Demand(jaxpr)
+    needed = demand.inputs
+    while steps > 1:  # what the next step needs, this step must compute
+        demand = Demand(jaxpr, [feedback[index] for index in needed if index in feedback])
+        if demand.inputs <= needed:
+            break
+        needed = demand.inputs | needed
+    arguments = [value(index, 1) if index in needed else None for index in range(len(opened(jaxpr).invars))]
+    draws: list[Draw] = []
+    unseen: dict[str, None] = {}
+    for step in range(1, steps + 1):
+        for index in needed - set(feedback) if step > 1 else ():
+            arguments[index] = value(index, step)
+        recorder = Recorder(demand, step)
+        outputs = recorder.run(jaxpr, arguments)
+        draws += [draw for draw in recorder.draws if draw.equation in living]
+        unseen |= dict.fromkeys(recorder.unseen)
+        for index in needed & set(feedback):
+            arguments[index] = outputs[feedback[index]]
+    return Audited(name=name, draws=tuple(draws), unseen=tuple(unseen))
+
+
+def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
+    """Finds keys that are drawn from more than once.
+
+    The backward pass may repeat what the forward pass drew: a rematerialised block must drop the same entries.
+
+    Args:
+        audited: the draws of one side.
+        side: ``reference`` or ``candidate``.
+        other: what the other side did, in words.
+    """
+    holders: dict[Hashable, list[Draw]] = collections.defaultdict(list)
+    for draw in audited.forward:
+        holders[draw.key].append(draw)
+    groups: dict[Hashable, list[tuple[Draw, Draw, int]]] = collections.defaultdict(list)
+    for draws in holders.values():
+        seconds = {_kind(draws[0], draw): draw for draw in reversed(draws[1:])}
+        for kind, second in seconds.items():
+            groups[kind].append((draws[0], second, len(draws)))
+    findings = []
+    for held in groups.values():
+        first, second, _ = held[0]
+        count, keys = sum(entry[2] for entry in held), len(held)
+        words = f"{count} draws from {keys} key{'s' * (keys > 1)}, such as {_hex(first.key)}"
+        where, cause, next_step = _why(first, second)
+        findings.append(
+            Finding(
+                where=f"{where} of the {side}",
+                reference=words if side == "reference" else other,
+                candidate=words if side == "candidate" else other,
+                cause=cause,
+                next_step=next_step,
+            )
+        )
+    return findings
+
+
+def _kind(first: Draw, second: Draw) -> Hashable:
+    """What sets two draws from one key apart; what is set apart alike is told once."""
+    if first.equation != second.equation:
+        return first.equation, second.equation
+    if first.step != second.step:
+        return first.equation, "step"
+    return first.equation, _parted(first, second)
+
+
+def _parted(first: Draw, second: Draw) -> int | None:
+    """Returns the outermost loop around two draws of one equation whose turns set them apart."""
+    apart = (ours.index != theirs.index for ours, theirs in zip(first.turns, second.turns, strict=True))
+    return next((depth for depth, differs in enumerate(apart) if differs), None)
+
+
+def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
+    """Says of two draws from one key where they are, why they share it, what to do."""
+    where = f"draw at {first.site}"
+    if first.equation != second.equation:
+        where = f"draws at {_with_turns(first)} and at {_with_turns(second)}"
+        return where, "two places draw from one key", "split the key, or fold something of its own into each"
+    if first.step != second.step:
+        cause = f"the same key in steps {first.step} and {second.step}: the step is not folded into it"
+        return where, cause, "fold the step's number into the key, or return the advanced key in the state"
+    depth = _parted(first, second)
+    if depth is None:
+        cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
+        return where, cause, "split the key before it is mapped over"
+    ours, theirs = first.turns[depth], second.turns[depth]
+    cause = f"the same key in turns {ours.index} and {theirs.index} of the loop at {_innermost(ours.loop)}"
+    return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
+
+
+def _with_turns(draw: Draw) -> str:
+    turns = "".join(f", turn {turn.index} of the loop at {_innermost(turn.loop)}" for turn in draw.turns)
+    return draw.site + turns
+
+
+def _innermost(site: str) -> str:
+    return site.split(" < ")[0]
+
+
+def _hex(key: Sequence[int]) -> str:
+    return "".join(f"{word:08x}" for word in key)
+
+
+def unforeseen_draws(audited: Audited, side: str) -> list[Finding]:
+    """Finds draws of the backward pass that repeat none of the forward pass, so that it undoes another mask.
+
+    Args:
+        audited: the draws of one side.
+        side: ``reference`` or ``candidate``.
+    """
+    drawn = {(draw.step, draw.use) for draw in audited.forward}
+    strange = [draw for draw in audited.draws if draw.again and (draw.step, draw.use) not in drawn]
+    sites = collections.Counter(draw.site for draw in strange)
+    return [
+        Finding(
+            where=f"draw at {site} of the {side}",
+            reference="the backward pass repeats draws of the forward pass",
+            candidate=f"{count} draws of the backward pass that the forward pass did not make",
+            labels=EXPECTED_GOT,
+            cause="rematerialisation with another key",
+            next_step="pass the key into the checkpointed function instead of drawing it there",
+        )
+        for site, count in sites.items()
+    ]
+
+
+def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
+    """Finds draws that only one twin makes: another key, shape or number of bits.
+
+    Args:
+        reference, candidate: the draws of both sides, of the same state and inputs.
+    """
+    ours, theirs = (
+        collections.Counter((draw.step, draw.use) for draw in side.forward) for side in (reference, candidate)
+    )
+    if ours == theirs:
+        return []
+    findings = []
+    for side, missing in (("reference", ours - theirs), ("candidate", theirs - ours)):
+        holder = reference if side == "reference" else candidate
+        by_site: dict[str, list[Draw]] = collections.defaultdict(list)
+        for draw in holder.forward:
+            if (draw.step, draw.use) in missing:
+                by_site[draw.site].append(draw)
+        for site, draws in by_site.items():
+            words = {"reference": "no such draw", "candidate": "no such draw", side: _of(draws)}
+            findings.append(
+                Finding(
+                    where=f"draw at {site} of the {side}",
+                    reference=words["reference"],
+                    candidate=words["candidate"],
+                    cause="another path, count, split or fold behind the key",
+                    next_step="derive the key as the other twin does, see models_nnx.rngs.PathRngs",
+                )
+            )
+    return findings
+
+
+def _of(draws: Sequence[Draw]) -> str:
+    first = draws[0]
+    turns = "".join(f", turn {turn.index}" for turn in first.turns)
+    return f"{len(draws)} draws, the first {list(first.shape)} from {_hex(first.key)} in step {first.step}{turns}"

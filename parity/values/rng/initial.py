@@ -1,0 +1,87 @@
+"""Initial states: every leaf from keys of its own, and both twins' the same bits."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from parity.builds.weights.map import WeightMap
+from parity.values.rng.audit import Audited
+from parity.values.rng.demand import Demand
+from parity.values.rng.distribution import Samples, as_numbers
+from parity.verdicts import Finding
+
+__all__ = ["ANOTHER_CONSTANT", "ANOTHER_KEY", "compare_initial", "named_by_leaf"]
+
+ANOTHER_KEY = (
+    "the leaf is drawn from another key, or by another initializer",
+    "derive the key as the other twin does, see models_nnx.rngs.PathRngs",
+)
+ANOTHER_CONSTANT = (
+    "another constant: no key changes this leaf",
+    "give the leaf the same initial value on both sides",
+)
+
+
+def named_by_leaf(audited: Audited, jaxpr: Any, leaves: Iterable[tuple[int, str]]) -> Audited:
+    """Returns the draws that make some leaves, their sites led by the leaves' names.
+
+    Args:
+        audited: what the function that makes a state drew.
+        jaxpr: that function, traced.
+        leaves: position among its outputs and path of each leaf that counts.
+    """
+    owners: dict[tuple[int, ...], list[str]] = {}
+    for position, path in leaves:
+        for place in Demand(jaxpr, [position], all_draws=False).draws:
+            owners.setdefault(place, []).append(path)
+    draws = (
+        dataclasses.replace(draw, site=f"{', '.join(owners[draw.equation])} ({draw.site})")
+        for draw in audited.draws
+        if draw.equation in owners
+    )
+    return dataclasses.replace(audited, draws=tuple(draws))
+
+
+def compare_initial(
+    reference: Samples, candidate: Samples, weights: WeightMap, advice: tuple[str, str]
+) -> list[Finding]:
+    """Finds leaves that start with other bits on the two sides.
+
+    Leaves of two dtypes, which `tree` reports, are compared as numbers.
+
+    Args:
+        reference, candidate: fresh states, on the host.
+        weights: which leaf is which.
+        advice: likely cause of a difference, and the next step.
+    """
+    back = weights.to_reference(candidate)
+    findings = []
+    for path, array in reference.items():
+        if path not in back or not (differs := _differs(array, back[path])).any():
+            continue
+        finding = Finding(
+            where=f"initial {path}",
+            reference=_some(array, differs),
+            candidate=_some(back[path], differs),
+            distance=f"{int(differs.sum()):,} of {array.size:,} entries differ",
+            cause=advice[0],
+            next_step=advice[1],
+        )
+        findings.append(finding)
+    return findings
+
+
+def _differs(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Returns a flag an entry: other bits, or other numbers if the dtypes differ."""
+    if ours.dtype != theirs.dtype:
+        return np.ravel(np.not_equal(as_numbers(ours), as_numbers(theirs)))
+    shape = ours.size, ours.itemsize
+    bits = (np.frombuffer(array.tobytes(), np.uint8).reshape(shape) for array in (ours, theirs))
+    return np.asarray(np.not_equal(*bits).any(axis=1))
+
+
+def _some(array: np.ndarray, differs: np.ndarray) -> str:
+    numbers = as_numbers(array).reshape(len(differs), -1)
+    return f"starts {', '.join(f'{entry:.6g}' for entry in numbers[differs][:3].flat)}"

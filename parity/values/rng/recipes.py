@@ -1,0 +1,226 @@
+"""How the leaves of an initial state are made, read off the traced program: same recipe, same numbers.
+
+Every value of a program is numbered by the operation that makes it and the numbers of what that takes. Two values with
+one number are the same for every key. What cannot be followed has a number of its own, which equals no other.
+"""
+
+import hashlib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from parity.ir.jax_internals import scan_split
+from parity.values.rng.demand import CALLS, DRAWS, bodies, opened
+
+__all__ = ["Recipe", "Recipes"]
+
+KEY = ("a key",)
+"""The loose content of all keys that come from the program's own."""
+AS_IT_IS = frozenset({"random_clone", "name", "copy"})
+"""Operations that return the numbers they take."""
+
+
+class Recipe(NamedTuple):
+    """How a value is made.
+
+    Args:
+        exact: the same number, the same value.
+        loose: the same, whichever keys are drawn from; the same number, the same distribution, if it draws once.
+        draws: the draws in it, by their exact numbers.
+        keyed: True if it may depend on the program's key.
+    """
+
+    exact: int
+    loose: int
+    draws: frozenset[int]
+    keyed: bool
+
+
+class Recipes:
+    """The recipes of programs that are to be compared; numbers of one of these mean nothing in another."""
+
+    def __init__(self):
+        self._numbers: dict[Hashable, int] = {}
+        self._layers: dict[int, int] = {}
+        self._scalars: set[int] = set()
+        self._unknown = 0
+        self._depth = 0
+        self._key = self._number(KEY)
+
+    def of(self, traced: Any, names: Sequence[str]) -> dict[str, Recipe]:
+        """Returns the recipe of each result of a program of one key.
+
+        Args:
+            traced: the closed jaxpr.
+            names: of its results.
+        """
+        key = self._made(("the key",), KEY, frozenset(), keyed=True)
+        return dict(zip(names, self._results(traced, [key]), strict=True))
+
+    def distribution(self, recipes: Iterable[Recipe]) -> int | None:
+        """Returns what stands for the distribution of some leaves, layers of stacks included.
+
+        None where it is not one, or where a leaf is made from more than one draw: these may depend on each other.
+        """
+        found = {self._layer(recipe) if len(recipe.draws) <= 1 else None for recipe in recipes}
+        return found.pop() if len(found) == 1 else None
+
+    def is_constant(self, number: int | None) -> bool:
+        """Returns True if a number of `distribution` is one scalar that fills every leaf."""
+        return number in self._scalars
+
+    def _layer(self, recipe: Recipe) -> int:
+        """Returns the loose number of what a stack, or a stack of stacks, is made of."""
+        number = recipe.loose
+        while number in self._layers:
+            number = self._layers[number]
+        return number
+
+    def _derived(self, recipe: Recipe, content: Hashable) -> Hashable:
+        """Returns the loose content of a key that is made of ``recipe``: another one where that is one."""
+        return KEY if self._layer(recipe) == self._key else content
+
+    def _number(self, content: Hashable) -> int:
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def _made(self, exact: Hashable, loose: Hashable, draws: frozenset[int], *, keyed: bool) -> Recipe:
+        return Recipe(self._number(exact), self._number(loose), draws, keyed)
+
+    def _like_no_other(self) -> tuple[str, int]:
+        self._unknown += 1
+        return "unknown", self._unknown
+
+    def _results(self, jaxpr: Any, inputs: Sequence[Recipe]) -> list[Recipe]:
+        body = opened(jaxpr)
+        values: dict[Any, Recipe] = dict(zip(body.invars, inputs, strict=True))
+        values.update(zip(body.constvars, map(self._constant, getattr(jaxpr, "consts", ())), strict=True))
+
+        def read(variable: Any) -> Recipe:
+            return self._constant(variable.val) if isinstance(variable, core.Literal) else values[variable]
+
+        for equation in body.eqns:
+            values.update(
+                zip(equation.outvars, self._equation(equation, [*map(read, equation.invars)]), strict=True)
+            )
+        return [*map(read, body.outvars)]
+
+    def _constant(self, value: Any) -> Recipe:
+        weak = getattr(getattr(value, "aval", None), "weak_type", not hasattr(value, "dtype"))
+        if _is_key(value):
+            unknown = self._like_no_other()
+            return self._made(unknown, unknown, frozenset(), keyed=False)
+        array = np.asarray(value)
+        digest = hashlib.sha256(array.tobytes()).digest()
+        content = ("constant", str(array.dtype), array.shape, digest, bool(weak))
+        made = self._made(content, content, frozenset(), keyed=False)
+        if not array.shape:
+            self._scalars.add(made.loose)
+        return made
+
+    def _equation(self, equation: Any, inputs: list[Recipe]) -> list[Recipe]:
+        name, inner = equation.primitive.name, bodies(equation)
+        if name == "scan":
+            return self._scan(equation, inner[0], inputs)
+        if name in CALLS and len(inner) == 1 and len(opened(inner[0]).invars) == len(inputs):
+            return self._results(inner[0], inputs)
+        if name in AS_IT_IS:
+            return inputs
+        how = (name, self._content(equation.params))
+        exact = [recipe.exact for recipe in inputs]
+        loose = [recipe.loose for recipe in inputs]
+        draws = frozenset().union(*(recipe.draws for recipe in inputs))
+        keyed = any(recipe.keyed for recipe in inputs)
+        takes_key = any(_is_key(variable.aval) for variable in equation.invars)
+        made = []
+        for place, variable in enumerate(equation.outvars):
+            shape = (place, str(variable.aval))
+            one = self._number((how, shape, *exact))
+            if _is_key(variable.aval):
+                like = self._like_no_other()  # such as a key of a number in the source
+                derived = self._derived(inputs[0], like) if inputs else like
+                made.append(Recipe(one, self._number(derived), draws, keyed))
+            elif name in DRAWS:
+                made.append(Recipe(one, self._number((how, shape, *loose)), draws | {one}, keyed))
+            else:
+                like = self._like_no_other() if takes_key else (how, shape, *loose)
+                made.append(Recipe(one, self._number(like), draws, keyed))
+        if name == "transpose":
+            self._turned(made[0], inputs[0], equation.params["permutation"])
+        if name == "broadcast_in_dim" and self.is_constant(self._layer(inputs[0])):
+            self._layers[made[0].loose] = inputs[0].loose
+        return made
+
+    def _turned(self, turned: Recipe, stack: Recipe, permutation: Sequence[int]) -> None:
+        """Notes a stack whose layers lie along another axis."""
+        within = [axis for axis in permutation if axis != 0]
+        if stack.loose in self._layers and within == sorted(within):
+            self._layers[turned.loose] = self._layers[stack.loose]
+
+    def _scan(self, equation: Any, body: Any, inputs: list[Recipe]) -> list[Recipe]:
+        """Follows what each turn makes by itself; what is carried on is not followed."""
+        constants, carries = scan_split(equation)
+        turns = ("turns", equation.params["length"], equation.params["reverse"])
+        variables = opened(body).invars
+        given = list(inputs[:constants])
+        common = frozenset().union(*(recipe.draws for recipe in given))
+        keyed = any(recipe.keyed for recipe in inputs)
+        for place, recipe in enumerate(inputs[constants:], constants):
+            row: Hashable = self._like_no_other()
+            loose = row
+            if (
+                place >= constants + carries
+            ):  # the turns of which loop: a loop around this one may take the same rows
+                row, loose = (("row", self._depth, *turns, whole) for whole in (recipe.exact, recipe.loose))
+            if _is_key(variables[place].aval):
+                loose = self._derived(recipe, self._like_no_other())
+            within = keyed if place < constants + carries else recipe.keyed
+            given.append(self._made(row, loose, recipe.draws, keyed=within))
+        self._depth += 1
+        results = self._results(body, given)
+        self._depth -= 1
+        ends = [
+            self._made(end, self._derived(recipe, end), recipe.draws, keyed=keyed)
+            for recipe, end in ((recipe, self._like_no_other()) for recipe in results[:carries])
+        ]
+        keeps = all(
+            ours.loose != self._key or self._layer(theirs) == self._key
+            for ours, theirs in zip(given[constants : constants + carries], results, strict=False)
+        )
+        return ends + [self._stack(recipe, turns, keeps, common) for recipe in results[carries:]]
+
+    def _stack(self, layer: Recipe, turns: Hashable, keeps: bool, common: frozenset[int]) -> Recipe:
+        """Returns the stack that a loop makes, iteration by iteration.
+
+        Args:
+            layer: what one iteration makes.
+            turns: of which loop.
+            keeps: True if the loop carries keys that stay derived from the program's.
+            common: draws made outside of the loop; layers that all use one of them depend on each other.
+        """
+        apart = keeps and not layer.draws & common
+        loose = ("stack", turns, layer.loose) if apart else self._like_no_other()
+        stack = self._made(("stack", turns, layer.exact), loose, layer.draws, keyed=layer.keyed)
+        if apart:
+            self._layers[stack.loose] = layer.loose
+        return stack
+
+    def _content(self, value: Any) -> Hashable:
+        """Returns what equals only what means the same."""
+        if isinstance(value, Mapping):
+            return tuple((name, self._content(value[name])) for name in sorted(value))
+        if isinstance(value, tuple | list):
+            return (type(value).__name__, *map(self._content, value))
+        if isinstance(value, float):
+            return "float", value.hex()
+        try:
+            return type(value).__name__, self._number(("object", type(value).__name__, value))
+        except TypeError:  # nothing that could be looked up
+            return self._like_no_other()
+
+
+def _is_key(value: Any) -> bool:
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)

@@ -1,0 +1,121 @@
+"""Which lines of a project each case runs: an edit says nothing in a case that never comes by."""
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from inspect import CO_OPTIMIZED
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from parity.compare.backends.cache import DiskCache, default_folder, digest
+from parity.mutants.processes import Command, Processes
+
+__all__ = ["Lines", "lines_of_cases", "main"]
+
+Lines = Mapping[str, Mapping[str, frozenset[int]]]
+"""``{case id: {file: lines}}``, of functions only: what an import runs is run in every case."""
+LIMIT = 1800.0
+ENGINE = str(Path(__file__).parents[1])
+
+
+def lines_of_cases(
+    root: Path,
+    sources: str,
+    cases: Sequence[str],
+    pairs: Sequence[str],
+    path: Sequence[Path],
+    processes: Processes,
+) -> Lines:
+    """Returns the lines that cases run; what is known for the same sources is not run again.
+
+    Args:
+        root: of the project.
+        sources: digest of the project.
+        cases: selectors; all cases of ``pairs`` without.
+        pairs: ``module:ATTRIBUTE``; those of the project without.
+        path: folders to import from, the root aside.
+        processes: where the process that runs them is counted.
+
+    Raises:
+        ValueError: the cases cannot be run.
+    """
+    cache = DiskCache(folder=default_folder() / "armed")
+    key = digest([sources, *cases, "", *pairs, "", *map(str, path)])
+    found = cache.load(key)
+    if found is None:
+        words = [word for pair in pairs for word in ("--pair", pair)]
+        asked = ["campaigns.edits.armed", str(root), *cases, *words]
+        with tempfile.TemporaryDirectory(prefix="parity-armed-") as apart:
+            folder = (
+                Path(apart) if pairs else root
+            )  # elsewhere than in the project only the named pairs count
+            command = Command(words=asked, folder=folder, path=[*path, root], limit=LIMIT, warm=True)
+            code, printed = processes.run(command)
+        if code:
+            raise ValueError(f"cases {', '.join(cases or pairs)}: did not run: {printed.strip()[-300:]}")
+        found = json.loads(printed.strip().splitlines()[-1])
+        cache.store(key, found)
+    return {case: {file: frozenset(lines) for file, lines in held.items()} for case, held in found.items()}
+
+
+def main() -> None:
+    """Runs cases and prints the lines of a project that each comes by, as one line of JSON."""
+    from parity.cases.case import select
+    from parity.cases.settings import collect
+    from parity.compare.comparison import Workbench
+    from parity.run.run import run_case
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=Path)
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--pair", action="append", default=[])
+    asked = parser.parse_args()
+    ran: dict[str, dict[str, set[int]]] = {}
+    with recorded(asked.root) as begin:
+        cases = select(collect(asked.pair, select=asked.cases)[1], asked.cases)
+        for case in cases:
+            ran[case.id] = begin()
+            run_case(case, Workbench(), ("program",))
+    print(json.dumps({id: {file: sorted(lines) for file, lines in held.items()} for id, held in ran.items()}))
+
+
+@contextlib.contextmanager
+def recorded(root: Path) -> Iterator[Any]:
+    """Gives a function that begins a new record ``{file: lines}`` of what functions below a folder run."""
+    home, record = f"{root.resolve()}/", [{}]
+    files: dict[str, str] = {}
+
+    def enter(frame: FrameType, event: str, argument: object):
+        code = frame.f_code
+        if (
+            not code.co_filename.startswith(home)
+            or code.co_filename.startswith(ENGINE)
+            or not code.co_flags & CO_OPTIMIZED
+        ):
+            return None
+        file = files.setdefault(code.co_filename, code.co_filename.removeprefix(home))
+        lines: set[int] = record[-1].setdefault(file, set())
+
+        def line(frame: FrameType, event: str, argument: object):
+            lines.add(frame.f_lineno)
+            return line
+
+        return line
+
+    def begin() -> dict[str, set[int]]:
+        record.append({})
+        return record[-1]
+
+    sys.settrace(enter)
+    try:
+        yield begin
+    finally:
+        sys.settrace(None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Mutants of a lowered plan, each claimed equal to the plain program; what is kept is run on random inputs."""
+
+import dataclasses
+import functools
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from campaigns.prover.mutate import Mutant, mutants
+
+from parity.compare.comparison import AS_WRITTEN, Comparison, Workbench
+from parity.compare.exactness import named, relation
+from parity.ir.jax_internals import with_module
+from parity.prove.exact import Desk, Equality, equal
+
+__all__ = ["Campaign", "Kept"]
+
+NEAR = 1e-3
+"""Largest difference over largest number of a leaf that is rounding; what a mutation does is larger."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """A mutant that was called equal.
+
+    Args:
+        mutant: what was changed.
+        distance: how far its results are from those of the program it was made of; None if it does not compile.
+    """
+
+    mutant: Mutant
+    distance: float | None
+
+    @property
+    def wrong(self) -> bool:
+        """Whether running shows that it computes something else."""
+        return self.distance is not None and not self.distance < NEAR
+
+
+class Campaign:
+    """Mutants of one sample.
+
+    Args:
+        name: of `parity.matrix.exact.SAMPLES`.
+    """
+
+    def __init__(self, name: str):
+        from parity.matrix.exact import sample  # ours: the engine stands without them
+
+        self.comparison = Comparison(sample(name), Workbench())
+        self._sides = named(self.comparison.reference), named(self.comparison.candidate)
+        self._relation = relation(self.comparison)
+        first = equal(*self._sides, self._relation)
+        assert first.proved, first
+        self._desk = Desk(most_steps=10 * first.steps)
+
+    def claim(self, module: Any) -> Equality:
+        """Returns whether a module in the place of the candidate is equal to the sequence."""
+        reference, candidate = self._sides
+        return equal(reference, dataclasses.replace(candidate, program=module), self._relation, self._desk)
+
+    def results(self, count: int, seed: int, part: slice = slice(None)) -> Iterator[tuple[Mutant, Equality]]:
+        """Yields mutants and what was claimed of them.
+
+        Args:
+            count: how many are made.
+            seed: of the choice.
+            part: which of them are tried.
+        """
+        made = mutants(self.comparison.candidate.lowered, random.Random(seed), 4 * count)
+        telling = (mutant for mutant in made if "precision" not in mutant.detail)  # that is rounding
+        tried = itertools.islice(itertools.islice(telling, count), part.start, part.stop, part.step)
+        for mutant in tried:
+            yield mutant, self.claim(mutant.module)
+
+    @functools.cached_property
+    def _truth(self) -> Any:
+        return self._run(self.comparison.candidate.lowered)
+
+    @functools.cached_property
+    def _arguments(self) -> Any:
+        side = self.comparison.candidate
+        batch = side.build.inputs(0)
+        flat = [*(self.comparison.candidate_state[path] for path in side.state_paths)]
+        flat += [batch[name] for name in sorted(batch)]
+        shapes = jax.tree.leaves(side.arguments)
+        return [
+            jax.device_put(
+                jax.random.wrap_key_data(jnp.asarray(x))
+                if jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
+                else x,
+                like.sharding,
+            )
+            for x, like in zip(flat, shapes, strict=True)
+        ]
+
+    def _run(self, lowered: Any) -> Any:
+        arguments = jax.tree.unflatten(
+            jax.tree.structure(self.comparison.candidate.arguments), [x.copy() for x in self._arguments]
+        )
+        return jax.tree.map(_host, lowered.compile(AS_WRITTEN)(*arguments))
+
+    def distance(self, module: Any) -> float | None:
+        """Returns the largest difference of any leaf between a module and the candidate, by the leaf's size.
+
+        None where the compiler refuses the module.
+        """
+        try:
+            made = self._run(with_module(self.comparison.candidate.lowered, module))
+        except jax.errors.JaxRuntimeError:
+            return None
+        pairs = zip(jax.tree.leaves(self._truth), jax.tree.leaves(made), strict=True)
+        return max(_distance(ours, theirs) for ours, theirs in pairs)
+
+
+def _host(x: jax.Array) -> np.ndarray:
+    return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+
+
+def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
+    ours, theirs = (x.astype(np.float64) for x in (ours, theirs))
+    difference = np.abs(ours - theirs).max(initial=0.0)
+    size = np.abs(ours).max(initial=0.0)
+    return float(difference / size) if size else float(difference)

@@ -1,0 +1,184 @@
+"""Chooses the core: ``python tests/campaigns matrix.core [parity.json]`` writes `core.json` anew.
+
+A case of twins is worth the pairs of options in it, a case of one flavour against itself the way in which its sides
+differ; a train step counts for the gradients in it, and these for the forward pass. The core has every such pair, and
+every such way, that a case written by hand has; of cases that have the same the cheaper one is taken, by the seconds of
+a report or else by its program. What is left over adds no pair.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_matrix
+
+from parity.cases.case import Case
+from parity.cases.settings import collect
+from parity.matrix.cases import Variant
+from parity.matrix.core import PATH
+
+__all__ = ["choose", "main", "worths"]
+
+SIZES = frozenset(
+    {
+        *("vocab", "embed", "layers", "norm_epsilon"),
+        *(
+            f"attention.{name}"
+            for name in ("heads", "kv_heads", "head_dim", "rope_theta", "local_rope_theta")
+        ),
+        *(f"attention.{name}" for name in ("query_scalar", "rope_scaling.factor")),
+        *(f"attention.rope_scaling.{name}" for name in ("angle_factor", "score_factor")),
+        *(f"moe.{name}" for name in ("experts", "hidden", "top_k", "shared_hidden", "groups", "top_groups")),
+        *(f"moe.{name}" for name in ("load_balance", "bias_rate", "capacity_factor")),
+        "pipeline.microbatches",
+        *(f"train.optimizer.{name}" for name in ("final_learning_rate", "warmup_steps", "total_steps")),
+        *(f"train.optimizer.{name}" for name in ("b1", "b2", "epsilon", "weight_decay", "clip_norm")),
+        *(f"train.optimizer.{name}" for name in ("max_bad_steps", "spike_window", "spike_factor")),
+    }
+)
+"""Fields that are numbers and choose no code by which of them they are, or that follow another field."""
+OTHERWISE = 5.0
+"""Seconds that a case costs of which no report has the like."""
+RUN = 8.0
+"""How many times as much a case costs that is run although it is proved."""
+WITHIN = {"train_step": ("grad", "forward"), "grad": ("forward",)}
+"""Programs that another is made of: what meets in a step meets in its gradients."""
+COVERING, FLIPPING = "covering-", "flags-"
+
+Worth = frozenset[Any]
+
+
+def choose(cases: Sequence[Case], seconds: Mapping[str, float]) -> list[str]:
+    """Returns the ids of the core, in the order of the matrix.
+
+    The cheapest that bring all that is wanted: a set cover, solved as an integer program.
+
+    Args:
+        cases: the matrix.
+        seconds: what cases cost, by id.
+    """
+    brought = worths(cases)
+    wanted = {one for id, worth in brought.items() if not id.startswith(COVERING) for one in worth}
+    cost = _costs(cases, seconds)
+    free = {case.id for case in cases if case.smoke}
+    wanted -= {one for id in free for one in brought[id]}
+    holders: dict[Any, set[int]] = {}
+    for number, case in enumerate(cases):
+        for one in brought[case.id] & wanted:
+            holders.setdefault(one, set()).add(number)
+    taken = free | {cases[number].id for number in _cheapest(holders, [cost[case.id] for case in cases])}
+    return [case.id for case in cases if case.id in taken]
+
+
+def _cheapest(holders: Mapping[Any, set[int]], cost: Sequence[float]) -> list[int]:
+    """Returns the numbers that together hit every set of ``holders`` and cost, within one part in 200, least."""
+    rows = sorted({tuple(sorted(numbers)) for numbers in holders.values()})
+    if not rows:
+        return []
+    at = [(row, number) for row, numbers in enumerate(rows) for number in numbers]
+    hits = csr_matrix((np.ones(len(at)), tuple(zip(*at, strict=True))), shape=(len(rows), len(cost)))
+    options = {"mip_rel_gap": 0.005}
+    found = milp(
+        cost, constraints=LinearConstraint(hits, lb=1), integrality=1, bounds=Bounds(0, 1), options=options
+    )
+    return [number for number, part in enumerate(found.x) if part > 0.5]
+
+
+def _costs(cases: Sequence[Case], seconds: Mapping[str, float]) -> dict[str, float]:
+    """Returns the seconds of each case: as reported, or what three of four that are named like it stay below.
+
+    What is guessed too low is taken for it, so a guess is rather too high.
+    """
+    known: dict[tuple[str, str], list[float]] = {}
+    for case in cases:
+        for kind in _kinds(case) if case.id in seconds else ():
+            known.setdefault(kind, []).append(seconds[case.id])
+    costs = {}
+    for case in cases:
+        like = next((known[kind] for kind in _kinds(case) if kind in known), [OTHERWISE])
+        guess = sorted(like)[3 * len(like) // 4] * (RUN if case.paranoid else 1.0)
+        costs[case.id] = seconds.get(case.id) or guess
+    return costs
+
+
+def _kinds(case: Case) -> tuple[tuple[str, str], ...]:
+    word = case.id.split("-")[0]
+    return (word, case.program), (word, ""), ("", case.program)
+
+
+def worths(cases: Sequence[Case]) -> dict[str, Worth]:
+    """Returns what each case is worth: pairs of its options, or how its sides differ.
+
+    Args:
+        cases: the matrix; an option is what differs between any two of them.
+    """
+    rows = {case.id: (dict(_options(case, 0)), dict(_options(case, 1))) for case in cases}
+    values: dict[str, set[str]] = {}
+    for row in itertools.chain(*rows.values()):
+        for name, value in row.items():
+            values.setdefault(name, set()).add(value)
+    constant = {name for name, found in values.items() if len(found) == 1}
+    return {id: _worth(id, ours, theirs, constant) for id, (ours, theirs) in rows.items()}
+
+
+def _worth(id: str, ours: Mapping[str, str], theirs: Mapping[str, str], constant: set[str]) -> Worth:
+    named = [(name, value) for name, value in sorted(ours.items()) if name not in constant]
+    if not ours or id.startswith(FLIPPING):
+        return frozenset({id.split("/")[0] if not ours else FLIPPING})
+    if ours == theirs:
+        programs = (ours["program"], *WITHIN.get(ours["program"], ()))
+        rows = [[(name, one if name == "program" else value) for name, value in named] for one in programs]
+        return frozenset(pair for row in rows for pair in itertools.combinations(row, 2))
+    differ = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+    return frozenset((name, ours.get(name), theirs.get(name)) for name in differ)
+
+
+def _options(case: Case, side: int) -> Iterator[tuple[str, str]]:
+    """Yields the options of a side, by name; none where the side is no variant of a decoder or is altered."""
+    make = (case.reference, case.candidate)[side]
+    variant = getattr(getattr(make, "func", None), "__self__", None)
+    if not (isinstance(make, functools.partial) and isinstance(variant, Variant)):
+        return
+    mesh = case.meshes[side]
+    yield "program", case.program
+    for name, size in mesh.axes:
+        if size > 1:
+            yield f"axis {name}", "there"
+    yield "mode", str(mesh.mode)
+    parts: dict[str, Any] = {"": variant.config, "train": variant.train}
+    parts |= {"diloco": getattr(variant, "diloco", None)}
+    for name, part in parts.items():
+        yield from _fields(part, f"{name}." if name else "")
+
+
+def _fields(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    for field in dataclasses.fields(value) if dataclasses.is_dataclass(value) else ():
+        name, inner = f"{prefix}{field.name}", getattr(value, field.name)
+        if dataclasses.is_dataclass(inner):
+            yield name, "there"
+            yield from _fields(inner, f"{name}.")
+        elif name not in SIZES:
+            yield name, repr(inner)
+
+
+def main() -> None:
+    """Writes the core, and prints how many of which pair are in it."""
+    report = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")) if sys.argv[1:] else {"cases": []}
+    seconds = {case["id"]: sum(case["seconds"].values()) for case in report["cases"] if case["seconds"]}
+    cases = collect((), {})[1]
+    ids = choose(cases, seconds)
+    PATH.write_text(json.dumps(ids, indent=1) + "\n", encoding="utf-8")
+    words = Counter(id.split("-")[0].split("/")[0] for id in ids)
+    print(f"{len(ids)} of {len(cases)} cases: " + ", ".join(f"{word} {words[word]}" for word in words))
+
+
+if __name__ == "__main__":
+    main()

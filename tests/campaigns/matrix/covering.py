@@ -1,0 +1,135 @@
+"""Chooses the cases: ``python tests/campaigns matrix.covering`` writes `cases.json` anew.
+
+Nothing says which options go together but the configs: a value is taken where they can be made with it. Rows that are
+there stay as long as they can be, so that ids do.
+"""
+
+import itertools
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+
+from parity.cases.coverage import Combination, Factor, Space, completions, refusal_of, words
+from parity.matrix.covering.configs import SPACES
+from parity.matrix.covering.rows import PATH, read_rows
+
+__all__ = ["choose", "main"]
+
+TRIES = 6
+"""Rows made for each that is taken, the one that covers most."""
+
+Row = dict[str, str]
+
+
+def choose(space: Space, kept: Iterable[Mapping[str, str]] = ()) -> list[Row]:
+    """Returns rows in which every combination is that a space asks for and the options allow.
+
+    Greedy: each row is the one of `TRIES` of which most is not yet covered.
+
+    Args:
+        space: factors and what they make.
+        kept: rows to begin with.
+    """
+    rng, code = random.Random(0), _Code(space)
+    rows = [dict(row) for row in kept if row == space.complete(row) and not space.refusal(row)]
+    todo = {code.of(combination): combination for combination in _allowed(space)}
+    for row in rows:
+        _strike(todo, code, row)
+    while todo:
+        seeds = [next(iter(todo.values())), *rng.sample(list(todo.values()), min(TRIES, len(todo)) - 1)]
+        tries = [_grown(code, seed, todo, rng) for seed in seeds]
+        best = max(tries, key=lambda row: _share(todo, code, row))
+        _strike(todo, code, best)
+        rows.append(best)
+    return rows
+
+
+class _Code:
+    """Values as bits, so that a combination is a number whatever its order."""
+
+    def __init__(self, space: Space):
+        self.space = space
+        items = [(factor.name, value) for factor in space.factors for value in factor.values]
+        self.bits = {item: 1 << place for place, item in enumerate(items)}
+
+    def of(self, combination: Iterable[tuple[str, str]]) -> int:
+        return sum(self.bits[item] for item in combination)
+
+    def parts(self, row: Mapping[str, str]) -> Iterator[int]:
+        return map(self.of, self.space.of_row(row))
+
+
+def _allowed(space: Space) -> Iterator[Combination]:
+    refused: dict[Combination, str] = {}
+    for combination in space.combinations():
+        if space.complete(dict(combination)) is None:
+            continue
+        if because := refusal_of(space, combination, refused):
+            refused[combination] = because
+        else:
+            yield combination
+
+
+def _strike(todo: dict[int, Combination], code: _Code, row: Row) -> None:
+    for part in code.parts(row):
+        todo.pop(part, None)
+
+
+def _share(todo: Mapping[int, Combination], code: _Code, row: Row) -> float:
+    """Returns how much of a row is new; a share, because rows in which more has a say take longer to compare."""
+    new = [part in todo for part in code.parts(row)]
+    return sum(new) / len(new)
+
+
+def _grown(code: _Code, seed: Combination, todo: Mapping[int, Combination], rng: random.Random) -> Row:
+    """Returns a row with a combination; the others take, one by one, what covers most with those before."""
+    space = code.space
+    whole = dict(next(row for row in completions(space, seed) if not space.refusal(row)))
+    ordinary = space.complete(dict(seed)) or {}
+    chosen = dict(seed)
+    if space.refusal(ordinary):  # one value beside the ordinary ones lets it be
+        chosen |= {name: value for name, value in whole.items() if ordinary.get(name) != value}
+    order = [factor for factor in space.factors if factor.name not in chosen]
+    rng.shuffle(order)
+    for factor in sorted(
+        order, key=lambda factor: bool(factor.needs)
+    ):  # none is there for its dependants' sake
+        values = list(factor.values)
+        rng.shuffle(values)
+        gains = dict(zip(values, _gains(code, chosen, factor, values, todo), strict=True))
+        for value in sorted(values, key=lambda value: -gains[value]):
+            row = space.complete({**chosen, factor.name: value})
+            if row is not None and not space.refusal(row):
+                chosen, whole = {**chosen, factor.name: value}, dict(row)
+                break
+    return dict(whole)
+
+
+def _gains(
+    code: _Code, chosen: Row, factor: Factor, values: list[str], todo: Mapping[int, Combination]
+) -> list[int]:
+    """Returns how much of what is not yet covered each value of a factor has with those that are chosen."""
+    others = [code.bits[item] for item in chosen.items()]
+    if factor.name in code.space.thorough:
+        thorough = [code.bits[item] for item in chosen.items() if item[0] in code.space.thorough]
+        others += [one | other for one, other in itertools.combinations(thorough, 2)]
+    bits = [code.bits[factor.name, value] for value in values]
+    return [sum((bit | other) in todo for other in others) for bit in bits]
+
+
+def main() -> None:
+    """Writes the cases of all spaces."""
+    before = read_rows() if PATH.exists() else {}
+    chosen = {}
+    for space in SPACES:
+        known = before.get(space.name, {})
+        rows = choose(space, known.values())
+        names = {json.dumps(row): name for name, row in known.items()}
+        fresh = [row for row in rows if json.dumps(row) not in names]
+        names |= zip(map(json.dumps, fresh), words(fresh, rows, space, set(names.values())), strict=True)
+        chosen[space.name] = {names[json.dumps(row)]: row for row in rows}
+    PATH.write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

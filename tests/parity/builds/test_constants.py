@@ -1,0 +1,44 @@
+"""Which plain arrays of an NNX module are constants."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from parity.builds.constants import take_apart, traceable, traced_once
+from parity.ir.jax_internals import equation_frames
+
+
+class Drawn(nnx.Module):
+    def __init__(self, rngs):
+        self.table = jnp.arange(3.0)
+        self.kernel = nnx.Param(jnp.ones(2))
+        for number in range(8):
+            setattr(self, f"sign_{number}", jax.random.bernoulli(rngs.params()))
+
+
+def test_truth_values_that_a_key_draws_are_no_constants():
+    """Two keys draw half of them alike."""
+    _, state, constants, _ = take_apart(traceable(lambda key: Drawn(nnx.Rngs(key))))
+    held = {"/".join(map(str, path)) for path, _ in nnx.to_flat_state(state)}
+    assert held == {"kernel", *(f"sign_{number}" for number in range(8))}
+    assert [path for path, _ in nnx.to_flat_state(constants.states()[0])] == [("table",)]
+
+
+def test_what_is_traced_once_is_made_by_the_same_operations_of_the_same_lines():
+    calls = []
+
+    def create(key):
+        calls.append(key)
+        return {"kernel": jax.random.normal(key, (3, 2)), "scale": jnp.full(4, 0.5)}
+
+    example, fresh = traced_once(create)
+    theirs = jax.make_jaxpr(fresh)(jax.random.key(3))
+    assert len(calls) == 1
+    ours = jax.make_jaxpr(create)(jax.random.key(3))
+    assert str(ours) == str(theirs)
+    lines = [[equation_frames(equation)[0] for equation in jaxpr.eqns] for jaxpr in (ours, theirs)]
+    assert lines[0] == lines[1] and all(file == __file__ for file, _, _ in lines[0])
+    made, again = create(jax.random.key(3)), fresh(jax.random.key(3))
+    for path, leaf in example.items():
+        assert (leaf.shape, leaf.dtype) == (again[path].shape, again[path].dtype)
+        assert made[path].tobytes() == again[path].tobytes()

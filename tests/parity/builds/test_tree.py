@@ -1,0 +1,256 @@
+"""State as ``{path: leaf}``: what is found in the trees of both frameworks, and back."""
+
+import dataclasses
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen, nnx
+from flax.training.train_state import TrainState
+
+from parity.builds.tree import Codec, Role, describe, flatten, to_host
+
+AXES = ("embed", "mlp")
+
+
+class Boxed(linen.Module):
+    """A Linen module with one boxed and one plain parameter, and batch statistics."""
+
+    def setup(self):
+        init = linen.with_logical_partitioning(linen.initializers.normal(), AXES)
+        self.dense = linen.Dense(4, kernel_init=init)
+        self.norm = linen.BatchNorm(use_running_average=False)
+
+    def __call__(self, x):
+        return self.norm(self.dense(x))
+
+
+class Routing(nnx.Variable):
+    """A Variable type of its own, such as a routing bias that no optimizer may move."""
+
+
+class Twin(nnx.Module):
+    """An NNX module with every kind of state that the engine knows."""
+
+    def __init__(self, rngs):
+        metadata = {"out_sharding": AXES, "eager_sharding": False}
+        self.layers = nnx.List(
+            [nnx.Linear(3, 3, rngs=rngs, kernel_metadata=metadata, use_bias=i > 0) for i in range(2)]
+        )
+        self.norm = nnx.BatchNorm(3, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.bias = Routing(jnp.arange(5.0))
+
+
+class Training(nnx.Module):
+    """What an NNX training loop holds."""
+
+    def __init__(self, key):
+        self.model = Twin(nnx.Rngs(key))
+        self.optimizer = nnx.Optimizer(self.model, optax.adam(1e-3), wrt=nnx.Param)
+
+
+def linen_state(key=None):
+    variables = Boxed().init(jax.random.key(0) if key is None else key, jnp.ones((2, 3)))
+    tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-3))
+    return TrainState.create(apply_fn=None, params=variables["params"], tx=tx)
+
+
+def nnx_state():
+    return nnx.state(Training(jax.random.key(0)))
+
+
+def roles(leaves):
+    return {path: leaf.role for path, leaf in leaves.items()}
+
+
+def test_a_linen_train_state_with_boxed_parameters_and_moments():
+    leaves = describe(jax.eval_shape(linen_state))
+    names = ("dense/bias", "dense/kernel", "norm/bias", "norm/scale")
+    params = {f"params/{name}" for name in names}
+    moments = {f"opt_state/1/0/{moment}/{name}" for moment in ("mu", "nu") for name in names}
+    assert set(leaves) == params | moments | {"step", "opt_state/1/0/count"}
+    assert {path for path, role in roles(leaves).items() if role is Role.PARAMS} == params
+    assert {role for path, role in roles(leaves).items() if path not in params} == {Role.OPTIMIZER}
+    for path in ("params/dense/kernel", "opt_state/1/0/mu/dense/kernel", "opt_state/1/0/nu/dense/kernel"):
+        leaf = leaves[path]
+        assert (leaf.path, leaf.shape, leaf.dtype, leaf.logical_axes) == (path, (3, 4), "float32", AXES)
+    assert leaves["params/dense/bias"].logical_axes is None
+    assert (leaves["params/dense/kernel"].kind, leaves["step"].kind) == ("params", "step")
+
+
+@pytest.mark.slow
+def test_linen_collections_are_state_of_their_own_kind():
+    variables = Boxed().init(jax.random.key(0), jnp.ones((2, 3)))
+    for tree in (variables, flax.core.freeze(variables)):
+        leaf = describe(tree)["batch_stats/norm/mean"]
+        assert (leaf.role, leaf.kind, leaf.shape) == (Role.STATE, "batch_stats", (4,))
+        assert describe(tree)["params/dense/kernel"].role is Role.PARAMS
+
+
+EXPECTED = {
+    "model/bias": (Role.STATE, "Routing"),
+    "model/dropout/rngs/count": (Role.RNG, "RngCount"),
+    "model/dropout/rngs/key": (Role.RNG, "RngKey"),
+    "model/layers/0/kernel": (Role.PARAMS, "Param"),
+    "model/layers/1/bias": (Role.PARAMS, "Param"),
+    "model/layers/1/kernel": (Role.PARAMS, "Param"),
+    "model/norm/bias": (Role.PARAMS, "Param"),
+    "model/norm/scale": (Role.PARAMS, "Param"),
+    "model/norm/mean": (Role.STATE, "BatchStat"),
+    "model/norm/var": (Role.STATE, "BatchStat"),
+    "optimizer/step": (Role.OPTIMIZER, "OptState"),
+}
+
+
+@pytest.mark.slow
+def test_nnx_state_gives_role_and_kind_by_variable_type():
+    leaves = describe(nnx_state())
+    found = {path: (leaf.role, leaf.kind) for path, leaf in leaves.items()}
+    moments = {path for path in found if path.startswith("optimizer/opt_state/")}
+    assert {path: found[path] for path in found if path not in moments} == EXPECTED
+    assert {found[path][0] for path in moments} == {Role.OPTIMIZER}
+    params = {path.removeprefix("model/") for path in found if found[path][0] is Role.PARAMS}
+    wanted = {f"optimizer/opt_state/0/{moment}/{name}" for moment in ("mu", "nu") for name in params}
+    assert moments == wanted | {"optimizer/opt_state/0/count"}
+
+
+def test_nnx_logical_axes_reach_the_moments():
+    leaves = describe(nnx_state())
+    for path in ("model/layers/0/kernel", "optimizer/opt_state/0/mu/layers/0/kernel"):
+        assert leaves[path].logical_axes == AXES
+    assert leaves["model/norm/scale"].logical_axes is None
+
+
+def test_a_bias_declared_as_a_parameter_is_told_from_one_that_is_not():
+    """History B4."""
+    right, wrong = nnx.Dict(bias=Routing(jnp.ones(3))), nnx.Dict(bias=nnx.Param(jnp.ones(3)))
+    kinds = [describe(nnx.state(module))["bias"] for module in (right, wrong)]
+    assert [leaf.role for leaf in kinds] == [Role.STATE, Role.PARAMS]
+
+
+def test_typed_keys_are_rng_wherever_they_lie():
+    tree = {"params": {"key": jax.random.key(0)}, "other": jax.random.split(jax.random.key(1), 4)}
+    leaves = describe(tree)
+    assert set(roles(leaves).values()) == {Role.RNG}
+    assert leaves["other"].shape == (4,) and leaves["other"].dtype.startswith("key<")
+
+
+def test_abstract_and_concrete_trees_are_described_alike():
+    assert describe(jax.eval_shape(nnx_state)) == describe(nnx_state())
+    abstract = describe(jax.eval_shape(linen_state))
+    assert describe(jax.jit(linen_state)()) == abstract
+
+
+def test_size_counts_elements():
+    leaf = next(iter(describe({"x": np.zeros((2, 3))}).values()))
+    assert leaf.size == 6
+    assert dataclasses.replace(leaf, shape=()).size == 1
+
+
+def test_variables_that_hold_trees_give_every_array():
+    """Sown values are tuples inside one Variable; un-popped they grow by a leaf a step (history A3)."""
+    module = nnx.Dict(loss=nnx.Intermediate((jnp.ones(2), jnp.zeros(()))), cache=Routing({"k": jnp.ones(3)}))
+    state = nnx.state(module)
+    leaves = describe(state)
+    assert {path: (leaf.kind, leaf.shape) for path, leaf in leaves.items()} == {
+        "cache/k": ("Routing", (3,)),
+        "loss/0": ("Intermediate", (2,)),
+        "loss/1": ("Intermediate", ()),
+    }
+    assert set(flatten(state)) == set(leaves)
+    restored = Codec(state).restore({path: array + 1 for path, array in flatten(state).items()})
+    np.testing.assert_array_equal(restored["cache"].get_value()["k"], 2 * np.ones(3))
+    assert isinstance(restored["loss"], nnx.Intermediate) and len(restored["loss"].get_value()) == 2
+
+
+def test_two_leaves_of_one_path_are_refused_not_merged():
+    with pytest.raises(ValueError, match="a/b"):
+        flatten({"a/b": np.ones(1), "a": {"b": np.zeros(1)}})
+
+
+def test_flatten_gives_the_arrays_under_the_described_paths():
+    for state in (linen_state(), nnx_state()):
+        flat, leaves = flatten(state), describe(jax.eval_shape(lambda state=state: state))
+        assert list(flat) == list(leaves)
+        for path, array in flat.items():
+            assert jnp.shape(array) == leaves[path].shape
+
+
+@pytest.mark.parametrize("make", [linen_state, nnx_state])
+def test_restore_puts_every_array_where_it_was(make):
+    state = jax.jit(make)()
+    flat = {path: array for path, array in flatten(state).items()}
+    changed = {
+        path: array if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else array + 1
+        for path, array in flat.items()
+    }
+    codec = Codec(jax.eval_shape(make))
+    again = flatten(codec.restore(dict(sorted(changed.items(), reverse=True))))
+    assert list(again) == list(flat) == codec.paths
+    assert all(again[path] is changed[path] for path in again)
+
+
+def test_restore_keeps_variable_types_and_metadata_and_drops_boxes():
+    state = nnx_state()
+    restored = Codec(state).restore(flatten(state))
+    assert isinstance(restored["model"]["bias"], Routing)
+    assert describe(restored) == describe(state)
+    boxed = linen_state()
+    assert isinstance(Codec(boxed).restore(flatten(boxed)).params["dense"]["kernel"], jax.Array)
+
+
+def test_restore_lists_everything_missing_and_left_over():
+    codec = Codec({"a": np.zeros(1), "b": {"c": np.zeros(1), "d": np.zeros(1)}})
+    with pytest.raises(ValueError) as caught:
+        codec.restore({"a": np.ones(1), "b/x": np.ones(1), "y": np.ones(1)})
+    for part in ("missing leaves ['b/c', 'b/d']", "unexpected leaves ['b/x', 'y']", "expected 3"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("paths", "says"), [((), r"missing leaves \['a'\]"), (("a", "b"), r"leaves \['b'\]")]
+)
+def test_either_kind_of_leftover_is_an_error(paths, says):
+    with pytest.raises(ValueError, match=says):
+        Codec({"a": np.zeros(1)}).restore({path: np.ones(1) for path in paths})
+
+
+def test_host_copies_do_not_follow_the_source():
+    """History P4: a snapshot that aliases the mutable model equals whatever the model becomes."""
+    source = np.arange(6.0)
+    host = to_host({"whole": source, "view": source[::2]})
+    source[:] = -1
+    np.testing.assert_array_equal(host["whole"], np.arange(6.0))
+    np.testing.assert_array_equal(host["view"], [0.0, 2.0, 4.0])
+
+
+@pytest.mark.slow
+def test_host_copies_survive_a_mutated_module_and_a_donated_buffer():
+    module = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+    flat = flatten(nnx.state(module))
+    expected = np.array(flat["kernel"])
+    host = to_host(flat)
+    module.kernel.set_value(module.kernel.get_value() * 2)
+    jax.jit(lambda x: x * 3, donate_argnums=0)(flat["kernel"])
+    np.testing.assert_array_equal(host["kernel"], expected)
+    assert host["kernel"].flags.writeable and host["kernel"].base is None
+
+
+def test_keys_become_their_data():
+    keys = jax.random.split(jax.random.key(7), 3)
+    host = to_host({"keys": keys})["keys"]
+    assert host.dtype == np.uint32 and host.shape == (3, 2)
+    np.testing.assert_array_equal(host, np.asarray(jax.random.key_data(keys)))
+
+
+def test_a_box_with_a_mesh_is_opened_as_it_is():
+    """Opening it in the usual way would constrain shapes that no device has."""
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("data",))
+    box = linen.LogicallyPartitioned(jax.ShapeDtypeStruct((4,), jnp.float32), ("embed",), mesh=mesh)
+    with linen.logical_axis_rules((("embed", "data"),)):
+        assert flatten({"w": box}) == {"w": box.value}
+        assert Codec({"w": box}).paths == ["w"]

@@ -1,0 +1,179 @@
+"""Leaves of one module stay together; moments and statistics follow their parameters; RNG state may stay alone."""
+
+import jax
+import jax.numpy as jnp
+
+from parity.builds.tree import Leaf, Role
+from parity.builds.weights.inference import infer
+from parity.builds.weights.map import Rule
+from parity.builds.weights.order import first_uses
+from parity.builds.weights.transforms import Split
+
+
+def leaves(text, role=Role.PARAMS, dtype="float32"):
+    """``"Dense_0/kernel 3x5, key"`` as leaves; a name without sizes is a scalar."""
+    found = {}
+    for word in text.split(", "):
+        path, _, sizes = word.partition(" ")
+        shape = tuple(int(size) for size in sizes.split("x")) if sizes else ()
+        found[path] = Leaf(path=path, shape=shape, dtype=dtype, role=role, kind="x")
+    return found
+
+
+def pairs(weights):
+    return {entry.reference[0]: entry.candidate[0] for entry in weights.entries}
+
+
+def dense(*names):
+    return leaves(", ".join(f"{name}/kernel 5x5, {name}/bias 5" for name in names))
+
+
+def order(*sides):
+    """Where the programs use each leaf: in the order of these names, whatever leaf of a module comes first."""
+    return tuple({path: (place,) for place, path in enumerate(side)} for side in sides)
+
+
+def test_automatic_names_are_paired_as_whole_modules_in_the_order_of_use():
+    reference = dense("params/Dense_0", "params/Dense_1", "params/Dense_2")
+    candidate = dense("model/dec", "model/enc", "model/mid")
+    used = order(
+        [f"params/Dense_{i}/{leaf}" for i in (0, 1, 2) for leaf in ("kernel", "bias")],
+        [f"model/{name}/{leaf}" for name in ("enc", "mid", "dec") for leaf in ("bias", "kernel")],
+    )
+    weights = infer(reference, candidate, order=lambda: used)
+    names = ("enc", "mid", "dec")
+    assert pairs(weights) == {
+        f"params/Dense_{i}/{leaf}": f"model/{names[i]}/{leaf}"
+        for i in range(3)
+        for leaf in ("kernel", "bias")
+    }
+    assert {entry.matched_by for entry in weights.entries} == {"module, in the order of use"}
+
+
+def test_a_leaf_that_is_paired_takes_the_rest_of_its_module_along():
+    """Only the kernels differ in how they are used; the biases follow them, whatever their names are like."""
+    reference = dense("params/Dense_0", "params/Dense_1")
+    candidate = dense("model/a", "model/b")
+    use = (
+        {"params/Dense_0/kernel": "first", "params/Dense_1/kernel": "second"},
+        {"model/b/kernel": "first", "model/a/kernel": "second"},
+    )
+    weights = infer(reference, candidate, use=lambda: {"forward": use})
+    assert pairs(weights)["params/Dense_0/bias"] == "model/b/bias"
+    assert pairs(weights)["params/Dense_1/bias"] == "model/a/bias"
+
+
+def test_names_of_ones_own_are_paired_by_nearest_name():
+    reference, candidate = dense("params/encoder", "params/decoder"), dense("model/dec", "model/enc")
+    found = pairs(infer(reference, candidate, order=lambda: 1 / 0))
+    assert found["params/encoder/bias"] == "model/enc/bias"
+    assert found["params/decoder/kernel"] == "model/dec/kernel"
+
+
+def test_statistics_lie_beside_the_parameters_of_their_module():
+    norm = "{0}/scale 5, {0}/bias 5"
+    reference = leaves(", ".join(norm.format(f"params/BatchNorm_{i}") for i in (0, 1)))
+    reference |= leaves(
+        ", ".join(f"batch_stats/BatchNorm_{i}/{leaf} 5" for i in (0, 1) for leaf in ("mean", "var")),
+        Role.STATE,
+    )
+    candidate = leaves(", ".join(norm.format(f"model/{name}") for name in ("last", "first")))
+    candidate |= leaves(
+        ", ".join(f"model/{name}/{leaf} 5" for name in ("last", "first") for leaf in ("mean", "var")),
+        Role.STATE,
+    )
+    used = order(
+        ["params/BatchNorm_0/scale", "params/BatchNorm_1/scale"], ["model/first/scale", "model/last/scale"]
+    )
+    found = pairs(infer(reference, candidate, order=lambda: used))
+    assert found["batch_stats/BatchNorm_0/mean"] == "model/first/mean"
+    assert found["batch_stats/BatchNorm_1/var"] == "model/last/var"
+
+
+def test_moments_follow_their_parameters_whatever_holds_them():
+    """As `TrainState` keeps them, with `params` in the middle, against `nnx.Optimizer`."""
+    reference = dense("params/params/Dense_0", "params/params/Dense_1")
+    candidate = dense("model/up", "model/down")
+    for moment in ("mu", "nu"):
+        reference |= leaves(
+            ", ".join(f"opt_state/0/{moment}/params/Dense_{i}/kernel 5x5" for i in (0, 1)), Role.OPTIMIZER
+        )
+        candidate |= leaves(
+            ", ".join(f"optimizer/opt_state/1/0/{moment}/{name}/kernel 5x5" for name in ("up", "down")),
+            Role.OPTIMIZER,
+        )
+    used = order(
+        ["params/params/Dense_0/kernel", "params/params/Dense_1/kernel"],
+        ["model/up/kernel", "model/down/kernel"],
+    )
+    found = pairs(infer(reference, candidate, order=lambda: used))
+    assert found["opt_state/0/mu/params/Dense_1/kernel"] == "optimizer/opt_state/1/0/mu/down/kernel"
+    assert found["opt_state/0/nu/params/Dense_0/kernel"] == "optimizer/opt_state/1/0/nu/up/kernel"
+
+
+def test_rules_may_spell_numbered_names_as_the_model_does():
+    reference = leaves("params/mlp/wi_0/kernel 3x5, params/mlp/wi_1/kernel 3x5")
+    candidate = leaves("model/mlp/up/kernel 3x5, model/mlp/gate/kernel 3x5")
+    rules = [
+        Rule(reference=(r"(.*)/wi_0/kernel",), candidate=(r"\1/gate/kernel",)),
+        Rule(reference=(r"(.*)/wi/1/kernel",), candidate=(r"\1/up/kernel",)),
+    ]
+    found = pairs(infer(reference, candidate, rules))
+    assert found["params/mlp/wi_0/kernel"] == "model/mlp/gate/kernel"
+    split = Rule(
+        reference=(r"(.*)/wi/kernel",),
+        candidate=(r"\1/wi_0/kernel", r"\1/wi_1/kernel"),
+        transform=Split(axis=1, sizes=(5, 5)),
+    )
+    (entry,) = infer(leaves("params/mlp/wi/kernel 3x10"), reference, [split]).entries
+    assert entry.candidate == ("params/mlp/wi_0/kernel", "params/mlp/wi_1/kernel")
+
+
+def test_a_rule_pairs_leaves_of_one_role():
+    """`(.*)` matches what holds a moment, too."""
+    reference = leaves("opt_state/0/mu/cell/hi/kernel 5x5", Role.OPTIMIZER) | leaves(
+        "params/cell/hi/kernel 5x5"
+    )
+    candidate = leaves("model/dense/kernel 5x5") | leaves("optimizer/0/mu/dense/kernel 5x5", Role.OPTIMIZER)
+    rule = Rule(reference=(r"(.*)/hi/kernel",), candidate=("dense/kernel",))
+    found = pairs(infer(reference, candidate, [rule]))
+    assert found["params/cell/hi/kernel"] == "model/dense/kernel"
+    assert found["opt_state/0/mu/cell/hi/kernel"] == "optimizer/0/mu/dense/kernel"
+
+
+def test_random_state_of_one_side_stays_alone():
+    reference = leaves("params/w 3x5") | leaves("dropout", Role.RNG, "key<fry>")
+    candidate = (
+        leaves("model/w 3x5")
+        | leaves("model/drop/rngs/count 7", Role.RNG, "uint32")
+        | leaves("model/drop/rngs/key 7", Role.RNG, "key<fry>")
+    )
+    weights = infer(reference, candidate)
+    assert pairs(weights) == {"params/w": "model/w"}
+    assert weights.alone == (("dropout",), ("model/drop/rngs/count", "model/drop/rngs/key"))
+
+
+def test_first_uses_look_into_calls_and_loops():
+    def step(a, b, c, unused):
+        x = jax.checkpoint(lambda c: jnp.sin(c))(c)
+        x, _ = jax.lax.scan(lambda x, _: (x * b + a, None), x, None, length=3)
+        return x + unused * 0 if False else x
+
+    places = first_uses(jax.make_jaxpr(step)(1.0, 2.0, 3.0, 4.0))
+    assert sorted(places, key=lambda number: places[number]) == [2, 1, 0]
+    assert 3 not in places
+
+
+def test_an_average_in_variables_of_the_parameters_type_is_no_parameter():
+    """As `nnx.EMA` holds it: its leaves are paired with an average of other names, not with parameters."""
+    averages = leaves("ema/Dense_0/kernel 5x5, ema/Dense_1/kernel 5x5", Role.STATE)
+    reference = leaves("params/Dense_0/kernel 5x5, params/Dense_1/kernel 5x5") | averages
+    names = ("ema/params/up", "ema/params/down", "model/up", "model/down")
+    candidate = leaves(", ".join(f"{name}/kernel 5x5" for name in names))
+    used = order(["params/Dense_0/kernel", "params/Dense_1/kernel"], ["model/up/kernel", "model/down/kernel"])
+    assert pairs(infer(reference, candidate, order=lambda: used)) == {
+        "params/Dense_0/kernel": "model/up/kernel",
+        "params/Dense_1/kernel": "model/down/kernel",
+        "ema/Dense_0/kernel": "ema/params/up/kernel",
+        "ema/Dense_1/kernel": "ema/params/down/kernel",
+    }

@@ -1,0 +1,105 @@
+"""Weight rules that do not fit, and stacked axes that nothing tells, are said early."""
+
+import pytest
+
+from parity.builds.tree import Leaf, Role
+from parity.builds.weights.inference import infer
+from parity.builds.weights.map import MapError, Rule
+from parity.builds.weights.transforms import Split
+
+
+def leaf(path, shape):
+    return Leaf(path=path, shape=shape, dtype="float32", role=Role.PARAMS, kind="Param")
+
+
+def test_a_rule_whose_shapes_do_not_fit_says_so_at_once():
+    rule = Rule(reference=("qkv",), candidate=("q", "k"), transform=Split(axis=0, sizes=(2, 2)))
+    sides = {"qkv": leaf("qkv", (4, 3))}, {"q": leaf("q", (2, 3)), "k": leaf("k", (2, 5))}
+    message = (
+        r"weight rule for \['qkv'\]: split.* of \[\(4, 3\)\] gives .* expected \[\(2, 3\), \(2, 5\)\] of"
+    )
+    with pytest.raises(ValueError, match=message):
+        infer(*sides, [rule])
+
+
+def test_a_stack_axis_that_nothing_tells_is_reported():
+    single = {f"layers_{i}/w": leaf(f"layers_{i}/w", (3,)) for i in range(3)}
+    weights = infer({"layers/w": leaf("layers/w", (3, 3))}, single)
+    (entry,) = weights.guessed
+    assert entry.matched_by == "name of a stack, axis guessed: 0 of 0, 1 that fit"
+    assert infer({"layers/w": leaf("layers/w", (2, 3))}, dict(list(single.items())[:2])).guessed == []
+
+
+KERNELS = ("up/kernel", "out/kernel")
+REFERENCE = {name: leaf(name, (3, 3)) for name in KERNELS}
+CANDIDATE = {name: leaf(name, (3, 3)) for name in ("up/w", "out/w")}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "nearest"),
+    [
+        ("upp/kernel", "up/kernel"),
+        ("params/up/kernel", "up/kernel"),
+        ("up/kernal", "up/kernel"),
+        (r"layers/\d+/kernel", "up/kernel"),
+        ("kernel", "up/kernel"),
+        (r"(up|out)/bias", "out/kernel"),
+        ("UP/KERNEL", "up/kernel"),
+    ],
+)
+def test_a_rule_whose_pattern_matches_nothing_names_the_nearest_leaves(pattern, nearest):
+    rule = Rule(reference=(pattern,), candidate=("up/w",))
+    with pytest.raises(ValueError, match="matches no leaf of the reference; nearest: ") as raised:
+        infer(REFERENCE, CANDIDATE, [rule])
+    assert pattern in str(raised.value) and nearest in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (
+            Rule(reference=("up/kernel",), candidate=("up/v",)),
+            "the candidate has no leaf up/v; nearest: up/w",
+        ),
+        (Rule(reference=("(.*)/kernel",), candidate=(r"\1/W",)), "the candidate has no leaf up/W"),
+        (
+            Rule(reference=("up/kernel", "gate/kernel"), candidate=("up/w",), transform=Split(0, (1, 2))),
+            "the reference has no leaf gate/kernel",
+        ),
+    ],
+)
+def test_a_rule_whose_partners_are_none_is_no_rule(rule, words):
+    with pytest.raises(ValueError, match=r"weight rule .*: it pairs up/kernel, but ") as raised:
+        infer(REFERENCE, CANDIDATE, [rule])
+    assert words in str(raised.value)
+
+
+def test_leaves_that_are_left_over_come_with_the_rule_that_missed_them():
+    candidate = {**CANDIDATE, "out/w": leaf("out/w", (9, 1))}
+    rule = Rule(reference=("(.*)/kernel",), candidate=(r"\1/weight",))
+    with pytest.raises(
+        MapError, match="it pairs up/kernel, but the candidate has no leaf up/weight"
+    ) as raised:
+        infer(REFERENCE, candidate, [rule])
+    assert "add the parameter, or a weight rule" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [Rule(reference=("(.*)/kernel",), candidate=(r"\1/w",))],
+        [Rule(reference=("(.*)/(kernel|bias)",), candidate=(r"\1/w",))],
+        [
+            Rule(reference=("up/kernel",), candidate=("up/w",)),
+            Rule(reference=("(.*)/kernel",), candidate=(r"\1/w",)),
+        ],
+        [
+            Rule(reference=("(.*)/kernel",), candidate=(r"\1/w",)),
+            Rule(reference=("up/.*",), candidate=("up/w",)),
+        ],
+    ],
+    ids=["all", "either", "first one, then the rest", "the rest is taken"],
+)
+def test_a_rule_that_earlier_rules_leave_nothing_is_no_mistake(rules):
+    weights = infer(REFERENCE, CANDIDATE, rules)
+    assert {entry.matched_by for entry in weights.entries} == {"rule"}

@@ -1,0 +1,177 @@
+"""Backends of found devices: meshes fitted to any number of them, the same cases, and what is said without any."""
+
+import dataclasses
+import json
+import os
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from parity.builds.meshes import MeshSpec
+from parity.cases.case import place
+from parity.compare.backends.devices import Accelerators
+from parity.compare.backends.environment import PLATFORMS
+from parity.compare.backends.registry import BACKENDS
+from parity.compare.comparison import Comparison, Workbench
+from parity.matrix import llama2, sharded
+from parity.report.records import case_record
+from parity.run.run import run_case
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """``few(6)`` makes a backend ``few`` of six of the CPU's devices, as if they were all there is."""
+
+    def make(count):
+        backend = Accelerators(name="few", devices=lambda: jax.devices("cpu")[:count])
+        monkeypatch.setitem(BACKENDS, "few", backend)
+        return backend
+
+    return make
+
+
+@pytest.fixture
+def lowered():
+    """A loop with an exponential: LLVM has something to vectorise."""
+
+    def step(x):
+        return jax.lax.scan(lambda x, _: (jnp.exp(-x) @ x, x.sum()), x, length=3)
+
+    return jax.jit(step).lower(jnp.ones((16, 16)))
+
+
+@pytest.mark.slow
+def test_cpu_programs_are_what_xla_makes_of_them_by_default(lowered):
+    fast, plain = BACKENDS["cpu"].start(lowered)(), lowered.compile()
+    assert fast.as_text() == plain.as_text() and "while" in fast.as_text()
+    assert fast.memory_analysis().temp_size_in_bytes == plain.memory_analysis().temp_size_in_bytes
+    assert fast.cost_analysis()["flops"] == plain.cost_analysis()["flops"] > 0
+
+
+@pytest.mark.long
+def test_a_train_step_is_what_xla_makes_of_it_by_default():
+    (case,) = [case for case in SMOKE if case.id.startswith("llama2-scan/train_step")]
+    side = Comparison(case, Workbench()).reference
+    with side.backend.context(side.mesh):
+        assert side.compiled.as_text() == side.lowered.compile().as_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [("", {"xla_backend_optimization_level": 0}), ("--xla_backend_optimization_level=3", {})],
+)
+def test_llvm_optimises_where_the_user_says_so(lowered, flags, options, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        type(lowered), "compile", lambda self, compiler_options: asked.append(compiler_options)
+    )
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    BACKENDS["cpu"].start(lowered)()
+    assert asked == [options]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 6])
+def test_every_mesh_of_the_matrix_fits_any_number_of_devices(few, count):
+    few(count)
+    cases = [case for pair in (llama2.PAIR, sharded.PAIR) for case in pair.cases({})]
+    for before, after in zip(cases, place(cases, "few"), strict=True):
+        for asked, got in zip(before.meshes, after.meshes, strict=True):
+            assert got.size <= count and got.mode == asked.mode
+            assert [name for name, _ in got.axes] == [name for name, _ in asked.axes]
+            sizes = [(size, fitted) for (_, size), (_, fitted) in zip(asked.axes, got.axes, strict=True)]
+            assert all(size % fitted == 0 for size, fitted in sizes)
+            assert (got.size > 1) == (count > 1 and asked.size > 1)
+
+
+SMOKE = [case for pair in (llama2.PAIR, sharded.PAIR) for case in pair.cases({}) if case.smoke]
+FORWARD, EXPLICIT = SMOKE[0], SMOKE[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_a_case_runs_on_the_devices_that_are_there(few, count):
+    few(count)
+    (case,) = place([FORWARD], "few")
+    work = Workbench(paranoid=True)
+    result = run_case(case, work)
+    assert result.verdict == "passed" and str(result.channels["values"].verdict) == "bitwise"
+    sizes = {1: "fsdp1.tensor1-auto", 2: "fsdp1.tensor2-auto", 6: "fsdp2.tensor2-auto"}
+    record = case_record(result)
+    assert (record["mesh"], record["asked"], record["backend"]) == (sizes[count], "fsdp4.tensor2-auto", "few")
+    side = next(iter(work._sides.values()))
+    used = {device for shard in jax.tree.leaves(side.compiled.input_shardings) for device in shard.device_set}
+    assert used == set(jax.devices("cpu")[: case.mesh.size])
+
+
+@pytest.mark.long
+def test_a_train_step_with_types_runs_on_a_fitted_mesh(few):
+    few(4)
+    (case,) = place([EXPLICIT], "few")
+    result = run_case(case, Workbench(paranoid=True))
+    assert result.verdict == "passed" and str(result.channels["state"].verdict) == "bitwise"
+    assert case.mesh.size == 4 and case.asked == "fsdp2.fsdp_transpose2.tensor2.data1-explicit"
+
+
+def test_a_case_whose_stages_have_no_place_is_skipped_and_says_why(few):
+    few(2)
+    staged = dataclasses.replace(FORWARD, mesh=MeshSpec.parse("stage4.fsdp2"), held_axes=("stage",))
+    result = run_case(place([staged], "few")[0], Workbench())
+    reasons = {channel.detail for channel in result.channels.values()}
+    assert result.verdict == "skipped" and reasons == {
+        "mesh stage4.fsdp2-auto: stage4 needs 4 devices, found 2"
+    }
+
+
+def test_devices_that_are_not_there_are_one_message(capfd):
+    def none():
+        os.write(2, b"E0000 common_lib.cc: no jellyfish\n")
+        raise RuntimeError("Unable to initialize backend 'tpu': NOT_FOUND (set JAX_PLATFORMS='' to choose)")
+
+    backend = Accelerators(name="tpu", devices=none, remedy="run on a TPU machine")
+    says = "backend tpu: JAX finds no such device (Unable to initialize backend 'tpu': NOT_FOUND); run on a TPU machine"
+    for ask in (lambda: backend.fit(MeshSpec()), lambda: backend.mesh(MeshSpec.parse("data2"))):
+        with pytest.raises(ValueError, match=re.escape(says)):
+            ask()
+    assert capfd.readouterr().err == ""
+
+
+def have(platform):
+    try:
+        return bool(jax.devices(platform))
+    except RuntimeError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_asking_for_what_is_not_there_is_wrong_usage(shell, tmp_path, platform):
+    if have(platform):
+        pytest.skip(f"this machine has a {platform}")
+    ended = shell("run", "smoke", "--backend", platform, cwd=tmp_path)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1), ended.err
+    assert ended.err.startswith(f"parity: backend {platform}: JAX finds no such device (")
+    assert "run on a" in ended.err
+
+
+def test_one_accelerator_is_not_for_two_processes(command, few, monkeypatch):
+    few(2)
+    monkeypatch.setitem(PLATFORMS, "few", "cpu")
+    ended = command("run", "smoke", "--backend", "few", "--workers", "2")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "parity: --workers 2: backend few belongs to one process; leave it out\n"
+
+
+@pytest.mark.slow
+def test_the_command_runs_on_found_devices_and_says_which_mesh(command, few, monkeypatch, tmp_path):
+    few(2)
+    monkeypatch.setitem(PLATFORMS, "few", "cpu")
+    ended = command("run", "llama2-scan/forward@fsdp4.tensor2-auto", "--backend", "few", "--json", "r.json")
+    assert ended.code == 0 and "fsdp4.tensor2-auto fitted to few as fsdp1.tensor2-auto" in ended.out
+    (case,) = json.loads((tmp_path / "r.json").read_text())["cases"]
+    assert (case["mesh"], case["asked"], case["backend"]) == (
+        "fsdp1.tensor2-auto",
+        "fsdp4.tensor2-auto",
+        "few",
+    )

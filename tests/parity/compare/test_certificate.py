@@ -1,0 +1,369 @@
+"""The certificate: moving one leaf on both sides must move both outputs alike."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import parity
+import parity.compare.comparison as comparison_module
+from parity.builds.build import linen_build
+from parity.builds.tree import Role
+from parity.builds.weights.map import MapError, normalise
+from parity.cases.case import Case
+from parity.channels import CHANNELS
+from parity.compare.certificate import certify
+from parity.compare.comparison import Comparison, Workbench
+from parity.compare.exporting import export
+from parity.compare.side import Side
+from parity.prove import prove
+from parity.verdicts import Verdict
+
+# B batch, D embed, F hidden
+B, D, F = 8, 6, 10
+REPLICATED = jax.sharding.PartitionSpec()
+
+
+def inputs(seed):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=(B, D)).astype("float32") for name in ("x", "y")}
+
+
+def loss(out, batch):
+    return jnp.mean((out - batch["y"]) ** 2)
+
+
+class LinenGated(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        gate, up, down = (
+            linen.Dense(size, name=name) for name, size in (("gate", F), ("up", F), ("down", D))
+        )
+        return down(jax.nn.silu(gate(x)) * up(x))
+
+
+class NnxGated(nnx.Module):
+    """``used`` are the attributes that play gate and up; ``spare`` adds a parameter that nothing uses."""
+
+    def __init__(self, rngs, used=("gate", "up")):
+        self.gate, self.up = nnx.Linear(D, F, rngs=rngs), nnx.Linear(D, F, rngs=rngs)
+        self.down = nnx.Linear(F, D, rngs=rngs)
+        self.used = used
+
+    def __call__(self, x):
+        gate, up = (getattr(self, name) for name in self.used)
+        return self.down(jax.nn.silu(gate(x)) * up(x))
+
+
+class NnxUnproved(NnxGated):
+    """The same bits by another program, so that the probe decides."""
+
+    def __call__(self, x):
+        return super().__call__(x) * 1.0
+
+
+class LinenUnused(LinenGated):
+    @linen.compact
+    def __call__(self, x):
+        self.param("spare", linen.initializers.ones, (D,))
+        return super().__call__(x)
+
+
+class NnxUnused(NnxUnproved):
+    def __init__(self, rngs):
+        super().__init__(rngs)
+        self.spare = nnx.Param(jnp.ones(D))
+
+
+def comparison(linen_module=LinenGated, nnx_module=NnxGated, program="forward", **options):
+    pair = parity.twins("gated", linen=linen_module, nnx=nnx_module, inputs=inputs, loss=loss, **options)
+    case = next(case for case in pair.cases({}) if case.program == program)
+    return Comparison(case, Workbench())
+
+
+def parameters(work):
+    """Returns ``{leaf: certified}`` of the parameters."""
+    found = [one for one in certify(work) if one.entry.role is Role.PARAMS]
+    return {normalise(one.entry.reference[0]): one for one in found}
+
+
+def crossed():
+    return [
+        parity.Rule(reference=(rf"(.*){name}/(kernel|bias)",), candidate=(rf"\1{other}/\2",))
+        for name, other in (("gate", "up"), ("up", "gate"))
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["forward", "grad", "train_step"])
+def test_without_a_proof_the_probe_confirms_parameter_by_parameter(program):
+    work = comparison(nnx_module=NnxUnproved, program=program)
+    found = certify(work)
+    assert len(found) == len(work.weights.entries) > 6
+    for one in found:
+        expected = "probe" if one.entry.role is Role.PARAMS else "one-to-one"
+        assert (one.confirmed_by, one.contradicted) == (expected, False)
+
+
+@pytest.mark.parametrize("program", ["forward", "train_step"])
+def test_a_proof_confirms_what_the_program_reads_and_runs_nothing(program, monkeypatch):
+    monkeypatch.setattr(Side, "run", None)
+    found = certify(comparison(program=program))
+    read = {one.entry.role for one in found if one.confirmed_by == "proof"}
+    assert read == {Role.PARAMS} | ({Role.OPTIMIZER} if program == "train_step" else set())
+    assert {one.confirmed_by for one in found if one.entry.role is Role.PARAMS} == {"proof"}
+    assert not any(one.contradicted for one in found)
+
+
+@pytest.mark.slow
+def test_a_swap_of_gate_and_up_is_contradicted():
+    """Names, shapes and dtypes all fit; only use tells the two apart."""
+    found = parameters(comparison(nnx_module=lambda rngs: NnxGated(rngs, used=("up", "gate"))))
+    assert all(one.entry.matched_by == "name" for one in found.values())
+    for name in ("gate/kernel", "up/kernel", "gate/bias", "up/bias"):
+        assert found[name].contradicted and "outputs move" in found[name].confirmed_by
+    assert not found["down/bias"].contradicted
+
+
+def test_swapped_names_with_a_rule_that_says_so_are_confirmed():
+    found = parameters(
+        comparison(nnx_module=lambda rngs: NnxGated(rngs, used=("up", "gate")), weight_rules=crossed())
+    )
+    assert {name: one.contradicted for name, one in found.items()} == dict.fromkeys(found, False)
+    assert found["gate/kernel"].entry.candidate == ("model/up/kernel",)
+
+
+@pytest.mark.slow
+def test_a_rule_that_crosses_what_is_straight_is_contradicted():
+    found = parameters(comparison(weight_rules=crossed()))
+    assert found["gate/kernel"].contradicted and found["up/kernel"].contradicted
+
+
+@pytest.mark.slow
+def test_a_leaf_that_moves_nothing_is_not_confirmed():
+    found = parameters(comparison(LinenUnused, NnxUnused))
+    assert found["spare"].contradicted and "do not depend on it" in found["spare"].confirmed_by
+    assert not any(one.contradicted for name, one in found.items() if name != "spare")
+
+
+def test_without_a_total_map_there_is_no_certificate():
+    with pytest.raises(MapError, match="spare"):
+        certify(comparison(LinenUnused, NnxGated))
+
+
+@pytest.mark.slow
+def test_the_state_of_the_comparison_is_left_alone():
+    work = comparison(nnx_module=NnxUnproved)
+    before = {path: array.tobytes() for path, array in work.state.items()}
+    certify(work)
+    assert {path: array.tobytes() for path, array in work.state.items()} == before
+
+
+# --- leaves that could change places without breaking the proof ---
+
+
+def unread(w, one, two, x):
+    return jnp.tanh(x @ w), one, two
+
+
+def added(w, one, two, x):
+    return jnp.tanh(x @ w) * (one + two)[None], one, two
+
+
+def averaged(w, one, two, x):
+    return jnp.tanh(x @ w), one * 0.9 + x.mean(0), two * 0.9 + x.mean(0)
+
+
+def looped(w, one, two, x):
+    def step(carry, _):
+        h, one, two = carry
+        return (jnp.tanh(h @ w), one, two), None
+
+    return jax.lax.scan(step, (x, one, two), length=3)[0]
+
+
+def distinct(w, one, two, x):
+    return jnp.tanh(x @ w) * one[None] + two[None], one, two
+
+
+def half(w, one, two, x):
+    return jnp.tanh(x @ w) * one[None], one, two
+
+
+def named(w, one, two, x):
+    return {"a": x @ w, "b": one * 2, "c": two * 2}, one, two
+
+
+def averaged_apart(w, one, two, x):
+    return jnp.tanh(x @ w), one * 0.9 + x.mean(0), two * 0.99 + x.mean(0)
+
+
+def toy(name, function, names, holder, returns):
+    """A build that holds ``w`` and two vectors under some names, and returns its state if ``returns``."""
+
+    def run(state, inputs):
+        one, two = (state[holder][leaf] for leaf in names)
+        out, one, two = function(state["params"]["w"], one, two, inputs["x"])
+        after = dict(zip(names, (one, two), strict=True))
+        held = {**state, holder: {**state[holder], **after}}
+        return {
+            "values": out if isinstance(out, dict) else {"out": out},
+            **({"state": held} if returns else {}),
+        }
+
+    def create(key):
+        keys = jax.random.split(key, 3)
+        state = {"params": {"w": jax.random.normal(keys[0], (D, D))}}
+        vectors = {leaf: jax.random.normal(key, (D,)) for leaf, key in zip(names, keys[1:], strict=True)}
+        return {**state, holder: {**state.get(holder, {}), **vectors}}
+
+    return linen_build(
+        name,
+        create,
+        {"forward": (run, {})},
+        inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+    )
+
+
+def toys(function, names, holder="batch_stats", returns=True):
+    builds = [toy(f"toy {one}", function, one, holder, returns) for one in (("one", "two"), names)]
+    return Case(
+        id="toy/forward@single",
+        reference=lambda: builds[0],
+        candidate=lambda: builds[1],
+        program="forward",
+    )
+
+
+OPEN = {  # function, what holds the vectors, whether the state is returned
+    "forwarded": (unread, "batch_stats", True),
+    "forwarded parameters": (unread, "params", True),
+    "not read": (unread, "batch_stats", False),
+    "not read parameters": (unread, "params", False),
+    "added": (added, "params", False),
+    "added and forwarded": (added, "batch_stats", True),
+    "averages of the same": (averaged, "batch_stats", True),
+    "carried by a loop": (looped, "batch_stats", True),
+}
+CLOSED = {
+    "used by another operation": (distinct, "params", False),
+    "used and forwarded": (distinct, "batch_stats", True),
+    "one of them only forwarded": (half, "batch_stats", True),
+    "results with names": (named, "params", False),
+    "other averages": (averaged_apart, "batch_stats", True),
+}
+NAMES = {
+    "the same names": ("one", "two"),
+    "crosswise by nearest name": ("two_x", "one_x"),
+    "straight by nearest name": ("one_x", "two_x"),
+}
+
+
+CROSSED = "crosswise by nearest name"
+NOT_PROVED = {("added", CROSSED), ("added and forwarded", CROSSED), ("results with names", CROSSED)}
+
+
+@pytest.mark.parametrize(
+    "way, names", [one for one in itertools.product([*OPEN, *CLOSED], NAMES) if one not in NOT_PROVED]
+)
+def test_a_proof_confirms_a_leaf_only_if_no_other_could_take_its_place(way, names):
+    work = Comparison(toys((OPEN | CLOSED)[way][0], NAMES[names], *(OPEN | CLOSED)[way][1:]), Workbench())
+    assert work.proof is not None and work.proof.proved
+    found = {one.entry.reference[0].rpartition("/")[2]: one for one in certify(work)}
+    assert found["w"].confirmed_by == "proof"
+    words = {found[name].confirmed_by for name in ("one", "two")}
+    if way in CLOSED:
+        assert words == {"proof"}
+    elif way.startswith("not read"):
+        assert words == {"one-to-one; not read by the program"}
+    else:
+        assert all(one.startswith("one-to-one; used in the same way as ") for one in words)
+    exported = {entry.entry.reference[0]: entry for entry in export(work, certify(work)).entries}
+    doubtful = [path for path, entry in exported.items() if entry.doubt]
+    assert len(doubtful) == (2 if way in OPEN and NAMES[names][0] != "one" else 0)
+    assert not any(one.contradicted for one in found.values())
+
+
+def test_the_channel_says_which_guesses_the_proof_leaves_open():
+    names = NAMES[CROSSED]
+    tree = CHANNELS["tree"].look(Comparison(toys(unread, names), Workbench()))
+    assert tree.verdict is Verdict.EQUAL  # nothing else could be said of them
+    assert "2 guessed, such as batch_stats/" in tree.detail
+    assert ", 2 one-to-one; used in the same way as batch_stats/" in tree.detail
+    assert "guessed" not in CHANNELS["tree"].look(Comparison(toys(distinct, names), Workbench())).detail
+
+
+def test_many_leaves_that_nothing_reads_cost_few_proofs(monkeypatch):
+    names = [f"leaf_{number}" for number in range(60)]
+
+    def build(name, names):
+        def run(state, inputs):
+            return {"values": {"out": inputs["x"] @ state["params"]["w"]}, "state": state}
+
+        def create(key):
+            vectors = {leaf: jnp.zeros(D) + number for number, leaf in enumerate(names)}
+            return {"params": {"w": jax.random.normal(key, (D, D))}, "batch_stats": vectors}
+
+        return linen_build(
+            name,
+            create,
+            {"forward": (run, {})},
+            inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
+            specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+            input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+        )
+
+    builds = [build(side, [f"{side}_{name}" for name in names]) for side in ("a", "b")]
+    case = Case(
+        id="toy/forward@single", reference=lambda: builds[0], candidate=lambda: builds[1], program="forward"
+    )
+    work = Comparison(case, Workbench())
+    assert work.proof is not None and work.proof.proved
+    proofs = []
+    monkeypatch.setattr(comparison_module, "prove", lambda *a, **k: proofs.append(1) or prove(*a, **k))
+    found = certify(work)
+    assert sum(one.confirmed_by == "proof" for one in found) == 1 and 0 < len(proofs) <= 64
+
+
+# --- through the command line, on the decoder ---
+
+
+@pytest.mark.long
+def test_the_map_of_the_decoder_is_total_one_to_one_and_confirmed(shell, tmp_path):
+    ended = shell("map", "llama2-scan/forward", cwd=tmp_path)
+    assert (ended.code, ended.err) == (0, "")
+    assert "43 reference and 43 candidate leaves in 43 entries: total, one-to-one" in ended.out
+    assert ended.out.count("; by name; proof") == 12 and "contradicted" not in ended.out
+
+
+@pytest.mark.long
+def test_a_swap_of_gate_and_up_in_the_decoder_is_contradicted(shell, planting, tmp_path):
+    edit = ("self.gate(x_BTD), self.up(x_BTD),", "self.up(x_BTD), self.gate(x_BTD),")
+    planting.copy(tmp_path / "scratch", {"mlp.py": [edit]})
+    ended = shell("map", "llama2-scan/forward", cwd=tmp_path, path=[tmp_path / "scratch"])
+    assert (ended.code, ended.err) == (1, "")
+    for name in ("gate", "up"):
+        assert f"mlp/{name}/kernel  identity; by name; nothing: outputs move" in ended.out
+    assert "contradicted by the probe" in ended.out.splitlines()[-1]
+
+
+@pytest.mark.long
+def test_a_parameter_removed_on_one_side_lists_the_leftovers_of_both(shell, planting, tmp_path):
+    edits = [
+        (
+            'self.final_norm = RMSNorm(cfg, rngs=rngs.at("final_norm"))',
+            "self.bias = nnx.Param(nnx.initializers.zeros(None, (cfg.vocab,)))",
+        ),
+        ("        return x_BTD, self.final_norm(x_BTD)\n", "        return x_BTD, x_BTD\n"),
+    ]
+    planting.copy(tmp_path / "scratch", {"model.py": edits})
+    ended = shell("map", "llama2", cwd=tmp_path, path=[tmp_path / "scratch"])
+    assert (ended.code, ended.err) == (1, "")
+    assert "  only in the reference: params/final_norm/scale float32[48]" in ended.out
+    assert "  only in the candidate: model/bias float32[272]" in ended.out
+    assert ended.out.splitlines()[-1].startswith("no map: add the leaf to the other side")

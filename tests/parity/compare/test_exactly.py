@@ -1,0 +1,134 @@
+"""The rung `exact`: a case that rests on it is decided without a compile, and by numbers where it is not shown."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from parity.builds.build import linen_build
+from parity.cases.case import Case
+from parity.compare import sample
+from parity.compare.comparison import Comparison, Workbench
+from parity.run.run import run_case
+from parity.verdicts import Verdict
+
+# B batch, D in, F out
+B, D, F = 4, 3, 5
+REPLICATED = jax.sharding.PartitionSpec()
+
+
+def whole(w_DF, x_BD):
+    return jnp.sum(jnp.tanh(x_BD @ w_DF))
+
+
+def row_by_row(w_DF, x_BD):
+    return jax.lax.scan(lambda total, x_D: (total + whole(w_DF, x_D[None]), None), 0.0, x_BD)[0]
+
+
+def without_the_last_row(w_DF, x_BD):
+    return row_by_row(w_DF, x_BD[:-1])
+
+
+def sorted_rows(w_DF, x_BD):
+    return whole(w_DF, jnp.sort(x_BD, axis=0)) * 0.0 + row_by_row(w_DF, x_BD)
+
+
+def build(name, loss):
+    def grad(state, inputs):
+        value, slope = jax.value_and_grad(loss)(state["params"]["w"], inputs["x"])
+        return {"values": {"loss": value}, "gradients": {"params": {"w": slope}}}
+
+    return linen_build(
+        name,
+        lambda key: {"params": {"w": jax.random.normal(key, (D, F))}},
+        {"grad": (grad, {})},
+        inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+    )
+
+
+def comparison(candidate, paranoid=False, lowest=(Verdict.EXACT, Verdict.ARBITRATED)):
+    builds = build("left", whole), build("right", candidate)
+    case = Case(
+        id="toy/grad@single",
+        reference=lambda: builds[0],
+        candidate=lambda: builds[1],
+        program="grad",
+        lowest=lowest,
+        not_applicable={"program": "other programs by intent"},
+    )
+    return case, Workbench(paranoid=paranoid)
+
+
+def rungs(candidate, **options):
+    result = run_case(*comparison(candidate, **options), channels=("values", "gradients"))
+    return result.verdict, {str(one.verdict) for one in result.channels.values()}
+
+
+def test_what_is_equal_in_exact_arithmetic_is_not_run(monkeypatch):
+    monkeypatch.setattr(sample, "MOST_OPERATIONS", 0)
+    case, bench = comparison(row_by_row)
+    result = run_case(case, bench, ("values", "gradients"))
+    assert {one.verdict for one in result.channels.values()} == {Verdict.EXACT} and result.verdict == "passed"
+    assert "rounding aside" in result.channels["values"].detail
+    work = Comparison(case, bench)
+    assert not any("compiled" in vars(side) for side in (work.reference, work.candidate))
+    assert result.seconds["compile"] == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"paranoid": True}, {"paranoid": True, "lowest": Verdict.EXACT}, {"lowest": Verdict.ARBITRATED}],
+)
+def test_it_is_run_where_that_is_asked_for_or_the_case_does_not_rest_on_it(options):
+    verdict, found = rungs(row_by_row, **options)
+    assert verdict == "passed" and found <= {"bitwise", "floor"}
+
+
+def test_what_differs_fails_by_its_numbers():
+    verdict, found = rungs(without_the_last_row)
+    assert verdict == "failed" and found == {"failed"}
+
+
+@pytest.mark.slow
+def test_what_is_refused_is_run():
+    case, bench = comparison(sorted_rows)
+    assert "sort" in Comparison(case, bench).exactly.refusal
+    verdict, found = rungs(sorted_rows)
+    assert verdict == "passed" and found <= {"bitwise", "floor"}
+
+
+@pytest.mark.parametrize(("lowest", "verdict"), [("exact", "failed"), (("exact", "floor"), "passed")])
+def test_numbers_answer_for_exact_arithmetic_only_if_the_case_names_their_rung_too(lowest, verdict):
+    """`exact` and `floor`: neither includes the other, so a requirement of one is not met by the other."""
+    result = run_case(*comparison(sorted_rows, lowest=lowest), channels=("values",))
+    detail = result.channels["values"].detail
+    assert result.verdict == verdict
+    assert ("where exact is required; not shown in exact arithmetic: " in detail) == (verdict == "failed")
+    assert ("sort" in detail) == (verdict == "failed")
+
+
+@pytest.mark.parametrize("lowest", ["bitwise", "floor", "arbitrated"])
+def test_a_proof_in_exact_arithmetic_does_not_answer_for_rounding(lowest):
+    case, bench = comparison(row_by_row, lowest=lowest)
+    work = Comparison(case, bench)
+    assert work.equality.proved and work.exactly is None
+    assert run_case(case, bench, ("values",)).channels["values"].verdict != "exact"
+
+
+def test_gradients_of_zeros_are_vacuous_all_the_same():
+    """A proof does not make a check that cannot fail one that can."""
+    still = functools.partial(lambda loss, w_DF, x_BD: loss(jax.lax.stop_gradient(w_DF), x_BD), row_by_row)
+    builds = build("left", lambda w, x: whole(jax.lax.stop_gradient(w), x)), build("right", still)
+    case = Case(
+        id="toy/grad@single",
+        reference=lambda: builds[0],
+        candidate=lambda: builds[1],
+        program="grad",
+        lowest=Verdict.EXACT,
+        not_applicable={"program": "other programs by intent"},
+    )
+    assert run_case(case, Workbench(), ("gradients",)).channels["gradients"].verdict == "vacuous"

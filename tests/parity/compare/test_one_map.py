@@ -1,0 +1,137 @@
+"""One weight map for all programs of two builds; a guess carries a verdict only once something confirms it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from parity.builds.build import linen_build
+from parity.cases.case import Case
+from parity.compare.comparison import Comparison, Workbench
+from parity.run.run import run_case
+from parity.verdicts import Verdict
+
+# B batch, D width
+B, D = 5, 4
+REPLICATED = jax.sharding.PartitionSpec()
+
+
+def build(name, leaves, programs):
+    """A model of square matrices; each program is a function of them in the order of ``leaves``."""
+
+    def made(function):
+        def run(state, inputs):
+            return {"values": {"out": function(inputs["x"], *(state["params"][leaf] for leaf in leaves))}}
+
+        return run
+
+    def create(key):
+        keys = jax.random.split(key, len(leaves))
+        return {
+            "params": {leaf: jax.random.normal(one, (D, D)) for leaf, one in zip(leaves, keys, strict=True)}
+        }
+
+    return linen_build(
+        name,
+        create,
+        {program: (made(function), {}) for program, function in programs.items()},
+        inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+    )
+
+
+def forward(x, one, two):
+    return jnp.tanh(x @ one) @ two
+
+
+def swapped(x, one, two):
+    return forward(x, two, one)
+
+
+def outcome(reference, candidate, program="forward", **rest):
+    case = Case(
+        id=f"toy/{program}@single",
+        reference=lambda: reference,
+        candidate=lambda: candidate,
+        program=program,
+        **rest,
+    )
+    return run_case(case, Workbench())
+
+
+REFERENCE = build("reference", ("one", "two"), {"forward": forward, "decode": forward})
+
+
+@pytest.mark.parametrize("program", ["forward", "decode"])
+def test_programs_that_demand_different_maps_are_a_finding_in_each_of_them(program):
+    """No checkpoint serves a candidate whose decode reads its two matrices the other way round."""
+    candidate = build("candidate", ("left", "right"), {"forward": forward, "decode": swapped})
+    result = outcome(REFERENCE, candidate, program)
+    assert result.verdict == "failed"
+    sentence = result.sentence()
+    assert "decode uses it as params/right" in sentence and "forward uses it as params/left" in sentence
+
+
+@pytest.mark.parametrize("program", ["forward", "decode"])
+def test_names_that_only_use_can_tell_are_paired_for_all_programs(program):
+    candidate = build("candidate", ("b", "a"), {"forward": forward, "decode": forward})
+    result = outcome(REFERENCE, candidate, program)
+    assert result.verdict == "passed" and result.channels["program"].verdict is Verdict.PROVED
+
+
+def test_a_map_is_inferred_once_for_all_cases_of_two_builds():
+    candidate, bench = build("candidate", ("b", "a"), {"forward": forward, "decode": forward}), Workbench()
+    works = [
+        Comparison(
+            Case(id=name, reference=lambda: REFERENCE, candidate=lambda: candidate, program=name), bench
+        )
+        for name in ("forward", "decode")
+    ]
+    assert works[0].weights is works[1].weights
+
+
+def test_a_program_that_differs_does_not_hide_what_the_others_tell():
+    """Decode has a bug and uses nothing alike; forward alone tells the map, and decode fails by its values."""
+    wrong = {"forward": forward, "decode": lambda x, one, two: jnp.sin(x @ one) @ two}
+    candidate = build("candidate", ("b", "a"), wrong)
+    assert outcome(REFERENCE, candidate, "forward").verdict == "passed"
+    failed = outcome(REFERENCE, candidate, "decode")
+    assert failed.channels["tree"].verdict is Verdict.EQUAL
+    assert failed.channels["values"].verdict is Verdict.FAILED
+
+
+def apart(x, one, two):
+    """Other operations than `forward`, so that use tells nothing, and the same numbers."""
+    return (jnp.tanh((x * 1.0) @ one) * 1.0) @ two
+
+
+def test_a_guess_is_shown_and_probed_where_nothing_is_proved():
+    right = build("candidate", ("one_weight", "two_weight"), {"forward": apart})
+    tree = outcome(build("reference", ("one", "two"), {"forward": forward}), right).channels["tree"]
+    assert tree.verdict is Verdict.EQUAL
+    assert tree.detail.startswith("2 guessed, such as params/one with params/one_weight, probed")
+
+
+def test_a_wrong_guess_is_named_by_its_leaves():
+    """Nearest names pair one with a matrix that the candidate uses as two."""
+    wrong = build("candidate", ("two_weight", "one_weight"), {"forward": apart})
+    tree = outcome(build("reference", ("one", "two"), {"forward": forward}), wrong).channels["tree"]
+    assert tree.verdict is Verdict.FAILED
+    assert "params/one_weight: reference params/one, candidate paired by shape and nearest name" in (
+        tree.findings[0].sentence()
+    )
+
+
+def test_a_guess_that_nothing_can_confirm_blocks():
+    candidate = build("candidate", ("one_weight", "two_weight"), {"forward": apart})
+    reference = build("reference", ("one", "two"), {"forward": forward})
+    case = Case(
+        id="toy/forward@single",
+        reference=lambda: reference,
+        candidate=lambda: candidate,
+        program="forward",
+        backend="lower:v5p:2x2x1",
+    )
+    tree = run_case(case, Workbench(), ("tree",)).channels["tree"]
+    assert tree.verdict is Verdict.OPEN and "confirmed by nothing here" in tree.detail

@@ -1,0 +1,180 @@
+"""Programs that are not proved the same and compile to one: equal bits for all inputs, and nothing runs."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from parity.builds.build import linen_build
+from parity.builds.meshes import MeshSpec
+from parity.cases.case import Case, place
+from parity.compare.backends.aot import missing_compiler
+from parity.compare.backends.registry import Devices
+from parity.compare.comparison import Workbench
+from parity.run.run import run_case
+from parity.verdicts import Verdict
+
+# B batch, D in, F out
+B, D, F = 8, 4, 6
+TABLE = np.linspace(-1.0, 2.0, F, dtype=np.float32) ** 3
+"""A constant with too many numbers for what `as_text` writes out."""
+
+
+def unturned(x):
+    """The compiler removes the two signs, no rule of a proof does."""
+    return jnp.negative(jnp.negative(x))
+
+
+def batch(seed):
+    return {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)}
+
+
+def plain(params, inputs):
+    return jnp.tanh(inputs["x"] @ params["w"]) * TABLE[None]
+
+
+def twice(params, inputs):
+    return unturned(jnp.tanh(inputs["x"] @ params["w"])) * TABLE[None]
+
+
+def near(params, inputs):
+    """One number of the table is another: the same text but for what `as_text` leaves out."""
+    other = TABLE.copy()
+    other[3] = np.nextafter(other[3], np.float32(9))
+    return unturned(jnp.tanh(inputs["x"] @ params["w"])) * other[None]
+
+
+def forward(apply, state, inputs):
+    out = apply(state["params"], inputs)
+    slope = jax.grad(lambda params: jnp.sum(jnp.sin(apply(params, inputs))))(state["params"])
+    return {"values": {"out": out}, "gradients": {"params/w": slope["w"]}}
+
+
+def state(key):
+    return {"params": {"w": jax.random.normal(key, (D, F))}}
+
+
+def build(name, apply, spec=None):
+    spec = spec or jax.sharding.PartitionSpec()
+    return linen_build(
+        name,
+        state,
+        {"step": (functools.partial(forward, apply), {})},
+        inputs=batch,
+        specs=lambda tree, mesh: jax.tree.map(lambda leaf: jax.sharding.PartitionSpec(), tree),
+        input_specs=lambda leaves, mesh: dict.fromkeys(leaves, spec),
+    )
+
+
+def case(reference, candidate, **rest):
+    return Case(
+        id="toy/step@single", reference=lambda: reference, candidate=lambda: candidate, program="step", **rest
+    )
+
+
+def outcome(reference, candidate, **rest):
+    return run_case(case(build("left", reference), build("right", candidate), **rest), Workbench())
+
+
+def runs(monkeypatch):
+    """Returns a list that grows by each run of a side."""
+    from parity.compare.side import Side
+
+    seen, run = [], Side.run
+    monkeypatch.setattr(
+        Side, "run", lambda self, *given, **rest: seen.append(self) or run(self, *given, **rest)
+    )
+    return seen
+
+
+def test_what_compiles_to_one_program_is_equal_to_the_bit_and_does_not_run(monkeypatch):
+    seen = runs(monkeypatch)
+    result = outcome(plain, twice)
+    assert result.channels["program"].verdict == "reordered", "else there is nothing to show"
+    for name in ("values", "gradients"):
+        assert result.channels[name].verdict == "bitwise"
+        assert result.channels[name].detail == "equal for all inputs: both compile to one program on cpu"
+    assert not seen
+    assert result.channels["memory"].verdict == "equal", "structure is looked at"
+
+
+def test_a_constant_that_differs_in_its_last_bit_is_another_program(monkeypatch):
+    seen = runs(monkeypatch)
+    result = outcome(plain, near, lowest=Verdict.BITWISE)
+    assert result.channels["values"].verdict == "failed" and seen
+    assert "out" in result.channels["values"].findings[0].where
+
+
+@pytest.mark.parametrize("rest", [{"paranoid": True}, {"lowest": Verdict.PROVED}])
+def test_it_is_not_asked_where_one_wants_runs_or_a_proof(monkeypatch, rest):
+    seen = runs(monkeypatch)
+    result = outcome(plain, twice, **rest)
+    assert "compile to one" not in result.channels["values"].detail
+    assert bool(seen)
+    assert (result.channels["program"].verdict == "failed") == ("lowest" in rest)
+
+
+def test_a_switched_pair_of_arguments_is_another_program():
+    """Both compile to one text, but what one side reads first, the other reads second."""
+
+    def sum_of(first, second, params, inputs):
+        return (inputs["x"] @ params[first]) - jnp.abs(unturned(inputs["x"] @ params[second]))
+
+    def two(key):
+        return {
+            "params": {"a": jax.random.normal(key, (D, F)), "b": jax.random.normal(jax.random.key(7), (D, F))}
+        }
+
+    def made(name, first, second):
+        def step(state, inputs):
+            return {"values": {"out": sum_of(first, second, state["params"], inputs)}}
+
+        return linen_build(
+            name,
+            two,
+            {"step": (step, {})},
+            inputs=batch,
+            specs=lambda tree, mesh: jax.tree.map(lambda leaf: jax.sharding.PartitionSpec(), tree),
+            input_specs=lambda leaves, mesh: dict.fromkeys(leaves, jax.sharding.PartitionSpec()),
+        )
+
+    result = run_case(case(made("left", "a", "b"), made("right", "b", "a")), Workbench())
+    assert "compile to one" not in result.channels["values"].detail
+    assert result.channels["values"].verdict == "failed"
+
+
+def test_inputs_that_lie_otherwise_make_another_case_of_the_same_text():
+    """Each device does the same with its part, but the parts are others: rows here, columns there."""
+    spec = jax.sharding.PartitionSpec
+    mesh = MeshSpec.parse("data2.tensor2-auto")
+
+    def entrywise(params, inputs):
+        return jnp.abs(inputs["x"]) * 1.0
+
+    def negated(params, inputs):
+        return unturned(jnp.abs(inputs["x"])) * 1.0
+
+    def made(name, apply, lies):
+        return build(name, lambda params, inputs: apply(params, inputs) + jnp.sum(params["w"]), lies)
+
+    for lies, one in ((spec("data", "tensor"), True), (spec("tensor", "data"), False)):
+        sides = made("left", entrywise, spec("data", "tensor")), made("right", negated, lies)
+        result = run_case(case(*sides, mesh=mesh), Workbench())
+        assert ("compile to one" in result.channels["values"].detail) == one, result.channels["values"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_compiler()), reason="libtpu is not installed")
+def test_it_answers_for_values_where_nothing_runs():
+    sides = build("left", plain), build("right", twice)
+    (placed,) = place([case(*sides)], "aot:v5e:2x2")
+    result = run_case(placed, Workbench())
+    assert result.channels["values"].verdict == "bitwise"
+    assert result.channels["values"].detail.endswith("both compile to one program on aot:v5e:2x2")
+
+
+def test_devices_that_run_nothing_have_it_too(monkeypatch):
+    monkeypatch.setattr(Devices, "executes", False)
+    assert outcome(plain, twice).channels["values"].verdict == "bitwise"

@@ -1,0 +1,107 @@
+"""Proofs by rules: they settle values, and leave structure to the compiled programs."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from parity.builds.build import linen_build
+from parity.cases.case import Case
+from parity.channels import channel
+from parity.compare.backends.registry import Devices
+from parity.compare.comparison import Comparison, Workbench
+from parity.run.run import run_case
+from parity.verdicts import Verdict
+
+# B batch, D in, F out
+B, D, F = 5, 4, 3
+REPLICATED = jax.sharding.PartitionSpec()
+
+
+def batch(seed):
+    return {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)}
+
+
+def plain(params, inputs):
+    return jnp.tanh(inputs["x"] @ params["w"]) + jax.lax.broadcast_in_dim(params["b"], (1, F), (1,))
+
+
+def ruled(params, inputs):
+    """The same with the unit axis by a reshape."""
+    return jnp.tanh(inputs["x"] @ params["w"]) + jax.lax.reshape(params["b"], (1, F))
+
+
+def loose(params, inputs):
+    """The same on the transposed."""
+    return (jnp.tanh(inputs["x"] @ params["w"]).T + params["b"][:, None]).T
+
+
+def forward(apply, state, inputs):
+    with jax.numpy_rank_promotion("allow"):
+        return {"values": {"out": apply(state["params"], inputs)}}
+
+
+def state(key):
+    return {"params": {"w": jax.random.normal(key, (D, F)), "b": jnp.zeros(F)}}
+
+
+def case(candidate, **rest):
+    sides = [
+        linen_build(
+            name,
+            state,
+            {"step": (functools.partial(forward, function), {})},
+            inputs=batch,
+            specs=lambda tree, mesh: jax.tree.map(lambda leaf: REPLICATED, tree),
+            input_specs=lambda leaves, mesh: dict.fromkeys(leaves, REPLICATED),
+        )
+        for name, function in (("left", plain), ("right", candidate))
+    ]
+    return Case(
+        id="toy/step@single", reference=lambda: sides[0], candidate=lambda: sides[1], program="step", **rest
+    )
+
+
+@pytest.mark.parametrize("lowest", [Verdict.ARBITRATED, Verdict.PROVED])
+def test_values_are_settled_and_structure_is_compiled(lowest):
+    channels = run_case(case(ruled, lowest=lowest), Workbench()).channels
+    assert (channels["program"].verdict, channels["values"].verdict) == ("proved", "proved")
+    assert (
+        channels["values"].detail
+        == "equal for all inputs, each operation rounding by itself (rules: unit-dims, reshape)"
+    )
+    assert [row["rule"] for row in channels["program"].tables["rules"]] == ["unit-dims", "reshape"]
+    assert all(row["times"] for row in channels["program"].tables["rules"])
+    assert "the same values (rules: unit-dims, reshape; " in channels["program"].detail
+    assert {channels[name].verdict for name in ("memory", "dots", "loops")} == {"equal"}
+    assert "lowered" not in channels["loops"].tables
+
+
+def test_one_program_settles_structure_too():
+    channels = run_case(case(plain), Workbench()).channels
+    assert {channels[name].verdict for name in ("values", "memory", "dots")} == {"proved"}
+    assert "rules" not in channels["program"].detail + channels["values"].detail
+    assert not channels["program"].tables
+
+
+def test_what_a_comparison_says_of_itself():
+    for apply, settled, same in ((plain, True, True), (ruled, True, False), (loose, False, False)):
+        work = Comparison(case(apply), Workbench())
+        assert (work.settled, work.same_program, work.compiles_alike) == (settled, same, same)
+
+
+def test_what_is_proved_by_rules_and_runs_all_the_same_must_give_equal_bits():
+    channels = run_case(case(ruled, paranoid=True), Workbench()).channels
+    assert (channels["program"].verdict, channels["values"].verdict) == ("proved", "bitwise")
+
+
+def test_loose_rules_settle_nothing_and_are_named(monkeypatch):
+    result = run_case(case(loose), Workbench()).channels
+    assert (result["program"].verdict, result["values"].verdict) == ("reordered", "bitwise")
+    assert "past-transpose" in result["program"].detail
+    monkeypatch.setattr(Devices, "executes", False)
+    monkeypatch.setattr(channel, "compile_to_one", lambda work: False)
+    values = run_case(case(loose), Workbench()).channels["values"]
+    assert values.verdict == "reordered" and "past-transpose" in values.detail

@@ -1,0 +1,117 @@
+"""`parity structure`: both sides of a case in a line each, on the CPU, for a TPU slice, and at published size."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+from parity.cli.order import Order, chosen, summarise_cases
+from parity.compare.backends import aot
+from parity.compare.summary import SideSummary, Summary
+from parity.report import summaries_markdown
+
+NUMBERS = {
+    *("loops_lowered", "loops_optimised", "collectives", "moved_bytes"),
+    *("argument_bytes", "temp_bytes", "peak_bytes", "cycles", "compile_seconds"),
+}
+needs_compiler = pytest.mark.skipif(bool(aot.missing_compiler()), reason="libtpu is not installed")
+
+
+def side(flavour, error="", **numbers):
+    return SideSummary(build=f"{flavour} toy", flavour=flavour, numbers=numbers, error=error)
+
+
+def summary(*sides):
+    return Summary(id="toy/grad@single", backend="cpu", mesh="single", sides=sides)
+
+
+def test_ratios_are_of_what_both_sides_state():
+    one = summary(
+        side("linen", temp_bytes=100, cycles=None, moved_bytes=0), side("nnx", temp_bytes=150, cycles=3)
+    )
+    assert one.ratio("temp_bytes") == 1.5
+    assert one.ratio("cycles") is one.ratio("moved_bytes") is one.ratio("argument_bytes") is None
+
+
+def test_the_markdown_has_two_lines_and_ratios_and_says_why_a_side_has_none():
+    numbers = {"loops_lowered": 53, "loops_optimised": 48, "temp_bytes": 3 * 2**29}
+    numbers |= {"peak_bytes": 2**32, "cycles": 2_500_000}
+    good = summary(side("linen", **numbers), side("nnx", **{**numbers, "temp_bytes": 3 * 2**30}))
+    lines = summaries_markdown([good]).splitlines()
+    assert lines[2] == "| `toy/grad@single` | linen | 53 -> 48 | - | - | - | 1.500 | 4.000 | 2.50 | - |"
+    assert lines[3].startswith("|  | nnx | 53 -> 48 | - | - | - | 3.000 |")
+    assert lines[4] == "|  | ratio |  |  | - | - | 2.000 | 1.000 | 1.000 |  |"
+    assert {line.count("|") for line in lines} == {11}
+    bad = summary(
+        side("linen", **numbers), side("nnx", error="compile failed: exceeded 16 GiB of host memory")
+    )
+    lines = summaries_markdown([bad]).splitlines()
+    assert (
+        lines[3].startswith("|  | nnx | compile failed: exceeded 16 GiB of host memory |") and len(lines) == 4
+    )
+    assert {line.count("|") for line in lines} == {11}
+
+
+@pytest.mark.slow
+def test_the_command_shows_both_sides_on_the_cpu(command, tmp_path):
+    chosen = "llama2-scan/forward@fsdp4.tensor2-auto"
+    ended = command("structure", chosen, "--json", "s.json", "--markdown", "s.md")
+    assert ended.code == 0 and "linen" in ended.out and "1.000" in ended.out
+    (case,) = json.loads((tmp_path / "s.json").read_text())["cases"]
+    ours, theirs = (one["numbers"] for one in case["sides"])
+    assert (case["id"], case["mesh"], case["backend"]) == (chosen, "fsdp4.tensor2-auto", "cpu")
+    assert set(ours) == set(theirs) == NUMBERS and ours["temp_bytes"] == theirs["temp_bytes"] > 0
+    assert ours["loops_lowered"] == 1 and ours["cycles"] is None is ours["compile_seconds"]
+    assert (tmp_path / "s.md").read_text().count("\n") == 5
+
+
+@needs_compiler
+@pytest.mark.long
+def test_published_sizes_are_summed_up_for_a_slice(command, tmp_path):
+    """One layer of the published width: the same road as the whole model, in seconds."""
+    options = ("--full-size", "--backend", "aot:v5p:2x2x1", "--set", "layers=1", "--set", "vocab=256")
+    ended = command("structure", "llama2-7b/forward", *options, "--json", "s.json")
+    assert ended.code == 0, ended.out + ended.err
+    (case,) = json.loads((tmp_path / "s.json").read_text())["cases"]
+    ours, theirs = (one["numbers"] for one in case["sides"])
+    assert ours["temp_bytes"] > 2**28 and ours["cycles"] == theirs["cycles"] > 0
+    assert ours["compile_seconds"] > 0
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_side_that_does_not_compile_says_why_and_the_others_are_shown(command):
+    words = (
+        "structure",
+        "llama2-scan/forward@fsdp4.tensor2-auto",
+        "--backend",
+        "aot:v5p:2x2x1",
+        "--no-cache",
+    )
+    ended = command(*words, "--compile-seconds", "0.1")
+    assert ended.code == 1
+    assert "exceeded 0.1 s" in " ".join(ended.out.split())
+
+
+@pytest.mark.parametrize("words", [("run",), ("structure",)])
+def test_published_sizes_need_a_slice(command, words):
+    ended = command(*words, "llama2-7b/forward", "--full-size")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(
+        "parity: --full-size: got backend cpu, expected a slice such as aot:v5p:2x2x1"
+    )
+
+
+@pytest.mark.slow
+def test_an_interrupt_keeps_what_is_done(monkeypatch):
+    done = [summary(side("linen", temp_bytes=1), side("nnx", temp_bytes=2))]
+
+    def summarise(work):
+        if not done:
+            raise KeyboardInterrupt
+        return done.pop()
+
+    monkeypatch.setattr("parity.cli.order.summarise_case", summarise)
+    order = Order(select=("smoke",))
+    found = summarise_cases(order, chosen(order)[1], Console(quiet=True))
+    assert [one.id for one in found] == ["toy/grad@single"]

@@ -1,0 +1,148 @@
+"""Rounds by turns, ratios with their spread, bounds, and what of a run is the harness's own."""
+
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from parity.compare.timing.measure import BOUNDS, Measured
+from parity.compare.timing.overhead import Overhead, own_share
+from parity.compare.timing.rounds import Paired, by_turns
+from parity.compare.timing.subjects import Harness, read_harness, subjects
+from parity.report.bench import amount, bench_record, print_bench, print_measured
+
+
+def pairs(*rows):
+    return Paired(np.array(rows, float))
+
+
+def measured(bounds=BOUNDS, **found):
+    return Measured(
+        id="net/grad@single",
+        name="NNX over Linen",
+        sides=("linen net", "nnx net"),
+        heads=("linen", "nnx"),
+        backend="cpu",
+        mesh="single",
+        found={name.replace("_", " "): pair for name, pair in found.items()},
+        open={},
+        bounds=bounds,
+    )
+
+
+def printed(show, *what):
+    screen = Console(width=100, file=io.StringIO())
+    show(screen, *what)
+    return screen.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_sides_take_turns_at_being_first_and_all_quantities_keep_their_side():
+    order = []
+
+    def side(index):
+        def once():
+            order.append(index)
+            return {"a": index + 1.0, "b": 10.0 * (index + 1)}
+
+        return once
+
+    found = by_turns((side(0), side(1)), rounds=3)
+    assert order == [0, 1] + [0, 1, 1, 0, 0, 1]
+    assert found["a"].values.tolist() == [[1, 2]] * 3 and found["b"].values.tolist() == [[10, 20]] * 3
+    order.clear()
+    by_turns((side(0), side(1)), rounds=2, warm=False)
+    assert order == [0, 1, 1, 0]
+
+
+def test_ratios_are_of_a_round_and_their_median_is_not_that_of_the_medians():
+    pair = pairs((1, 2), (10, 10), (4, 2))
+    assert pair.ratios.tolist() == [2, 1, 0.5]
+    assert (pair.middle, pair.medians) == (1, (4, 2))
+    assert (pair.low, pair.high) == (0.75, 1.5)
+    assert pairs((0, 0), (0, 3)).ratios.tolist() == [1, np.inf]
+
+
+def test_above_is_what_three_rounds_of_four_say():
+    noisy = pairs((1, 1), (1, 1), (1, 9), (1, 9))
+    slow = pairs(*[(1, 1.2)] * 4, (1, 0.2))
+    found = measured(trace=noisy, lower=slow, temp_bytes=pairs((100, 101)), init=pairs((1, 5)))
+    assert found.above == {"lower": 1.2, "temp bytes": 1.01}
+    assert measured(bounds={}, lower=slow).above == {}
+
+
+def test_a_table_fits_80_columns_and_says_what_is_above_and_what_to_do():
+    slow = measured(
+        trace=pairs((0.01, 0.02), (0.01, 0.02)),
+        dispatch=pairs((5e-5, 4e-5), (5e-5, 4e-5)),
+        temp_bytes=pairs((2**31, 2**31)),
+        **{"dispatch,_nnx.cached_partial": pairs((123.4e-6, 12_345.6e-6), (123.4e-6, 12_345.6e-6))},
+    )
+    text = printed(print_measured, slow)
+    table = [line for line in text.splitlines() if "above" not in line]
+    assert max(map(len, table)) <= 80
+    assert "trace 10 ms 20 ms 2.00 2.00 to 2.00 1.10" in [" ".join(line.split()) for line in table]
+    assert "above its bound: trace 2.00, at most 1.10; `parity structure net/grad@single`" in text
+    same = dataclasses.replace(measured(compile=pairs((1, 2)), lower=pairs((1, 2))), same=True)
+    compiled, lowered = [line for line in printed(print_measured, same).splitlines() if "above" in line]
+    assert "compile 2.00" in lowered and "proved to be the same" in lowered and "proved" not in compiled
+    assert "above their bounds: trace of net/grad@single" in printed(print_bench, [slow], None)
+    assert "all within their bounds" in printed(print_bench, [measured(trace=pairs((1, 1)))], None)
+    assert printed(print_bench, [measured(bounds={}, trace=pairs((1, 9)))], None) == ""
+
+
+def test_the_record_holds_every_round_and_the_harness():
+    harness = Overhead(cases=2, own={"parity run": (0.1, 0.2, 0.3)}, ratios={"run": pairs((2, 3), (2, 5))})
+    record = bench_record([measured(temp_bytes=pairs((3, 4)))], harness)
+    row = record["comparisons"][0]["quantities"]["temp bytes"]
+    assert (row["unit"], row["ratio"], row["bound"], row["rounds"]) == ("bytes", 4 / 3, 1.0, [[3.0, 4.0]])
+    assert record["comparisons"][0]["above"] == ["temp bytes"]
+    assert record["harness"]["own"] == {"parity run": [0.1, 0.2, 0.3]}
+    assert record["harness"]["ratios"]["run"]["ratio"] == 2.0
+    text = printed(print_bench, [], harness)
+    assert (
+        "own time of parity run: 20% (10% to 30%)" in text
+        and "run: 2.00 x (1.75 to 2.25), 4 s over 2 s" in text
+    )
+
+
+def test_own_is_all_but_what_jax_itself_takes():
+    seconds = {"build": 1.0, "trace": 2.0, "lower": 1.0, "prove": 3.0, "compile": 2.0, "execute": 1.0}
+    assert own_share({"seconds": 20.0, "cases": [{"seconds": seconds}, {"seconds": seconds}]}) == 1 - 12 / 20
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value", "words"),
+    [
+        ("trace", 0.01234, "12.3 ms"),
+        ("trace", 1234.5, "1,234 s"),
+        ("dispatch", 6.4e-05, "64 us"),
+        ("temp bytes", 3 * 2**20, "3 MiB"),
+        ("peak host memory", 512.0, "0.5 KiB"),
+    ],
+)
+def test_amounts_in_words(quantity, value, words):
+    assert amount(quantity, value) == words
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"compares": []}, r"\[tool.parity.bench\]: got compares = \[\], expected compare, harness"),
+        ({"compare": [{"name": "a"}]}, "got no cases, expected name, cases, swap"),
+        ({"compare": [{"name": "a", "cases": ["x"], "swap": 1}]}, "got swap = 1"),
+        ({"compare": ["a"]}, "got 'a', expected a table"),
+    ],
+)
+def test_a_table_of_another_form_is_refused(table, message):
+    with pytest.raises(ValueError, match=message):
+        subjects(table, [], [])
+
+
+def test_the_harness_is_measured_where_the_table_says_on_what():
+    assert read_harness({}) is None
+    table = {"harness": {"cases": ["net"], "script": "check.py"}}
+    assert read_harness(table) == Harness(cases=("net",), script="check.py")
+    with pytest.raises(ValueError, match="got no cases"):
+        read_harness({"harness": {"script": "check.py"}})

@@ -1,0 +1,389 @@
+"""Each planted bug is caught by the channel that is there for it, with a finding that says where."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from parity.channels.structure.compare_collectives import compare_collectives
+from parity.channels.structure.compare_dots import compare_dots
+from parity.channels.structure.compare_loops import Loops, compare_loops
+from parity.channels.structure.compare_memory import compare_memory
+from parity.channels.structure.donation import Alias, Donation, compare_donation, read_donation
+from parity.ir.hlo.collectives import read_collectives
+from parity.ir.hlo.memory import read_memory
+from parity.ir.hlo.optimised import optimised_loops
+from parity.ir.stablehlo.dtypes import read_dtypes
+from parity.ir.stablehlo.lowered import lowered_loops
+from parity.verdicts import Verdict
+
+DEVICES = 8
+
+
+class Build:
+    """One program lowered and compiled, read by every channel."""
+
+    def __init__(self, program, *shapes, **options):
+        self.lowered = jax.jit(program, **options).lower(*shapes)
+        self.compiled = self.lowered.compile()
+        self.loops = Loops(lowered=lowered_loops(self.lowered), optimised=optimised_loops(self.compiled))
+
+
+def compare(reference: Build, candidate: Build):
+    channels = [
+        compare_loops(reference.loops, candidate.loops),
+        compare_memory(read_memory(reference.compiled), read_memory(candidate.compiled)),
+        compare_collectives(
+            read_collectives(reference.compiled), read_collectives(candidate.compiled), DEVICES
+        ),
+        compare_dots(read_dtypes(reference.lowered), read_dtypes(candidate.lowered)),
+        compare_donation(read_donation(reference.compiled), read_donation(candidate.compiled)),
+    ]
+    return {channel.name: channel for channel in channels}
+
+
+def failed(channels):
+    return {name for name, channel in channels.items() if channel.verdict is Verdict.FAILED}
+
+
+def words(channel):
+    return "\n".join(finding.sentence() for finding in channel.findings)
+
+
+@pytest.fixture(scope="module")
+def reference(programs, cpu):
+    step = functools.partial(programs.train_step, model=programs.remat_inside)
+    return Build(step, cpu.weights(), cpu.inputs(), donate_argnums=0)
+
+
+@pytest.mark.slow
+def test_a_program_equals_itself_in_every_channel(reference):
+    channels = compare(reference, reference)
+    assert {channel.verdict for channel in channels.values()} == {Verdict.EQUAL}
+    assert channels["loops"].detail == "lowered 2, optimised 2"
+    assert all(channel.findings == () and channel.detail for channel in channels.values())
+
+
+@pytest.mark.slow
+def test_order_names_and_jit_boundaries_of_carries_do_not_matter(programs, cpu, reference):
+    def layer(x, w):
+        return programs.layer(x, {"wi": w["z"], "wo": w["a"]})
+
+    def model(w, x):
+        body = jax.jit(jax.checkpoint(layer))
+        return jax.lax.scan(lambda c, one: (body(c, one), None), x, {"z": w["wi"], "a": w["wo"]})[0]
+
+    step = functools.partial(programs.train_step, model=model)
+    candidate = Build(step, cpu.weights(), cpu.inputs(), donate_argnums=0)
+    assert failed(compare(reference, candidate)) == set()
+
+
+@pytest.mark.slow
+def test_checkpoint_outside_the_scan(programs, cpu, reference):
+    step = functools.partial(programs.train_step, model=programs.remat_outside)
+    channels = compare(reference, Build(step, cpu.weights(), cpu.inputs(), donate_argnums=0))
+    assert {"loops", "memory"} <= failed(channels)
+    text = words(channels["loops"])
+    assert "the checkpoint of the candidate is around the scan, not inside its body" in text
+    assert "5 trips" in text
+    assert channels["loops"].detail.startswith("lowered 2 -> 3")
+    assert "temp" in words(channels["memory"])
+
+
+@pytest.mark.slow
+def test_a_lost_remat_keeps_residuals(programs, cpu, reference):
+    step = functools.partial(programs.train_step, model=programs.rolled)
+    channels = compare(reference, Build(step, cpu.weights(), cpu.inputs(), donate_argnums=0))
+    text = words(channels["loops"])
+    assert f"f32[5,8,48] ({5 * 8 * 48 * 4:,} bytes)" in text
+    assert "residuals kept for the backward pass" in text
+    assert "conftest.py" in text
+
+
+@pytest.mark.slow
+def test_parameters_stacked_by_the_scan(programs, cpu):
+    def plain(weights, x):
+        return jax.lax.scan(jax.checkpoint(lambda c, w: (programs.layer(c, w), c.sum())), x, weights)
+
+    def stacking(weights, x):
+        return jax.lax.scan(jax.checkpoint(lambda c, w: (programs.layer(c, w), (c.sum(), w))), x, weights)
+
+    shapes = cpu.weights(), cpu.inputs()
+    channels = compare(Build(plain, *shapes), Build(stacking, *shapes))
+    assert {"loops", "memory"} <= failed(channels)
+    passed = [finding for finding in channels["loops"].findings if "scanned input" in finding.candidate]
+    assert len(passed) == 2
+    assert all("test_seeded_bugs.py" in finding.candidate for finding in passed)
+    assert {finding.distance for finding in passed} == {f"{5 * 16 * 48 * 4:,} bytes"}
+    assert "f32[5,16,48]" in words(channels["loops"])
+
+
+def test_parameters_stacked_by_both_are_equal_and_said(programs, cpu):
+    def stacking(weights, x):
+        return jax.lax.scan(jax.checkpoint(lambda c, w: (programs.layer(c, w), w)), x, weights)
+
+    build = Build(stacking, cpu.weights(), cpu.inputs())
+    channel = compare_loops(build.loops, build.loops)
+    assert channel.verdict is Verdict.EQUAL
+    assert f"stacks 2 scanned inputs, {2 * 5 * 16 * 48 * 4:,} bytes" in channel.detail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("unroll", "cause"), [(5, "unrolled by the candidate"), (True, "unrolled by the candidate")]
+)
+def test_unrolled_against_rolled(programs, cpu, reference, unroll, cause):
+    model = functools.partial(programs.rolled, body=jax.checkpoint(programs.layer), unroll=unroll)
+    step = functools.partial(programs.train_step, model=model)
+    channels = compare(reference, Build(step, cpu.weights(), cpu.inputs(), donate_argnums=0))
+    assert "loops" in failed(channels)
+    assert cause in words(channels["loops"])
+
+
+def test_another_trip_count_names_the_factor(programs, cpu):
+    def repeated(length):
+        return lambda w, x: jax.lax.scan(lambda c, _: (programs.rolled(w, c), None), x, None, length=length)[
+            0
+        ]
+
+    builds = [Build(repeated(length), cpu.weights(), cpu.inputs()) for length in (3, 6)]
+    channel = compare_loops(builds[0].loops, builds[1].loops)
+    assert channel.verdict is Verdict.FAILED
+    assert "reference 3 trips, candidate 6 trips" in words(channel)
+    assert "factor of 2" in words(channel)
+    assert channel.detail == "lowered 2, optimised 2"
+
+
+def test_an_inner_trip_count_names_its_place(programs, cpu):
+    def repeated(inner):
+        def body(c, _):
+            return jax.lax.fori_loop(0, inner, lambda _, y: jnp.sin(y), c), None
+
+        return lambda x: jax.lax.scan(body, x, None, length=3)[0]
+
+    loops = [Loops(lowered=lowered_loops(jax.jit(repeated(n)).lower(cpu.inputs()))) for n in (4, 7)]
+    (finding,) = compare_loops(*loops).findings
+    assert finding.where.startswith("lowered loop 0.0 ")
+    assert (finding.reference, finding.candidate) == ("4 trips", "7 trips")
+
+
+@pytest.mark.slow
+def test_a_lost_donation(programs, cpu, reference):
+    step = functools.partial(programs.train_step, model=programs.remat_inside)
+    channels = compare(reference, Build(step, cpu.weights(), cpu.inputs()))
+    assert failed(channels) == {"donation"}
+    local = 5 * 16 * 48 * 4 // 8
+    assert f"{local:,} bytes" in words(channels["donation"])
+    assert "the candidate does not donate" in words(channels["donation"])
+
+
+def softmax_model(dtype):
+    def attention(weights, x):
+        logits = jnp.einsum("bd,de->be", x, weights, preferred_element_type=jnp.float32).astype(dtype)
+        return jax.nn.softmax(logits, axis=-1).astype(jnp.bfloat16)
+
+    return attention
+
+
+@pytest.mark.slow
+def test_softmax_in_bfloat16(cpu):
+    shapes = cpu.spec((16, 48), P("fsdp"), jnp.bfloat16), cpu.spec((8, 16), P(), jnp.bfloat16)
+    builds = [Build(softmax_model(dtype), *shapes) for dtype in (jnp.float32, jnp.bfloat16)]
+    channel = compare(*builds)["dots"]
+    assert channel.verdict is Verdict.FAILED
+    (finding,) = [finding for finding in channel.findings if finding.where.startswith("exponential")]
+    assert (finding.reference, finding.candidate) == ("f32 -> f32", "bf16 -> bf16")
+    assert "test_seeded_bugs.py" in finding.where
+    assert "softmax" in finding.cause
+
+
+def gathering(outside):
+    def model(weights, x, mesh):
+        whole, parts = (jax.sharding.NamedSharding(mesh, spec) for spec in (P(), P("fsdp")))
+        held = whole if outside else parts
+
+        def body(state, _):
+            c, w = state
+            gathered = jax.lax.with_sharding_constraint(w, whole)
+            w = jax.lax.with_sharding_constraint(jnp.sin(w), held)
+            return (jnp.tanh(c @ gathered), w), None
+
+        start = jax.lax.with_sharding_constraint(weights, held)
+        return jax.lax.scan(body, (x, start), None, length=7)[0][0]
+
+    return model
+
+
+@pytest.mark.slow
+def test_a_gather_inside_a_loop(cpu):
+    shapes = cpu.spec((32, 32), P("fsdp")), cpu.spec((8, 32))
+    builds = [
+        Build(functools.partial(gathering(outside), mesh=cpu.mesh), *shapes) for outside in (True, False)
+    ]
+    channel = compare(*builds)["collectives"]
+    assert channel.verdict is Verdict.FAILED
+    text = words(channel)
+    assert "inside a loop of the candidate" in text
+    assert "7 times in loops" in text
+    assert f"{6 * 32 * 32 * 4:+,} bytes" in text
+    assert "test_seeded_bugs.py" in text
+
+
+def test_an_extra_collective(cpu):
+    def rotate(by_permute):
+        def local(x):
+            if by_permute:
+                return jax.lax.ppermute(x, "fsdp", [(i, (i + 1) % 4) for i in range(4)])
+            gathered = jax.lax.all_gather(x, "fsdp", tiled=False)
+            return gathered[(jax.lax.axis_index("fsdp") - 1) % 4]
+
+        return jax.shard_map(local, mesh=cpu.mesh, in_specs=P("fsdp"), out_specs=P("fsdp"))
+
+    builds = [Build(rotate(by_permute), cpu.spec((8, 16), P("fsdp"))) for by_permute in (True, False)]
+    channel = compare(*builds)["collectives"]
+    assert channel.verdict is Verdict.FAILED
+    assert any(finding.where.startswith("collective-permute") for finding in channel.findings)
+    assert "of the candidate" in words(channel)
+
+
+def test_argument_dtype_shows_in_memory(programs, cpu):
+    shapes = cpu.weights(), cpu.inputs()
+    wide = Build(programs.rolled, *shapes)
+    narrow = {**shapes[0], "wi": cpu.spec((5, 16, 48), P(None, "fsdp", "tensor"), jnp.bfloat16)}
+
+    def model(weights, x):
+        return programs.rolled({**weights, "wi": weights["wi"].astype(jnp.float32)}, x)
+
+    channel = compare(wide, Build(model, narrow, shapes[1]))["memory"]
+    assert channel.verdict is Verdict.FAILED
+    assert any(finding.where == "argument bytes" for finding in channel.findings)
+
+
+def test_an_extra_scalar_carry_fits_into_the_slack(cpu):
+    def counted(extra):
+        def body(state, _):
+            x, count = state
+            return (jnp.tanh(x), count + extra), count * 0 + x.sum().astype(jnp.int32)
+
+        return lambda x: jax.lax.scan(body, (x, jnp.int32(0)), None, length=4)
+
+    def plain(x):
+        return jax.lax.scan(lambda c, _: (jnp.tanh(c), c.sum().astype(jnp.int32)), x, None, length=4)
+
+    one, two = (Loops(lowered=lowered_loops(jax.jit(f).lower(cpu.inputs()))) for f in (plain, counted(3)))
+    assert compare_loops(one, two).verdict is Verdict.FAILED
+    assert compare_loops(one, two, slack_bytes=4).verdict is Verdict.EQUAL
+
+
+def test_the_number_of_carries_counts_too():
+    def scan(start):
+        return lambda: jax.lax.scan(lambda c, _: (jax.tree.map(jnp.sin, c), None), start, None, length=3)[0]
+
+    starts = jnp.ones(8), (jnp.ones(4), jnp.ones(4))
+    loops = [Loops(lowered=lowered_loops(jax.jit(scan(start)).lower())) for start in starts]
+    assert loops[0].lowered.loops[0].carry_bytes == loops[1].lowered.loops[0].carry_bytes
+    (finding,) = compare_loops(*loops).findings
+    assert (finding.reference, finding.candidate) == ("2 carries of 36 bytes", "3 carries of 36 bytes")
+
+
+def test_empty_programs_are_vacuous():
+    empty = jax.jit(lambda x: x).lower(1.0)
+    loops = Loops(lowered=lowered_loops(empty))
+    assert compare_loops(loops, loops).verdict is Verdict.VACUOUS
+    assert compare_loops(Loops(), Loops()).verdict is Verdict.VACUOUS
+    assert compare_dots((), ()).verdict is Verdict.SKIPPED
+    assert (
+        compare_dots(
+            read_dtypes(empty), read_dtypes(jax.jit(lambda x: x @ x).lower(jnp.ones((2, 2))))
+        ).verdict
+        is Verdict.VACUOUS
+    )
+    assert compare_collectives((), (), 1).verdict is Verdict.SKIPPED
+
+
+def test_a_side_that_was_not_read_fails(reference):
+    half = Loops(lowered=reference.loops.lowered)
+    channel = compare_loops(reference.loops, half)
+    assert channel.verdict is Verdict.FAILED
+    assert channel.findings[0].candidate == "not read"
+
+
+def test_the_number_of_devices_must_be_positive():
+    with pytest.raises(ValueError, match="devices: got 0"):
+        compare_collectives((), (), 0)
+
+
+def prefetching(gathers):
+    """Repeats of a layer whose weights are gathered one repeat ahead and carried, or gathered twice."""
+
+    def model(weights, x, mesh):
+        whole = jax.sharding.NamedSharding(mesh, P())
+
+        def gather(repeat):
+            w = jax.lax.dynamic_index_in_dim(weights, repeat, keepdims=False)
+            return jax.lax.with_sharding_constraint(w, whole)
+
+        def carried(state, repeat):
+            x, current = state
+            return (jnp.tanh(x @ current), gather(repeat)), None
+
+        def twice(x, repeat):
+            return jnp.tanh(x @ gather(repeat - 1) + 0 * gather(repeat).sum()), None
+
+        repeats = jnp.arange(1, weights.shape[0])
+        if gathers == 1:
+            return jax.lax.scan(carried, (x, gather(0)), repeats)[0][0]
+        return jax.lax.scan(twice, x, repeats)[0]
+
+    return model
+
+
+@pytest.mark.slow
+def test_two_gathers_per_repeat(cpu):
+    """History C2: the weights of the repeat at work are gathered again instead of carried."""
+    shapes = cpu.spec((5, 32, 32), P(None, "fsdp")), cpu.spec((8, 32))
+    builds = [Build(functools.partial(prefetching(gathers), mesh=cpu.mesh), *shapes) for gathers in (1, 2)]
+    channel = compare(*builds)["collectives"]
+    text = words(channel)
+    assert channel.verdict is Verdict.FAILED
+    assert "all-gather" in text and "of the candidate" in text and "4 times in loops" in text
+
+
+def tiled(inside):
+    """A loss over tiles of the vocabulary; the hidden state is gathered once, or for every tile."""
+
+    def loss(x, head, mesh):
+        whole = jax.sharding.NamedSharding(mesh, P())
+        parts = jax.sharding.NamedSharding(mesh, P(None, "fsdp"))
+        held = jax.lax.with_sharding_constraint(x, parts if inside else whole)
+
+        def tile(state, w):
+            total, x = jax.lax.optimization_barrier(
+                state
+            )  # as remat leaves it: nothing moves out of the loop
+            logits = jax.lax.with_sharding_constraint(x, whole) @ w
+            return (total + jax.nn.logsumexp(logits, axis=-1).sum(), x), None
+
+        return jax.lax.scan(tile, (jnp.float32(0), held), head)[0][0]
+
+    return loss
+
+
+@pytest.mark.slow
+def test_a_gather_inside_a_tile_loop(cpu):
+    shapes = cpu.spec((16, 32), P(None, "fsdp")), cpu.spec((6, 32, 24))
+    builds = [Build(functools.partial(tiled(inside), mesh=cpu.mesh), *shapes) for inside in (False, True)]
+    channel = compare(*builds)["collectives"]
+    text = words(channel)
+    assert channel.verdict is Verdict.FAILED
+    assert "inside a loop of the candidate that the other does once outside" in text
+    assert "6 times in loops" in text and "test_seeded_bugs.py" in text
+
+
+def test_one_of_two_arrays_alike_is_donated():
+    aliases = tuple(Alias(parameter=i, result=i, shape="f32[4]", bytes=16) for i in range(2))
+    two, one = (Donation(aliases=aliases[:number], parameters=3) for number in (2, 1))
+    (finding,) = compare_donation(two, one).findings
+    assert (finding.reference, finding.candidate) == ("2 reused in place", "1 reused in place")

@@ -1,0 +1,121 @@
+"""Pipelines of the twins against their sequence: proved, evaluated as numbers, and found where a bug is planted."""
+
+import numpy as np
+import pytest
+from campaigns.exact.evaluate import Evaluator
+from campaigns.exact.run import Campaign
+
+from models_nnx.shared.ops.pipeline import Pipe
+from models_nnx.shared.ops.stages import Moves
+from models_nnx.shared.schedule import Schedule
+from parity.builds.build import Flavour
+from parity.compare.comparison import Comparison, Workbench
+from parity.compare.exactness import named, prove_exactly, relation
+from parity.matrix.exact import sample
+from parity.prove.exact import Desk, equal
+from parity.prove.exact.claim import _inputs, _Side
+from parity.prove.exact.tensors import Tensors
+
+
+def comparison(name, flavour=Flavour.NNX):
+    return Comparison(sample(name, flavour), Workbench())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flavour", Flavour)
+def test_a_pipeline_computes_what_its_layers_compute(flavour):
+    found = prove_exactly(comparison("forward", flavour))
+    assert found.proved, found
+    assert found.assumptions == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grad", "prefetch", "train_step", "delay"])
+def test_gradients_and_steps_too(name):
+    found = prove_exactly(comparison(name, Flavour.LINEN))
+    assert found.proved, found
+    jumps = [each.split(" across a threshold at ") for each in found.assumptions]
+    clips = (
+        name == "train_step"
+    )  # whether the norm of the gradients is too large is a comparison of rounded numbers
+    assert [(what, place.split("optax")[-1][:24]) for what, place in jumps] == [
+        ("rounding takes no operand of compare", "/transforms/_clipping.py")
+    ] * clips
+
+
+BUGS = {
+    "segments of another microbatch": (
+        Schedule,
+        "microbatch",
+        lambda self, t, s: (self.processed(t, s) + 1) % self.microbatches,
+    ),
+    "weights of another repeat": (Schedule, "repeat", lambda self, t, s: self.processed(t, s) * 0),
+    "storage read a slot late": (Schedule, "stored", lambda self, t: (t + 1) % self.microbatches),
+    "storage written a slot late": (Schedule, "storing", lambda self, t: (t - self.lag) % self.microbatches),
+    "outputs turned by one": (Schedule, "first_slot", property(lambda self: 0)),
+    "rows of microbatches side by side": (
+        Moves,
+        "split",
+        lambda self, x: x.reshape(self.schedule.microbatches, -1, *x.shape[1:]),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_in_the_schedule_is_found(bug, monkeypatch):
+    where, name, wrong = BUGS[bug]
+    monkeypatch.setattr(where, name, wrong)
+    found = prove_exactly(comparison("forward"))
+    assert not found.proved and "values logits" in found.difference, found
+
+
+@pytest.mark.slow
+def test_a_bug_that_lives_only_in_the_custom_vjp_is_found(monkeypatch):
+    right = Pipe._scatter
+    monkeypatch.setattr(Pipe, "_scatter", lambda self, leaves: [2 * x for x in right(self, leaves)])
+    found = prove_exactly(comparison("prefetch"))
+    assert not found.proved and found.difference.startswith("gradients "), found
+
+
+@pytest.mark.slow
+def test_terms_of_both_sides_evaluate_to_what_both_sides_compute():
+    case = comparison("grad")
+    desk, sides = Desk(), []
+    for side in (case.reference, case.candidate):
+        sides.append(_Side(named(side), desk.algebra))
+    given = _inputs(sides, relation(case), Tensors(desk.algebra))
+    batch = case.reference.build.inputs(0)
+    arrays = {
+        f"state {path}": np.asarray(x, np.float64) for path, x in case.state.items() if "key" not in path
+    }
+    arrays |= {f"input {path}": x for path, x in batch.items()}
+    arrays |= {f"state {path}": x for path, x in case.state.items() if x.dtype.kind == "f"}
+    evaluator = Evaluator(desk.algebra.terms, arrays)
+    states = (case.state, case.candidate_state)
+    for side, each, state, inputs in zip((case.reference, case.candidate), sides, states, given, strict=True):
+        computed = side.run(state, 0)
+        for name, tensor in each.walk(inputs).items():
+            group, path = name.split(" ", 1)
+            ours, theirs = evaluator.tensor(tensor), computed[group][path]
+            np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4 * np.abs(ours).max(), err_msg=name)
+
+
+@pytest.mark.long
+def test_mutants_are_refused_or_compute_the_same():
+    campaign = Campaign("forward")
+    found = [(mutant, campaign.claim(mutant.module)) for mutant, _ in campaign.results(12, seed=7)]
+    kept = [mutant for mutant, claimed in found if claimed.proved]
+    assert len(found) - len(kept) >= 5
+    for mutant in kept[:3]:
+        distance = campaign.distance(mutant.module)
+        assert distance is None or distance < 1e-4, mutant.detail
+
+
+def test_a_desk_walks_a_side_once_and_says_the_same():
+    case, desk = comparison("forward"), Desk()
+    sides = named(case.reference), named(case.candidate)
+    first, again = (equal(*sides, relation(case), desk) for _ in range(2))
+    assert first.proved and again.proved
+    assert again.steps == 0
+    assert first.assumptions == again.assumptions == ()

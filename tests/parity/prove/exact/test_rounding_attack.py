@@ -1,0 +1,94 @@
+"""Random layers against scans, mistakes planted; lines of the arithmetic made careless, which must be noticed."""
+
+import itertools
+import pathlib
+import sys
+import types
+
+import jax
+import pytest
+
+from parity.prove.exact import rounded, rounding
+
+sys.path.append(str(pathlib.Path(__file__).parent))
+
+from rounding_attack import examine  # pyright: ignore[reportMissingImports]
+from rounding_samples import MOVED, NEAR, layers_against_scan, moved  # pyright: ignore[reportMissingImports]
+
+
+@pytest.fixture(autouse=True)
+def as_people_write():
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [*range(24), 1851])
+def test_a_random_program_is_shown_or_has_a_mistake(seed):
+    shown, mistake, steps, differ = examine(seed)
+    assert not differ, (mistake, steps)
+    assert shown or mistake != "none", steps
+
+
+@pytest.mark.slow
+def test_both_kinds_are_met():
+    """Else the attack could not fail."""
+    found = [examine(seed)[:2] for seed in range(24)]
+    assert {shown for shown, _ in found} == {True, False}
+    assert len({mistake for _, mistake in found}) > 3
+
+
+CARELESS = (
+    (rounding, "    return element\n", '    return element.replace("b", "")\n'),
+    (rounding, 'COMMUTE = frozenset({"add",', 'COMMUTE = frozenset({"add", "subtract", "divide",'),
+    (rounding, 'return self.terms.make("map", (name, detail)', 'return self.terms.make("map", (name, None)'),
+    (rounding, "else float(value).hex()", "else float(value // 1).hex()"),
+    (rounding, "Referring((key, tuple(shape))", "Referring(((), tuple(shape))"),
+    (rounding, 'return node.kind == "float" and node.params in ZEROS', 'return node.kind == "float"'),
+    (rounded, "    return tuple(rows), tuple", "    return (), tuple"),
+    (rounded, "sort, detail or None)", "sort, None)"),
+    (rounded, "key = (more, ", "key = ("),
+    (rounded, "tuple((name, sizes[name]) for name in order)", "()"),
+    (rounded, 'roles, ("by role", more))', 'roles, ("by role", 0))'),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "line", "careless"), CARELESS, ids=lambda value: str(value)[:40])
+def test_a_careless_line_is_noticed(module, line, careless, monkeypatch):
+    source = pathlib.Path(module.__file__).read_text()
+    if source.count(line) != 1 and line.endswith("more))"):
+        assert source.count(line) == 2
+    else:
+        assert source.count(line) >= 1, line
+    broken = types.ModuleType(module.__name__)
+    broken.__dict__["__file__"] = module.__file__
+    exec(compile(source.replace(line, careless), module.__file__, "exec"), broken.__dict__)
+    users = broken
+    if module is rounding:
+        monkeypatch.setitem(sys.modules, module.__name__, broken)
+        users = types.ModuleType(rounded.__name__)
+        path = str(rounded.__file__)
+        users.__dict__["__file__"] = path
+        exec(compile(pathlib.Path(path).read_text(), path, "exec"), users.__dict__)
+    arithmetics = users.BITS, users.NUMBERS  # pyright: ignore[reportAttributeAccessIssue]
+    assert any(_wrong(arithmetics)), "no near miss notices this"
+
+
+def _wrong(arithmetics):
+    """Says of each near miss whether it is shown, or breaks."""
+    for (ours, theirs), arithmetic in itertools.product(NEAR.values(), arithmetics):
+        yield _shown(
+            lambda ours=ours, theirs=theirs, arithmetic=arithmetic: layers_against_scan(
+                ours, theirs, arithmetic=arithmetic
+            )
+        )
+    for case in MOVED.values():
+        yield _shown(lambda case=case: moved(case, case.near, arithmetic=arithmetics[1]))
+
+
+def _shown(claim):
+    try:
+        return claim().proved
+    except (AssertionError, KeyError, ValueError, TypeError, AttributeError):
+        return False

@@ -1,0 +1,156 @@
+"""What claims share: programs go by what they say; alike ones are told apart, and what is assumed is told again."""
+
+import dataclasses
+import gc
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from parity.ir.jax_internals import parse_module, stablehlo_module
+from parity.prove.exact import Desk, Link, Named, Relation, equal
+from parity.prove.exact.memory import Contents, Memory
+from parity.prove.exact.program import Module
+
+X = jax.ShapeDtypeStruct((3, 3), jnp.float32)
+
+
+def calling(factor):
+    """Calls a function that is called alike in each of these programs."""
+
+    @jax.jit
+    def inner(x):
+        return jnp.tanh(x) * factor
+
+    return lambda x, y: inner(inner(x)) + y
+
+
+def looping(turns, sign):
+    return lambda x, y: jax.lax.fori_loop(0, turns, lambda i, c: jnp.tanh(c @ x) + sign * y, y)
+
+
+def looked_up(*table):
+    return lambda x, y: x * np.array([table], np.float32) + y
+
+
+def branching(swapped):
+    """Calls a function twice whose branches read its arguments."""
+
+    @jax.jit
+    def either(where, x, y):
+        return jax.lax.cond(where, lambda: x * 2, lambda: y * 3)
+
+    def run(x, y):
+        where = x[0, 0] > 0
+        return either(where, x, y) + jnp.tanh(either(where, y, x) if swapped else either(where, x, y))
+
+    return run
+
+
+ALIKE = {
+    "twice": calling(2),
+    "three times": calling(3),
+    "two turns": looping(2, 1),
+    "three turns": looping(3, 1),
+    "another sign in the loop": looping(2, -1),
+    "the other one captured": lambda x, y: jax.lax.fori_loop(0, 2, lambda i, c: jnp.tanh(c @ y) + x, y),
+    "branches": branching(swapped=False),
+    "branches of others": branching(swapped=True),
+    "a table": looked_up(1, 2, 3),
+    "another table": looked_up(1, 2, 4),
+    "rows": lambda x, y: x.sum(0, keepdims=True) + y,
+    "columns": lambda x, y: x.sum(1, keepdims=True) + y,
+    "above": lambda x, y: jnp.where(x > y, x, y),
+    "below": lambda x, y: jnp.where(x < y, x, y),
+}
+
+
+def named(function, arguments=("x", "y")):
+    return Named(
+        program=jax.jit(function, keep_unused=True).lower(*(X,) * len(arguments)),
+        arguments=arguments,
+        results=["out"],
+    )
+
+
+def relation(arguments=("x", "y"), apart=()):
+    links = [Link(reference=(name,), candidate=(name,)) for name in arguments]
+    result = Link(reference=("out",), candidate=("out",))
+    return Relation(arguments=links, results=[result], apart={name: apart for name in arguments})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("apart", [(), (0,)], ids=str)
+def test_claims_that_share_say_what_each_says_alone(apart):
+    desk = Desk()
+    for ours, theirs in itertools.product(ALIKE, repeat=2):
+        found = equal(named(ALIKE[ours]), named(ALIKE[theirs]), relation(apart=apart), desk)
+        assert found.proved == (ours == theirs), (ours, theirs, found)
+
+
+def test_an_assumption_is_listed_again_by_the_next_claim():
+    desk = Desk()
+    for _ in range(2):
+        pair = named(lambda x: x * 1.0 + 0 * jnp.log(x), ["x"]), named(lambda x: x, ["x"])
+        assert equal(*pair, relation(["x"]), desk).assumptions == ("log(x) is defined",)
+
+
+def test_twins_of_other_names_are_walked_once_and_speak_of_their_own():
+    desk = Desk()
+    first = equal(named(ALIKE["rows"]), named(ALIKE["columns"]), relation(), desk)
+    names = ("left", "right")
+    again = equal(named(ALIKE["rows"], names), named(ALIKE["columns"], names), relation(names), desk)
+    assert first.steps and not again.steps
+    assert "x" in first.difference and "left" in again.difference
+
+
+def test_where_arrays_lie_is_no_content_and_all_else_is():
+    program = jax.jit(lambda x: jnp.tanh(x) @ x).lower(X)
+    text = str(stablehlo_module(program))
+
+    def content(text):
+        module = parse_module(text, stablehlo_module(program))
+        with module.context:
+            return Module(module, contents).function("main")[0].content
+
+    contents = Contents()
+    plain = content(text)
+    placed = text.replace(
+        "stablehlo.tanh %arg0",
+        'stablehlo.tanh %arg0 {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"a"}, {}]>]>}',
+    ).replace("{\n", '{\n  sdy.mesh @mesh = <["a"=2]>\n', 1)
+    assert placed.count("sdy") == 3
+    assert content(placed) == plain
+    assert content(text.replace("stablehlo.tanh", "stablehlo.sine")) != plain
+    assert content(text.replace("contracting_dims = [1] x [0]", "contracting_dims = [0] x [0]")) != plain
+
+
+def test_what_is_long_unused_is_forgotten():
+    memory = Memory(2)
+    for key in "abc":
+        memory.put(key, key)
+        assert memory.get("a") == "a"
+    for key in "defg":
+        memory.put(key, key)
+    assert memory.get("a") is None and memory.get("g") == "g"
+
+
+@pytest.mark.slow
+def test_a_place_outlives_the_program_that_was_there_first():
+    desk, kept = Desk(), (named(ALIKE["rows"]), named(ALIKE["columns"]))
+
+    def parsed(side):
+        module = stablehlo_module(side.program)
+        text = module.operation.get_asm(enable_debug_info=True)
+        return dataclasses.replace(side, program=parse_module(text, module))
+
+    first = equal(*map(parsed, kept), relation(), desk)
+    for turns in range(9):  # more programs than are kept
+        pair = named(looping(turns, 1)), named(looping(turns, 1))
+        assert equal(*pair, relation(), desk).proved
+    gc.collect()
+    again = equal(*kept, relation(), desk)
+    assert again.difference == first.difference
+    assert "test_sharing.py:" in again.difference

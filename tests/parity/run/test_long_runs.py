@@ -1,0 +1,22 @@
+"""A process that runs hundreds of cases stays within what the system grants it."""
+
+import jax
+import pytest
+
+from parity.run.run import MAPS, let_go
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not MAPS.exists(), reason="only Linux tells and limits the maps of a process")
+def test_compiled_programs_are_let_go_where_there_are_too_many_maps():
+    traces = []
+
+    @jax.jit
+    def traced(x):
+        traces.append(x)
+        return x + 1
+
+    for most, expected in ((10**9, 1), (10**9, 1), (0, 1), (10**9, 2)):
+        traced(1)
+        assert len(traces) == expected
+        let_go(most)

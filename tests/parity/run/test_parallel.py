@@ -1,0 +1,151 @@
+"""Cases in worker processes: the same report in the same order, and a crash is a verdict of its case."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from rich.console import Console
+
+from parity.cli.order import Order, chosen
+from parity.report import Run, print_proofs
+from parity.run.parallel import Outcome, Plan, run_in_workers
+from parity.verdicts import ChannelResult, Verdict
+
+TWINS = """
+import os, pathlib, signal, time
+import jax, jax.numpy as jnp, numpy as np
+from flax import linen, nnx
+import parity
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return jnp.tanh(linen.Dense(5, name="dense")(x))
+
+def nnx_module(at_work):
+    class Nnx(nnx.Module):
+        def __init__(self, rngs):
+            self.dense = nnx.Linear(6, 5, rngs=rngs)
+
+        def __call__(self, x):
+            at_work()
+            return jnp.tanh(self.dense(x))
+
+    return Nnx
+
+def inputs(seed):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=(4, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}
+
+def loss(out, batch):
+    return jnp.mean((out - batch["y"]) ** 2)
+
+def pair(name, at_work=lambda: None):
+    return parity.twins(name, linen=Linen, nnx=nnx_module(at_work), inputs=inputs, loss=loss)
+
+def crash():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def sleep():
+    pathlib.Path("now").write_text(str(os.getpid()))
+    time.sleep(60)
+
+A, CRASH, SLEEP, Z = pair("a"), pair("crash", crash), pair("sleep", sleep), pair("z")
+"""
+PROGRAMS = ("forward", "grad", "train_step")
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Writes a project with some of the pairs above."""
+
+    def write(*names):
+        (tmp_path / "twins_here.py").write_text(TWINS)
+        pairs = json.dumps([f"twins_here:{name}" for name in names])
+        (tmp_path / "pyproject.toml").write_text(f"[tool.parity]\npairs = {pairs}\n")
+        return tmp_path
+
+    return write
+
+
+def without_times(report):
+    for case in report["cases"]:
+        del case["seconds"]
+        for channel in case["channels"].values():
+            channel.get("measures", {}).pop("seconds", None)
+    del report["seconds"]
+    return report
+
+
+@pytest.mark.long
+def test_the_report_is_the_same_as_without_workers(shell, project):
+    folder = project("A", "Z")
+    reports = []
+    for workers in ("1", "2"):
+        ended = shell("run", "--workers", workers, "--json", "r.json", "--paranoid", cwd=folder)
+        assert (ended.code, ended.err) == (0, "")
+        reports.append(without_times(json.loads((folder / "r.json").read_text())))
+    assert reports[0] == reports[1]
+    assert [case["id"] for case in reports[0]["cases"]] == [f"{p}/{q}@single" for p in "az" for q in PROGRAMS]
+
+
+@pytest.mark.long
+def test_a_case_that_kills_its_process_is_an_error_and_the_others_run(shell, project):
+    folder = project("A", "CRASH", "Z")
+    ended = shell("run", "--workers", "2", "--json", "r.json", cwd=folder)
+    assert (ended.code, ended.err) == (1, "")
+    cases = json.loads((folder / "r.json").read_text())["cases"]
+    verdicts = {case["id"].split("@")[0]: case["verdict"] for case in cases}
+    assert verdicts == {
+        f"{pair}/{program}": "error" if pair == "crash" else "passed"
+        for pair in ("a", "crash", "z")
+        for program in PROGRAMS
+    }
+    says = "nnx crash, trace: WorkerError: died with signal 11 (SIGSEGV)"
+    assert says in ended.out and "6 passed, 3 error" in ended.out
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_is_done_and_kills_the_workers(shell, project):
+    folder = project("A", "SLEEP")
+    process = shell.start("run", "--workers", "2", "--json", "r.json", cwd=folder)
+    try:
+        end = time.monotonic() + 60
+        while not (folder / "now").exists():
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.05)
+        while " passed" not in process.stdout.readline():  # by the other worker
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (130, "") and "PARTIAL" in out
+    report = json.loads((folder / "r.json").read_text())
+    assert report["partial"]["planned"] == 6 and report["cases"]
+    assert {case["id"].split("/")[0] for case in report["cases"]} == {"a"}
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((folder / "now").read_text()), 0)
+
+
+@pytest.mark.slow
+def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imports):
+    folder = project("SLEEP")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("parity.run.parallel.CASE_SECONDS", 2.0)
+    cases = chosen(Order(select=("sleep/forward",)))[1]
+    plan = Plan(find="parity.cases.settings:find_cases", arguments=((), (), str(folder), None))
+    (result,) = run_in_workers(cases, plan)
+    assert result.verdict == Verdict.ERROR and result.case is cases[0]
+    assert "WorkerError: exceeded 2 s" in result.sentence()
+    print_proofs(Console(width=100), Run(environment={}, planned=1, results=[result]))
+
+
+def test_an_outcome_is_a_result_without_its_case(project, monkeypatch, undone_imports):
+    monkeypatch.chdir(project("A"))
+    case = chosen(Order())[1][0]
+    channel = ChannelResult(name="tree", verdict=Verdict.EQUAL, measures={"bytes": 3})
+    outcome = Outcome(reference="r", candidate="c", verdict="passed", channels={"tree": channel}, seconds={})
+    assert Outcome.of(outcome.on(case)) == outcome and outcome.on(case).case is case

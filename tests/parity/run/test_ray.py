@@ -1,0 +1,255 @@
+"""Cases as Ray tasks: the record of a local run, whatever becomes of the workers."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from parity.cli import _with_addresses
+from parity.compare.backends.ray_cluster import check_address, declared
+from parity.compare.backends.ray_worker import attend, here
+
+TWINS = """
+import os, pathlib, signal, time
+import jax.numpy as jnp, numpy as np
+from flax import linen, nnx
+import parity
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return jnp.tanh(linen.Dense(5, name="dense")(x))
+
+def pair(name, at_work=lambda: None):
+    class Nnx(nnx.Module):
+        def __init__(self, rngs):
+            self.dense = nnx.Linear(6, 5, rngs=rngs)
+
+        def __call__(self, x):
+            at_work()
+            return jnp.tanh(self.dense(x))
+
+    def inputs(seed):
+        rng = np.random.default_rng(seed)
+        return {key: rng.normal(size=(4, size)).astype("float32") for key, size in (("x", 6), ("y", 5))}
+
+    def loss(out, batch):
+        return jnp.mean((out - batch["y"]) ** 2)
+
+    return parity.twins(name, linen=Linen, nnx=Nnx, inputs=inputs, loss=loss)
+
+def crash():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def once():
+    now = pathlib.Path("now")
+    if not now.exists():
+        now.write_text(str(os.getpid()))
+        time.sleep(120)
+
+A, ONCE, CRASH = pair("a"), pair("once", once), pair("crash", crash)
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "twins_here.py").write_text(TWINS)
+    pairs = json.dumps([f"twins_here:{name}" for name in ("A", "ONCE", "CRASH")])
+    (tmp_path / "pyproject.toml").write_text(f"[tool.parity]\npairs = {pairs}\n")
+    return tmp_path
+
+
+@pytest.fixture
+def logs():
+    """Where Ray keeps its files: its processes name it, so that one left behind is found."""
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def left_behind(folder, seconds=10):
+    """Returns the processes of the Ray that kept its files there, once they had some time to end."""
+    end = time.monotonic() + seconds
+    while True:
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # ended in between
+                if f"RAY_TMPDIR={folder}".encode() in (path / "environ").read_bytes():
+                    found.append((path / "cmdline").read_bytes())
+        if not found or time.monotonic() > end:
+            return found
+        time.sleep(0.2)
+
+
+def written(path, process):
+    """Waits for a file and returns the process that it names."""
+    end = time.monotonic() + 90
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.05)
+    return int(path.read_text())
+
+
+def comparable(report):
+    """Returns the cases of a report by id, without times and notes of workers."""
+    cases = {}
+    for case in report["cases"]:
+        del case["seconds"]
+        for channel in case["channels"].values():
+            channel.get("measures", {}).pop("seconds", None)
+            notes = [note for note in channel.pop("notes", []) if note["where"] != "Ray worker"]
+            channel.update({"notes": notes} if notes else {})
+        cases[case["id"]] = case
+    return cases
+
+
+def lost(case):
+    return [
+        note["candidate"]
+        for channel in case["channels"].values()
+        for note in channel.get("notes", ())
+        if note["where"] == "Ray worker"
+    ]
+
+
+@pytest.mark.long
+def test_a_killed_worker_costs_nothing_and_one_that_a_case_kills_is_an_error(shell, project, logs):
+    selected = ("a", "once", "crash/forward")
+    process = shell.start(
+        "run", *selected, "--ray", "--workers", "2", "--json", "ray.json", cwd=project, RAY_TMPDIR=logs
+    )
+    try:
+        os.kill(written(project / "now", process), signal.SIGKILL)
+        out, err = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (1, "") and "6 passed, 1 error" in out
+    assert left_behind(logs) == []
+    remote = json.loads((project / "ray.json").read_text())
+    losses = {case["id"]: lost(case) for case in remote["cases"] if lost(case)}
+    ((killed, notes),) = losses.items()
+    assert killed.startswith("once/") and len(notes) == 1
+    assert re.fullmatch(r"lost \(WorkerCrashedError\), last heard of at .+; the case ran again", notes[0])
+    assert "WorkerError: 3 Ray workers, the last lost (WorkerCrashedError)" in out
+
+    assert shell("run", *selected, "--workers", "2", "--json", "local.json", cwd=project).code == 1
+    local = json.loads((project / "local.json").read_text())
+    assert [case["id"] for case in local["cases"]] == [case["id"] for case in remote["cases"]]
+    ours, theirs = comparable(local), comparable(remote)
+    crashed = "crash/forward@single"
+    assert (ours.pop(crashed)["verdict"], theirs.pop(crashed)["verdict"]) == ("error", "error")
+    assert len(ours) == 6 and ours == theirs
+
+
+@pytest.mark.long
+def test_an_interrupted_run_leaves_a_partial_report_and_no_ray(shell, project, logs):
+    process = shell.start("run", "once/forward", "--ray", "--json", "r.json", cwd=project, RAY_TMPDIR=logs)
+    try:
+        written(project / "now", process)
+        assert left_behind(logs, seconds=0)
+        process.send_signal(signal.SIGTERM)  # Ray has a handler of its own for it
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (130, "") and "PARTIAL" in out
+    assert json.loads((project / "r.json").read_text())["partial"] == {"finished": 0, "planned": 1}
+    assert left_behind(logs) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("run --ray", "run --ray=local"),
+        ("run --ray llama2-* --json r.json", "run --ray=local llama2-* --json r.json"),
+        ("run --ray --workers 2", "run --ray=local --workers 2"),
+        ("run --ray head:6379 llama2-*", "run --ray=head:6379 llama2-*"),
+        ("run llama2-* --ray auto", "run llama2-* --ray=auto"),
+        ("run --ray=head:6379 moe", "run --ray=head:6379 moe"),
+        ("run llama2-*", "run llama2-*"),
+    ],
+)
+def test_an_address_may_follow_and_a_selector_is_none(words, told):
+    assert " ".join(_with_addresses(words.split())) == told
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--processes 2 --ray", "--ray: got --processes, expected one process a case"),
+        ("--ray 127.0.0.1:1", "--ray 127.0.0.1:1: nothing answers"),
+        ("--ray 127.0.0.1:99999", "--ray 127.0.0.1:99999: nothing answers"),
+        ("--ray ray://head:10001", "expected HOST:PORT of the head, auto, or nothing"),
+        ("--ray auto --workers 2", "--workers: the cluster at auto says how many cases run at once"),
+        ("--ray auto --remember", "--remember: what the machines of auto read is not seen here"),
+        ("--from r.json --ray", "leave out selectors, --shard, --pair, --set, --ray,"),
+    ],
+)
+def test_what_does_not_go_together_is_said_in_one_line(command, project, words, says):
+    ended = command("run", *words.split(), cwd=project)
+    assert ended.code == 2 and says in ended.err and len(ended.err.splitlines()) == 1
+
+
+def test_without_ray_the_way_to_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ValueError, match=r'Ray is not installed; pip install "linen-nnx-parity\[ray\]"'):
+        check_address("local")
+
+
+def test_a_worker_says_its_phases_and_what_its_machine_lacks(monkeypatch, tmp_path):
+    module = types.ModuleType("works_here")
+    module.work = lambda number, tell: (tell("adding"), Path.cwd(), number + 1)[1:]
+    monkeypatch.setitem(sys.modules, "works_here", module)
+    monkeypatch.chdir(tmp_path)
+    site = here()
+    monkeypatch.chdir("/")
+    told = list(attend(site, "cpu", "works_here:work", (3,)))
+    assert told == [("phase", ""), ("phase", "adding"), ("done", (tmp_path, 4))]
+
+    other = dataclasses.replace(site, versions={**site.versions, "jax": "0.1"})
+    assert (
+        "expected jax 0.1; install the same versions"
+        in list(attend(other, "cpu", "works_here:work", ()))[-1][1][1]
+    )
+    elsewhere = dataclasses.replace(site, commit="a" * 40)
+    (end,) = [said for kind, said in attend(elsewhere, "cpu", "works_here:work", (3,)) if kind == "raised"]
+    assert end[1].endswith(
+        f"got commit None in {tmp_path}, expected {'a' * 40}; check out the same everywhere"
+    )
+    gone = dataclasses.replace(site, folder="/no/such/folder")
+    assert "got no folder /no/such/folder" in list(attend(gone, "cpu", "works_here:work", ()))[-1][1][1]
+
+
+def test_a_worker_looks_for_the_accelerator_that_the_driver_left_alone():
+    lines = (
+        "import os",
+        "from parity.compare.backends.environment import prepare",
+        "from parity.compare.backends.ray_worker import attend, here",
+        "prepare('cpu')",
+        "next(attend(here(), 'tpu', '', ()))",
+        "print(os.environ['JAX_PLATFORMS'], os.environ.get('TPU_SKIP_MDS_QUERY'))",
+    )
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PATH": os.environ["PATH"]}
+    ended = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], env=environment, capture_output=True, text=True
+    )
+    assert (ended.stdout, ended.stderr) == ("tpu,cpu None\n", "")
+
+
+def test_a_task_declares_what_one_machine_can_give():
+    gib = 2**30
+    has = [{"CPU": 4.0, "memory": 16.0 * gib}, {"CPU": 8.0, "memory": 64.0 * gib, "GPU": 4.0, "TPU": 8.0}]
+    assert declared("cpu", 8, has) == {"num_cpus": 1, "memory": 2 * gib}
+    assert declared("aot:v5p:2x2x1", 4, [{"CPU": 1.0, "memory": gib}]) == {"num_cpus": 1, "memory": gib}
+    assert declared("gpu", 8, has) == {"num_cpus": 1, "memory": 2 * gib, "num_gpus": 4, "max_calls": 1}
+    assert declared("tpu", 4, has)["resources"] == {"TPU": 4}
+    with pytest.raises(ValueError, match="no machine of the Ray cluster has a GPU; add one, or use cpu"):
+        declared("gpu", 1, has[:1])
