@@ -63,7 +63,8 @@ page: setup  ## the HTML page opened in headless Chromium or Chrome, which must 
 
 mutants: setup  ## planted bugs, each against every channel: docs/mutants.md; PART=2/12 for one part of them
 	mkdir -p parity-report
-	$(BIN)/parity mutants --benign 60 --shard $(PART) --workers $(WORKERS) --json parity-report/mutants.json
+	$(BIN)/python tests/campaigns edits build/benign --count 60
+	$(BIN)/parity mutants tests/mutants build/benign --shard $(PART) --workers $(WORKERS) --json parity-report/mutants.json
 
 docs: setup  ## the pages as a site, in build/site; links that lead nowhere fail
 	$(BIN)/mkdocs build --strict

@@ -10,7 +10,7 @@ from setuptools import find_packages, setup
 
 TWINS = ("models_linen", "models_nnx")
 HOME = "parity._twins"
-DATA = {"models_nnx": ["text/*.txt"]}
+DATA = {"models_nnx.shared": ["text/*.txt"]}
 
 ENGINE = find_packages(include=["parity*"])
 MODELS = find_packages(include=[f"{name}*" for name in TWINS])

@@ -49,7 +49,7 @@ _MODULES = {
     "parity.cases.twins": ("twins",),
     "parity.cases.waivers": ("Waiver",),
     "parity.report.assertion": ("TwinsDifferError", "assert_twins"),
-    "parity.ir.hlo": ("Budget",),
+    "parity.cases.budgets": ("Budget",),
     "parity.verdicts": ("Verdict",),
     "parity.builds.weights.map": ("Rule",),
 }

@@ -74,8 +74,9 @@ def _chosen(config: pytest.Config) -> list["Case"]:
     Raises:
         ValueError: an option, the settings or a mesh cannot be used.
     """
-    from parity.cases.case import place, refuse_unless_some_fit, select
+    from parity.cases.case import select
     from parity.cases.settings import collect, must_have_pairs
+    from parity.compare.placement import place, refuse_unless_some_fit
 
     option = config.option
     if not (option.parity_pair or option.parity_select):

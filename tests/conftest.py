@@ -3,7 +3,6 @@
 import functools
 import os
 import signal
-import sys
 from pathlib import Path
 
 import jax
@@ -13,7 +12,6 @@ from parity.run.run import let_go
 
 ORACLES = Path(__file__).parent / "oracles"
 
-sys.path.append(str(ORACLES))
 pytest.register_assert_rewrite(*(path.stem for path in ORACLES.glob("suite_*.py")))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -4,17 +4,15 @@ import dataclasses
 import difflib
 import enum
 import fnmatch
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from parity.builds.build import Build
-from parity.builds.meshes import HeldAxesError, MeshSpec, TooFewDevicesError
+from parity.builds.meshes import MeshSpec
 from parity.builds.weights.map import Rule
 from parity.cases.coverage import Coverage
 from parity.cases.waivers import Waiver
-from parity.compare.backends.registry import find
 from parity.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -28,8 +26,6 @@ __all__ = [
     "SelectionError",
     "made",
     "matches",
-    "place",
-    "refuse_unless_some_fit",
     "select",
     "selects",
 ]
@@ -166,54 +162,6 @@ def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: M
     """
     wants = "mesh" in inspect.signature(make).parameters
     return make(mesh=mesh_of(mesh)) if wants else make()
-
-
-def place(cases: Iterable[Case], backend: str) -> list[Case]:
-    """Returns the cases on a backend, with meshes that fit it; ids stay as they are.
-
-    A case whose mesh, or whose held axes alone, need more devices stays, with the reason why it cannot run there.
-
-    Args:
-        cases: as the pairs give them.
-        backend: its name.
-
-    Raises:
-        ValueError: there is no such backend, or a mesh does not fit it.
-    """
-    target = find(backend)
-    fitted = functools.cache(target.fit)
-
-    def on_backend(case: Case) -> Case:
-        try:
-            mesh, candidate_mesh = (fitted(spec, case.held_axes) for spec in case.meshes)
-        except HeldAxesError as error:
-            return dataclasses.replace(case, backend=backend, unplaced=str(error))
-        except TooFewDevicesError as error:
-            return dataclasses.replace(case, backend=backend, too_large=str(error))
-        if (mesh, candidate_mesh, backend) == (*case.meshes, case.backend):
-            return case
-        return dataclasses.replace(
-            case,
-            backend=backend,
-            asked="" if candidate_mesh == case.meshes[1] else str(case.meshes[1]),
-            mesh=mesh,
-            candidate_mesh=case.candidate_mesh and candidate_mesh,
-        )
-
-    return [on_backend(case) for case in cases]
-
-
-def refuse_unless_some_fit(cases: Sequence[Case]) -> None:
-    """Checks that of several cases not all need more devices than there are.
-
-    Args:
-        cases: from `place`.
-
-    Raises:
-        ValueError: all do.
-    """
-    if cases and all(case.too_large for case in cases):
-        raise ValueError(cases[0].too_large)
 
 
 class SelectionError(ValueError):

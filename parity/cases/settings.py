@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from parity.cases.case import Case, Pair, matches
 from parity.cases.waivers import Waiver, read_waivers
-from parity.compare.backends.workers import GIB
 
 if TYPE_CHECKING:
     from parity.cases.budgets import Budget
@@ -105,7 +104,7 @@ def resources(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
     if "workers" in table:
         found["workers"] = table["workers"]
     if "compile-gib" in table:
-        found["memory"] = int(table["compile-gib"] * GIB)
+        found["memory"] = int(table["compile-gib"] * 2**30)
     if "compile-seconds" in table:
         found["seconds"] = float(table["compile-seconds"])
     if "cache" in table:

@@ -11,16 +11,13 @@ __all__ = ["mutants"]
 
 
 def mutants(
-    folder: Annotated[Path, typer.Argument(help="Where the *.toml files of mutants lie.")] = Path(
-        "tests/mutants"
-    ),
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders with *.toml files of mutants. Default: tests/mutants."),
+    ] = None,
     select: Annotated[
         list[str] | None, typer.Option("--select", help="Globs or prefixes of ids, cases or origins.")
     ] = None,
-    benign: Annotated[
-        int, typer.Option("--benign", min=0, help="Add so many edits that change nothing, made by rules.")
-    ] = 0,
-    seed: Annotated[int, typer.Option("--seed", help="Chooses the places that --benign rewrites.")] = 0,
     shard: Annotated[str | None, typer.Option("--shard", help="Try one part of them, such as 3/8.")] = None,
     json: Json = None,
     markdown: Markdown = None,
@@ -33,15 +30,11 @@ def mutants(
 
     from parity.compare.backends.environment import describe_environment
     from parity.mutants import (
-        Processes,
         as_json,
         as_markdown,
-        benign_mutants,
         print_matrix,
-        read_fields,
         read_mutants,
         read_outcomes,
-        sources_of,
         succeeded,
         try_mutants,
     )
@@ -53,14 +46,7 @@ def mutants(
     for path, option in ((json, "--json"), (markdown, "--markdown")):
         if path:
             check_writable(path, option)
-    every, root = read_mutants(folder), Path.cwd()
-    if benign:
-        console().print("looking which lines each case comes by", highlight=False)
-        processes = Processes()
-        try:
-            every += benign_mutants(read_fields(folder), root, sources_of(root), benign, seed, processes)
-        finally:
-            processes.end()
+    every, root = read_mutants(*(folders or [Path("tests/mutants")])), Path.cwd()
     chosen = choose(every, select or ())
     chosen = Shard.parse(shard).take(chosen) if shard else chosen
     before = read_outcomes(json) if json else {}
@@ -70,7 +56,7 @@ def mutants(
     def keep() -> None:
         if json:
             ids = [one.id for one in every]
-            ids += [id for id in outcomes if id.startswith(PREFIX) and not benign]  # made by another run
+            ids += [id for id in outcomes if id.startswith(PREFIX) and id not in ids]  # of another run
             write_json(as_json([outcomes[id] for id in ids if id in outcomes], environment), json)
 
     trials = try_mutants(chosen, root, known, workers=workers or os.cpu_count() or 1, limit=seconds)

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from parity.builds.meshes import MeshSpec
-from parity.cases.case import Case, Pair, place, refuse_unless_some_fit, select
+from parity.cases.case import Case, Pair, select
 from parity.cases.settings import collect, find_settings
 from parity.channels import ALL
 from parity.compare.backends.cache import default_folder
@@ -20,6 +20,7 @@ from parity.compare.backends.environment import PLATFORMS, describe_environment
 from parity.compare.backends.ray_cluster import OWN, check_address
 from parity.compare.backends.registry import find
 from parity.compare.comparison import Comparison, Workbench
+from parity.compare.placement import place, refuse_unless_some_fit
 from parity.compare.summary import Summary, summarise_case
 from parity.report import Progress, Run, as_json
 from parity.report.reading import read_report

@@ -17,7 +17,7 @@ __all__ = ["compile_to_one"]
 def compile_to_one(work: Comparison) -> bool:
     """Whether both sides compile to one program, up to names: on this backend equal bits for all inputs.
 
-    Told from the whole text of both compiled programs, see `parity.ir.hlo.anonymous.anonymous_digest`: what is made of HLO
+    Told from the whole text of both compiled programs, see `parity.ir.hlo.anonymous`: what is made of HLO
     later is made of the same. Arguments and results have to stand at the same places and lie alike.
 
     Args:

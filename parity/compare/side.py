@@ -246,7 +246,7 @@ class Side:
 
     @functools.cached_property
     def anonymous(self) -> str | None:
-        """Digest of what the compiled program does, see `parity.ir.hlo.anonymous.anonymous_digest`; None if not told."""
+        """Digest of what the compiled program does, see `parity.ir.hlo.anonymous`; None if not told."""
         return compiled_digest(self.compiled)
 
     def _place(

@@ -1,12 +1,9 @@
 """Bugs planted on purpose, and whether they are caught: the kill matrix. Edits that change nothing, and must pass.
 
 A mutant is data: a small patch, the case or the test that shall kill it, what must be named. Each is tried in a copy
-of the packages that it patches, by the command line in a process of its own, as a user would. Benign ones are also
-made, by rules, where a case comes by. Imports: `report` and below. Gives: `read_mutants`, `benign_mutants`,
-`try_mutants`, `Outcome`, and the matrix as table, Markdown and JSON.
+of the packages that it patches, by the command line in a process of its own, as a user would. Imports:
+`report` and below. Gives: `read_mutants`, `try_mutants`, `Outcome`, and the matrix as table, Markdown and JSON.
 """
-
-from campaigns.edits.benign import benign_mutants, read_fields
 
 from parity.mutants.campaign import content_of, sources_of, try_mutants
 from parity.mutants.matrix import as_json, as_markdown, print_matrix, read_outcomes, succeeded
@@ -23,10 +20,8 @@ __all__ = [
     "Status",
     "as_json",
     "as_markdown",
-    "benign_mutants",
     "content_of",
     "print_matrix",
-    "read_fields",
     "read_mutants",
     "read_outcomes",
     "sources_of",

@@ -81,19 +81,20 @@ def import_root(root: Path, file: str) -> Path:
 FIELDS = {field.name for field in dataclasses.fields(Mutant)}
 
 
-def read_mutants(folder: Path) -> list[Mutant]:
-    """Returns the mutants of all ``*.toml`` files of a folder, in the order of their names.
+def read_mutants(*folders: Path) -> list[Mutant]:
+    """Returns the mutants of all ``*.toml`` files of folders, in the order of their names.
 
     Raises:
         MutantError: there are none, a file cannot be read, a field is not known, an id is there twice.
     """
-    files = sorted(folder.glob("*.toml"))
+    files = [file for folder in folders for file in sorted(folder.glob("*.toml"))]
     found = [mutant for file in files for mutant in _read(file)]
+    where = ", ".join(map(str, folders))
     if not found:
-        raise MutantError(f"mutants {folder}: no [[mutant]] in any *.toml there; expected at least one")
+        raise MutantError(f"mutants {where}: no [[mutant]] in any *.toml there; expected at least one")
     ids = [mutant.id for mutant in found]
     if twice := sorted({id for id in ids if ids.count(id) > 1}):
-        raise MutantError(f"mutants {folder}: ids {twice} are there twice, expected distinct ones")
+        raise MutantError(f"mutants {where}: ids {twice} are there twice, expected distinct ones")
     return found
 
 

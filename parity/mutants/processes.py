@@ -17,7 +17,8 @@ __all__ = ["Command", "Processes"]
 
 SERVER = (
     "-c",
-    "from parity import environment; environment.prepare(); from parity.mutants.warm import main; main()",
+    "from parity.compare.backends.environment import prepare; prepare(); "
+    "from parity.mutants.warm import main; main()",
 )
 """JAX's devices are chosen before the package that holds `warm` imports JAX."""
 

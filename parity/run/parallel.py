@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
-from parity.cases.case import Case, place
+from parity.cases.case import Case
 from parity.channels import ALL
 from parity.compare.backends.compiler import Resources
 from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerError
 from parity.compare.comparison import Workbench
+from parity.compare.placement import place
 from parity.run.outside import opened, watch
 from parity.run.run import SELDOM, CaseResult, error_result, run_case
 from parity.verdicts import ANY_RUNG, ChannelResult, Requirement

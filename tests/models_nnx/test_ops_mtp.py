@@ -38,7 +38,7 @@ def batch_of(rows=3, length=17, padding=True):
 
 def module(name, *edits):
     """The names of a module of ``models_nnx/shared/ops``, after edits of its text."""
-    text = (Path(models_nnx.__file__).parent / "ops" / f"{name}.py").read_text()
+    text = (Path(models_nnx.__file__).parent / "shared" / "ops" / f"{name}.py").read_text()
     for old, new in edits:
         assert text.count(old) == 1, old
         text = text.replace(old, new)

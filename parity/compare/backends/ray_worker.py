@@ -1,4 +1,4 @@
-"""The inside of a Ray worker: calls what the driver names, and says how far it is; see `parity.compare.backends.ray_cluster`.
+"""The inside of a Ray worker: calls what the driver names, and says how far it is; see `ray_cluster`.
 
 Imports no JAX: what it must find in the environment is set here first.
 """

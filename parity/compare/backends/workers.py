@@ -80,7 +80,7 @@ class Worker:
     def __init__(self, environment: Mapping[str, str] | None = None):
         ours, theirs = socket.socketpair()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
-        path = [str(Path(__file__).parents[2]), *(entry for entry in sys.path if entry)]
+        path = [str(Path(__file__).parents[3]), *(entry for entry in sys.path if entry)]
         inherited = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
         with theirs:
             self._process = subprocess.Popen(

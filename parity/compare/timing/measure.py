@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from parity.builds.build import Flavour
-from parity.cases.case import place
 from parity.compare.comparison import Comparison, Workbench
+from parity.compare.placement import place
 from parity.compare.side import Side, SideError
 from parity.compare.timing.dispatch import DISPATCH, calls
 from parity.compare.timing.fresh import FRESH, OWN, PEAK, Found, in_a_process

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import parity
 from parity.compare.backends.cache import DiskCache, default_folder, digest
 from parity.mutants.processes import Command, Processes
 
@@ -19,7 +20,8 @@ __all__ = ["Lines", "lines_of_cases", "main"]
 Lines = Mapping[str, Mapping[str, frozenset[int]]]
 """``{case id: {file: lines}}``, of functions only: what an import runs is run in every case."""
 LIMIT = 1800.0
-ENGINE = str(Path(__file__).parents[1])
+TESTS = Path(__file__).parents[2]
+ENGINE = str(Path(parity.__file__).parent)
 
 
 def lines_of_cases(
@@ -53,7 +55,7 @@ def lines_of_cases(
             folder = (
                 Path(apart) if pairs else root
             )  # elsewhere than in the project only the named pairs count
-            command = Command(words=asked, folder=folder, path=[*path, root], limit=LIMIT, warm=True)
+            command = Command(words=asked, folder=folder, path=[*path, root, TESTS], limit=LIMIT, warm=True)
             code, printed = processes.run(command)
         if code:
             raise ValueError(f"cases {', '.join(cases or pairs)}: did not run: {printed.strip()[-300:]}")

@@ -10,7 +10,6 @@ from typing import Any
 from campaigns.edits.armed import Lines, lines_of_cases
 from campaigns.edits.rewrites import RULES, Patch, Rule, Source, patched
 from campaigns.edits.rewrites.source import FUNCTIONS
-
 from parity.mutants.mutant import PREFIX, Edit, Mutant, MutantError, import_root
 from parity.mutants.processes import Processes
 

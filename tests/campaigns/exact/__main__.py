@@ -12,7 +12,6 @@ def main() -> int:
     """Runs the campaign and prints a line for each sample and each kept mutant."""
     prepare("cpu")
     from campaigns.exact.run import Campaign, Kept
-
     from parity.matrix.exact import SAMPLES
 
     parser = argparse.ArgumentParser(description=main.__doc__)

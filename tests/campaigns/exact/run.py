@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from campaigns.prover.mutate import Mutant, mutants
 
+from campaigns.prover.mutate import Mutant, mutants
 from parity.compare.comparison import AS_WRITTEN, Comparison, Workbench
 from parity.compare.exactness import named, relation
 from parity.ir.jax_internals import with_module

@@ -12,7 +12,6 @@ os.environ["XLA_FLAGS"] = (
 from campaigns.prover.attack import LEVELS, attack, different_bits
 from campaigns.prover.programs import Sample, samples, twin_samples
 from campaigns.prover.run import cost_of_layers, kill, prove_variants
-
 from parity.prove.proof import prove
 
 

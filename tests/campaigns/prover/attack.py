@@ -14,9 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from campaigns.prover.execute import WILD, same_numbers, wild_inputs
 from campaigns.prover.variants import EDITS, Variant, make_variant, reorder
-
 from parity.ir.jax_internals import run_module, stablehlo_module
 from parity.prove.proof import prove
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-from campaigns.prover.edits import copy_module, walk
 
+from campaigns.prover.edits import copy_module, walk
 from parity.ir.jax_internals import ir, is_main
 
 __all__ = ["WILD", "random_inputs", "same_bits", "same_numbers", "single_device", "wild_inputs"]

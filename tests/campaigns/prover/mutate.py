@@ -18,7 +18,6 @@ from campaigns.prover.edits import (
     walk,
 )
 from campaigns.prover.rewrites import REWRITES
-
 from parity.ir.jax_internals import ir, stablehlo_module
 from parity.ir.mlir import attribute_items
 

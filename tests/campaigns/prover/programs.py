@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from campaigns.prover.indexing import indexed
-from campaigns.prover.textual import TEXTS
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from campaigns.prover.indexing import indexed
+from campaigns.prover.textual import TEXTS
 from parity.ir.jax_internals import main_position, parse_module, stablehlo_module
 
 __all__ = ["Sample", "Twins", "samples", "twin_samples"]

@@ -5,7 +5,6 @@ from typing import Any
 
 from campaigns.prover.edits import attribute, commutes, walk
 from campaigns.prover.mutate import Mutant
-
 from parity.ir.jax_internals import ir, is_main
 from parity.ir.stablehlo.program import Kind, Op, Program, Region
 from parity.prove.numbering import Numbering, Table, number_program

@@ -5,7 +5,6 @@ import random
 from typing import Any
 
 from campaigns.prover.edits import walk
-
 from parity.ir.jax_internals import ir
 from parity.ir.mlir import attribute_items
 

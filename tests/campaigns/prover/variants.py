@@ -8,7 +8,6 @@ from typing import Any
 
 from campaigns.prover.edits import attribute, commutes, copy_module, is_valid, rebuild, visible_values, walk
 from campaigns.prover.slots import SLOT_EDITS
-
 from parity.ir.jax_internals import ir, is_main, stablehlo_module
 from parity.ir.mlir import attribute_items
 

@@ -9,10 +9,11 @@ import pytest
 
 from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
-from parity.cases.case import Case, place
+from parity.cases.case import Case
 from parity.compare.backends.aot import missing_compiler
 from parity.compare.backends.registry import Devices
 from parity.compare.comparison import Workbench
+from parity.compare.placement import place
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 

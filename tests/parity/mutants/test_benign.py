@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from campaigns.edits import benign as made
 from campaigns.edits.armed import lines_of_cases, recorded
+from campaigns.edits.benign import benign_mutants, read_fields
 
-from parity.mutants import MutantError, Processes, benign_mutants, read_fields
+from parity.mutants import MutantError, Processes
 from parity.mutants.mutant import import_root, plant
 from parity.mutants.processes import Command
 

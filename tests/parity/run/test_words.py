@@ -12,9 +12,9 @@ import parity
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
 from parity.builds.weights.map import MapError
-from parity.cases.case import place
 from parity.channels.consequences import causes_first
 from parity.channels.tree import _leftovers
+from parity.compare.placement import place
 from parity.report.records import Run
 from parity.report.table import print_table
 from parity.run.errors import error_finding

@@ -1,7 +1,6 @@
 """Pairs about operand order, side effects and constants."""
 
 from campaigns.prover.pairs.text import NEXT, ZERO, Pair, S, V, effect, main, pair, while_loop
-
 from parity.verdicts import Verdict
 
 __all__ = ["CONSTANTS", "EFFECTS", "ORDER"]

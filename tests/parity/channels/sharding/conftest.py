@@ -39,7 +39,7 @@ def planted(planting, tmp_path, monkeypatch, real):
         with monkeypatch.context() as patch:
             for name in [name for name in sys.modules if name.startswith(MODELS)]:
                 patch.delitem(sys.modules, name)
-            patch.setattr(parity, "pairs", parity.matrix)
+            patch.setattr(parity, "matrix", parity.matrix)
             patch.syspath_prepend(tmp_path)
             pair = importlib.import_module("parity.matrix.sharded").PAIR
             edited = next(case for case in pair.cases({}) if case.id == f"sharded-{id}")

@@ -43,7 +43,7 @@ WALK = "    for index, rule in enumerate(rules):\n        axes = _check_rule"
 @pytest.mark.parametrize("mode", ["auto", "explicit"])
 def test_rules_as_a_dict_in_both_twins(mode, planted, seen):
     edit = WALK, WALK.replace("enumerate(rules)", "enumerate(dict(rules).items())")
-    found = seen(planted(f"unroll/train_step@{FSDP}-{mode}", "sharding.py", edit, both=True))
+    found = seen(planted(f"unroll/train_step@{FSDP}-{mode}", "shared/sharding.py", edit, both=True))
     assert found["tree"] == []
     for side in ("linen sharded-unroll params/decoder", "nnx sharded-unroll model/decoder"):
         assert with_words(
@@ -59,7 +59,7 @@ def test_rules_as_a_dict_in_both_twins(mode, planted, seen):
 def test_rules_as_a_dict_go_unseen_where_no_name_has_two_usable_rules(planted, seen):
     """The mesh has to arm the bug: on ``data8`` every table resolves alike."""
     edit = WALK, WALK.replace("enumerate(rules)", "enumerate(dict(rules).items())")
-    found = seen(planted("unroll/train_step@data8.tensor1-auto", "sharding.py", edit, both=True))
+    found = seen(planted("unroll/train_step@data8.tensor1-auto", "shared/sharding.py", edit, both=True))
     assert not with_words(found["sharding"], "by Flax Linen's resolver")
 
 
@@ -69,7 +69,7 @@ UNTRACKED = "        owner.update(dict.fromkeys(axes, dim))\n", ""
 @pytest.mark.parametrize("both", [True, False])
 def test_dimensions_resolved_one_by_one(both, planted):
     """JAX refuses the spec, so that nothing can be traced; the findings come all the same."""
-    result = outcome(planted(f"scan/train_step@{FSDP}-auto", "sharding.py", UNTRACKED, both=both))
+    result = outcome(planted(f"scan/train_step@{FSDP}-auto", "shared/sharding.py", UNTRACKED, both=both))
     assert (result.verdict, str(result.channels["program"].verdict)) == ("failed", "error")
     assert "before" in result.channels["sharding"].detail
     assert "DuplicateSpecError" in result.channels["sharding"].detail
@@ -105,7 +105,7 @@ KEPT = "        kept = tuple(axis for axis in axes if sizes[axis] > 1)\n", "    
 
 
 def test_a_size_1_axis_kept_on_one_side_of_a_leaf(planted, seen):
-    case = planted("unroll/train_step@fsdp4.tensor2.fsdp_transpose1-explicit", "sharding.py", KEPT)
+    case = planted("unroll/train_step@fsdp4.tensor2.fsdp_transpose1-explicit", "shared/sharding.py", KEPT)
     assert with_words(
         seen(case)["sharding"],
         "model/decoder/layers_0/attention/query/kernel: reference P('fsdp', 'tensor', None) from axes",
@@ -115,7 +115,7 @@ def test_a_size_1_axis_kept_on_one_side_of_a_leaf(planted, seen):
 
 @pytest.mark.long
 def test_a_size_1_axis_kept_on_one_side_of_a_constraint(planted, seen):
-    case = planted("unroll/train_step@fsdp8.context1-explicit", "sharding.py", KEPT)
+    case = planted("unroll/train_step@fsdp8.context1-explicit", "shared/sharding.py", KEPT)
     assert with_words(
         seen(case)["sharding"],
         "constraints on float32[8, 40, 48]: reference P('fsdp', None, None)",
@@ -125,7 +125,9 @@ def test_a_size_1_axis_kept_on_one_side_of_a_constraint(planted, seen):
 
 @pytest.mark.long
 def test_a_size_1_axis_kept_on_both_sides(planted, seen):
-    case = planted("unroll/train_step@fsdp4.tensor2.fsdp_transpose1-explicit", "sharding.py", KEPT, both=True)
+    case = planted(
+        "unroll/train_step@fsdp4.tensor2.fsdp_transpose1-explicit", "shared/sharding.py", KEPT, both=True
+    )
     assert with_words(
         seen(case)["sharding"], "P('fsdp', 'tensor', None) by Flax Linen's resolver", "'fsdp_transpose'"
     )
@@ -165,7 +167,7 @@ PUT = "    if mode is ShardMode.EXPLICIT:\n        return jax.sharding.reshard(x
 
 def test_a_step_whose_constraints_are_all_no_ops(planted, seen):
     edit = PUT + "    return jax.lax.with_sharding_constraint(x, spec)\n", "    return x\n"
-    found = seen(planted(f"unroll/train_step@{CONTEXT}-auto", "sharding.py", edit))
+    found = seen(planted(f"unroll/train_step@{CONTEXT}-auto", "shared/sharding.py", edit))
     assert found["tree"] == []
     (sentence,) = with_words(found["sharding"], "sharding constraints, candidate 0 sharding constraints")
     assert "traced outside its mesh or rules" in sentence
@@ -174,7 +176,7 @@ def test_a_step_whose_constraints_are_all_no_ops(planted, seen):
 @pytest.mark.parametrize("mesh", [f"{CONTEXT}-auto", f"{FSDP}-explicit"])
 def test_a_step_most_of_whose_constraints_are_no_ops(mesh, planted, seen):
     edit = "    return x if target is None else _put(x, *target)\n", "    return x\n"
-    found = seen(planted(f"scan/train_step@{mesh}", "sharding.py", edit))
+    found = seen(planted(f"scan/train_step@{mesh}", "shared/sharding.py", edit))
     assert with_words(
         found["sharding"],
         "constraints on float32[8, 40, 272]: reference P((",

@@ -14,7 +14,7 @@ import pytest
 from models_nnx.shared.ops.grouped import grouped_product
 from parity.builds.meshes import HeldAxesError, MeshSpec
 from parity.builds.topologies import Topology
-from parity.cases.case import place, select
+from parity.cases.case import select
 from parity.cli.machine import diagnose
 from parity.compare.backends import aot
 from parity.compare.backends.aot import AheadOfTime
@@ -23,6 +23,7 @@ from parity.compare.backends.quiet import quiet
 from parity.compare.backends.registry import find, known_backends
 from parity.compare.backends.workers import Pool
 from parity.compare.comparison import Workbench
+from parity.compare.placement import place
 from parity.compare.side import Side
 from parity.matrix import llama2, sharded
 from parity.run.run import run_case

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import pytest
 
 from parity.builds.meshes import MeshSpec
-from parity.cases.case import place
 from parity.compare.backends.devices import Accelerators
 from parity.compare.backends.environment import PLATFORMS
 from parity.compare.backends.registry import BACKENDS
 from parity.compare.comparison import Comparison, Workbench
+from parity.compare.placement import place
 from parity.matrix import llama2, sharded
 from parity.report.records import case_record
 from parity.run.run import run_case

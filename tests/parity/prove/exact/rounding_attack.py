@@ -1,4 +1,4 @@
-"""``python tests/parity/prove/exact/rounding_attack.py``: random layers, written and scanned, with a mistake planted or none.
+"""Random layers, written and scanned, with a mistake planted or none: run as a script by its path.
 
 What is shown with a mistake in it is run on both sides; it counts as wrong if numbers differ by more than rounding.
 """
