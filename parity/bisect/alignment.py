@@ -203,7 +203,7 @@ class Alignment(Matching):
         words = zip(self._words(left)[:NEAR], self._words(right)[:NEAR], strict=False)
         shared = sum(any(self.same(i, j) for j in right.inputs) for i in left.inputs)
         alike = sum(one == other for one, other in words)
-        turn = [at for _, at in left.around.turns] == [at for _, at in right.around.turns]
+        turn = [at for _, at in left.around.iterations] == [at for _, at in right.around.iterations]
         if left.around.backward != right.around.backward or not (shared or alike):
             return 0.0
         return 4 * (left.name == right.name) + 2 * shared + alike + turn - abs(ours - theirs) * 1e-6
@@ -286,7 +286,7 @@ class Alignment(Matching):
             code = len(os.path.commonprefix([words[:NEAR], theirs[:NEAR]]))
             turn, around = self._turn(each) == self._turn(node), len({*words}.intersection(theirs))
             near = around > 1 or (
-                around == len(words) and node.around.turns
+                around == len(words) and node.around.iterations
             )  # a body's stack ends at the loop
             if code < 2 and not (turn and near and self.shares(*ends)):
                 continue
@@ -312,7 +312,7 @@ class Alignment(Matching):
 
     @staticmethod
     def _turn(node: Node) -> list[int]:
-        return [at for _, at in node.around.turns]
+        return [at for _, at in node.around.iterations]
 
     def _choices(self) -> list[tuple[int, int]]:
         """Returns the conditions, of both sides, by which one took another branch or one turn more than the other."""
@@ -336,7 +336,7 @@ class Alignment(Matching):
 
     def _follows(self, side: int, at: int, choices: Sequence[tuple[int, int]]) -> bool:
         """Whether an operation runs because a condition is not the other side's."""
-        decided = self.traces[side].nodes[at].around.decided
+        decided = self.traces[side].nodes[at].around.conditions
         return any(pair[side] in decided for pair in choices)
 
     def unlike(self, ours: int, theirs: int) -> tuple[int, ...]:

@@ -63,14 +63,14 @@ def _at_hand(
 
 def _in_reach(node: Node, user: Node) -> bool:
     """Whether two operations are in the same turn of the loops that are around both."""
-    turns = {id(loop): turn for loop, turn in user.around.turns}
-    return all(turns.get(id(loop), turn) == turn for loop, turn in node.around.turns)
+    turns = {id(loop): turn for loop, turn in user.around.iterations}
+    return all(turns.get(id(loop), turn) == turn for loop, turn in node.around.iterations)
 
 
 def _stack(node: Node) -> tuple[Frame, ...]:
     """Returns the call stack of an operation, with that of the loops around it, whose bodies JAX traces apart."""
     own = site(node).own
-    for loop, _ in reversed(node.around.turns):
+    for loop, _ in reversed(node.around.iterations):
         outer = loop_site(loop).own
         own += () if own and outer and own[-1] == outer[-1] else outer
     return own

@@ -5,7 +5,7 @@ from typing import Any
 
 from jax.extend import core
 
-from parity.values.rng.demand import bodies, opened
+from parity.ir.jaxprs import bodies, opened
 
 __all__ = ["first_unlike"]
 

@@ -54,7 +54,7 @@ def uses(trace: Trace) -> list[Use]:
         if leaves and all(number in plain for number in others) and len(leaves) == 1:
             plain[at] = leaves.pop()  # a slice, a cast or a transposition is the weight still
         elif leaves:
-            turns = tuple(turn for _, turn in node.around.turns)
+            turns = tuple(turn for _, turn in node.around.iterations)
             found += [Use(leaf, at, node.around.backward, turns) for leaf in sorted(leaves)]
     last = max((use.node for use in found if use.backward), default=None)
     first = min((use.node for use in found if use.backward), default=len(trace.nodes))

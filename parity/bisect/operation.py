@@ -202,7 +202,7 @@ class _Entry:
         return {
             "operations": [node.name if node else None for node in self._nodes],
             "backward": self._node.around.backward,
-            "turns": [turn for _, turn in self._node.around.turns],
+            "turns": [turn for _, turn in self._node.around.iterations],
             "blamed": [_frame(frame) for frame in self.blamed],
             "stack": [[_frame(frame) for frame in each.own] if each else [] for each in self._sites],
             "operands": list(self._divergence.operands),
@@ -211,7 +211,7 @@ class _Entry:
     def _where(self) -> list[str]:
         around = self._node.around
         words = ["backward" if around.backward else "forward"]
-        return words + [f"turn {turn} of {_loop(loop)}" for loop, turn in around.turns]
+        return words + [f"turn {turn} of {_loop(loop)}" for loop, turn in around.iterations]
 
     def _texts(self) -> list[str]:
         return [

@@ -26,10 +26,10 @@ def other_turn(alignment: Alignment, level: Level, common: frozenset[Hashable]) 
     if turns[0] is None or turns[1] is None:
         return None
     whole = [node.inputs[0] for node in turns if node]
-    number = [node.around.turns[-1][1] for node in turns if node]
+    number = [node.around.iterations[-1][1] for node in turns if node]
     if number[0] == number[1] or not alignment.same(whole[0], whole[1]):
         return None
-    return [_not_shared(loop_site(node.around.turns[-1][0]).own, common) for node in turns if node]
+    return [_not_shared(loop_site(node.around.iterations[-1][0]).own, common) for node in turns if node]
 
 
 def _turn_behind(nodes: Sequence[Node], at: int) -> Node | None:
@@ -95,7 +95,7 @@ def _skipped(alignment: Alignment, side: int, at: int, other: int, partner: int)
 def _one_run(value: Node, more: Node) -> bool:
     """Whether two values are made by one run of a function: all lines around it are the same."""
     one, other = _whole(site(value)), _whole(site(more))
-    if not one or not other or value.around.turns != more.around.turns:
+    if not one or not other or value.around.iterations != more.around.iterations:
         return False
     return (one[0].file, one[0].function, one[1:]) == (other[0].file, other[0].function, other[1:])
 

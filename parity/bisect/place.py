@@ -79,8 +79,8 @@ def site(node: Node) -> Site:
         node: a value.
     """
     equations = [*node.around.calls, *([node.equation] if node.equation is not None else [])]
-    if not equations and node.around.turns:
-        equations = [node.around.turns[-1][0]]
+    if not equations and node.around.iterations:
+        equations = [node.around.iterations[-1][0]]
     frames: list[Frame] = []
     for outer, equation in zip([None, *equations], equations, strict=False):
         own = _frames(equation)

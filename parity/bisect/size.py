@@ -15,7 +15,7 @@ from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.comparison import Comparison
 from parity.compare.side import SideError
-from parity.values.rng.demand import bodies, opened
+from parity.ir.jaxprs import bodies, opened
 
 __all__ = ["AXIS", "Sizes", "entries_made", "sized"]
 

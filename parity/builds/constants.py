@@ -12,7 +12,7 @@ from flax import nnx
 from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 
-from parity.builds.handed import handed_on
+from parity.ir.jaxprs import forwarded_arguments
 
 __all__ = ["Constants", "take_apart", "traceable", "traced_once"]
 
@@ -62,7 +62,7 @@ class Constants:
             return [after[path] for path in self._arrays]
 
         order = [path for path, _ in nnx.to_flat_state(self.states()[0])]
-        found = handed_on(arrays, self.states(), *arguments)
+        found = forwarded_arguments(arrays, self.states(), *arguments)
         return [
             "/".join(map(str, path))
             for path, number in zip(self._arrays, found, strict=True)

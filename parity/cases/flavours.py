@@ -10,8 +10,8 @@ from flax import linen, nnx
 
 from parity.builds.build import Build, linen_build, nnx_build
 from parity.builds.constants import traceable
-from parity.builds.handed import handed_on
 from parity.cases.recipe import Recipe
+from parity.ir.jaxprs import forwarded_arguments
 
 __all__ = ["linen_twin", "nnx_twin"]
 
@@ -208,7 +208,7 @@ class _Written:
 
         if self._same is None:
             paths = [path for path, _ in nnx.to_flat_state(params)]
-            found = handed_on(after, params)
+            found = forwarded_arguments(after, params)
             self._same = {
                 path for at, (path, number) in enumerate(zip(paths, found, strict=True)) if at == number
             }

@@ -13,7 +13,7 @@ from flax import linen, nnx
 from parity.builds.build import Build, Flavour
 from parity.compare.side import Side
 from parity.ir.jax_internals import equation_codes, live
-from parity.values.rng.demand import bodies
+from parity.ir.jaxprs import bodies, opened
 from parity.verdicts import EXPECTED_GOT, Finding
 
 __all__ = ["Origins", "attest", "origins"]
@@ -71,7 +71,7 @@ def _stacks(jaxpr: Any, outer: Sequence[types.CodeType] = ()) -> Iterator[list[t
         yield stack
         if equation.primitive.name in TRACED_HERE:
             for body in bodies(equation):
-                yield from _stacks(getattr(body, "jaxpr", body), stack)
+                yield from _stacks(opened(body), stack)
 
 
 def attest(build: Build, found: Origins, foreign: Sequence[str]) -> list[Finding]:

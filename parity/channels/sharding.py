@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
-from jax.extend import core
 
 from parity.builds.build import Group
 from parity.builds.meshes import Mode
@@ -19,6 +18,7 @@ from parity.channels.drawn import spec_table
 from parity.compare.comparison import Comparison
 from parity.compare.layout import bytes_by_role, entries, linen_spec, placed, whole_share
 from parity.compare.side import Side
+from parity.ir.jaxprs import equations
 from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "compare_shardings", "constraints"]
@@ -191,18 +191,13 @@ def constraints(side: Side) -> collections.Counter[tuple[str, str]]:
     """Counts the sharding constraints and reshards of the traced program by array type and spec."""
     found: collections.Counter[tuple[str, str]] = collections.Counter()
 
-    def walk(jaxpr: Any) -> None:
-        for equation in jaxpr.eqns:
-            if equation.primitive.name in CONSTRAINTS:
-                target = equation.params.get("sharding", equation.params.get("dst_sharding"))
-                aval = equation.outvars[0].aval
-                spec = getattr(target, "spec", None)
-                where = target if spec is None else side.mesh.essential(spec)
-                found[f"{aval.dtype}{list(aval.shape)}", str(where)] += 1
-            for inner in core.jaxprs_in_params(equation.params):
-                walk(getattr(inner, "jaxpr", inner))
-
-    walk(side.traced.jaxpr.jaxpr)
+    for equation in equations(side.traced.jaxpr):
+        if equation.primitive.name in CONSTRAINTS:
+            target = equation.params.get("sharding", equation.params.get("dst_sharding"))
+            aval = equation.outvars[0].aval
+            spec = getattr(target, "spec", None)
+            where = target if spec is None else side.mesh.essential(spec)
+            found[f"{aval.dtype}{list(aval.shape)}", str(where)] += 1
     return found
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 from jax.extend import core
 
+from parity.ir.jaxprs import bodies, opened
+
 __all__ = ["first_uses"]
 
 Place = tuple[int, ...]
@@ -18,7 +20,7 @@ def first_uses(jaxpr: Any) -> dict[int, Place]:
     Args:
         jaxpr: a closed traced program, or an open one.
     """
-    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    inner = opened(jaxpr)
     numbers = {variable: number for number, variable in enumerate(inner.invars)}
     found: dict[int, Place] = {}
     for index, equation in enumerate(inner.eqns):
@@ -40,15 +42,13 @@ def first_uses(jaxpr: Any) -> dict[int, Place]:
 
 def _inside(equation: Any) -> dict[int, Place] | None:
     """Returns where the body of an equation first uses its operands; None for an equation without one."""
-    bodies = list(core.jaxprs_in_params(equation.params))
-    if not bodies:
+    inner = bodies(equation)
+    if not inner:
         return None
     count = len(equation.invars)
     places: dict[int, Place] = {}
-    for body in bodies:
-        skipped = count - len(
-            getattr(body, "jaxpr", body).invars
-        )  # a cond's index, a while's other constants
+    for body in inner:
+        skipped = count - len(opened(body).invars)  # a cond's index, a while's other constants
         for number, place in first_uses(body).items():
             position = number + max(skipped, 0)
             places[position] = min(places.get(position, place), place)

@@ -3,12 +3,11 @@
 import collections
 import dataclasses
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
-from jax.extend import core
-
 from parity.ir.jax_internals import equation_place, scan_split
+from parity.ir.jaxprs import equations, opened, origin
 from parity.verdicts import Finding
 
 __all__ = ["PassedThrough", "compare_passed_through", "passed_through"]
@@ -41,49 +40,21 @@ def passed_through(jaxpr: Any) -> list[PassedThrough]:
         jaxpr: of a traced program, ``jax.stages.Traced.jaxpr``.
     """
     found = []
-    for equation in _equations(_open(jaxpr)):
+    for equation in equations(jaxpr):
         if equation.primitive.name != "scan":
             continue
-        body, (constants, carries) = _open(equation.params["jaxpr"]), scan_split(equation)
+        body, (constants, carries) = opened(equation.params["jaxpr"]), scan_split(equation)
         given = set(body.invars[constants + carries :])
         kept = [
             stacked.aval
             for variable, stacked in zip(body.outvars[carries:], equation.outvars[carries:], strict=True)
-            if _origin(variable, body) in given
+            if origin(body, variable) in given
         ]
         if kept:
             size = sum(math.prod(aval.shape) * aval.dtype.itemsize for aval in kept)
             arrays = tuple(f"{aval.dtype}{list(aval.shape)}" for aval in kept)
             found.append(PassedThrough(place=equation_place(equation), arrays=arrays, size=size))
     return found
-
-
-def _open(jaxpr: Any) -> Any:
-    return getattr(jaxpr, "jaxpr", jaxpr)
-
-
-def _equations(jaxpr: Any) -> Iterator[Any]:
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in core.jaxprs_in_params(equation.params):
-            yield from _equations(_open(inner))
-
-
-def _origin(variable: Any, jaxpr: Any) -> Any:
-    """Follows a variable back through calls, such as a checkpoint, that hand it on unchanged."""
-    makers = {out: equation for equation in jaxpr.eqns for out in equation.outvars}
-    while not isinstance(variable, core.Literal) and variable in makers:
-        equation = makers[variable]
-        bodies = [_open(inner) for inner in core.jaxprs_in_params(equation.params)]
-        if len(bodies) != 1 or equation.primitive.name in ("scan", "while", "cond"):
-            return variable
-        (body,) = bodies
-        inner = _origin(body.outvars[list(equation.outvars).index(variable)], body)
-        inputs = list(body.invars)
-        if inner not in inputs or len(inputs) != len(equation.invars):
-            return variable
-        variable = equation.invars[inputs.index(inner)]
-    return None if isinstance(variable, core.Literal) else variable
 
 
 def compare_passed_through(

@@ -5,7 +5,8 @@ import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from parity.values.rng.demand import Demand, opened
+from parity.ir.jaxprs import opened
+from parity.values.rng.demand import Demand
 from parity.values.rng.draws import Draw, Recorder
 from parity.verdicts import EXPECTED_GOT, Finding
 

@@ -7,36 +7,13 @@ from typing import Any
 from jax.extend import core
 
 from parity.ir.jax_internals import scan_split
+from parity.ir.jaxprs import CALLS, bodies, opened
 
-__all__ = ["CALLS", "DRAWS", "Demand", "Place", "bodies", "draws_within", "opened"]
+__all__ = ["DRAWS", "Demand", "Place", "draws_within"]
 
 DRAWS = frozenset({"random_bits", "random_gamma"})
-CALLS = frozenset(
-    [
-        "jit",
-        "pjit",
-        "remat2",
-        "checkpoint",
-        "custom_jvp_call",
-        "custom_vjp_call",
-        "closed_call",
-        "core_call",
-        "eval_jaxpr",
-    ]
-)
-
 Place = tuple[int, ...]
 """Position of an equation: index in the program, in its body, in the body of that, ..."""
-
-
-def opened(jaxpr: Any) -> Any:
-    """Returns the jaxpr inside a closed one, or the jaxpr itself."""
-    return getattr(jaxpr, "jaxpr", jaxpr)
-
-
-def bodies(equation: Any) -> list[Any]:
-    """Returns the programs inside an equation, still closed over their constants."""
-    return list(core.jaxprs_in_params(equation.params))
 
 
 @functools.lru_cache(maxsize=4_096)

@@ -14,7 +14,8 @@ import numpy as np
 from jax.extend import core
 
 from parity.ir.jax_internals import scan_split
-from parity.values.rng.demand import CALLS, DRAWS, bodies, opened
+from parity.ir.jaxprs import CALLS, bodies, opened
+from parity.values.rng.demand import DRAWS
 
 __all__ = ["Recipe", "Recipes"]
 

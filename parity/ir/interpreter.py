@@ -1,0 +1,174 @@
+"""Evaluates a traced program equation by equation: calls opened, loops iteration by iteration.
+
+One interpreter for every question about what a program does. A subclass says what a value is (an array, an array with
+its history, or nothing) and what to do with an equation; this class follows calls, branches, scans and loops.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from jax.extend import core
+
+from parity.ir.jax_internals import equation_scope, scan_split
+from parity.ir.jaxprs import CALLS, LAYOUT_ONLY, REMAT, bodies, opened, variables
+
+__all__ = ["Interpreter", "Position"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the execution of a program.
+
+    Args:
+        place: index of the equation in the program, then in its body, and so on; the same in all iterations.
+        calls: calls around it whose bodies JAX may have traced for another caller, outermost first.
+        iterations: loops around it, each with the index of the iteration, outermost first.
+        backward: True in the backward pass.
+        conditions: values of the branches and loop conditions around it, outermost first.
+    """
+
+    place: tuple[int, ...] = ()
+    calls: tuple[Any, ...] = ()
+    iterations: tuple[tuple[Any, int], ...] = ()
+    backward: bool = False
+    conditions: tuple[Any, ...] = ()
+
+
+class Interpreter:
+    """Follows the control flow of a program over values of any kind; `operation` is what a subclass must give."""
+
+    def constant(self, value: Any) -> Any:
+        """Returns the value of a literal or of an array that the program closes over."""
+        return value
+
+    def operation(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any]:
+        """Returns the results of an equation that is neither a call nor control flow."""
+        raise NotImplementedError
+
+    def skips(self, equation: Any, here: Position) -> bool:
+        """Returns True if an equation need not be evaluated; its results are None then."""
+        return False
+
+    def intercept(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any] | None:
+        """Returns the results of an equation that is not to be followed inside; None if it is."""
+        return None
+
+    def concrete(self, value: Any) -> Any:
+        """Returns the number behind a value that decides a branch or a loop."""
+        return value
+
+    def condition(self, value: Any) -> Any:
+        """Returns what `Position.conditions` keeps of a value that decides."""
+        return value
+
+    def slice(self, value: Any, index: int, here: Position) -> Any:
+        """Returns the slice of a scanned array that one iteration is given."""
+        raise NotImplementedError
+
+    def stack(self, values: list[Any], out: Any, here: Position) -> Any:
+        """Returns the results of all iterations as one array; ``out`` is its variable."""
+        raise NotImplementedError
+
+    def branched(self, outputs: list[Any], decided: Any, equation: Any, here: Position) -> list[Any]:
+        """Returns the results of a branch, after a value has decided for it."""
+        return outputs
+
+    def continues(self, decided: Any, equation: Any, here: Position) -> None:
+        """Notes the value by which a loop goes on or ends."""
+
+    def body(self, closed: Any, arguments: Sequence[Any], around: Position) -> list[Any]:
+        """Returns the results of a program, or of a body inside it.
+
+        Args:
+            closed: a jaxpr, closed over its constants or not.
+            arguments: flat.
+            around: position of what calls it.
+        """
+        jaxpr = opened(closed)
+        values: dict[Any, Any] = {
+            variable: self.constant(array)
+            for variable, array in zip(jaxpr.constvars, getattr(closed, "consts", ()), strict=False)
+        }
+        values.update(zip(jaxpr.invars, arguments, strict=True))
+        last = {variable: at for at, each in enumerate(jaxpr.eqns) for variable in variables(each.invars)}
+        kept = set(variables(jaxpr.outvars))
+
+        def read(variable: Any) -> Any:
+            return self.constant(variable.val) if isinstance(variable, core.Literal) else values.get(variable)
+
+        for at, equation in enumerate(jaxpr.eqns):
+            here = dataclasses.replace(
+                around,
+                place=(*around.place, at),
+                backward=around.backward or "transpose(" in equation_scope(equation),
+            )
+            if not self.skips(equation, here):
+                outputs = self._equation(equation, [read(variable) for variable in equation.invars], here)
+                values.update(zip(equation.outvars, outputs, strict=True))
+            for variable in {*variables(equation.invars), *equation.outvars} - kept:
+                if last.get(variable, at) == at:
+                    values.pop(variable, None)
+        return [read(variable) for variable in jaxpr.outvars]
+
+    def _equation(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any]:
+        if (outputs := self.intercept(equation, inputs, here)) is not None:
+            return outputs
+        name, inner = equation.primitive.name, bodies(equation)
+        if name == "scan":
+            return self._scan(equation, inputs, here)
+        if name == "while":
+            return self._while(equation, inputs, here)
+        if name == "cond":
+            chosen = min(max(int(self.concrete(inputs[0])), 0), len(inner) - 1)
+            within = dataclasses.replace(
+                here,
+                place=(*here.place, chosen),
+                calls=(),
+                conditions=(*here.conditions, self.condition(inputs[0])),
+            )
+            return self.branched(self.body(inner[chosen], inputs[1:], within), inputs[0], equation, here)
+        if name in CALLS and len(inner) == 1 and len(opened(inner[0]).invars) == len(inputs):
+            calls = () if name in REMAT else (*here.calls, equation)
+            return self.body(inner[0], inputs, dataclasses.replace(here, calls=calls))
+        return inputs if name in LAYOUT_ONLY else self.operation(equation, inputs, here)
+
+    def _scan(self, equation: Any, inputs: list[Any], here: Position) -> list[Any]:
+        (body,), (constants, carries) = bodies(equation), scan_split(equation)
+        length, reverse = equation.params["length"], equation.params["reverse"]
+        fixed, carry = inputs[:constants], inputs[constants : constants + carries]
+        scanned = inputs[constants + carries :]
+        rows: list[list[Any]] = [[] for _ in equation.outvars[carries:]]
+        for index in reversed(range(length)) if reverse else range(length):
+            around = dataclasses.replace(here, calls=(), iterations=(*here.iterations, (equation, index)))
+            slices = [self.slice(value, index, around) for value in scanned]
+            outputs = self.body(body, [*fixed, *carry, *slices], around)
+            carry = outputs[:carries]
+            for row, value in zip(rows, outputs[carries:], strict=True):
+                row.append(value)
+        stacked = [
+            self.stack(row[::-1] if reverse else row, out, here)
+            for row, out in zip(rows, equation.outvars[carries:], strict=True)
+        ]
+        return [*carry, *stacked]
+
+    def _while(self, equation: Any, inputs: list[Any], here: Position) -> list[Any]:
+        condition, body = equation.params["cond_jaxpr"], equation.params["body_jaxpr"]
+        order = [opened(one) for one in bodies(equation)]
+        places = [(*here.place, order.index(opened(one))) for one in (condition, body)]
+        first, second = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+        fixed = inputs[:first], inputs[first : first + second]
+        carry, index = inputs[first + second :], 0
+        while True:
+            around = dataclasses.replace(here, calls=(), iterations=(*here.iterations, (equation, index)))
+            (decided,) = self.body(
+                condition, [*fixed[0], *carry], dataclasses.replace(around, place=places[0])
+            )
+            self.continues(decided, equation, around)
+            if not bool(self.concrete(decided)):
+                return carry
+            within = dataclasses.replace(
+                around, place=places[1], conditions=(*here.conditions, self.condition(decided))
+            )
+            carry = self.body(body, [*fixed[1], *carry], within)
+            index += 1

@@ -1,0 +1,118 @@
+"""Traced programs: walks over their equations, values that are forwarded unchanged, single equations run alone."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.extend import core
+
+from parity.ir.jax_internals import scan_split
+
+__all__ = [
+    "CALLS",
+    "LAYOUT_ONLY",
+    "REMAT",
+    "bind",
+    "bodies",
+    "equations",
+    "forwarded_arguments",
+    "opened",
+    "origin",
+    "variables",
+]
+
+REMAT = frozenset({"remat2", "checkpoint"})
+"""Calls whose equations carry the whole call stack of the caller."""
+CALLS = REMAT | {
+    "jit",
+    "pjit",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "closed_call",
+    "core_call",
+    "eval_jaxpr",
+}
+"""Equations that run their one body on their operands."""
+LAYOUT_ONLY = frozenset({"sharding_constraint", "reshard", "mesh_cast", "optimization_barrier"})
+"""Equations that return their operands, placed elsewhere or kept apart."""
+
+
+def opened(jaxpr: Any) -> Any:
+    """Returns the jaxpr inside a closed one, or the jaxpr itself."""
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def bodies(equation: Any) -> list[Any]:
+    """Returns the programs inside an equation, still closed over their constants."""
+    return list(core.jaxprs_in_params(equation.params))
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """Yields the equations of a program, each before those inside it."""
+    for equation in opened(jaxpr).eqns:
+        yield equation
+        for body in bodies(equation):
+            yield from equations(body)
+
+
+def variables(row: Sequence[Any]) -> list[Any]:
+    """Returns the operands or results that are no literals."""
+    return [variable for variable in row if not isinstance(variable, core.Literal)]
+
+
+def bind(equation: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Runs one equation alone, on one device: shardings are left out."""
+    params = {
+        name: None if isinstance(value, jax.sharding.Sharding) else value
+        for name, value in equation.params.items()
+    }
+    outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(params))
+    return list(outputs) if equation.primitive.multiple_results else [outputs]
+
+
+def forwarded_arguments(function: Callable[..., Any], *arguments: Any) -> list[int | None]:
+    """Returns for each result the number of the argument that it is; None if it is computed.
+
+    Args:
+        function: of trees.
+        *arguments: trees, abstract or not; they are numbered leaf by leaf.
+    """
+    jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
+    numbers = {variable: number for number, variable in enumerate(jaxpr.invars)}
+    return [numbers.get(origin(jaxpr, out)) for out in jaxpr.outvars]
+
+
+def origin(jaxpr: Any, variable: Any) -> Any:
+    """Returns the variable that calls and scans forward as this one, or itself; None for a literal."""
+    makers = {out: equation for equation in jaxpr.eqns for out in equation.outvars}
+    while not isinstance(variable, core.Literal) and (equation := makers.get(variable)) is not None:
+        operand = _forwarded(equation, equation.outvars.index(variable))
+        if operand is None or isinstance(operand, core.Literal):
+            return variable
+        variable = operand
+    return None if isinstance(variable, core.Literal) else variable
+
+
+def _forwarded(equation: Any, result: int) -> Any:
+    """Returns the operand that a call or scan returns as one of its results; None if it computes it."""
+    inner = bodies(equation)
+    if len(inner) != 1:
+        return None
+    body = opened(inner[0])
+    if len(body.invars) != len(equation.invars) or len(body.outvars) != len(equation.outvars):
+        return None
+    places = {argument: place for place, argument in enumerate(body.invars)}
+    number = places.get(origin(body, body.outvars[result]))
+    if number is None:
+        return None
+    return equation.invars[number] if _keeps(equation, number, result) else None
+
+
+def _keeps(equation: Any, operand: int, result: int) -> bool:
+    """True if what a body forwards is forwarded by the whole: in a scan, in each iteration."""
+    if equation.primitive.name != "scan":
+        return True
+    constants, carries = scan_split(equation)
+    if result < carries:
+        return operand == constants + result
+    return operand >= constants + carries
