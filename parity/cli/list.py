@@ -30,10 +30,10 @@ def list_cases(
     ] = False,
 ) -> None:
     """List pairs, variants, programs and meshes."""
-    from parity.cases.case import place
     from parity.cases.case import select as selected
     from parity.cases.settings import collect
     from parity.compare.backends.registry import known_backends
+    from parity.compare.placement import place
 
     if channels:
         from parity.report import channels_markdown

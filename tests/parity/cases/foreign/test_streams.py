@@ -97,7 +97,9 @@ def test_streams_that_the_model_lacks_are_an_error(make, rngs, held):
     assert "the NNX model holds no stream" in result.sentence() and f"it holds {held}" in result.sentence()
 
 
-@pytest.mark.parametrize("make", [New, Plain, Given, New(nnx.Rngs(0, dropout=1))], ids=str)
+@pytest.mark.parametrize(
+    "make", [New, Plain, Given, New(nnx.Rngs(0, dropout=1))], ids=["new", "plain", "given", "made"]
+)
 def test_other_models_are_not_refused(make):
     case_of(make).candidate()
 
