@@ -172,7 +172,7 @@ def test_a_run_that_would_fill_the_memory_is_left_out(monkeypatch):
 
 
 def test_a_backend_that_runs_nothing_says_so():
-    from parity.cases.case import place
+    from parity.compare.placement import place
 
     cases = place(twins(COMPUTED["logarithm"], programs=("forward",)).cases({}), "lower:v5p:2x2x1")
     (result,) = run_cases(cases)
