@@ -5,7 +5,7 @@ B batch, T query, S key, D embed, N query heads, K key-value heads, H head_dim.
 
 from flax import linen as nn
 
-from models_linen.caching import Remembering
+from models_linen.caching import CachedAttention
 from models_linen.linear import BiasedLinear, Linear
 from models_linen.norms import RMSNorm
 from models_nnx.shared import ops
@@ -21,7 +21,7 @@ SINK = ("activation_heads",)
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
-class Attention(Remembering):
+class Attention(CachedAttention):
     """Projects to query, key and value, attends inside each segment, projects back."""
 
     def setup(self):

@@ -24,8 +24,8 @@ def evaluate(config: ModelConfig, train: TrainConfig, variables, batch):
     Raises:
         SownError: a layer with experts, or a predictor of a further token, sowed nothing.
     """
-    ahead = ops.Ahead(batch, train, accept=True)
-    logits_BTV, left = LanguageModel(config).apply(variables, ahead, mutable=LEFT, method="look_ahead")
+    ahead = ops.MtpInputs(batch, train, accept=True)
+    logits_BTV, left = LanguageModel(config).apply(variables, ahead, mutable=LEFT, method="logits_with_mtp")
     loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], z_loss=0.0)
     sums = ops.sown_sums(left.get("sown", {}), weight_sum, config)
     losses, accepted = (ops.flat_sown(left.get(name, {})) for name in ("mtp_losses", "mtp_acceptance"))

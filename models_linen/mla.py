@@ -6,7 +6,7 @@ P rotary part, V width of a value.
 
 import jax.numpy as jnp
 
-from models_linen.caching import Remembering
+from models_linen.caching import CachedAttention
 from models_linen.linear import Linear
 from models_linen.norms import RMSNorm
 from models_nnx.shared import ops
@@ -22,7 +22,7 @@ GATHERED_NARROW = ("activation_batch", "activation_kv_length", None)
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
-class LatentAttention(Remembering):
+class LatentAttention(CachedAttention):
     """Projects through narrow layers to query, key and value, attends inside each segment, projects back."""
 
     def setup(self):

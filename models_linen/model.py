@@ -11,7 +11,7 @@ from flax import linen as nn
 from models_linen.decoder import Decoder
 from models_linen.embeddings import EMBEDDED, LOGITS, Embedder
 from models_linen.linear import Linear
-from models_linen.mtp import Ends, MultiTokenPrediction
+from models_linen.mtp import MultiTokenPrediction, SharedHeads
 from models_linen.norms import RMSNorm
 from models_nnx.shared import ops
 from models_nnx.shared.config import Head, ModelConfig, TrainConfig
@@ -47,10 +47,10 @@ class LanguageModel(nn.Module):
         x_BTD, normed_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, caching)
         if self.is_initializing():  # the predictors make their parameters
             batch = dict.fromkeys(ops.ROLLED, tokens_BT)
-            self._predict(x_BTD, ops.Ahead(batch, TrainConfig()), deterministic)
+            self._predict(x_BTD, ops.MtpInputs(batch, TrainConfig()), deterministic)
         return self._logits(normed_BTD)
 
-    def look_ahead(self, ahead: ops.Ahead, deterministic: bool = True):
+    def logits_with_mtp(self, ahead: ops.MtpInputs, deterministic: bool = True):
         """Returns the logits of a batch; predictors of further tokens, if there are any, sow what they cost.
 
         Args:
@@ -63,11 +63,11 @@ class LanguageModel(nn.Module):
         self._predict(x_BTD, ahead, deterministic, logits_BTV)
         return logits_BTV
 
-    def before_head(self, ahead: ops.Ahead, deterministic: bool = True):
+    def pre_logits(self, ahead: ops.MtpInputs, deterministic: bool = True):
         """Returns what the head multiplies, ``[B, T, D]`` and ``[D, V]``, for a loss that never makes all logits.
 
         Args:
-            ahead, deterministic: as for `look_ahead`.
+            ahead, deterministic: as for `logits_with_mtp`.
         """
         inputs = (ahead.batch["tokens"], ahead.batch["segments"], ahead.batch["positions"])
         x_BTD, normed_BTD = self._hidden(*inputs, deterministic)
@@ -90,9 +90,9 @@ class LanguageModel(nn.Module):
         kernel_DV = self.head.kernel if untied else self.embedder.embedding.T
         return kernel_DV.astype(self.config.compute_dtype)
 
-    def _predict(self, x_BTD, ahead: ops.Ahead, deterministic: bool, logits_BTV=None):
+    def _predict(self, x_BTD, ahead: ops.MtpInputs, deterministic: bool, logits_BTV=None):
         if self.config.mtp:
-            ends = Ends(self.embedder.encode, self._cross_entropy, self._logits)
+            ends = SharedHeads(self.embedder.encode, self._cross_entropy, self._logits)
             chosen_BT = None
             if ahead.accept and logits_BTV is not None:
                 chosen_BT = jnp.argmax(logits_BTV, axis=-1)

@@ -17,13 +17,13 @@ from models_linen.norms import RMSNorm
 from models_nnx.shared import ops
 from models_nnx.shared.config import LayerLayout, ModelConfig
 
-__all__ = ["Ends", "MultiTokenPrediction", "Predictor"]
+__all__ = ["MultiTokenPrediction", "Predictor", "SharedHeads"]
 
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 LOSSES, ACCEPTANCE = "mtp_losses", "mtp_acceptance"
 
 
-class Ends(NamedTuple):
+class SharedHeads(NamedTuple):
     """What predictors share with the main model.
 
     Args:
@@ -57,7 +57,7 @@ class Predictor(nn.Module):
         x_BTD = self.projection(both_BTC)
         return self.block(x_BTD, batch["segments"], batch["positions"], deterministic, None)
 
-    def judge(self, x_BTD, batch, ahead: ops.Ahead, ends: Ends):
+    def judge(self, x_BTD, batch, ahead: ops.MtpInputs, ends: SharedHeads):
         """Sows what the predictions cost, and how many of them the main model would have made too."""
         x_BTD = self.final_norm(x_BTD)
         loss_sum, weight_sum = ends.cross_entropy(x_BTD, batch, ahead.train)
@@ -82,7 +82,7 @@ class MultiTokenPrediction(nn.Module):
         for name in self.config.ahead.names:
             setattr(self, name, Predictor(self.config))
 
-    def __call__(self, x_BTD, ahead: ops.Ahead, ends: Ends, deterministic: bool, chosen_BT=None):
+    def __call__(self, x_BTD, ahead: ops.MtpInputs, ends: SharedHeads, deterministic: bool, chosen_BT=None):
         """Lets each predictor sow what it costs.
 
         Args:

@@ -85,13 +85,13 @@ def loss_sums(config: ModelConfig, train: TrainConfig, variables, batch, key=Non
         ConfigError: ``vocab_tiles`` does not divide the vocabulary.
     """
     rngs = None if key is None else {"dropout": key}
-    inputs = (ops.Ahead(batch, train), key is None)
+    inputs = (ops.MtpInputs(batch, train), key is None)
     apply = functools.partial(LanguageModel(config).apply, variables, *inputs, rngs=rngs, mutable=SOWN)
     if train.vocab_tiles == 1:
-        logits_BTV, sown = apply(method="look_ahead")
+        logits_BTV, sown = apply(method="logits_with_mtp")
         loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
     else:
-        (x_BTD, kernel_DV), sown = apply(method="before_head")
+        (x_BTD, kernel_DV), sown = apply(method="pre_logits")
         loss_sum, weight_sum = ops.tiled_cross_entropy(x_BTD, kernel_DV, batch, train, config)
     sums = ops.sown_sums(sown.get("sown", {}), weight_sum, config)
     ahead_sums = ops.mtp_sums(sown.get("mtp_losses", {}), config)

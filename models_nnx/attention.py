@@ -5,7 +5,7 @@ B batch, T query, S key, D embed, N query heads, K key-value heads, H head_dim.
 
 from flax import nnx
 
-from models_nnx.caching import Remembering
+from models_nnx.caching import CachedAttention
 from models_nnx.linear import BiasedLinear, Linear
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
@@ -22,7 +22,7 @@ SINK = ("activation_heads",)
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
-class Attention(Remembering):
+class Attention(CachedAttention):
     """Projects to query, key and value, attends inside each segment, projects back."""
 
     def __init__(self, config: ModelConfig, span: Span, *, rngs: PathRngs):

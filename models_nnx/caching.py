@@ -6,12 +6,12 @@ from models_nnx.shared import ops
 from models_nnx.shared.config import CacheUse, Caching, ModelConfig, Span
 from models_nnx.shared.sharding import constrain
 
-__all__ = ["Remembering"]
+__all__ = ["CachedAttention"]
 
 GATHERED = ("activation_batch", "activation_kv_length")
 
 
-class Remembering(nnx.Module):
+class CachedAttention(nnx.Module):
     """Attention whose keys and values may come from a cache, in Variables of type ``nnx.Cache``."""
 
     config: ModelConfig

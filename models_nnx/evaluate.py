@@ -27,7 +27,7 @@ def evaluate(model: LanguageModel, train: TrainConfig, batch):
     Raises:
         SownError: a layer with experts, or a predictor of a further token, sowed nothing.
     """
-    logits_BTV = model.look_ahead(ops.Ahead(batch, train, accept=True))
+    logits_BTV = model.logits_with_mtp(ops.MtpInputs(batch, train, accept=True))
     losses, accepted, sown, routed = map(nnx.to_pure_dict, nnx.pop(model, *LEFT))
     loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], z_loss=0.0)
     sums = ops.sown_sums(sown, weight_sum, model.config)

@@ -6,7 +6,7 @@ P rotary part, V width of a value.
 
 import jax.numpy as jnp
 
-from models_nnx.caching import Remembering
+from models_nnx.caching import CachedAttention
 from models_nnx.linear import Linear
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
@@ -23,7 +23,7 @@ GATHERED_NARROW = ("activation_batch", "activation_kv_length", None)
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
-class LatentAttention(Remembering):
+class LatentAttention(CachedAttention):
     """Projects through narrow layers to query, key and value, attends inside each segment, projects back."""
 
     def __init__(self, config: ModelConfig, span: Span, *, rngs: PathRngs):

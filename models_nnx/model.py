@@ -11,7 +11,7 @@ from flax import nnx
 from models_nnx.decoder import Decoder
 from models_nnx.embeddings import EMBEDDED, LOGITS, Embedder
 from models_nnx.linear import Linear
-from models_nnx.mtp import Ends, MultiTokenPrediction
+from models_nnx.mtp import MultiTokenPrediction, SharedHeads
 from models_nnx.norms import RMSNorm
 from models_nnx.rngs import PathRngs
 from models_nnx.shared import ops
@@ -53,7 +53,7 @@ class LanguageModel(nnx.Module):
         _, normed_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, rngs, caching)
         return self._logits(normed_BTD)
 
-    def look_ahead(self, ahead: ops.Ahead, deterministic: bool = True, rngs=None):
+    def logits_with_mtp(self, ahead: ops.MtpInputs, deterministic: bool = True, rngs=None):
         """Returns the logits of a batch; predictors of further tokens, if there are any, sow what they cost.
 
         Args:
@@ -66,11 +66,11 @@ class LanguageModel(nnx.Module):
         self._predict(x_BTD, ahead, deterministic, rngs, logits_BTV)
         return logits_BTV
 
-    def before_head(self, ahead: ops.Ahead, deterministic: bool = True, rngs=None):
+    def pre_logits(self, ahead: ops.MtpInputs, deterministic: bool = True, rngs=None):
         """Returns what the head multiplies, ``[B, T, D]`` and ``[D, V]``, for a loss that never makes all logits.
 
         Args:
-            ahead, deterministic, rngs: as for `look_ahead`.
+            ahead, deterministic, rngs: as for `logits_with_mtp`.
         """
         inputs = (ahead.batch["tokens"], ahead.batch["segments"], ahead.batch["positions"])
         x_BTD, normed_BTD = self._hidden(*inputs, deterministic, rngs)
@@ -93,9 +93,9 @@ class LanguageModel(nnx.Module):
         kernel_DV = self.head.kernel[...] if untied else self.embedder.embedding[...].T
         return kernel_DV.astype(self.config.compute_dtype)
 
-    def _predict(self, x_BTD, ahead: ops.Ahead, deterministic: bool, rngs, logits_BTV=None):
+    def _predict(self, x_BTD, ahead: ops.MtpInputs, deterministic: bool, rngs, logits_BTV=None):
         if self.config.mtp:
-            ends = Ends(self.embedder.encode, self._cross_entropy, self._logits)
+            ends = SharedHeads(self.embedder.encode, self._cross_entropy, self._logits)
             chosen_BT = None
             if ahead.accept and logits_BTV is not None:
                 chosen_BT = jnp.argmax(logits_BTV, axis=-1)

@@ -19,12 +19,12 @@ from models_nnx.shared import ops
 from models_nnx.shared.config import ModelConfig
 from models_nnx.state import MtpAcceptance, MtpLosses
 
-__all__ = ["Ends", "MultiTokenPrediction", "Predictor"]
+__all__ = ["MultiTokenPrediction", "Predictor", "SharedHeads"]
 
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
-class Ends(NamedTuple):
+class SharedHeads(NamedTuple):
     """What predictors share with the main model.
 
     Args:
@@ -60,7 +60,7 @@ class Predictor(nnx.Module):
         inputs = Inputs(batch["segments"], batch["positions"], deterministic, rngs, None)
         return apply_block(self.block, self.config.remat, x_BTD, inputs)
 
-    def judge(self, x_BTD, batch, ahead: ops.Ahead, ends: Ends):
+    def judge(self, x_BTD, batch, ahead: ops.MtpInputs, ends: SharedHeads):
         """Sows what the predictions cost, and how many of them the main model would have made too."""
         x_BTD = self.final_norm(x_BTD)
         loss_sum, weight_sum = ends.cross_entropy(x_BTD, batch, ahead.train)
@@ -79,7 +79,13 @@ class MultiTokenPrediction(nnx.Module):
             setattr(self, name, Predictor(config, rngs=rngs.at(name)))
 
     def __call__(
-        self, x_BTD, ahead: ops.Ahead, ends: Ends, deterministic: bool, rngs: PathRngs | None, chosen_BT=None
+        self,
+        x_BTD,
+        ahead: ops.MtpInputs,
+        ends: SharedHeads,
+        deterministic: bool,
+        rngs: PathRngs | None,
+        chosen_BT=None,
     ):
         """Lets each predictor sow what it costs.
 

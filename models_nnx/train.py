@@ -74,12 +74,12 @@ def loss_sums(model: LanguageModel, train: TrainConfig, batch, key=None, mtp_rat
         ConfigError: ``vocab_tiles`` does not divide the vocabulary.
     """
     rngs = None if key is None else PathRngs({"dropout": key})
-    inputs = (ops.Ahead(batch, train), key is None, rngs)
+    inputs = (ops.MtpInputs(batch, train), key is None, rngs)
     if train.vocab_tiles == 1:
-        logits_BTV = model.look_ahead(*inputs)
+        logits_BTV = model.logits_with_mtp(*inputs)
         loss_sum, weight_sum = ops.cross_entropy(logits_BTV, batch["targets"], batch["weights"], train.z_loss)
     else:
-        x_BTD, kernel_DV = model.before_head(*inputs)
+        x_BTD, kernel_DV = model.pre_logits(*inputs)
         loss_sum, weight_sum = ops.tiled_cross_entropy(x_BTD, kernel_DV, batch, train, model.config)
     ahead, sown, routed = map(nnx.to_pure_dict, nnx.pop(model, MtpLosses, Sown, Routed))
     sums = ops.sown_sums(sown, weight_sum, model.config)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from parity.builds.weights.map import Rule
     from parity.cases.budgets import Budget
     from parity.cases.case import Case, Flag, Keys, Pair
-    from parity.cases.own import Own, twin_programs
+    from parity.cases.own import CustomSide, twin_programs
     from parity.cases.twins import twins
     from parity.cases.waivers import Waiver
     from parity.report.assertion import TwinsDifferError, assert_twins
@@ -23,11 +23,11 @@ __all__ = [
     "Budget",
     "Build",
     "Case",
+    "CustomSide",
     "Flag",
     "Flavour",
     "Keys",
     "MeshSpec",
-    "Own",
     "Pair",
     "Program",
     "Rule",
@@ -45,7 +45,7 @@ _MODULES = {
     "parity.builds.build": ("Build", "Flavour", "Program", "linen_build", "nnx_build"),
     "parity.cases.case": ("Case", "Flag", "Keys", "Pair"),
     "parity.builds.meshes": ("MeshSpec",),
-    "parity.cases.own": ("Own", "twin_programs"),
+    "parity.cases.own": ("CustomSide", "twin_programs"),
     "parity.cases.twins": ("twins",),
     "parity.cases.waivers": ("Waiver",),
     "parity.report.assertion": ("TwinsDifferError", "assert_twins"),

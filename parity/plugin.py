@@ -12,7 +12,7 @@ from parity.compare.backends.environment import prepare
 
 if TYPE_CHECKING:
     from parity.cases.case import Case
-    from parity.compare.comparison import Workbench
+    from parity.compare.comparison import Session
     from parity.run.run import CaseResult
 
 MARK = "parity"
@@ -101,12 +101,12 @@ class _Cases:
         """Adds one item per case before marks are selected."""
         from parity.cases.settings import find_settings
         from parity.compare.backends.compiler import Resources
-        from parity.compare.comparison import Workbench
+        from parity.compare.comparison import Session
 
         option = self._config.option
         resources = Resources(**find_settings(self._config.invocation_params.dir).resources)
         xdist = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        bench = Workbench(paranoid=option.parity_paranoid, compiler=resources.share(xdist).compiler())
+        bench = Session(paranoid=option.parity_paranoid, compiler=resources.share(xdist).compiler())
         collector = _Matrix.from_parent(session, name=MARK, nodeid=MARK)
         items += [
             CaseItem.from_parent(collector, name=case.id, case=case, bench=bench) for case in self._cases
@@ -151,7 +151,7 @@ class _Matrix(pytest.Collector):
 class CaseItem(pytest.Item):
     """One case as a test."""
 
-    def __init__(self, *, case: "Case", bench: "Workbench", **rest):
+    def __init__(self, *, case: "Case", bench: "Session", **rest):
         super().__init__(**rest)
         self.case, self.bench = case, bench
         self.add_marker(MARK)

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from parity.run.run import let_go
+from parity.run.run import clear_caches_if_many_mappings
 
 ORACLES = Path(__file__).parent / "oracles"
 
@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def compiled_programs_are_let_go():
     """A worker lives for a thousand tests, and would crash in the compiler."""
     yield
-    let_go()
+    clear_caches_if_many_mappings()
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def cases(overrides):
             candidate=functools.partial(build, parity.Flavour.NNX, settings),
             program=program,
             mesh=parity.MeshSpec(axes=tuple((axis, sizes.get(axis, 1)) for axis in axes)),
-            held_axes=("stage",),
+            fixed_axes=("stage",),
             keys=parity.Keys.INDEPENDENT,
         )
         found.append(case)

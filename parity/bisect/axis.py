@@ -7,9 +7,9 @@ from typing import Any
 from parity.bisect.judge import Judge
 from parity.bisect.signature import Signature
 from parity.cases.case import Case
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 
-__all__ = ["Axis", "Finding", "Question"]
+__all__ = ["Question", "Search", "SearchResult"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Question:
 
     case: Case
     signature: Signature
-    bench: Workbench
+    bench: Session
     remade: Callable[[Mapping[str, str]], Case] | None = None
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tell: Callable[[str], None] = lambda words: None
@@ -42,7 +42,7 @@ class Question:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Finding:
+class SearchResult:
     """What an axis found.
 
     Args:
@@ -62,7 +62,7 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Axis:
+class Search:
     """A question about a failure.
 
     Args:
@@ -73,4 +73,4 @@ class Axis:
 
     name: str
     about: str
-    look: Callable[[Question], Finding]
+    look: Callable[[Question], SearchResult]

@@ -15,7 +15,7 @@ from parity.bisect.signature import Answer, Signature
 from parity.verdicts import BLOCKING, ChannelResult
 from parity.verdicts import Finding as Difference
 
-__all__ = ["REPORT", "Check", "Found", "Log", "Outcome", "Told", "answer_of", "engine"]
+__all__ = ["REPORT", "Check", "CheckResult", "Found", "Log", "Outcome", "answer_of", "engine"]
 
 REPORT = "{report}"
 """Stands for the file that the command writes its report to."""
@@ -56,7 +56,7 @@ class Found:
         return len({entry["name"] for entry in self.log if entry["answer"] in (Answer.PASSES, Answer.FAILS)})
 
 
-class Told(NamedTuple):
+class CheckResult(NamedTuple):
     """What a place came to.
 
     Args:
@@ -87,7 +87,7 @@ class Check:
     case: str
     signature: Signature | None = None
 
-    def ask(self, where: Path, report: Path, path: Sequence[str]) -> Told:
+    def ask(self, where: Path, report: Path, path: Sequence[str]) -> CheckResult:
         """Runs the command; what leaves no report cannot be tested.
 
         Args:
@@ -107,9 +107,9 @@ class Check:
                 words, cwd=where, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            return Told(Answer.OTHER, why=f"no answer after {SECONDS} s")
+            return CheckResult(Answer.OTHER, why=f"no answer after {SECONDS} s")
         if not report.exists():
-            return Told(Answer.OTHER, why=_last_words(ended))
+            return CheckResult(Answer.OTHER, why=_last_words(ended))
         found = answer_of(json.loads(report.read_text()), self.case, self.signature)
         report.unlink()
         return found
@@ -157,9 +157,9 @@ class Log:
     def said(self, name: str) -> str:
         """Returns what a place came to, in words."""
         entry = next(each for each in self.entries() if each["name"] == name)
-        return str(Told(Answer(entry["answer"]), why=entry.get("why", "")))
+        return str(CheckResult(Answer(entry["answer"]), why=entry.get("why", "")))
 
-    def add(self, name: str, told: Told) -> None:
+    def add(self, name: str, told: CheckResult) -> None:
         """Keeps what a place came to."""
         entry = {"name": name, "answer": str(told.answer)} | ({"why": told.why} if told.why else {})
         with self._file.open("a") as log:
@@ -168,7 +168,7 @@ class Log:
             os.fsync(log.fileno())
 
 
-def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None) -> Told:
+def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None) -> CheckResult:
     """Returns what a report in the JSON schema says of a case, and the signature of its failure.
 
     Args:
@@ -178,7 +178,7 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
     """
     record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
     if record is None:
-        return Told(Answer.OTHER, why=f"its report has no case {case}")
+        return CheckResult(Answer.OTHER, why=f"its report has no case {case}")
     results = [
         ChannelResult(
             name=name,
@@ -194,15 +194,15 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
         (each for each in results if each.verdict in BLOCKING), key=lambda each: SEVERITY.index(each.verdict)
     )
     if not blocking:
-        return Told(Answer.PASSES)
+        return CheckResult(Answer.PASSES)
     if signature is None:
-        return Told(Answer.FAILS, Signature.seen(blocking[0]))
+        return CheckResult(Answer.FAILS, Signature.seen(blocking[0]))
     if any(signature.of(each) for each in blocking):
-        return Told(Answer.FAILS, signature)
+        return CheckResult(Answer.FAILS, signature)
     asked = next((each for each in results if each.name == signature.channel), None)
     if asked is not None and asked not in blocking:
-        return Told(Answer.PASSES)
-    return Told(Answer.OTHER, why=f"it fails otherwise: {Signature.seen(blocking[0])}")
+        return CheckResult(Answer.PASSES)
+    return CheckResult(Answer.OTHER, why=f"it fails otherwise: {Signature.seen(blocking[0])}")
 
 
 def _last_words(ended: subprocess.CompletedProcess[str]) -> str:

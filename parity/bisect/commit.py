@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from parity.bisect.check import Check, Found, Log, Outcome, Told, engine
+from parity.bisect.check import Check, CheckResult, Found, Log, Outcome, engine
 from parity.bisect.signature import Answer, Signature
 
 __all__ = ["Search", "search_commits", "step"]
@@ -132,7 +132,7 @@ def _ends(
     return known
 
 
-def _ask(check: Check, tree: Path) -> Told:
+def _ask(check: Check, tree: Path) -> CheckResult:
     return check.ask(tree, tree.parent / f"report-{tree.name}.json", [str(tree)])
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from parity.bisect.axis import Axis, Finding, Question
+from parity.bisect.axis import Question, Search, SearchResult
 from parity.bisect.delta import ddmin
 from parity.bisect.signature import Answer
 from parity.cases.case import Case
@@ -13,7 +13,7 @@ Settings = Mapping[str, str]
 Kept = Sequence[Settings]
 
 
-def look(question: Question) -> Finding:
+def look(question: Question) -> SearchResult:
     """Takes settings away, or switches parts of the model off, until what is left is needed for the failure."""
     if question.given and question.remade:
         return _search(
@@ -21,7 +21,7 @@ def look(question: Question) -> Finding:
         )
     vary, ablations = question.case.vary, question.case.ablations
     if vary is None or not ablations:
-        return Finding(
+        return SearchResult(
             axis="config",
             found=False,
             sentence="the case has no settings to change: give some with --set, or `vary` and `ablations` to the case",
@@ -64,7 +64,9 @@ def _merged(parts: Kept) -> dict[str, str]:
     return {name: text for part in parts for name, text in part.items()}
 
 
-def _search(question: Question, parts: list[Settings], make: Callable[[Kept], Case], verb: str) -> Finding:
+def _search(
+    question: Question, parts: list[Settings], make: Callable[[Kept], Case], verb: str
+) -> SearchResult:
     judge = question.judge()
     answers: dict[tuple[int, ...], Answer] = {}
 
@@ -79,7 +81,7 @@ def _search(question: Question, parts: list[Settings], make: Callable[[Kept], Ca
         return answers[key]
 
     if ask(parts) is not Answer.FAILS:
-        return Finding(
+        return SearchResult(
             axis="config", found=False, sentence="the case no longer fails alike: nothing to narrow down"
         )
     needed = ddmin(parts, lambda kept: ask(kept) is Answer.FAILS)
@@ -88,7 +90,7 @@ def _search(question: Question, parts: list[Settings], make: Callable[[Kept], Ca
     )
     ambiguous = judge.ask_twice(make(needed)) is Answer.AMBIGUOUS
     if ambiguous:
-        return Finding(
+        return SearchResult(
             axis="config",
             found=False,
             sentence="ambiguous: the smallest configuration fails and passes by turns",
@@ -105,7 +107,7 @@ def _search(question: Question, parts: list[Settings], make: Callable[[Kept], Ca
             if len(needed) > 1
             else (f"passes with {words} on both sides and fails without: look at what acts on that setting")
         )
-    return Finding(
+    return SearchResult(
         axis="config",
         sentence=f"{sentence} ({len(answers)} tried)",
         head=("setting", "the case without it"),
@@ -118,6 +120,6 @@ def _words(part: Settings) -> str:
     return " and ".join(f"{name}={text}" for name, text in part.items())
 
 
-AXIS = Axis(
+AXIS = Search(
     name="config", about="the settings that a failure needs, none of which can be left out", look=look
 )

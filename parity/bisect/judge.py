@@ -2,7 +2,7 @@
 
 from parity.bisect.signature import Answer, Signature
 from parity.cases.case import Case
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.run.run import CaseResult, run_case
 from parity.verdicts import BLOCKING
 
@@ -30,8 +30,8 @@ class Judge:
         bench: where what cases share is kept.
     """
 
-    def __init__(self, signature: Signature, bench: Workbench | None = None):
-        self.signature, self._bench = signature, bench or Workbench()
+    def __init__(self, signature: Signature, bench: Session | None = None):
+        self.signature, self._bench = signature, bench or Session()
         self.asked = 0
 
     def ask(self, case: Case) -> Answer:
@@ -45,9 +45,9 @@ class Judge:
     def ask_twice(self, case: Case) -> Answer:
         """Returns the same, or ``ambiguous`` where a second run that shares nothing with the first disagrees."""
         first = self.ask(case)
-        return first if self._once(case, Workbench()) is first else Answer.AMBIGUOUS
+        return first if self._once(case, Session()) is first else Answer.AMBIGUOUS
 
-    def _once(self, case: Case, bench: Workbench) -> Answer:
+    def _once(self, case: Case, bench: Session) -> Answer:
         self.asked += 1
         result = run_case(case, bench, (self.signature.channel,))
         found = result.channels.get(self.signature.channel)

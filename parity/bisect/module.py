@@ -5,12 +5,12 @@ import dataclasses
 from collections.abc import Mapping
 
 from parity.bisect.alignment import Alignment
-from parity.bisect.axis import Axis, Finding, Question
+from parity.bisect.axis import Question, Search, SearchResult
 from parity.bisect.evaluated import Evaluated, evaluate_case
 from parity.bisect.single import on_one_device
 from parity.bisect.trace import Trace
 from parity.builds.tree import Role
-from parity.builds.weights.map import unheld
+from parity.builds.weights.map import strip_container
 from parity.compare.comparison import Comparison
 from parity.values.ladder import FLOOR_FACTOR
 
@@ -61,14 +61,14 @@ def uses(trace: Trace) -> list[Use]:
     return [use for use in found if (use.backward and use.node <= (last or 0)) or use.node < first]
 
 
-def look(question: Question) -> Finding:
+def look(question: Question) -> SearchResult:
     """Says of each module how far its activation and its cotangent are apart, in floors."""
     work = Comparison(on_one_device(question.case), question.bench)
     question.tell("module: what each module makes")
     return describe(work, evaluate_case(work, question.signature.channel))
 
 
-def describe(work: Comparison, found: Evaluated) -> Finding:
+def describe(work: Comparison, found: Evaluated) -> SearchResult:
     """Returns the table of modules.
 
     Args:
@@ -77,7 +77,7 @@ def describe(work: Comparison, found: Evaluated) -> Finding:
     """
     rows = _rows(work, found.alignment)
     if not rows:
-        return Finding(axis="module", found=False, sentence="no module has weights that both sides use")
+        return SearchResult(axis="module", found=False, sentence="no module has weights that both sides use")
     apart = [row for row in rows if row.apart(False) or row.apart(True)]
     forward = next((row for row in rows if row.apart(False)), None)
     backward = [row for row in rows if row.apart(True)]
@@ -91,7 +91,7 @@ def describe(work: Comparison, found: Evaluated) -> Finding:
             f"the first module that diverges is {first.name}: its {what} is {_text(number)} x noise apart"
         )
     start = max(rows.index(first) - 4, 0) if first and len(rows) > MOST else 0
-    return Finding(
+    return SearchResult(
         axis="module",
         found=first is not None,
         sentence=f"{sentence} ({len(apart)} of {len(rows)} modules)",
@@ -147,7 +147,7 @@ def _by_entry(
 
 
 def _name(use: Use) -> str:
-    path = unheld(use.leaf).rpartition("/")[0] or unheld(use.leaf)
+    path = strip_container(use.leaf).rpartition("/")[0] or strip_container(use.leaf)
     return f"{path}, turn {'.'.join(map(str, use.turns))}" if use.turns else path
 
 
@@ -155,4 +155,4 @@ def _text(number: float | None) -> str:
     return "-" if number is None else "same" if number == 0 else f"{number:.3g}"
 
 
-AXIS = Axis(name="module", about="how far what each module makes is apart, in execution order", look=look)
+AXIS = Search(name="module", about="how far what each module makes is apart, in execution order", look=look)

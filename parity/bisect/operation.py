@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from parity.bisect.alignment import Alignment, Divergence
-from parity.bisect.axis import Axis, Finding, Question
+from parity.bisect.axis import Question, Search, SearchResult
 from parity.bisect.evaluated import Evaluated, evaluate_case
 from parity.bisect.handed import handed
 from parity.bisect.handover import confused, left_out, left_to_itself, levels, made_wrong
@@ -24,28 +24,30 @@ MOST = 5
 """Rows of the table of places where the programs part."""
 
 
-def look(question: Question) -> Finding:
+def look(question: Question) -> SearchResult:
     """Evaluates both programs and names the first operation that is beyond the floor."""
     work = Comparison(on_one_device(question.case), question.bench)
     question.tell("op: both programs, operation by operation")
     return describe(evaluate_case(work, question.signature.channel))
 
 
-def describe(found: Evaluated) -> Finding:
+def describe(found: Evaluated) -> SearchResult:
     """Returns in words where two programs part.
 
     Args:
         found: both evaluated.
     """
     if not found.failing:
-        return Finding(
+        return SearchResult(
             axis="op",
             found=False,
             sentence="no result is beyond the floor when both programs are evaluated on one device: the "
             "difference is in structure, placement or random state; see the finding of the channel",
         )
     if not found.divergences:
-        return Finding(axis="op", found=False, sentence="results differ, but no operation is first to differ")
+        return SearchResult(
+            axis="op", found=False, sentence="results differ, but no operation is first to differ"
+        )
     sites = [list(dict.fromkeys(site(node) for node in trace.nodes)) for trace in found.alignment.traces]
     files = [{frame.file for one in each for frame in one.own} for each in sites]
     sources = _Sources(shared(sites), [Calls(each) for each in sites], files)
@@ -57,7 +59,7 @@ def describe(found: Evaluated) -> Finding:
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
     step = f"step {found.step}, " if found.step > 1 else ""
-    return Finding(
+    return SearchResult(
         axis="op",
         sentence=f"{step}{first.sentence()}{other}; it reaches {worst.path}, {_floors(worst.in_floors)}",
         head=("operation", "where", "reference", "candidate"),
@@ -294,4 +296,4 @@ def _floors(number: float) -> str:
     return "which no rounding explains" if number == float("inf") else f"{number:.3g} x noise"
 
 
-AXIS = Axis(name="op", about="the first operation from which values differ", look=look)
+AXIS = Search(name="op", about="the first operation from which values differ", look=look)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from parity.bisect import config, module, operation, size, weight
-from parity.bisect.axis import Axis
+from parity.bisect.axis import Search
 
 __all__ = ["AXES"]
 
-AXES: Mapping[str, Axis] = {each.AXIS.name: each.AXIS for each in (operation, module, weight, config, size)}
+AXES: Mapping[str, Search] = {each.AXIS.name: each.AXIS for each in (operation, module, weight, config, size)}

@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from parity.bisect.axis import Finding, Question
+from parity.bisect.axis import Question, SearchResult
 from parity.bisect.judge import Judge, signature_of
 from parity.bisect.registry import AXES
 from parity.bisect.signature import Answer, Signature
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.compare.side import SideError
 from parity.run.run import CaseResult, run_case
 
@@ -35,7 +35,7 @@ class Report:
     result: CaseResult
     signature: Signature | None
     ambiguous: bool = False
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SearchResult, ...] = ()
 
     def sentence(self) -> str:
         """Returns what came of it in one sentence."""
@@ -98,7 +98,7 @@ def bisect_case(
     for name in axes:
         if name not in AXES:
             raise unknown_axis(name)
-    bench = Workbench()
+    bench = Session()
     tell("the case itself")
     result = result or run_case(case, bench)
     signature = signature_of(result)
@@ -112,9 +112,9 @@ def bisect_case(
     return Report(case=case.id, result=result, signature=signature, findings=findings)
 
 
-def _asked(name: str, question: Question) -> Finding:
+def _asked(name: str, question: Question) -> SearchResult:
     """Asks one axis; a side that cannot be run answers nothing, and takes no other axis down."""
     try:
         return AXES[name].look(question)
     except (MapError, SideError) as error:
-        return Finding(axis=name, found=False, sentence=f"cannot be asked: {str(error).splitlines()[0]}")
+        return SearchResult(axis=name, found=False, sentence=f"cannot be asked: {str(error).splitlines()[0]}")

@@ -15,7 +15,7 @@ from parity.cases.settings import collect, find_settings, load_pairs
 from parity.compare.backends.environment import describe_environment
 from parity.run.errors import is_own
 
-__all__ = ["Recipe", "check_free", "replay", "write_repro"]
+__all__ = ["ReproSpec", "check_free", "replay", "write_repro"]
 
 SCHEMA = 1
 CODE = "code"
@@ -35,7 +35,7 @@ sys.exit(replay(Path(__file__).resolve().parent))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
+class ReproSpec:
     """What is to be shown.
 
     Args:
@@ -51,7 +51,7 @@ class Recipe:
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def write_repro(folder: Path, recipe: Recipe) -> None:
+def write_repro(folder: Path, recipe: ReproSpec) -> None:
     """Writes a folder with the project's own code that a case is made of, and a script that runs it.
 
     Args:
@@ -97,7 +97,7 @@ def check_free(folder: Path) -> None:
         )
 
 
-def _pair_of(recipe: Recipe) -> str:
+def _pair_of(recipe: ReproSpec) -> str:
     """Returns the name of the pair that has the case."""
     names = dict.fromkeys((*recipe.pairs, *find_settings(Path.cwd()).pairs))
     for name in names:
@@ -129,7 +129,7 @@ def _copy(name: str, folder: Path) -> None:
     shutil.copyfile(source, target)
 
 
-def _about(record: Mapping[str, Any], recipe: Recipe) -> str:
+def _about(record: Mapping[str, Any], recipe: ReproSpec) -> str:
     environment = record["environment"]
     packages = {"python": environment["python"], **environment["packages"]}
     versions = ", ".join(f"{name} {value}" for name, value in packages.items() if value)

@@ -14,6 +14,6 @@ def on_one_device(case: Case) -> Case:
     Args:
         case: any.
     """
-    if case.held_axes:
+    if case.fixed_axes:
         return dataclasses.replace(case, backend="cpu")
     return dataclasses.replace(case, mesh=MeshSpec(), candidate_mesh=None, backend="cpu")

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.bisect.axis import Axis, Finding, Question
+from parity.bisect.axis import Question, Search, SearchResult
 from parity.bisect.signature import Answer
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
@@ -133,7 +133,7 @@ def entries_made(jaxpr: Any) -> int:
     return total
 
 
-def look(question: Question) -> Finding:
+def look(question: Question) -> SearchResult:
     """Makes one size after another smaller, as far as the case still fails alike."""
     case, judge = question.case, question.judge()
     first = Comparison(case, question.bench)
@@ -148,14 +148,14 @@ def look(question: Question) -> Finding:
         except (ValueError, TypeError):  # sizes that do not fit together
             return False
 
-    found = _shrunk(start, fails, can_leave=bool(case.mesh.axes) and not case.held_axes)
+    found = _shrunk(start, fails, can_leave=bool(case.mesh.axes) and not case.fixed_axes)
     small = sized(case, found)
     if found == start:
-        return Finding(
+        return SearchResult(
             axis="size", found=False, sentence="nothing can be made smaller: the case no longer fails alike"
         )
     if judge.ask_twice(small) is Answer.AMBIGUOUS:
-        return Finding(
+        return SearchResult(
             axis="size", found=False, sentence="ambiguous: the smallest case fails and passes by turns"
         )
     work = [_work(each, question) for each in (case, small)]
@@ -166,7 +166,7 @@ def look(question: Question) -> Finding:
         if before != after
     )
     words = ", ".join(f"{name} {after}" for name, _, after in rows)
-    return Finding(
+    return SearchResult(
         axis="size",
         sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({judge.asked} runs)",
         head=("size", "before", "after"),
@@ -223,4 +223,4 @@ def _work(case: Case, question: Question) -> int:
         return 0
 
 
-AXIS = Axis(name="size", about="the smallest case that still fails alike", look=look)
+AXIS = Search(name="size", about="the smallest case that still fails alike", look=look)

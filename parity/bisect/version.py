@@ -17,7 +17,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
-from parity.bisect.check import Check, Found, Log, Outcome, Told
+from parity.bisect.check import Check, CheckResult, Found, Log, Outcome
 from parity.bisect.signature import Answer
 from parity.compare.backends.cache import default_folder, digest
 
@@ -156,14 +156,14 @@ class _Asking:
             known = told.answer
         return known
 
-    def again(self, version: str) -> Told:
+    def again(self, version: str) -> CheckResult:
         """Returns what a version comes to, asked anew; the first failure becomes the one that counts."""
         self._tell(f"{self._name} {version}")
         try:
             with self._laid(version) as path:
                 told = self.check.ask(self._search.where, self._folder / "report.json", path)
         except _NotInstalledError as error:
-            return Told(Answer.OTHER, why=str(error))
+            return CheckResult(Answer.OTHER, why=str(error))
         if told.signature is not None and self.check.signature is None:
             self.check = dataclasses.replace(self.check, signature=told.signature)
             self.check.write(self._folder / "question.json")

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
-from parity.bisect.axis import Axis, Finding, Question
+from parity.bisect.axis import Question, Search, SearchResult
 from parity.builds.tree import Role
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity, Permute
@@ -79,23 +79,25 @@ def _common(left: str, right: str) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], parts))
 
 
-def look(question: Question) -> Finding:
+def look(question: Question) -> SearchResult:
     """Tries maps that differ in one thing until the failure is gone."""
     work, tried = question.work(), 0
     channel = CHANNELS[question.signature.channel]
     if channel.group is None:
-        return Finding(axis="weight", found=False, sentence=f"the channel {channel.name} compares no numbers")
+        return SearchResult(
+            axis="weight", found=False, sentence=f"the channel {channel.name} compares no numbers"
+        )
     for change in itertools.islice(changes(work), MOST):
         tried += 1
         question.tell(f"weight: change {tried} of the map: {change.words}")
         if _passes(work, change, question):
-            return Finding(
+            return SearchResult(
                 axis="weight",
                 sentence=f"the failure vanishes if {change.words}: look at who reads these weights, "
                 f"or give a weight rule ({tried} tried)",
                 facts={"change": change.words, "tried": tried},
             )
-    return Finding(
+    return SearchResult(
         axis="weight",
         found=False,
         sentence=f"none of {tried} changes of the map makes the failure vanish: no weight is to blame",
@@ -109,4 +111,4 @@ def _passes(work: Comparison, change: Change, question: Question) -> bool:
     return CHANNELS[question.signature.channel].look(other).verdict not in BLOCKING
 
 
-AXIS = Axis(name="weight", about="the change of the weight map that makes the failure vanish", look=look)
+AXIS = Search(name="weight", about="the change of the weight map that makes the failure vanish", look=look)

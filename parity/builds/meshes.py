@@ -11,14 +11,14 @@ from collections.abc import Collection
 import jax
 import numpy as np
 
-__all__ = ["HeldAxesError", "MeshSpec", "Mode", "TooFewDevicesError"]
+__all__ = ["FixedAxesError", "MeshSpec", "Mode", "TooFewDevicesError"]
 
 
 NEAR = 0.75
 """How similar a misspelt name is at least, as ``difflib`` counts; ``fspd`` and ``fsdp`` are so similar."""
 
 
-class HeldAxesError(ValueError):
+class FixedAxesError(ValueError):
     """A mesh cannot be made smaller without axes whose size is given."""
 
 
@@ -142,7 +142,7 @@ class MeshSpec:
         kept = {name: size for name, size in self.axes if name in held}
         if math.prod(kept.values()) > devices:
             words = ".".join(f"{name}{size}" for name, size in kept.items())
-            raise HeldAxesError(
+            raise FixedAxesError(
                 f"mesh {self}: {words} needs {math.prod(kept.values())} devices, found {devices}"
             )
         divisors = [

@@ -101,10 +101,10 @@ class Case:
     mesh: MeshSpec = MeshSpec()
     candidate_mesh: MeshSpec | None = None
     backend: str = "cpu"
-    held_axes: tuple[str, ...] = ()
+    fixed_axes: tuple[str, ...] = ()
     asked: str = ""
-    unplaced: str = ""
-    too_large: str = ""
+    skip_reason: str = ""
+    too_few_devices: str = ""
     not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lowest: Verdict | Sequence[Verdict] = Verdict.ARBITRATED
     rules: Sequence[Rule] = ()

@@ -10,7 +10,7 @@ from flax import linen, nnx
 
 from parity.builds.build import Build, linen_build, nnx_build
 from parity.builds.constants import traceable
-from parity.cases.recipe import Recipe
+from parity.cases.recipe import CallSpec
 from parity.ir.jaxprs import forwarded_arguments
 
 __all__ = ["linen_twin", "nnx_twin"]
@@ -25,7 +25,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 def _bound(
-    module: linen.Module, state: Mapping[str, Any], recipe: Recipe, batch: Mapping[str, Any]
+    module: linen.Module, state: Mapping[str, Any], recipe: CallSpec, batch: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """Returns what the module makes of a batch, and the collections it changes."""
     variables = {name: tree for name, tree in state.items() if name not in OWN}
@@ -45,7 +45,7 @@ def _bound(
     return out if mutable else (out, {})
 
 
-def _variables(module: linen.Module, recipe: Recipe) -> Callable[[jax.Array], dict[str, Any]]:
+def _variables(module: linen.Module, recipe: CallSpec) -> Callable[[jax.Array], dict[str, Any]]:
     """Returns what makes the variables of a module, all but sown ones, from a key."""
     example = recipe.batch(0)
 
@@ -71,7 +71,7 @@ def _untrained(name: str) -> Callable[[Any, Any], Any]:
     return train_step
 
 
-def linen_twin(name: str, make: Callable[[], linen.Module], recipe: Recipe, rest: dict[str, Any]) -> Build:
+def linen_twin(name: str, make: Callable[[], linen.Module], recipe: CallSpec, rest: dict[str, Any]) -> Build:
     """Makes the build of a Linen module.
 
     Args:
@@ -127,7 +127,7 @@ class _Trained(nnx.Module):
             self.optimizer = nnx.Optimizer(model, optimizer, wrt=nnx.Param)
 
 
-def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: Recipe, rest: dict[str, Any]) -> Build:
+def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest: dict[str, Any]) -> Build:
     """Makes the build of an NNX module.
 
     Args:
@@ -216,7 +216,9 @@ class _Written:
         return lambda path, node: isinstance(node, nnx.Variable) and path not in same
 
 
-def _pulled(recipe: Recipe, batch: dict[str, Any], model: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+def _pulled(
+    recipe: CallSpec, batch: dict[str, Any], model: Callable[[dict[str, Any]], Any]
+) -> dict[str, Any]:
     """Returns loss and gradients of the inputs, for models without parameters."""
     given = {
         name: batch[name]

@@ -17,13 +17,13 @@ from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits
 from parity.cases.registered import CaseOptions, registered
 from parity.cases.shared import input_specs, specs_by_rules
 
-__all__ = ["Own", "twin_programs"]
+__all__ = ["CustomSide", "twin_programs"]
 
 STEPS = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Own:
+class CustomSide:
     """One side of a pair of one's own programs.
 
     Args:
@@ -92,8 +92,8 @@ def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any
 def twin_programs(
     name: str,
     *,
-    linen: Own,
-    nnx: Own,
+    linen: CustomSide,
+    nnx: CustomSide,
     inputs: Inputs | Mapping[str, Any],
     axis_rules: Sequence[tuple[str, Any]] = (),
     **options: Unpack[CaseOptions],

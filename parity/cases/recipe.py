@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from flax import linen, nnx
 
-__all__ = ["KEY", "SCALE", "Recipe", "as_jax_holds", "holds_64_bits"]
+__all__ = ["KEY", "SCALE", "CallSpec", "as_jax_holds", "holds_64_bits"]
 
 Inputs = Callable[[int], Mapping[str, np.ndarray]]
 Loss = Callable[[Any, Mapping[str, Any]], jax.Array]
@@ -41,7 +41,7 @@ def as_jax_holds(batch: Mapping[str, Any], wide: bool) -> dict[str, np.ndarray]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
+class CallSpec:
     """What both flavours of a foreign pair share.
 
     Args:

@@ -14,7 +14,7 @@ from parity.builds.build import Build
 from parity.builds.convert.stored import read_stored
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import describe, flatten, to_host
-from parity.builds.weights.map import unheld
+from parity.builds.weights.map import strip_container
 from parity.values.noise import is_float
 
 __all__ = ["input_specs", "kept_state", "mesh_axes", "specs_by_rules", "widened"]
@@ -107,8 +107,9 @@ def kept_state(name: str, state: Any, random: Mapping[str, np.ndarray]) -> dict[
 
 def _read(path: str | Path, random: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns a checkpoint under the paths of a state; holders such as ``params`` may be missing."""
-    names = {unheld(name): name for name in random}
+    names = {strip_container(name): name for name in random}
     arrays = read_stored(Path(path)).arrays
     return {
-        name if name in random else names.get(unheld(name), name): array for name, array in arrays.items()
+        name if name in random else names.get(strip_container(name), name): array
+        for name, array in arrays.items()
     }

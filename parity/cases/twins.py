@@ -12,7 +12,7 @@ from flax import nnx as flax_nnx
 from parity.builds.build import Build
 from parity.cases.case import Pair
 from parity.cases.flavours import linen_twin, nnx_twin
-from parity.cases.recipe import Inputs, Loss, Recipe
+from parity.cases.recipe import CallSpec, Inputs, Loss
 from parity.cases.registered import CaseOptions, registered
 from parity.cases.shared import input_specs, specs_by_rules, widened
 
@@ -84,7 +84,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     """
     if unknown := sorted(set(programs) - set(PROGRAMS)):
         raise ValueError(f"pair {name}: got programs {unknown}, expected some of {', '.join(PROGRAMS)}")
-    recipe = Recipe(
+    recipe = CallSpec(
         inputs=inputs if callable(inputs) else lambda seed: inputs,
         loss=loss,
         arguments=tuple(arguments),
@@ -104,7 +104,7 @@ class _Makers:
     """Makes each build once; once a mesh where the model is a function of it."""
 
     def __init__(
-        self, name: str, linen: Any, nnx: Any, recipe: Recipe, axis_rules: Sequence[tuple[str, Any]]
+        self, name: str, linen: Any, nnx: Any, recipe: CallSpec, axis_rules: Sequence[tuple[str, Any]]
     ):
         self._name, self._recipe = name, recipe
         self._sides = _factory(linen), _factory(nnx)

@@ -139,7 +139,7 @@ class Channel:
 
     def _is_one_program(self, work: Comparison) -> bool:
         """Whether what the channel compares is equal to the bit because the compiler makes one program of both."""
-        if self.group is None or work.runs_all_the_same:  # before `numbers`, which asks for the proof
+        if self.group is None or work.must_run:  # before `numbers`, which asks for the proof
             return False
         return work.numbers.met_by(Verdict.BITWISE) and compile_to_one(work)
 
@@ -147,7 +147,7 @@ class Channel:
         if self.settled is Settled.NOTHING:
             return False
         if self.settled is Settled.COMPILED:
-            return work.compiles_alike
+            return work.proof_covers_compiled
         return work.settled and (work.same_program or self.aspect is Aspect.VALUES)
 
 

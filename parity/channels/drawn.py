@@ -4,7 +4,7 @@ import collections
 from collections.abc import Iterable, Sequence
 
 from parity.builds.tree import Role
-from parity.builds.weights.map import Entry, WeightMap, normalise, unheld
+from parity.builds.weights.map import Entry, WeightMap, normalise, strip_container
 from parity.compare.layout import Placed, placed
 from parity.compare.rows import loop_rows
 from parity.compare.side import Side
@@ -96,7 +96,10 @@ def renamed_modules(entries: Iterable[Entry]) -> list[Row]:
     names: collections.Counter[tuple[str, str]] = collections.Counter()
     for entry in entries:
         if entry.role in (Role.PARAMS, Role.STATE) and len(entry.reference) == len(entry.candidate) == 1:
-            ours, theirs = unheld(entry.reference[0]).split("/"), unheld(entry.candidate[0]).split("/")
+            ours, theirs = (
+                strip_container(entry.reference[0]).split("/"),
+                strip_container(entry.candidate[0]).split("/"),
+            )
             if normalise(entry.reference[0]) == normalise(entry.candidate[0]):
                 continue
             while len(ours) > 1 and len(theirs) > 1 and ours[-1] == theirs[-1]:

@@ -5,7 +5,7 @@ import dataclasses
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case, Flag
 from parity.channels.channel import Aspect, Channel, Need
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "Flipped", "flags", "flip"]
@@ -47,7 +47,7 @@ class Flipped:
         )
 
 
-def flip(case: Case, flag: Flag, bench: Workbench) -> Flipped:
+def flip(case: Case, flag: Flag, bench: Session) -> Flipped:
     """Lowers both sides with and without a flag; nothing is compiled.
 
     Args:
@@ -70,7 +70,7 @@ def flip(case: Case, flag: Flag, bench: Workbench) -> Flipped:
     return Flipped(flag=flag, live=(live[0], live[1]), alike=_same(on, bench) if _same(off, bench) else None)
 
 
-def _same(case: Case, bench: Workbench, *, strictly: bool = False) -> bool:
+def _same(case: Case, bench: Session, *, strictly: bool = False) -> bool:
     """Says whether both sides have the same values, or strictly: are the same program."""
     try:
         work = Comparison(case, bench)

@@ -26,18 +26,18 @@ FLAX = str(Path(flax.__file__).parent)
 
 def loops(work: Comparison) -> ChannelResult:
     """While loops before and after optimisation; a proof leaves only the carries of the former open."""
-    sides = (work.reference, work.candidate) if work.compiles_alike else work.compiling
+    sides = (work.reference, work.candidate) if work.proof_covers_compiled else work.compiling
     ours, theirs = (
         Loops(
             lowered=lowered_loops(side.lowered),
-            optimised=None if work.compiles_alike else optimised_loops(side.optimised),
+            optimised=None if work.proof_covers_compiled else optimised_loops(side.optimised),
         )
         for side in sides
     )
     budgets = budgets_for("loops", work.case.budgets)
     slack = budgets["carry_bytes"].slack if "carry_bytes" in budgets else 0
     arrays = [array for side in work.alone for array in side]
-    equal_memory = work.compiles_alike or _needs_no_more(*work.compiling)
+    equal_memory = work.proof_covers_compiled or _needs_no_more(*work.compiling)
     library = FLAX if equal_memory else ""
     slack = max(slack, 2 * sum(array.size for array in arrays))
     carried = {words for array in arrays for words in (array.compiled, *array.compiled_inner)}

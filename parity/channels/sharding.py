@@ -288,7 +288,7 @@ def sharding(work: Comparison) -> ChannelResult:
         work.reference,
         work.candidate,
         work.weights,
-        proved=lambda: work.compiles_alike,
+        proved=lambda: work.proof_covers_compiled,
         same_constraints=lambda: work.same_program,
     )
 

@@ -18,14 +18,14 @@ from parity.builds.tree import Role, to_host
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity
 from parity.compare.comparison import AS_WRITTEN, SEED, Comparison
-from parity.compare.room import check_room
+from parity.compare.room import check_fits_in_memory
 from parity.ir.jax_internals import content, main_position
 from parity.prove import Alone, prove
 from parity.values.rng import (
     ANOTHER_CONSTANT,
     ANOTHER_KEY,
     Demand,
-    Recipe,
+    LeafProvenance,
     Recipes,
     Recorder,
     compare_initial,
@@ -73,8 +73,8 @@ class _Made(NamedTuple):
     """An entry of the weight map and the recipes of its leaves."""
 
     entry: Entry
-    ours: Sequence[Recipe]
-    theirs: Sequence[Recipe]
+    ours: Sequence[LeafProvenance]
+    theirs: Sequence[LeafProvenance]
 
     @property
     def keyed(self) -> bool:
@@ -129,10 +129,10 @@ def created(work: Comparison, build: Build) -> jax.stages.Traced:
     return work.remember(("created", build), trace)
 
 
-def recipes(work: Comparison, build: Build) -> dict[str, Recipe]:
+def recipes(work: Comparison, build: Build) -> dict[str, LeafProvenance]:
     """Returns how each leaf of an initial state is made; numbers mean the same in all builds of a session."""
 
-    def read() -> dict[str, Recipe]:
+    def read() -> dict[str, LeafProvenance]:
         return _book(work).of(created(work, build).jaxpr, sorted(build.leaves))
 
     return work.remember(("recipes", build), read)
@@ -241,7 +241,7 @@ def _proves(
 
 def _run(work: Comparison, start: _Start) -> dict[str, np.ndarray]:
     with work.bench.clock.phase("initial state", "compile"):
-        check_room(work.builds[0])
+        check_fits_in_memory(work.builds[0])
         compiled = start.lowered.compile(compiler_options=AS_WRITTEN)
     with work.bench.clock.phase("initial state", "execute"):
         return to_host(compiled(jax.random.key(SEED)))
@@ -271,7 +271,7 @@ def _compare_draws(work: Comparison, drawn: Sequence[_Made]) -> tuple[list[Findi
     return _compare_samples(work, [one.entry for one in drawn], unsettled)
 
 
-def _ties(made: Sequence[Sequence[Recipe]]) -> set[frozenset[tuple[int, int]]]:
+def _ties(made: Sequence[Sequence[LeafProvenance]]) -> set[frozenset[tuple[int, int]]]:
     """Returns which leaves use one draw: entries, and positions within these unless they are all the same."""
     users: dict[int, set[tuple[int, int]]] = collections.defaultdict(set)
     for index, leaves in enumerate(made):

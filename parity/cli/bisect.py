@@ -45,7 +45,7 @@ def bisect(
     """Follow one failure to the operation, module, weight, settings, size, commit or version behind it."""
     from parity.bisect.registry import AXES
     from parity.bisect.report import bisect_case
-    from parity.bisect.repro import Recipe, check_free, write_repro
+    from parity.bisect.repro import ReproSpec, check_free, write_repro
     from parity.cli.history import SEARCHES
     from parity.report.formats import FORMS
     from parity.report.records import write_json, write_text
@@ -82,7 +82,7 @@ def bisect(
         screen.print(f"html: {html}", soft_wrap=True)
     if repro and report.signature:
         write_repro(
-            repro, Recipe(case=found, signature=report.signature, pairs=tuple(pair or ()), settings=given)
+            repro, ReproSpec(case=found, signature=report.signature, pairs=tuple(pair or ()), settings=given)
         )
         screen.print(f"repro: {repro}; python {repro / 'repro.py'} shows it again", soft_wrap=True)
     raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
@@ -154,7 +154,7 @@ def bisect_failures(results: "Sequence[CaseResult]") -> "dict[str, Mapping[str, 
 
     followed = {}
     for result in results:
-        if result.blocking and not result.case.unplaced:
+        if result.blocking and not result.case.skip_reason:
             report = bisect_case(result.case, QUICK, result=result)
             show(report)
             followed[result.case.id] = report.record()

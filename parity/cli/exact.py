@@ -11,13 +11,13 @@ from rich.text import Text
 from parity.cli.options import console
 
 if TYPE_CHECKING:
-    from parity.cli.order import Order
+    from parity.cli.order import Request
     from parity.prove.exact import Equality
 
 __all__ = ["prove_cases"]
 
 
-def prove_cases(order: "Order", json: Path | None) -> bool:
+def prove_cases(order: "Request", json: Path | None) -> bool:
     """Claims each case equal in exact arithmetic, one after the other, and prints what came of it.
 
     Args:
@@ -28,17 +28,17 @@ def prove_cases(order: "Order", json: Path | None) -> bool:
         Whether all are.
     """
     from parity.cli.order import chosen
-    from parity.compare.comparison import Comparison, Workbench
+    from parity.compare.comparison import Comparison, Session
     from parity.compare.exactness import prove_exactly
-    from parity.prove.exact import Desk
+    from parity.prove.exact import ProofCache
     from parity.report import write_json
-    from parity.run.run import collected_seldom
+    from parity.run.run import raised_gc_threshold
 
-    cases, bench, desk = chosen(order)[1], Workbench(), Desk()
+    cases, bench, desk = chosen(order)[1], Session(), ProofCache()
     cases = order.shard.take(cases) if order.shard else cases
     records: list[dict[str, Any]] = []
     start = time.perf_counter()
-    with contextlib.suppress(KeyboardInterrupt), collected_seldom():
+    with contextlib.suppress(KeyboardInterrupt), raised_gc_threshold():
         for case in cases:
             began = time.perf_counter()
             found = prove_exactly(Comparison(case, bench), desk)

@@ -32,7 +32,7 @@ def hlo(
     """Show loops, collectives, memory, cost and dots of both sides, before and after optimisation."""
     from parity.channels import Aspect, of_aspect
     from parity.cli.order import chosen
-    from parity.compare.comparison import Comparison, Workbench
+    from parity.compare.comparison import Comparison, Session
     from parity.compare.inspection import inspect_sides
     from parity.report import print_sections, sections_record, write_json
     from parity.run.run import run_case
@@ -43,7 +43,7 @@ def hlo(
     if len(cases) > 1:
         some = ", ".join(case.id for case in cases[:3])
         raise ValueError(f"hlo {select!r}: expected one case, got {len(cases)}: {some}...; name one of them")
-    bench = Workbench(paranoid=True, compiler=order.resources.compiler())
+    bench = Session(paranoid=True, compiler=order.resources.compiler())
     sections = inspect_sides(Comparison(cases[0], bench))
     result = run_case(cases[0], bench, of_aspect(Aspect.STRUCTURE))
     print_sections(console(), result, sections)

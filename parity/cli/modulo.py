@@ -10,7 +10,7 @@ from rich.text import Text
 from parity.cli.options import console
 
 if TYPE_CHECKING:
-    from parity.cli.order import Order
+    from parity.cli.order import Request
     from parity.compare.modulo import ModuloSharding
 
 __all__ = ["prove_modulo"]
@@ -19,7 +19,7 @@ MOST = 12
 """Annotations that are printed for a case; the JSON report has all."""
 
 
-def prove_modulo(order: "Order", json: Path | None) -> bool:
+def prove_modulo(order: "Request", json: Path | None) -> bool:
     """Compares each case without its sharding annotations, and prints what is left and where these differ.
 
     Args:
@@ -30,11 +30,11 @@ def prove_modulo(order: "Order", json: Path | None) -> bool:
         Whether all are the same up to sharding.
     """
     from parity.cli.order import chosen
-    from parity.compare.comparison import Comparison, Workbench
+    from parity.compare.comparison import Comparison, Session
     from parity.compare.modulo import prove_modulo_sharding
     from parity.report import write_json
 
-    cases, bench = chosen(order)[1], Workbench()
+    cases, bench = chosen(order)[1], Session()
     records: list[dict[str, Any]] = []
     start = time.perf_counter()
     with contextlib.suppress(KeyboardInterrupt):

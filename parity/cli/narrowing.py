@@ -11,13 +11,13 @@ import typer
 from parity.cli.options import PARITY, console
 
 if TYPE_CHECKING:
-    from parity.cli.order import Order
-    from parity.run.latest import Latest
+    from parity.cli.order import Request
+    from parity.run.latest import LastFailed
 
 __all__ = ["narrowed"]
 
 
-def narrowed(order: "Order", latest: "Latest", *, last_failed: bool, debug: bool) -> "Order":
+def narrowed(order: "Request", latest: "LastFailed", *, last_failed: bool, debug: bool) -> "Request":
     """Returns an order with what these options ask for.
 
     Args:
@@ -33,7 +33,7 @@ def narrowed(order: "Order", latest: "Latest", *, last_failed: bool, debug: bool
     return _debugged(order) if debug else order
 
 
-def _only_failed(order: "Order", latest: "Latest") -> "Order":
+def _only_failed(order: "Request", latest: "LastFailed") -> "Request":
     from parity.cli.order import chosen
 
     if order.shard:
@@ -53,7 +53,7 @@ def _only_failed(order: "Order", latest: "Latest") -> "Order":
     return narrowed
 
 
-def _debugged(order: "Order") -> "Order":
+def _debugged(order: "Request") -> "Request":
     if order.ray is not None or order.processes > 1 or (order.workers or 1) > 1:
         raise ValueError(
             "--pdb: runs cases in this process, where the terminal is; leave out --ray, --processes and --workers"

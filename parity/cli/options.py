@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from parity.cli.order import Order
+    from parity.cli.order import Request
 
 __all__ = [
     "DIFFERENCE",
@@ -159,15 +159,15 @@ def make_order(
     settings: list[str] | None,
     options: Mapping[str, Any] | None = None,
     **rest: Any,
-) -> "Order":
+) -> "Request":
     """Returns what the command line asks for; ``options``, from `resource_options`, go over ``[tool.parity]``."""
     from parity.cases.settings import find_settings, resources
-    from parity.cli.order import Order
+    from parity.cli.order import Request
     from parity.compare.backends.compiler import Resources
 
     given = {name: value for name, value in (options or {}).items() if value is not None}
     found = {**find_settings(Path.cwd()).resources, **resources(given, Path.cwd())}
-    return Order(
+    return Request(
         select=tuple(select or ()),
         pairs=tuple(pairs or ()),
         settings=tuple(parse_settings(settings).items()),

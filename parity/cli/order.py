@@ -19,7 +19,7 @@ from parity.compare.backends.compiler import Resources
 from parity.compare.backends.environment import PLATFORMS, describe_environment
 from parity.compare.backends.ray_cluster import OWN, check_address
 from parity.compare.backends.registry import find
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.compare.placement import place, refuse_unless_some_fit
 from parity.compare.summary import Summary, summarise_case
 from parity.report import Progress, Run, as_json
@@ -27,7 +27,7 @@ from parity.report.reading import read_report
 from parity.report.shards import Shard
 from parity.report.writing import check_forms, write_forms
 from parity.run.manifest import Manifest, project_of
-from parity.run.memory import Memory, disagreement
+from parity.run.memory import VerdictCache, disagreement
 from parity.run.outside import opened, watch
 from parity.run.parallel import Plan, run_in_workers
 from parity.run.processes import check_processes, run_in_processes
@@ -35,7 +35,7 @@ from parity.run.remote import run_on_ray
 from parity.run.run import CaseResult, run_each
 from parity.verdicts import ANY_RUNG, Requirement
 
-__all__ = ["Order", "Recall", "chosen", "execute", "rewrite", "summarise_cases"]
+__all__ = ["Recall", "Request", "chosen", "execute", "rewrite", "summarise_cases"]
 
 WORTH_WORKERS = 8
 """From so many cases on worker processes gain more than their start costs."""
@@ -53,7 +53,7 @@ class Recall(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Order:
+class Request:
     """What a command was asked to do.
 
     Args:
@@ -118,7 +118,7 @@ class Order:
         return topology.devices if self.full_size and topology else None
 
 
-def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
+def chosen(order: Request) -> tuple[list[Pair], list[Case]]:
     """Returns all pairs and the cases to run, on their backend; checks all that can be checked before any work.
 
     Raises:
@@ -160,7 +160,7 @@ def chosen(order: Order) -> tuple[list[Pair], list[Case]]:
     return pairs, cases
 
 
-def _check_ray(order: Order, address: str) -> None:
+def _check_ray(order: Request, address: str) -> None:
     if order.processes > 1:
         raise ValueError("--ray: got --processes, expected one process a case; leave one of them out")
     if order.workers and address != OWN:
@@ -170,7 +170,7 @@ def _check_ray(order: Order, address: str) -> None:
     check_address(address)
 
 
-def execute(order: Order, console: Console) -> Run:
+def execute(order: Request, console: Console) -> Run:
     """Runs what was asked with live progress and writes the report, also when interrupted.
 
     Args:
@@ -185,7 +185,7 @@ def execute(order: Order, console: Console) -> Run:
     every = chosen(order)[1]
     cases = order.shard.take(every) if order.shard else every
     watched = manifest.folders if manifest else ()
-    memory = Memory(manifest, order.options) if manifest else None
+    memory = VerdictCache(manifest, order.options) if manifest else None
     known, again = _remembered(order, cases, memory)
     if memory and (changed := memory.since_last()) and len(known) < len(cases):
         _print_changes(console, "cases are compared again; changed since the last run", changed)
@@ -225,7 +225,7 @@ def execute(order: Order, console: Console) -> Run:
     return record
 
 
-def _manifest(order: Order) -> Manifest | None:
+def _manifest(order: Request) -> Manifest | None:
     """Returns the manifest of the project that one stands in, and begins to watch; None without ``--remember``.
 
     Raises:
@@ -247,7 +247,7 @@ def _print_changes(console: Console, words: str, labels: Sequence[str]) -> None:
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
-def rewrite(order: Order, record: Run) -> None:
+def rewrite(order: Request, record: Run) -> None:
     """Writes the report again, once more is known of what failed.
 
     Args:
@@ -262,7 +262,7 @@ def rewrite(order: Order, record: Run) -> None:
 
 
 def _remembered(
-    order: Order, cases: Sequence[Case], memory: Memory | None
+    order: Request, cases: Sequence[Case], memory: VerdictCache | None
 ) -> tuple[dict[str, CaseResult], set[str]]:
     """Returns the remembered results, and the ids of those that are compared again nevertheless."""
     if memory is None or order.memory is Recall.FRESH:
@@ -272,7 +272,7 @@ def _remembered(
 
 
 def _results(
-    order: Order, cases: Sequence[Case], progress: Progress, known: tuple[str, ...]
+    order: Request, cases: Sequence[Case], progress: Progress, known: tuple[str, ...]
 ) -> Iterator[CaseResult]:
     """Yields results; ``known`` are folders whose files a manifest has, empty without one."""
     shared = order.backend not in PLATFORMS  # an accelerator belongs to one process
@@ -302,15 +302,13 @@ def _results(
                 with progress.paused():
                     order.debug(error)
 
-        bench = Workbench(
-            paranoid=order.paranoid, required=order.required, compiler=compiler, examine=examine
-        )
+        bench = Session(paranoid=order.paranoid, required=order.required, compiler=compiler, examine=examine)
         found = run_each(cases, bench, progress.started, order.channels)
         return (dataclasses.replace(result, read=opened(known)) for result in found) if known else found
     return run_in_workers(cases, plan, progress.started)
 
 
-def summarise_cases(order: Order, cases: Sequence[Case], console: Console) -> list[Summary]:
+def summarise_cases(order: Request, cases: Sequence[Case], console: Console) -> list[Summary]:
     """Returns the structure of each case, one after the other; both sides of a case compile at once.
 
     When interrupted it returns those that it has.
@@ -320,7 +318,7 @@ def summarise_cases(order: Order, cases: Sequence[Case], console: Console) -> li
         cases: on their backend.
         console: where to show progress.
     """
-    bench = Workbench(paranoid=True, compiler=order.resources.compiler())
+    bench = Session(paranoid=True, compiler=order.resources.compiler())
     summaries = []
     with contextlib.suppress(KeyboardInterrupt):
         for number, case in enumerate(cases, 1):

@@ -111,7 +111,7 @@ def run(
     from parity.report import print_table, print_tracebacks
     from parity.report.shards import Shard
     from parity.run.explain import print_explanations
-    from parity.run.latest import Latest
+    from parity.run.latest import LastFailed
 
     forms = asked_forms(html=html, junit=junit, markdown=markdown, annotations=annotations)
     if earlier:
@@ -141,7 +141,7 @@ def run(
         fail_fast=fail_fast,
         memory=_recall(remember=remember, fresh=fresh, verify=verify_memory, processes=processes),
     )
-    latest = Latest.of(Path.cwd(), (order.backend, order.settings, order.full_size))
+    latest = LastFailed.of(Path.cwd(), (order.backend, order.settings, order.full_size))
     record = execute(narrowed(order, latest, last_failed=last_failed, debug=debug), console())
     latest.keep(record.results)
     print_table(console(), record)

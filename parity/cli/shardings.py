@@ -29,7 +29,7 @@ def shardings(
     """Show where every leaf of a case lies on both sides, and what that costs per device."""
     from parity.channels import CHANNELS
     from parity.cli.order import chosen
-    from parity.compare.comparison import Comparison, Workbench
+    from parity.compare.comparison import Comparison, Session
     from parity.report import print_placements, write_text
     from parity.report.page import placements, shardings_page
     from parity.report.records import check_writable
@@ -45,7 +45,7 @@ def shardings(
         raise ValueError(
             f"shardings {select!r}: expected a case on a mesh with comparable shardings; see `parity list`"
         )
-    work, screen = Comparison(cases[0], Workbench()), console()
+    work, screen = Comparison(cases[0], Session()), console()
     result, rows = CHANNELS["sharding"].look(work), placements(work)
     print_placements(screen, cases[0], result, rows)
     if html:

@@ -12,13 +12,13 @@ from parity.builds.tree import to_host
 from parity.cases.case import Case
 from parity.compare.backends.compiler import Compiler
 from parity.compare.backends.registry import find
-from parity.compare.room import check_room
+from parity.compare.room import check_fits_in_memory
 from parity.compare.runs import SEED
 from parity.compare.side import Clock, Side
 from parity.values.noise import randomise
 from parity.verdicts import ANY_RUNG, Requirement
 
-__all__ = ["AS_WRITTEN", "Workbench"]
+__all__ = ["AS_WRITTEN", "Session"]
 
 AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Compiler options for a program that runs a few times, such as one that makes an initial state."""
@@ -31,7 +31,7 @@ KEPT_CREATORS = 2
 T = TypeVar("T")
 
 
-class Workbench:
+class Session:
     """Keeps what cases share, so that nothing is built, traced or compiled twice in a session.
 
     Args:
@@ -82,7 +82,7 @@ class Workbench:
         if create is None:
             name, key = f"{build.name}, initial state", jax.random.key(seed)
             with self.clock.phase(name, "trace"):
-                check_room(build)
+                check_fits_in_memory(build)
                 lowered = jax.jit(build.create).lower(key)
             with self.clock.phase(name, "compile"):
                 create = lowered.compile(compiler_options=AS_WRITTEN)

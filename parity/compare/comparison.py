@@ -18,22 +18,22 @@ from parity.builds.weights.modules import Order
 from parity.cases.case import Case, made
 from parity.compare.alone import Alone, arrays_alone, beginning
 from parity.compare.backends.registry import find
-from parity.compare.bench import AS_WRITTEN, Workbench
+from parity.compare.bench import AS_WRITTEN, Session
 from parity.compare.moving import pair_programs
 from parity.compare.pairing import Pairing, pair_positions, state_fingerprints, state_order
 from parity.compare.runs import SEED, Outputs, Runs
 from parity.compare.side import Side, SideError, built
 from parity.ir.stablehlo.reader import read_program
-from parity.prove import Frontier, Proof, heavy_beside, is_one_program, prove, turns_otherwise
+from parity.prove import Frontier, Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
 from parity.values.ladder import Judge, deviation
 from parity.values.noise import measure_floor
-from parity.values.routing import Flip, find_flips, forced_inputs, margin_noise
+from parity.values.routing import ChangedChoice, find_flips, forced_inputs, margin_noise
 from parity.verdicts import Finding, Requirement, Verdict
 
 if TYPE_CHECKING:
     from parity.prove.exact import Equality
 
-__all__ = ["AS_WRITTEN", "SEED", "Comparison", "Workbench"]
+__all__ = ["AS_WRITTEN", "SEED", "Comparison", "Session"]
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Comparison:
         bench: what is shared with other cases.
     """
 
-    def __init__(self, case: Case, bench: Workbench):
+    def __init__(self, case: Case, bench: Session):
         self.case, self.bench = case, bench
         self._mesh = find(case.backend, bench.compiler).mesh
         makes = zip(("reference", "candidate"), (case.reference, case.candidate), case.meshes, strict=True)
@@ -147,7 +147,7 @@ class Comparison:
         if self._compared is not None and self._compared.rung is not Verdict.UNPROVED:
             return None
         sides = self.reference.operations, self.candidate.operations
-        if self.weights.is_identity and not turns_otherwise(*sides):
+        if self.weights.is_identity and not loop_counts_differ(*sides):
             return None
         with self.bench.clock.phase("both sides", "prove"):
             return walk(self)
@@ -202,33 +202,33 @@ class Comparison:
             # Below the proof, `reordered` takes the same operations in any order that give equal bits.
             least = Verdict.BITWISE if Verdict.REORDERED in required.rungs else Verdict.FLOOR
             return Requirement((*required.rungs, least))
-        rests = self.runs_all_the_same and Verdict.EXACT in required.rungs and self.equality.proved
+        rests = self.must_run and Verdict.EXACT in required.rungs and self.equality.proved
         return Requirement((*required.rungs, Verdict.ARBITRATED)) if rests else required
 
     @property
-    def runs_all_the_same(self) -> bool:
+    def must_run(self) -> bool:
         """Whether one asked to run what is proved, too, and that can be done."""
         return (self.bench.paranoid or self.case.paranoid) and self.reference.backend.executes
 
     @property
     def settled(self) -> bool:
         """Whether a proof makes running needless, or is all that there can be: the values are equal."""
-        return not self.runs_all_the_same and self.proof is not None and self.proof.proved
+        return not self.must_run and self.proof is not None and self.proof.proved
 
     @functools.cached_property
     def equality(self) -> "Equality":
         """Whether both sides are equal in exact arithmetic."""
         from parity.compare.exactness import prove_exactly
-        from parity.prove.exact import Desk
+        from parity.prove.exact import ProofCache
 
         with self.bench.clock.phase("both sides", "prove"):
-            return prove_exactly(self, self.remember(Desk, Desk))
+            return prove_exactly(self, self.remember(ProofCache, ProofCache))
 
     @property
     def exactly(self) -> "Equality | None":
         """The same; None where the case does not rest on that."""
         # Before `required`, which asks for the proof.
-        if self.runs_all_the_same or Verdict.EXACT not in Requirement.of(self.case.lowest, "lowest").rungs:
+        if self.must_run or Verdict.EXACT not in Requirement.of(self.case.lowest, "lowest").rungs:
             return None
         return self.equality if Verdict.EXACT in self.required.rungs else None
 
@@ -243,7 +243,7 @@ class Comparison:
         return pairing is not None and not pairing.unmatched and self._asked(is_one_program, pairing)
 
     @property
-    def compiles_alike(self) -> bool:
+    def proof_covers_compiled(self) -> bool:
         """Whether a proof makes it needless to look at compiled programs: not where that is what one came for."""
         return (
             self.settled
@@ -268,7 +268,7 @@ class Comparison:
             return False
         dropped = pair_positions(*sides, self.weights).alone.results
         return any(
-            heavy_beside(side.operations, read_program(side.lowered, without=paths))
+            has_extra_loops(side.operations, read_program(side.lowered, without=paths))
             for side, paths in zip(sides, dropped, strict=True)
             if paths
         )
@@ -325,7 +325,7 @@ class Comparison:
         return bool(self.flips) and all(flip.is_tie for flip in self.flips)
 
     @functools.cached_property
-    def flips(self) -> list[Flip]:
+    def flips(self) -> list[ChangedChoice]:
         """The tokens that choose otherwise on the two sides, told from what follows from an earlier choice.
 
         With the reference's choices forced on both sides, every layer sees what it would see without

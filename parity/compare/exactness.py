@@ -6,13 +6,13 @@ from parity.builds.build import Group
 from parity.compare.comparison import Comparison
 from parity.compare.side import Side
 from parity.ir.jax_internals import main_position
-from parity.prove.exact import Desk, Equality, Link, Named, Relation, equal
+from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
 from parity.verdicts import Finding
 
 __all__ = ["difference", "named", "prove_exactly", "relation"]
 
 
-def prove_exactly(comparison: Comparison, desk: Desk | None = None) -> Equality:
+def prove_exactly(comparison: Comparison, desk: ProofCache | None = None) -> Equality:
     """Returns whether both sides of a case are equal in exact real arithmetic.
 
     Args:

@@ -12,13 +12,13 @@ from parity.ir.jax_internals import main_position
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, annotations, prove
 
-__all__ = ["NOTHING", "ModuloSharding", "Otherwise", "prove_modulo_sharding"]
+__all__ = ["NOTHING", "ModuloSharding", "ShardingDifference", "prove_modulo_sharding"]
 
 
 NOTHING = "nothing"
 
 
-class Otherwise(NamedTuple):
+class ShardingDifference(NamedTuple):
     """A place where both sides say otherwise where values lie; `NOTHING` where one says nothing."""
 
     place: str
@@ -38,7 +38,7 @@ class ModuloSharding:
 
     proof: Proof | None
     unmatched: tuple[str, ...] = ()
-    otherwise: tuple[Otherwise, ...] = ()
+    otherwise: tuple[ShardingDifference, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -76,7 +76,7 @@ def prove_modulo_sharding(work: Comparison) -> ModuloSharding:
     return ModuloSharding(proof=proof, otherwise=otherwise)
 
 
-def _otherwise(sides: tuple[Side, Side]) -> tuple[Otherwise, ...]:
+def _otherwise(sides: tuple[Side, Side]) -> tuple[ShardingDifference, ...]:
     """Returns the places whose annotations differ, arguments and results by name."""
     ours, theirs = (
         collections.Counter(
@@ -86,7 +86,9 @@ def _otherwise(sides: tuple[Side, Side]) -> tuple[Otherwise, ...]:
     )
     alone = [_by_place(ours - theirs), _by_place(theirs - ours)]
     places = dict.fromkeys((*alone[0], *alone[1]))
-    return tuple(Otherwise(place, *(found.get(place, NOTHING) for found in alone)) for place in places)
+    return tuple(
+        ShardingDifference(place, *(found.get(place, NOTHING) for found in alone)) for place in places
+    )
 
 
 def _by_place(counts: collections.Counter[tuple[str, str]]) -> dict[str, str]:

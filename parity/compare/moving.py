@@ -23,7 +23,7 @@ from parity.compare.pairing import (
     without_counters,
 )
 from parity.compare.side import Side
-from parity.prove import Moved, Moves, turns_otherwise
+from parity.prove import WeightView, WeightViews, loop_counts_differ
 
 __all__ = ["pair_moved", "pair_programs"]
 
@@ -44,7 +44,7 @@ def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairi
     if weights.is_identity:
         pairing = pair_positions(*sides, weights)
     elif (
-        turns_otherwise(reference.operations, candidate.operations)
+        loop_counts_differ(reference.operations, candidate.operations)
         or (pairing := pair_moved(*sides, weights)) is None
     ):
         return None
@@ -76,7 +76,7 @@ def pair_moved(reference: Side, candidate: Side, weights: WeightMap) -> Pairing 
     if None in arguments or None in results:
         return None
     pairing = pair_positions(reference, candidate, weights, moving)
-    moves = Moves(arguments=_kept(arguments), results=_kept(results))
+    moves = WeightViews(arguments=_kept(arguments), results=_kept(results))
     return dataclasses.replace(pairing, alone=dataclasses.replace(pairing.alone, moves=moves))
 
 
@@ -88,13 +88,13 @@ def _path(name: str, group: str) -> str:
     return name.removeprefix(f"{group} ") if name.startswith(f"{group} ") else ""
 
 
-def _kept(found: list[Moved | None]) -> tuple[Moved, ...]:
+def _kept(found: list[WeightView | None]) -> tuple[WeightView, ...]:
     return tuple(move for move in found if move is not None and (move.positions(0) or move.positions(1)))
 
 
 def _moved(
     entry: Entry, positions: Sequence[Mapping[str, int]], sides: tuple[Side, Side], prefix: str
-) -> Moved | None:
+) -> WeightView | None:
     """Returns how one entry is moved; None where its transform is not known."""
     transform = entry.transform
     side = int(isinstance(transform, Unstack | Split))
@@ -103,7 +103,7 @@ def _moved(
     steps = _steps(transform, shapes, sides[1 - side].build.leaves[wholes[0]].shape)
     if steps is None or len(wholes) != 1:
         return None
-    return Moved(
+    return WeightView(
         name=f"{prefix}{wholes[0]}",
         side=side,
         parts=tuple(positions[side].get(path) for path in parts),

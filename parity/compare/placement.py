@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 
-from parity.builds.meshes import HeldAxesError, TooFewDevicesError
+from parity.builds.meshes import FixedAxesError, TooFewDevicesError
 from parity.cases.case import Case
 from parity.compare.backends.registry import find
 
@@ -28,11 +28,11 @@ def place(cases: Iterable[Case], backend: str) -> list[Case]:
 
     def on_backend(case: Case) -> Case:
         try:
-            mesh, candidate_mesh = (fitted(spec, case.held_axes) for spec in case.meshes)
-        except HeldAxesError as error:
-            return dataclasses.replace(case, backend=backend, unplaced=str(error))
+            mesh, candidate_mesh = (fitted(spec, case.fixed_axes) for spec in case.meshes)
+        except FixedAxesError as error:
+            return dataclasses.replace(case, backend=backend, skip_reason=str(error))
         except TooFewDevicesError as error:
-            return dataclasses.replace(case, backend=backend, too_large=str(error))
+            return dataclasses.replace(case, backend=backend, too_few_devices=str(error))
         if (mesh, candidate_mesh, backend) == (*case.meshes, case.backend):
             return case
         return dataclasses.replace(
@@ -55,5 +55,5 @@ def refuse_unless_some_fit(cases: Sequence[Case]) -> None:
     Raises:
         ValueError: all do.
     """
-    if cases and all(case.too_large for case in cases):
-        raise ValueError(cases[0].too_large)
+    if cases and all(case.too_few_devices for case in cases):
+        raise ValueError(cases[0].too_few_devices)

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 from parity.builds.build import Build
 from parity.compare.backends.workers import GIB, machine_memory
 
-__all__ = ["NoRoomError", "check_room", "state_bytes"]
+__all__ = ["InsufficientMemoryError", "check_fits_in_memory", "state_bytes"]
 
 COPIES = 4
 """How often a run holds a state at least: of both sides, on the host and where it runs."""
 
 
-class NoRoomError(ValueError):
+class InsufficientMemoryError(ValueError):
     """A state is larger than what there is to hold it."""
 
 
@@ -27,7 +27,7 @@ def state_bytes(build: Build) -> int:
     return sum(size(leaf) for leaf in build.abstract.values())
 
 
-def check_room(build: Build) -> None:
+def check_fits_in_memory(build: Build) -> None:
     """Raises where a build's state cannot be made and compared on this machine.
 
     Args:
@@ -39,14 +39,14 @@ def check_room(build: Build) -> None:
     held, host = state_bytes(build), machine_memory()
     advice = "prove it alone with parity prove, which makes no state, or compare a smaller configuration"
     if COPIES * held > host:
-        raise NoRoomError(
+        raise InsufficientMemoryError(
             f"a state of {_gib(held)}, of which a run holds {COPIES}, got {_gib(host)} of memory, expected "
             f"{_gib(COPIES * held)}; {advice}"
         )
     device = jax.devices()[0]
     limit = (device.memory_stats() or {}).get("bytes_limit") if device.platform != "cpu" else None
     if limit and held > limit:
-        raise NoRoomError(
+        raise InsufficientMemoryError(
             f"a state of {_gib(held)}, got {_gib(limit)} on {device}, expected room for it; {advice}"
         )
 

@@ -20,7 +20,7 @@ from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.optimised import optimised_module
 from parity.ir.jax_internals import key_implementation, traced_closures
-from parity.ir.stablehlo.program import Program as ReadProgram
+from parity.ir.stablehlo.program import StableProgram as ReadProgram
 from parity.ir.stablehlo.reader import read_program
 
 __all__ = ["PHASES", "Clock", "Side", "SideError"]

@@ -14,7 +14,7 @@ from parity.builds.tree import Role
 from parity.compare.aims import Aims, Place
 from parity.compare.comparison import SEED, Comparison
 from parity.values.noise import is_float, nudge
-from parity.values.wild import WILD, shake
+from parity.values.wild import WILD, perturb
 
 __all__ = ["Trial", "aimed", "at_counts", "not_finite", "over_scales", "wild"]
 
@@ -71,7 +71,7 @@ def wild(work: Comparison, aims: Aims) -> Iterator[Trial]:
             state=kind.state(work.state, work.builds[0].leaves, constants),
             alter=functools.partial(kind.batch, constants=constants),
             steps=None,
-            move=shake,
+            move=perturb,
             saturates=kind.saturates,
         )
 
@@ -91,15 +91,17 @@ def over_scales(work: Comparison, aims: Aims) -> Iterator[Trial]:
             name=f"inputs of size {root:.3g}",
             state=work.state,
             alter=lambda batch, root=root: sized(batch, root, list(batch)),
-            move=shake,
+            move=perturb,
         )
-        yield Trial(name=f"parameters of size {root:.3g}", state=sized(work.state, root, params), move=shake)
+        yield Trial(
+            name=f"parameters of size {root:.3g}", state=sized(work.state, root, params), move=perturb
+        )
         least = scale / BELOW
         yield Trial(
             name=f"everything of size {least:.3g}",
             state=sized(state, least, params),
             alter=lambda batch, least=least: sized(batch, least, list(batch)),
-            move=shake,
+            move=perturb,
         )
 
 

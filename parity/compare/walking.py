@@ -6,7 +6,7 @@ from parity.builds.weights.transforms import Identity
 from parity.compare.comparison import Comparison
 from parity.compare.exactness import named, relation
 from parity.prove import Frontier, Proof
-from parity.prove.exact import Desk, Equality, equal
+from parity.prove.exact import Equality, ProofCache, equal
 from parity.prove.exact.rounded import BITS, NUMBERS
 from parity.prove.exact.rounding import Rounding
 
@@ -31,7 +31,7 @@ def walk(comparison: Comparison) -> Proof:
     links = dataclasses.replace(relation(comparison), apart={})
     found, zeros = Equality(proved=False), 0
     for arithmetic in (BITS, NUMBERS):
-        desk = Desk(most_steps=MOST_STEPS, arithmetic=arithmetic)
+        desk = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)
         try:
             found = equal(*sides, links, desk)
         except BROKEN as error:  # a claim that nobody has to make must not end a run

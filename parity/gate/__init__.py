@@ -9,7 +9,7 @@ from parity.gate.baselines import accept, fallen
 from parity.gate.current import with_current_waivers
 from parity.gate.flips import Feature, Flip, NoQuestion, Rules
 from parity.gate.judge import Cell, Readiness, gate_record, judge
-from parity.gate.loosening import Loosened, loosened
+from parity.gate.loosening import Relaxation, loosened
 from parity.gate.reading import find_rules, read_rules
 from parity.gate.table import print_gate
 
@@ -17,9 +17,9 @@ __all__ = [
     "Cell",
     "Feature",
     "Flip",
-    "Loosened",
     "NoQuestion",
     "Readiness",
+    "Relaxation",
     "Rules",
     "accept",
     "fallen",

@@ -12,7 +12,7 @@ from parity.gate.flips import Rules
 from parity.gate.reading import read_require, read_rules
 from parity.verdicts import Verdict
 
-__all__ = ["Loosened", "demands", "loosened"]
+__all__ = ["Relaxation", "demands", "loosened"]
 
 BRANCHES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
 """Where changes go, where the settings do not say."""
@@ -23,7 +23,7 @@ Strictness = float | frozenset[Verdict]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Loosened:
+class Relaxation:
     """What the comparison found.
 
     Args:
@@ -35,7 +35,7 @@ class Loosened:
     notes: tuple[str, ...] = ()
 
 
-def loosened(rules: Rules, base: str = "") -> Loosened:
+def loosened(rules: Rules, base: str = "") -> Relaxation:
     """Compares the settings with those at the merge base.
 
     Args:
@@ -50,21 +50,21 @@ def loosened(rules: Rules, base: str = "") -> Loosened:
     except _GitError as error:
         words = f"looser settings cannot be told: {error}"
         return (
-            Loosened(blocks=(f"{words}; fetch the branch, with its history (fetch-depth: 0)",))
+            Relaxation(blocks=(f"{words}; fetch the branch, with its history (fetch-depth: 0)",))
             if named
-            else (Loosened(notes=(f"{words}; name a branch in [tool.parity.gate] base",)))
+            else (Relaxation(notes=(f"{words}; name a branch in [tool.parity.gate] base",)))
         )
     try:
         before = tomllib.loads(text).get("tool", {}).get("parity", {})
         read_rules(before)
     except ValueError as error:
-        return Loosened(notes=(f"settings at {fork[:10]} are no rules ({error}); nothing to compare with",))
+        return Relaxation(notes=(f"settings at {fork[:10]} are no rules ({error}); nothing to compare with",))
     return compare(before, _table(rules.root), rules.entries, fork[:10])
 
 
 def compare(
     before: Mapping[str, Any], after: Mapping[str, Any], entries: Mapping[str, str], name: str
-) -> Loosened:
+) -> Relaxation:
     """Returns what the later of two ``[tool.parity]`` asks less.
 
     Args:
@@ -85,7 +85,7 @@ def compare(
         if key not in entries
     ]
     notes = [f"{key} is looser than at {name}: {entries[key]}" for key in found if key in entries]
-    return Loosened(blocks=tuple(blocks), notes=tuple(notes))
+    return Relaxation(blocks=tuple(blocks), notes=tuple(notes))
 
 
 def demands(table: Mapping[str, Any]) -> dict[str, Strictness]:

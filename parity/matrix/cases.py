@@ -85,7 +85,7 @@ class Variant:
         return Variant(f"{self.name} {words}", config, train, self.shape)
 
     @property
-    def held_axes(self) -> tuple[str, ...]:
+    def fixed_axes(self) -> tuple[str, ...]:
         """The mesh axes that its config fixes."""
         return ("stage",) if self.config.pipeline else ()
 
@@ -113,7 +113,7 @@ def twins(variant: Variant, program: str, mesh: str, **more: Any) -> Case:
         program=program,
         mesh=MeshSpec.parse(mesh),
         exact=functools.partial(variant.exact, Flavour.LINEN),
-        held_axes=variant.held_axes,
+        fixed_axes=variant.fixed_axes,
         vary=lambda settings: twins(variant.varied(settings), program, mesh, **more),
         ablations=ablations(variant.config, variant.train),
         sizes=sizes(variant.config),
@@ -147,7 +147,7 @@ def same_flavour(
         program=program,
         mesh=MeshSpec.parse(home),
         candidate_mesh=None if home == mesh else MeshSpec.parse(mesh),
-        held_axes=ours.held_axes or theirs.held_axes,
+        fixed_axes=ours.fixed_axes or theirs.fixed_axes,
         exact=functools.partial(ours.exact, flavour),
         **fields,
     )

@@ -5,12 +5,12 @@ from typing import Any
 
 from parity.ir.jax_internals import ir
 from parity.ir.mlir import attribute_items
-from parity.ir.stablehlo.program import Op, Program, Region
+from parity.ir.stablehlo.program import Op, Region, StableProgram
 
 __all__ = ["increment"]
 
 
-def increment(program: Program, argument: int, result: int) -> int | None:
+def increment(program: StableProgram, argument: int, result: int) -> int | None:
     """Returns by how much a result counts an argument up, where that is all the argument is used for.
 
     A sum of integers wraps alike in signed and unsigned ones, so two counters of equal width that start from the same

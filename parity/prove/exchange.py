@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from parity.ir.stablehlo.program import Form, Kind, Op, Program, Region
+from parity.ir.stablehlo.program import Form, Kind, Op, Region, StableProgram
 from parity.ir.stablehlo.provenance import op_place
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import grade, number, regrouped
@@ -69,7 +69,7 @@ class _Swap:
 
 def explain(
     table: Table,
-    sides: tuple[Program, Program],
+    sides: tuple[StableProgram, StableProgram],
     numberings: Sequence[Numbering],
     results: Sequence[tuple[int, int]],
     unequal: Sequence[int],
@@ -90,7 +90,7 @@ class _Exchange:
     def __init__(
         self,
         table: Table,
-        sides: tuple[Program, Program],
+        sides: tuple[StableProgram, StableProgram],
         numberings: Sequence[Numbering],
         results: Sequence[tuple[int, int]],
     ):
@@ -246,7 +246,7 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
     return unlike, other, found
 
 
-def _counted(program: Program, value: int) -> tuple[int, str] | None:
+def _counted(program: StableProgram, value: int) -> tuple[int, str] | None:
     """Returns the one argument that a counter comes from, and the last operation on it in words."""
     made = {result: op for op in program.body.ops for result in op.results}
     last, words = made.get(value), ""
@@ -290,7 +290,7 @@ def _chooses(search: Search, side: int, op: Op) -> bool:
     )
 
 
-def _reader(program: Program, op: Op, name: str) -> Op:
+def _reader(program: StableProgram, op: Op, name: str) -> Op:
     """Returns what reads a counter once all arithmetic on it is done, if that is the operation with a name."""
     users, work = _users(program), [op]
     while work:
@@ -308,7 +308,7 @@ def _counts(text: str) -> bool:
     return kind is not None and not kind.shape and is_whole_number(kind.element) and kind.element != "i1"
 
 
-def _lasts(program: Program, op: Op) -> bool:
+def _lasts(program: StableProgram, op: Op) -> bool:
     """True if all that reads an operation's result is a function of it that keeps apart what was added."""
     users, work, found = _users(program), [op.results.start], False
     while work:
@@ -324,7 +324,7 @@ def _lasts(program: Program, op: Op) -> bool:
     return found
 
 
-def _users(program: Program) -> dict[int, list[tuple[Op | None, int]]]:
+def _users(program: StableProgram) -> dict[int, list[tuple[Op | None, int]]]:
     """Returns what reads each value, and as which operand; None for a region that returns it."""
     users: dict[int, list[tuple[Op | None, int]]] = collections.defaultdict(list)
     for value in program.body.outputs:

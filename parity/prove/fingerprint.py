@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parity.ir.stablehlo.program import Program
+from parity.ir.stablehlo.program import StableProgram
 from parity.ir.stablehlo.reader import read_program
 from parity.prove.numbering import Table, number_program
 
@@ -44,7 +44,7 @@ def program_fingerprint(program: Any, *, ordered: bool = True) -> str:
 class _Graph:
     """The table of one program as a graph that points from operands to users."""
 
-    def __init__(self, program: Program, *, reorder: bool = False):
+    def __init__(self, program: StableProgram, *, reorder: bool = False):
         self._program = program
         self._table = Table()
         self._positions = [k for k in range(len(program.body.parameters)) if k not in program.constants]

@@ -4,10 +4,19 @@ import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 
-from parity.ir.stablehlo.provenance import Place
+from parity.ir.stablehlo.provenance import SourceLocation
 from parity.verdicts import Finding
 
-__all__ = ["MOST_ENTRIES", "Frontier", "Side", "Trait", "Unlike", "apart", "attribute_differences", "short"]
+__all__ = [
+    "MOST_ENTRIES",
+    "Frontier",
+    "FrontierSide",
+    "Trait",
+    "Unlike",
+    "apart",
+    "attribute_differences",
+    "short",
+]
 
 _MAX_TEXT = 160
 MOST_ENTRIES = 8
@@ -15,7 +24,7 @@ MOST_ENTRIES = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Side:
+class FrontierSide:
     """One side of a difference.
 
     Args:
@@ -26,11 +35,11 @@ class Side:
     """
 
     operation: str
-    place: Place
+    place: SourceLocation
     loop_depth: int
     type: str
 
-    def beside(self, other: "Side | None") -> str:
+    def beside(self, other: "FrontierSide | None") -> str:
         """Returns the operation and its place, with the caller where that tells it from the other side's."""
         loops = f", loop depth {self.loop_depth}" if self.loop_depth else ""
         return f"{self.operation} at {self.place.beside(other.place if other else None)}{loops}"
@@ -81,8 +90,8 @@ class Frontier:
     """
 
     where: str
-    reference: Side | None = None
-    candidate: Side | None = None
+    reference: FrontierSide | None = None
+    candidate: FrontierSide | None = None
     differences: tuple[str, ...] = ()
     unlike: Unlike | None = None
 

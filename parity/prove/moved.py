@@ -5,14 +5,14 @@ import math
 from collections.abc import Sequence
 
 from parity.ir.jax_internals import ir, is_main
-from parity.ir.stablehlo.program import Program
+from parity.ir.stablehlo.program import StableProgram
 from parity.prove.frontier import Frontier
 from parity.prove.numbering import Numbering, Table
 from parity.prove.rules.moves import MOVES
 from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array
 
-__all__ = ["NOTHING_MOVED", "Moved", "Moves", "given", "not_met"]
+__all__ = ["NOTHING_MOVED", "WeightView", "WeightViews", "given", "not_met"]
 
 Step = tuple[str, tuple[int, ...]]
 """``("reshape", shape)`` or ``("transpose", order)`` of each array; ``("join", (axis,))`` of all."""
@@ -20,7 +20,7 @@ RULE, TURNED = "moved-weights", "turned-weights"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Moved:
+class WeightView:
     """One group of arrays: parts on one side are a whole on the other.
 
     Args:
@@ -46,22 +46,22 @@ class Moved:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Moves:
+class WeightViews:
     """What is moved between two programs.
 
     Args:
         arguments, results: the groups.
     """
 
-    arguments: tuple[Moved, ...] = ()
-    results: tuple[Moved, ...] = ()
+    arguments: tuple[WeightView, ...] = ()
+    results: tuple[WeightView, ...] = ()
 
 
-NOTHING_MOVED = Moves()
+NOTHING_MOVED = WeightViews()
 
 
 def given(
-    table: Table, sides: Sequence[Program], moves: Sequence[Moved]
+    table: Table, sides: Sequence[StableProgram], moves: Sequence[WeightView]
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Returns the numbers of moved arguments by position; they meet where the table's rules allow it."""
     found: tuple[dict[int, int], dict[int, int]] = ({}, {})
@@ -90,7 +90,7 @@ def given(
 
 
 def not_met(
-    table: Table, sides: Sequence[Program], numberings: Sequence[Numbering], moves: Sequence[Moved]
+    table: Table, sides: Sequence[StableProgram], numberings: Sequence[Numbering], moves: Sequence[WeightView]
 ) -> list[Frontier]:
     """Returns the moved results that are not shown equal."""
     missed = []
@@ -110,7 +110,7 @@ def not_met(
     return missed
 
 
-def _result_types(program: Program) -> list[str]:
+def _result_types(program: StableProgram) -> list[str]:
     main = next(op for op in program.module_op.body.operations if is_main(op))
     with program.module_op.context:
         return [

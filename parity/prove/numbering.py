@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from parity.ir.stablehlo.program import Kind, Op, Program, Region
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
 __all__ = ["Numbering", "Table", "captures", "initial_colours", "number_program", "split_classes"]
 
@@ -298,7 +298,7 @@ def split_classes(colours: dict[int, int], updates: dict[int, int]) -> set[int]:
 
 
 def number_program(
-    program: Program,
+    program: StableProgram,
     table: Table,
     arguments: Mapping[int, int],
     *,

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
-from parity.ir.stablehlo.program import Program
+from parity.ir.stablehlo.program import StableProgram
 from parity.ir.stablehlo.reader import collector_paused, read_program
 from parity.prove.exchange import explain
 from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
 from parity.prove.grade import grade
-from parity.prove.moved import NOTHING_MOVED, Moves, given, not_met
+from parity.prove.moved import NOTHING_MOVED, WeightViews, given, not_met
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
 from parity.verdicts import Finding, Verdict
@@ -38,7 +38,7 @@ class Alone:
     arguments: _Positions = ((), ())
     results: _Positions = ((), ())
     counters: int = 0
-    moves: Moves = NOTHING_MOVED
+    moves: WeightViews = NOTHING_MOVED
 
 
 NOTHING_ALONE = Alone()
@@ -194,8 +194,8 @@ def prove(
 
 
 def is_one_program(
-    reference: Program,
-    candidate: Program,
+    reference: StableProgram,
+    candidate: StableProgram,
     *,
     arguments: _Pairs,
     results: _Pairs,
@@ -209,7 +209,7 @@ def is_one_program(
 
 
 def _paired(
-    sides: tuple[Program, Program], arguments: _Pairs, results: _Pairs, alone: Alone
+    sides: tuple[StableProgram, StableProgram], arguments: _Pairs, results: _Pairs, alone: Alone
 ) -> list[Frontier]:
     """Returns what differs besides operations, once all arguments and results are paired.
 
@@ -247,7 +247,7 @@ class _Attempt:
 
     def __init__(
         self,
-        sides: tuple[Program, Program],
+        sides: tuple[StableProgram, StableProgram],
         arguments: _Pairs,
         results: _Pairs,
         alone: Alone,
@@ -320,7 +320,7 @@ def _names(names: Sequence[str], without: Container[int] = ()) -> dict[int, str]
     return {position: name for position, name in enumerate(names) if position not in without}
 
 
-def _check_hoisted(sides: Sequence[Program], arguments: _Pairs) -> None:
+def _check_hoisted(sides: Sequence[StableProgram], arguments: _Pairs) -> None:
     """Checks that no pair names a constant that JAX hoisted: these are compared by their bytes."""
     for side, label in enumerate(("reference", "candidate")):
         paired = sorted({pair[side] for pair in arguments} & set(sides[side].constants))
@@ -364,7 +364,7 @@ def check_pairs(
         raise ValueError(f"{what}: expected pairs that are total and one-to-one, got {'; '.join(problems)}")
 
 
-def _unequal(sides: Sequence[Program], numberings: Sequence[Numbering], results: _Pairs) -> list[int]:
+def _unequal(sides: Sequence[StableProgram], numberings: Sequence[Numbering], results: _Pairs) -> list[int]:
     return [
         position
         for position, (left, right) in enumerate(results)
@@ -373,7 +373,7 @@ def _unequal(sides: Sequence[Program], numberings: Sequence[Numbering], results:
 
 
 def _side_differences(
-    reference: Program, candidate: Program, arguments: _Pairs, results: _Pairs
+    reference: StableProgram, candidate: StableProgram, arguments: _Pairs, results: _Pairs
 ) -> list[Frontier]:
     """Compares attributes of the modules, and types and attributes of paired arguments and results."""
     pairs = [("module", reference.module, candidate.module)]

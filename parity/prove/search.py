@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from parity.ir.mlir import attribute_items
-from parity.ir.stablehlo.program import Kind, Op, Program, Region
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.ir.stablehlo.provenance import op_place
 from parity.prove.elements import Elements
-from parity.prove.frontier import MOST_ENTRIES, Frontier, Side, apart, attribute_differences, short
+from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide, apart, attribute_differences, short
 from parity.prove.numbering import Numbering, Table, captures, initial_colours
 
 __all__ = ["Search"]
@@ -19,7 +19,12 @@ class Search:
     """Searches two numbered programs for their first differences."""
 
     def __init__(
-        self, table: Table, reference: Program, candidate: Program, left: Numbering, right: Numbering
+        self,
+        table: Table,
+        reference: StableProgram,
+        candidate: StableProgram,
+        left: Numbering,
+        right: Numbering,
     ):
         self._table = table
         self.programs = (reference, candidate)
@@ -368,7 +373,7 @@ def _types(op: Op) -> str:
     return ", ".join(op.form.slots_out)
 
 
-def _side(op: Op | None, loops: int) -> Side | None:
+def _side(op: Op | None, loops: int) -> FrontierSide | None:
     if op is None:
         return None
-    return Side(operation=op.form.name, place=op_place(op), loop_depth=loops, type=_types(op))
+    return FrontierSide(operation=op.form.name, place=op_place(op), loop_depth=loops, type=_types(op))

@@ -11,7 +11,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from parity.builds.weights.map import unheld
+from parity.builds.weights.map import strip_container
 from parity.cases.case import Case
 from parity.channels import CHANNELS, Aspect, of_aspect
 from parity.channels.channel import BY_RULES
@@ -254,7 +254,7 @@ def print_placements(
             role = ours.role
             table.add_row(Text(str(role), "bold cyan"))
         shape = "x".join(map(str, ours.shape)) or "scalar"
-        table.add_row(unheld(ours.path), shape, spec_text(ours), f"{ours.bytes_per_device:,}")
+        table.add_row(strip_container(ours.path), shape, spec_text(ours), f"{ours.bytes_per_device:,}")
         if ours.axes != theirs.axes:
             found = Text(f"candidate {spec_text(theirs)}", "bold red")
             table.add_row(Text("  differs", "bold red"), "", found, f"{theirs.bytes_per_device:,}")

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from parity.cases.case import Case
 from parity.channels import Aspect, of_aspect
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.run.run import CaseResult, run_case
 from parity.verdicts import BLOCKING, Verdict
 
@@ -68,7 +68,7 @@ def _combined(changes: Sequence[Settings]) -> Iterator[Settings]:
                 yield {name: text for change in chosen for name, text in change.items()}
 
 
-def explain(case: Case, channel: str, bench: Workbench) -> Explanation:
+def explain(case: Case, channel: str, bench: Session) -> Explanation:
     """Changes settings on both sides until a channel of the case no longer fails.
 
     Args:
@@ -97,7 +97,7 @@ def explain(case: Case, channel: str, bench: Workbench) -> Explanation:
 
 def print_explanations(console: Console, results: Sequence[CaseResult]) -> None:
     """Prints an explanation of every failed channel of structure of the cases that can be varied."""
-    bench = Workbench()
+    bench = Session()
     for result in results:
         if result.case.vary is None or not result.case.ablations:
             continue

@@ -9,11 +9,11 @@ from parity.cases.settings import find_settings
 from parity.compare.backends.cache import DiskCache, default_folder, digest
 from parity.run.run import CaseResult
 
-__all__ = ["Latest"]
+__all__ = ["LastFailed"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Latest:
+class LastFailed:
     """The cases of a project that did not pass, kept from run to run.
 
     Args:
@@ -25,7 +25,7 @@ class Latest:
     cache: DiskCache
 
     @classmethod
-    def of(cls, start: Path, asked: Any) -> "Latest":
+    def of(cls, start: Path, asked: Any) -> "LastFailed":
         """Returns what is known of the project that a folder is in.
 
         Args:

@@ -16,7 +16,7 @@ from parity.run.outside import digest_at
 from parity.run.run import PASSED, CaseResult
 from parity.verdicts import channel_of
 
-__all__ = ["Memory", "disagreement", "folder"]
+__all__ = ["VerdictCache", "disagreement", "folder"]
 
 SHARE = 0.1
 """The share of the remembered cases that ``--verify-memory`` compares again; at least one case."""
@@ -29,7 +29,7 @@ def folder() -> Path:
     return default_folder() / "verdicts"
 
 
-class Memory:
+class VerdictCache:
     """Verdicts under one key: the digest of everything, see `parity.run.manifest`.
 
     Args:

@@ -14,7 +14,7 @@ from parity.cases.case import Case
 from parity.channels import ALL
 from parity.compare.backends.compiler import Resources
 from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerError
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.compare.placement import place
 from parity.run.outside import opened, watch
 from parity.run.run import SELDOM, CaseResult, error_result, run_case
@@ -81,9 +81,9 @@ def _cases(find: str, arguments: tuple) -> dict[str, Case]:
 
 
 @functools.cache
-def _bench(plan: Plan, tell: Callable[[str], None]) -> Workbench:
+def _bench(plan: Plan, tell: Callable[[str], None]) -> Session:
     compiler = plan.resources.compiler()
-    return Workbench(paranoid=plan.paranoid, required=plan.required, compiler=compiler, tell=tell)
+    return Session(paranoid=plan.paranoid, required=plan.required, compiler=compiler, tell=tell)
 
 
 def serve(plan: Plan, id: str, tell: Callable[[str], None]) -> Outcome:

@@ -90,7 +90,7 @@ def check_processes(processes: int) -> None:
         raise ValueError(f"--processes {processes}: expected a divisor of the {DEVICES} simulated devices")
 
 
-class _Gang:
+class _RankGroup:
     """The processes, all at the same case, and the devices that they share evenly."""
 
     def __init__(self, size: int, devices: int):
@@ -168,7 +168,7 @@ def run_in_processes(
             if gang and devices not in (0, gang.devices):
                 gang.kill()
                 gang = None
-            gang = gang or _Gang(processes, devices or DEVICES)
+            gang = gang or _RankGroup(processes, devices or DEVICES)
             try:
                 yield merged(case, gang.run(case, plan))
             except _LostError as lost:

@@ -15,7 +15,7 @@ __all__ = ["TRIES", "run_on_ray", "visit"]
 
 TRIES = 3
 """Workers that one case may lose: after that the case itself is the likely cause, and an error."""
-PLACED = ("mesh", "candidate_mesh", "asked", "unplaced", "too_large")
+PLACED = ("mesh", "candidate_mesh", "asked", "skip_reason", "too_few_devices")
 """What a case says of the devices that it got, which only a worker knows."""
 
 
@@ -31,7 +31,7 @@ def visit(plan: Plan, id: str, tell: Callable[[str], None]) -> tuple[dict[str, A
     return {name: getattr(result.case, name) for name in PLACED}, Outcome.of(result)
 
 
-class _Errand:
+class _RayCase:
     """A case on its way through workers, until one of them lives to tell."""
 
     def __init__(self, case: Case, plan: Plan, resources: dict[str, Any], progress: Callable[[Case], None]):
@@ -112,7 +112,7 @@ def run_on_ray(
     with session(address, workers):
         has = machines()
         needs = [declared(plan.backend, max(mesh.size for mesh in case.meshes), has) for case in cases]
-        errands = [_Errand(case, shared, need, progress) for case, need in zip(cases, needs, strict=True)]
+        errands = [_RayCase(case, shared, need, progress) for case, need in zip(cases, needs, strict=True)]
         while errands:
             talking = wait_for_any([errand.call for errand in errands])
             left = []

@@ -14,7 +14,7 @@ from parity.cases.case import Case
 from parity.channels import ALL, CHANNELS, Aspect, of_aspect
 from parity.channels.channel import ONE_PROGRAM
 from parity.compare.backends.compiler import Compiler
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.compare.side import PHASES, SideError
 from parity.run.errors import error_finding
 from parity.run.waiving import waive
@@ -24,8 +24,8 @@ __all__ = [
     "SELDOM",
     "SEVERITY",
     "CaseResult",
+    "clear_caches_if_many_mappings",
     "error_result",
-    "let_go",
     "numbers_only",
     "run_case",
     "run_cases",
@@ -86,7 +86,7 @@ class CaseResult:
         return f"{self.case.id}: {first.name} {first.verdict}: {what}"
 
 
-def let_go(most: int = MANY_MAPS) -> None:
+def clear_caches_if_many_mappings(most: int = MANY_MAPS) -> None:
     """Lets compiled programs go that JAX keeps, where the process has more than ``most`` maps of memory.
 
     Each program compiled for the CPU maps some, and a process with too many crashes in the compiler.
@@ -96,7 +96,7 @@ def let_go(most: int = MANY_MAPS) -> None:
 
 
 @contextlib.contextmanager
-def collected_seldom() -> Iterator[None]:
+def raised_gc_threshold() -> Iterator[None]:
     """Looks for garbage less often: traces are millions of objects that live on, and the search takes a tenth."""
     before = gc.get_threshold()
     gc.set_threshold(before[0] and max(before[0], SELDOM), *before[1:])
@@ -106,7 +106,7 @@ def collected_seldom() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> CaseResult:
+def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseResult:
     """Compares one case.
 
     Args:
@@ -114,16 +114,16 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
         bench: shared between the cases of a session.
         channels: on which channels; all by default.
     """
-    if case.unplaced:
-        return skipped_result(case, case.unplaced)
-    if case.too_large:
-        return _not_compared(case, _unable("tree", "devices", case.too_large))
+    if case.skip_reason:
+        return skipped_result(case, case.skip_reason)
+    if case.too_few_devices:
+        return _not_compared(case, _unable("tree", "devices", case.too_few_devices))
     start = time.perf_counter()
     bench.clock.take()
     results: dict[str, ChannelResult] = {}
     names = ("", "")
     try:
-        with collected_seldom():
+        with raised_gc_threshold():
             with bench.clock.book("build"):
                 work = Comparison(case, bench)
             names = (work.builds[0].name, work.builds[1].name)
@@ -142,7 +142,7 @@ def run_case(case: Case, bench: Workbench, channels: Sequence[str] = ALL) -> Cas
     except Exception as error:
         bench.examine(error)
         results["tree"] = _error("tree", "comparing", error)
-    let_go()
+    clear_caches_if_many_mappings()
     seconds = bench.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
     results = waive(case.id, results, case.waivers)
@@ -270,13 +270,13 @@ def run_cases(
         required: rungs that cases of one structure may rest on.
         compiler: compiles for backends that do so in other processes.
     """
-    bench = Workbench(paranoid=paranoid, required=required, compiler=compiler)
+    bench = Session(paranoid=paranoid, required=required, compiler=compiler)
     yield from run_each(cases, bench, progress, channels)
 
 
 def run_each(
     cases: Sequence[Case],
-    bench: Workbench,
+    bench: Session,
     progress: Callable[[Case], None] = lambda case: None,
     channels: Sequence[str] = ALL,
 ) -> Iterator[CaseResult]:

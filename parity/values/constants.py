@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from parity.ir.mlir import dense_numbers
-from parity.ir.stablehlo.program import Kind, Op, Program, Region
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
 __all__ = ["Constants", "Met", "Use", "met_constants"]
 
@@ -224,7 +224,7 @@ def _guard(op: Op, name: str, sides: Sequence[_Known]) -> str:
     return "infinite" if any(math.isinf(number) for side in sides for number in side.numbers) else ""
 
 
-def met_constants(program: Program) -> Constants:
+def met_constants(program: StableProgram) -> Constants:
     """Returns the constants that a program meets its arguments and computed numbers with.
 
     Args:
@@ -256,7 +256,7 @@ def _inverse(step: str, after: float, constant: float) -> Sequence[float]:
 
 
 class _Walk:
-    def __init__(self, program: Program):
+    def __init__(self, program: StableProgram):
         self.known: list[_Known] = [COMPUTED] * program.values
         self.met: dict[Met, None] = {}
         self.guards: collections.Counter[str] = collections.Counter()

@@ -13,14 +13,14 @@ from parity.values.ladder import FLOOR_FACTOR
 from parity.values.noise import is_float
 from parity.verdicts import Finding
 
-__all__ = ["Flip", "find_flips", "forced_inputs", "margin_noise"]
+__all__ = ["ChangedChoice", "find_flips", "forced_inputs", "margin_noise"]
 
 Flat = Mapping[str, np.ndarray]
 PREFERRED, MARGIN, FORCED = "/preferred", "/margin", "forced/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flip:
+class ChangedChoice:
     """A token that chooses otherwise on the two sides.
 
     Args:
@@ -55,7 +55,7 @@ class Flip:
         )
 
 
-def find_flips(reference: Flat, candidate: Flat, noise: Mapping[str, float]) -> list[Flip]:
+def find_flips(reference: Flat, candidate: Flat, noise: Mapping[str, float]) -> list[ChangedChoice]:
     """Returns the tokens that choose otherwise, whatever the order of their choices; the widest margin first.
 
     Args:
@@ -72,7 +72,7 @@ def find_flips(reference: Flat, candidate: Flat, noise: Mapping[str, float]) -> 
             token = tuple(map(int, token))
             choices = [set(side[token].tolist()) for side in (ours, theirs)]
             flips.append(
-                Flip(
+                ChangedChoice(
                     layer=layer,
                     token=token,
                     reference=tuple(sorted(choices[0] - choices[1])),

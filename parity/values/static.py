@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from parity.ir.mlir import dense_numbers
-from parity.ir.stablehlo.program import Kind, Op, Program, Region
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
 __all__ = ["Content", "Fact", "result_facts"]
 
@@ -41,7 +41,7 @@ class Fact:
         return Fact(self.sources | other.sources, self.content if same else Content.ANY)
 
 
-def result_facts(program: Program, labels: Sequence[frozenset[str]]) -> tuple[Fact, ...]:
+def result_facts(program: StableProgram, labels: Sequence[frozenset[str]]) -> tuple[Fact, ...]:
     """Returns what is known of each result of a program; a pass over its operations, loops until they settle.
 
     Args:
@@ -78,7 +78,7 @@ REDUCING = frozenset({"add", "multiply", "maximum", "minimum"})
 
 
 class _Walk:
-    def __init__(self, program: Program):
+    def __init__(self, program: StableProgram):
         self.facts: list[Fact] = [Fact()] * program.values
         self._known: dict[tuple[int, ...], Fact] = {}
         self._facts: dict[Fact, Fact] = {}

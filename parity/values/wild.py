@@ -10,7 +10,7 @@ from parity.builds.tree import Leaf, Role
 from parity.values.ladder import Deviation, deviation
 from parity.values.noise import is_float
 
-__all__ = ["WILD", "Wild", "apart", "shake"]
+__all__ = ["WILD", "StressKind", "apart", "perturb"]
 
 Flat = Mapping[str, np.ndarray]
 COARSE = 10.0
@@ -24,7 +24,7 @@ CHAOS = 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Wild:
+class StressKind:
     """One way to be wild.
 
     Args:
@@ -93,24 +93,28 @@ def _entries(low: float, high: float) -> Callable[[np.random.Generator, tuple[in
     return lambda rng, shape: 10.0 ** rng.uniform(low, high, shape)
 
 
-WILD: tuple[Wild, ...] = (
-    Wild(name="leaves over decades", parameters=_decades(-1.5, 1.0), inputs=_decades(-1.5, 1.5), count=7),
-    Wild(
+WILD: tuple[StressKind, ...] = (
+    StressKind(
+        name="leaves over decades", parameters=_decades(-1.5, 1.0), inputs=_decades(-1.5, 1.5), count=7
+    ),
+    StressKind(
         name="large numbers",
         parameters=_decades(0.5, 1.0),
         inputs=_decades(2.0, 3.0),
         count=1_000,
         saturates=True,
     ),
-    Wild(name="tiny numbers", parameters=_decades(-3.0, -2.0), inputs=_decades(-4.0, -3.0), count=100_000),
-    Wild(
+    StressKind(
+        name="tiny numbers", parameters=_decades(-3.0, -2.0), inputs=_decades(-4.0, -3.0), count=100_000
+    ),
+    StressKind(
         name="entries over decades",
         parameters=_entries(-1, 0.5),
         inputs=_entries(-2, 2),
         count=50,
         saturates=True,
     ),
-    Wild(
+    StressKind(
         name="zeros, ties and the programs' constants",
         parameters=_decades(0, 0.1),
         inputs=_decades(0, 0.1),
@@ -120,7 +124,7 @@ WILD: tuple[Wild, ...] = (
 )
 
 
-def shake(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def perturb(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Returns ``flat`` with every float moved by about `SHAKEN` units in the last place; zeros stay."""
 
     def shaken(array: np.ndarray) -> np.ndarray:

@@ -212,7 +212,7 @@ def upcoming_only(self, weights, iteration):
 
 
 CHOSEN = loops.Pipe.chosen
-COLLECT = stages.Moves.collect
+COLLECT = stages.StageTransfers.collect
 
 
 def with_bubbles(self, aside, segments_MBT):
@@ -234,7 +234,7 @@ PLANTS = {
         {"output", "weights' gradient"},
     ),
     "bubbles counted in sown values": (
-        (stages.Moves, "collect", with_bubbles),
+        (stages.StageTransfers, "collect", with_bubbles),
         Toy(2, 2, 2, {}, "auto"),
         {"load_balance", "expert_load", "weights' gradient"},
     ),

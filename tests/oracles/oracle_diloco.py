@@ -75,7 +75,7 @@ class Replicas:
         """Nesterov's momentum, then every replica moves towards the outer parameters."""
         cfg = self.config
         self.momentum[name] = gradient + cfg.momentum * self.momentum[name]
-        look_ahead = gradient + cfg.momentum * self.momentum[name]
-        self.outer[name] = self.outer[name] - cfg.learning_rate * look_ahead
+        logits_with_mtp = gradient + cfg.momentum * self.momentum[name]
+        self.outer[name] = self.outer[name] - cfg.learning_rate * logits_with_mtp
         for replica in self.inner:
             replica[name][...] = cfg.inner_share * replica[name] + (1 - cfg.inner_share) * self.outer[name]

@@ -30,7 +30,7 @@ from models_nnx.shared.ops.dtypes import wide_dtype
 from models_nnx.shared.ops.experts import ExpertWeights, expert_parameters, experts
 from models_nnx.shared.ops.losses import cross_entropy
 from models_nnx.shared.ops.mlp import clamped_swiglu, gated_activation
-from models_nnx.shared.ops.mtp import ROLLED, Ahead, mtp_rate, roll_batch
+from models_nnx.shared.ops.mtp import ROLLED, MtpInputs, mtp_rate, roll_batch
 from models_nnx.shared.ops.norms import norm_init, rms_norm
 from models_nnx.shared.ops.pipeline import Pipe, refuse_caching, stage_key
 from models_nnx.shared.ops.projections import (
@@ -76,9 +76,9 @@ __all__ = [
     "ROLLED",
     "SINK_INIT",
     "STAGE",
-    "Ahead",
     "DecodeState",
     "ExpertWeights",
+    "MtpInputs",
     "Part",
     "Pipe",
     "Routing",

@@ -13,14 +13,14 @@ from models_nnx.shared.config import ModelConfig, TrainConfig
 from models_nnx.shared.ops.dtypes import wide_dtype
 from models_nnx.shared.sharding import Rules, constrain
 
-__all__ = ["ROLLED", "Ahead", "mtp_rate", "roll_batch"]
+__all__ = ["ROLLED", "MtpInputs", "mtp_rate", "roll_batch"]
 
 ROLLED = ("tokens", "targets", "segments", "positions", "weights")
 EPSILON = 1e-8
 """Added to the sum of weights: a batch may have no token that has one further token."""
 
 
-class Ahead(NamedTuple):
+class MtpInputs(NamedTuple):
     """What a call needs to train, or to judge, the predictors of further tokens.
 
     Args:

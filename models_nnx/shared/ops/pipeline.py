@@ -13,7 +13,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from models_nnx.shared.config import Dispatch, Gather, Loop, ModelConfig, PipelineConfig
 from models_nnx.shared.mesh import as_axes, as_entry
-from models_nnx.shared.ops.stages import STAGE, Buffers, Moves, on_stages
+from models_nnx.shared.ops.stages import STAGE, Buffers, StageTransfers, on_stages
 from models_nnx.shared.sharding import ShardingError, place, resolve, zeros
 
 __all__ = ["Inputs", "Pipe", "Weights", "refuse_caching", "stage_key"]
@@ -79,7 +79,7 @@ class Pipe:
     """
 
     config: PipelineConfig
-    moves: Moves
+    moves: StageTransfers
     specs: tuple[PartitionSpec, ...]
 
     @classmethod
@@ -109,7 +109,7 @@ class Pipe:
                 "product for several stages there; set moe.dispatch=dropping, or give the mesh auto axes",
                 "pipeline",
             )
-        moves = Moves.of(config.staging.schedule, config.rules, x_BTD.shape)
+        moves = StageTransfers.of(config.staging.schedule, config.rules, x_BTD.shape)
         front = tuple(name for name, _ in config.staging.axes)
         specs = tuple(
             resolve(

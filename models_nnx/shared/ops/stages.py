@@ -16,7 +16,7 @@ from models_nnx.shared.ops.accumulation import split_rows
 from models_nnx.shared.schedule import Schedule
 from models_nnx.shared.sharding import Rules, ShardingError, constrain, place, resolve, zeros
 
-__all__ = ["STAGE", "Buffers", "Moves", "on_stages"]
+__all__ = ["STAGE", "Buffers", "StageTransfers", "on_stages"]
 
 STAGE = "stage"
 """The mesh axis, and the logical axis of stacked parameters."""
@@ -63,7 +63,7 @@ def require_stages(stages: int) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Moves:
+class StageTransfers:
     """The buffers of one pipeline, and how they change.
 
     Args:
@@ -77,7 +77,7 @@ class Moves:
     moving: PartitionSpec
 
     @classmethod
-    def of(cls, schedule: Schedule, rules: Rules, shape: tuple[int, ...]) -> "Moves":
+    def of(cls, schedule: Schedule, rules: Rules, shape: tuple[int, ...]) -> "StageTransfers":
         """Returns the moves of a batch of ``shape`` ``(rows, T, D)`` on the ambient mesh.
 
         Raises:

@@ -13,7 +13,7 @@ from parity.builds.convert.exported import ExportedEntry, ExportedMap, ExportedS
 from parity.builds.convert.stored import Stored, check_new, read_stored, same_bits, write_stored
 from parity.builds.skeleton import Skeleton, fill, leaves_of
 from parity.builds.tree import Leaf, Role
-from parity.builds.weights.map import WeightMap, unheld
+from parity.builds.weights.map import WeightMap, strip_container
 
 __all__ = ["SIDES", "Conversion", "ConversionError", "convert"]
 
@@ -115,7 +115,7 @@ def _recognised(exported: ExportedMap, stored: Stored, side: int | None) -> tupl
 
     Names must be those of the side; where they are not, holders such as ``params`` and ``model`` do not count.
     """
-    for names in (lambda path: path, unheld):
+    for names in (lambda path: path, strip_container):
         fits = [at for at in (0, 1) if side in (None, at) and _matched(exported.sides[at], stored, names)]
         if len(fits) == 1 or (fits and _is_one(exported)):
             found = _matched(exported.sides[fits[0]], stored, names)
@@ -151,8 +151,8 @@ def _matched(side: ExportedSide, stored: Stored, names: Any) -> Arrays | None:
 
 def _misfit(exported: ExportedMap, stored: Stored, side: int | None) -> str:
     """Says what keeps a checkpoint from being one of the side that it is nearest to."""
-    names = {unheld(path) for path in stored.arrays}
-    wanted = [{unheld(path): path for path in one.leaves} for one in exported.sides]
+    names = {strip_container(path) for path in stored.arrays}
+    wanted = [{strip_container(path): path for path in one.leaves} for one in exported.sides]
     nearest = side if side is not None else max((0, 1), key=lambda at: len(names & set(wanted[at])))
     ours = exported.sides[nearest]
     roles = {ours.leaves[wanted[nearest][name]].role for name in names & set(wanted[nearest])} | {Role.PARAMS}
@@ -161,7 +161,7 @@ def _misfit(exported: ExportedMap, stored: Stored, side: int | None) -> str:
         for name, path in wanted[nearest].items()
         if name not in names and ours.leaves[path].role in roles - {Role.RNG}
     ]
-    odd = [path for path in stored.arrays if unheld(path) not in wanted[nearest]]
+    odd = [path for path in stored.arrays if strip_container(path) not in wanted[nearest]]
     return (
         f"{stored.folder}: leaves that {ours.name} does not have: {_listed(odd)}; leaves of it that are missing: "
         f"{_listed(lacks)}; expected the state of {exported.case}, whole or its parameters; name another checkpoint, "

@@ -17,7 +17,7 @@ from parity.builds.weights.map import (
     Rule,
     WeightMap,
     normalise,
-    unheld,
+    strip_container,
 )
 from parity.builds.weights.modules import Order, beside_paired, copied, moment_of, nearest_first, pair_modules
 from parity.builds.weights.stacks import layer_groups, stack_axes
@@ -162,7 +162,7 @@ class _Search:
     def _named(self, rule: Rule, name: str) -> tuple[list[str], list[str]] | None:
         """Returns the leaves of both sides that a rule names, if its pattern matches a leaf of the reference."""
         pattern = rule.reference[0]
-        match = re.fullmatch(pattern, name) or re.fullmatch(pattern, unheld(self.paths[name]))
+        match = re.fullmatch(pattern, name) or re.fullmatch(pattern, strip_container(self.paths[name]))
         if not match:
             return None
         reference = [name, *(normalise(match.expand(other)) for other in rule.reference[1:])]

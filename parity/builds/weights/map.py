@@ -24,7 +24,7 @@ __all__ = [
     "Rule",
     "WeightMap",
     "normalise",
-    "unheld",
+    "strip_container",
 ]
 
 GUESSED = "axis guessed:"
@@ -148,10 +148,10 @@ def normalise(path: str) -> str:
 
     Prefixes such as ``params``, ``model`` or ``optimizer/opt_state`` name the holder, not the leaf.
     """
-    return "/".join(re.sub(r"_(\d+)$", r"/\1", part) for part in unheld(path).split("/"))
+    return "/".join(re.sub(r"_(\d+)$", r"/\1", part) for part in strip_container(path).split("/"))
 
 
-def unheld(path: str) -> str:
+def strip_container(path: str) -> str:
     """Returns ``path`` without holder prefixes, its names as the model has them."""
     parts = path.split("/")
     while len(parts) > 1 and parts[0] in HOLDERS:

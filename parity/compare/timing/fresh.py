@@ -13,7 +13,7 @@ from parity.cases.case import made
 from parity.cases.settings import find_cases
 from parity.compare.backends.registry import find
 from parity.compare.backends.workers import RemoteError, Worker, WorkerError
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.compare.placement import place
 from parity.compare.runs import SEED
 from parity.compare.side import built
@@ -54,7 +54,7 @@ def serve(found: Found, id: str, backend: str, which: int, tell: Callable[[str],
         tell: told of each phase.
     """
     (case,) = place([case for case in find_cases(*found, (id,)) if case.id == id], backend)
-    bench = Workbench(tell=tell)
+    bench = Session(tell=tell)
     jax.block_until_ready(jax.jit(lambda x: x + 1)(1))  # devices and compiler are up, as on every side
     before = peak_bytes()
     name, make = (("reference", case.reference), ("candidate", case.candidate))[which]

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from parity.builds.build import Flavour
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.compare.placement import place
 from parity.compare.side import Side, SideError
 from parity.compare.timing.dispatch import DISPATCH, calls
 from parity.compare.timing.fresh import FRESH, OWN, PEAK, Found, in_a_process
 from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
-from parity.compare.timing.rounds import ROUNDS, Paired, by_turns, paired
+from parity.compare.timing.rounds import ROUNDS, Paired, interleave, paired
 from parity.compare.timing.subjects import Subject
 from parity.ir.hlo.memory import read_memory
 
-__all__ = ["BOUNDS", "Desk", "Measured", "measure_each", "measured"]
+__all__ = ["BOUNDS", "Measured", "MeasuredCase", "measure_each", "measured"]
 
 BOUNDS: Mapping[str, float] = {
     "trace": 1.10,
@@ -75,7 +75,7 @@ class Measured:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Desk:
+class MeasuredCase:
     """A case being measured.
 
     Args:
@@ -105,22 +105,22 @@ class Desk:
         return self.in_order((self.work.state, self.work.candidate_state))
 
 
-def _init(desk: Desk) -> dict[str, Paired]:
+def _init(desk: MeasuredCase) -> dict[str, Paired]:
     ours, theirs = map(initialise, desk.sides)
-    return by_turns((ours, theirs), desk.rounds)
+    return interleave((ours, theirs), desk.rounds)
 
 
-def _source(desk: Desk) -> dict[str, Paired]:
+def _source(desk: MeasuredCase) -> dict[str, Paired]:
     ours, theirs = map(source, desk.sides)
-    return by_turns((ours, theirs), MORE * desk.rounds)
+    return interleave((ours, theirs), MORE * desk.rounds)
 
 
-def _first(desk: Desk) -> dict[str, Paired]:
+def _first(desk: MeasuredCase) -> dict[str, Paired]:
     ours, theirs = map(first_step, desk.sides, desk.states)
-    return by_turns((ours, theirs), desk.rounds)
+    return interleave((ours, theirs), desk.rounds)
 
 
-def _steady(desk: Desk) -> dict[str, Paired]:
+def _steady(desk: MeasuredCase) -> dict[str, Paired]:
     clock = CLOCKS.get(desk.work.case.backend, time.perf_counter)
     ours, theirs = (functools.partial(_quietest, one) for one in steps(desk.sides, desk.states, clock))
     return {"steady step": paired((ours, theirs), MORE * desk.rounds)}
@@ -131,14 +131,14 @@ def _quietest(one: Steps) -> float:
     return min(one() for _ in range(3)) / one.count
 
 
-def _dispatch(desk: Desk) -> dict[str, Paired]:
+def _dispatch(desk: MeasuredCase) -> dict[str, Paired]:
     ours, theirs = desk.sides
     if not (ours.build.ways and theirs.build.ways):
         raise NotMeasuredError("the builds are pure programs, and do not say how a loop calls them")
-    return by_turns(calls((ours.build, theirs.build), ours.program), MORE * desk.rounds)
+    return interleave(calls((ours.build, theirs.build), ours.program), MORE * desk.rounds)
 
 
-def _temporary(desk: Desk) -> dict[str, Paired]:
+def _temporary(desk: MeasuredCase) -> dict[str, Paired]:
     found = [read_memory(side.compiled) for side in desk.sides]
     values = [memory.values["temp"] for memory in found]
     if None in values:
@@ -146,19 +146,19 @@ def _temporary(desk: Desk) -> dict[str, Paired]:
     return {"temp bytes": Paired(np.array([values], float))}
 
 
-def _processes(desk: Desk) -> dict[str, Paired]:
+def _processes(desk: MeasuredCase) -> dict[str, Paired]:
     if desk.found is None:
         raise NotMeasuredError("no other process can find the case")
     case = desk.work.case
     sides = [in_a_process(desk.found, case.id, case.backend, which) for which in desk.in_order((0, 1))]
-    return by_turns((sides[0], sides[1]), min(desk.rounds, MOST_PROCESSES), warm=False)
+    return interleave((sides[0], sides[1]), min(desk.rounds, MOST_PROCESSES), warm=False)
 
 
 class NotMeasuredError(ValueError):
     """A quantity cannot be measured; says why."""
 
 
-MEASURES: Mapping[tuple[str, ...], Callable[[Desk], dict[str, Paired]]] = {
+MEASURES: Mapping[tuple[str, ...], Callable[[MeasuredCase], dict[str, Paired]]] = {
     ("init",): _init,
     ("trace", "lower"): _source,
     ("compile", "first step"): _first,
@@ -169,7 +169,9 @@ MEASURES: Mapping[tuple[str, ...], Callable[[Desk], dict[str, Paired]]] = {
 }
 
 
-def measured(subject: Subject, desk: Desk, tell: Callable[[str], None] = lambda words: None) -> Measured:
+def measured(
+    subject: Subject, desk: MeasuredCase, tell: Callable[[str], None] = lambda words: None
+) -> Measured:
     """Measures a case in every way there is; what cannot be measured says why.
 
     Args:
@@ -233,8 +235,8 @@ def measure_each(
     """
     for number, subject in enumerate(subjects, 1):
         (case,) = place([subject.case], backend)
-        if case.unplaced or case.too_large:
-            raise ValueError(f"{case.id}: {case.unplaced or case.too_large}")
+        if case.skip_reason or case.too_few_devices:
+            raise ValueError(f"{case.id}: {case.skip_reason or case.too_few_devices}")
         tell(f"[{number}/{len(subjects)}] {case.id}")
-        desk = Desk(work=Comparison(case, Workbench()), swap=subject.swap, rounds=rounds, found=found)
+        desk = MeasuredCase(work=Comparison(case, Session()), swap=subject.swap, rounds=rounds, found=found)
         yield measured(subject, desk, lambda words: tell(f"  {words}"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.compare.timing.rounds import HIGH, LOW, Paired, by_turns
+from parity.compare.timing.rounds import HIGH, LOW, Paired, interleave
 from parity.compare.timing.subjects import Harness
 
 __all__ = ["RUNS", "Overhead", "measure_overhead", "own_share"]
@@ -93,7 +93,7 @@ def measure_overhead(
 
         if harness.script:
             sides = lambda: _timed([harness.script], environment), run
-            ratios |= {f"{name} over the script": by_turns(sides, rounds, warm=False)["seconds"]}
+            ratios |= {f"{name} over the script": interleave(sides, rounds, warm=False)["seconds"]}
         else:
             for _ in range(rounds):
                 run()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-__all__ = ["ROUNDS", "Paired", "by_turns", "paired"]
+__all__ = ["ROUNDS", "Paired", "interleave", "paired"]
 
 ROUNDS = 7
 LOW, HIGH = 0.25, 0.75
@@ -54,7 +54,7 @@ class Paired:
 Sides = tuple[Callable[[], Mapping[str, float]], Callable[[], Mapping[str, float]]]
 
 
-def by_turns(sides: Sides, rounds: int = ROUNDS, *, warm: bool = True) -> dict[str, Paired]:
+def interleave(sides: Sides, rounds: int = ROUNDS, *, warm: bool = True) -> dict[str, Paired]:
     """Measures both sides by turns, the first of a round being the second of the next.
 
     Args:
@@ -74,11 +74,11 @@ def by_turns(sides: Sides, rounds: int = ROUNDS, *, warm: bool = True) -> dict[s
 
 
 def paired(sides: tuple[Callable[[], float], Callable[[], float]], rounds: int = ROUNDS) -> Paired:
-    """Measures one quantity of both sides as `by_turns` does.
+    """Measures one quantity of both sides as `interleave` does.
 
     Args:
         sides: each does its work once and returns seconds.
         rounds: how often.
     """
     one, other = sides
-    return by_turns((lambda: {"": one()}, lambda: {"": other()}), rounds)[""]
+    return interleave((lambda: {"": one()}, lambda: {"": other()}), rounds)[""]

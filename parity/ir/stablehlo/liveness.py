@@ -3,9 +3,9 @@
 import collections
 from collections.abc import Iterator
 
-from parity.ir.stablehlo.program import Kind, Op, Program, Region
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
-__all__ = ["heavy_beside", "mark_live", "turns_otherwise"]
+__all__ = ["has_extra_loops", "loop_counts_differ", "mark_live"]
 
 _HEAVY = frozenset({Kind.WHILE, Kind.BRANCH, Kind.REGION, Kind.MANUAL, Kind.BARRIER})
 _MOVING = ("stablehlo.all_", "stablehlo.collective_", "stablehlo.reduce_scatter", "stablehlo.custom_call")
@@ -13,7 +13,7 @@ _TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
 _SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
 
 
-def mark_live(program: Program) -> None:
+def mark_live(program: StableProgram) -> None:
     """Sets ``Op.live`` throughout a program.
 
     One pass over a work list of values. A loop's slot is needed if its result is, or if the condition or a
@@ -22,7 +22,7 @@ def mark_live(program: Program) -> None:
     _Marker(program).run()
 
 
-def heavy_beside(whole: Program, part: Program) -> bool:
+def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
     """Says whether a program has loops, branches, reductions or collectives that part of its results do not need.
 
     Args:
@@ -37,7 +37,7 @@ def heavy_beside(whole: Program, part: Program) -> bool:
     )
 
 
-def turns_otherwise(*sides: Program) -> bool:
+def loop_counts_differ(*sides: StableProgram) -> bool:
     """Says whether programs have other numbers of loops, or of barriers such as rematerialisation leaves.
 
     Args:
@@ -58,7 +58,7 @@ def _operations(region: Region) -> Iterator[Op]:
 
 
 class _Marker:
-    def __init__(self, program: Program):
+    def __init__(self, program: StableProgram):
         self._program = program
         self._seen = bytearray(program.values)
         self._work: list[int] = []

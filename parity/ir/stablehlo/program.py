@@ -4,7 +4,7 @@ import dataclasses
 import enum
 from typing import Any
 
-__all__ = ["Chain", "Form", "Kind", "Op", "Program", "Region"]
+__all__ = ["Chain", "Form", "Kind", "Op", "Region", "StableProgram"]
 
 
 class Kind(enum.IntEnum):
@@ -97,7 +97,7 @@ class Region:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class StableProgram:
     """An inlined program.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.ir.stablehlo.program import Chain, Op
 
-__all__ = ["Place", "op_place", "short_path"]
+__all__ = ["SourceLocation", "op_place", "short_path"]
 
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
 _FRAME = re.compile(rf"{_QUOTED}\({_QUOTED}:(\d+):")
@@ -20,7 +20,7 @@ _PARSED_LIMIT = 200_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """Where an operation comes from.
 
     Args:
@@ -42,7 +42,7 @@ class Place:
             return self.stack or "unknown place"
         return _frame_text((self.function, self.file, self.line))
 
-    def beside(self, other: "Place | None") -> str:
+    def beside(self, other: "SourceLocation | None") -> str:
         """Returns the place, and where it was called from when that is what tells it from ``other``."""
         pairs = list(zip(self.frames, other.frames, strict=False)) if other else []
         if not pairs or pairs[0][0] != pairs[0][1]:
@@ -65,12 +65,12 @@ def short_path(file: str) -> str:
     return file.removeprefix(here)
 
 
-def op_place(op: Op) -> Place:
+def op_place(op: Op) -> SourceLocation:
     """Returns where an operation comes from, call sites included."""
     return _place(op.source, op.chain)
 
 
-def _place(source: Any, chain: Chain | None) -> Place:
+def _place(source: Any, chain: Chain | None) -> SourceLocation:
     name, frames = _parse(source.location)
     names, own = [name], [] if _is_borrowed(frames, chain) else list(frames)
     while chain is not None:
@@ -81,7 +81,7 @@ def _place(source: Any, chain: Chain | None) -> Place:
         chain = chain.parent
     path = "/".join(part.rstrip(":") for part in reversed(names) if part)
     function, file, line = own[0] if own else ("", "", 0)
-    return Place(file=file, line=line, function=function, stack=path, frames=tuple(own))
+    return SourceLocation(file=file, line=line, function=function, stack=path, frames=tuple(own))
 
 
 def _is_borrowed(frames: tuple[_Frame, ...], chain: Chain | None) -> bool:

@@ -1,4 +1,4 @@
-"""Reads an MLIR module into a `Program`: one template per function, instantiated at every call."""
+"""Reads an MLIR module into a `StableProgram`: one template per function, instantiated at every call."""
 
 import contextlib
 import dataclasses
@@ -10,9 +10,9 @@ from typing import Any
 from parity.ir.jax_internals import hoisted_constants, ir, stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items
 from parity.ir.stablehlo.liveness import mark_live
-from parity.ir.stablehlo.program import Chain, Form, Kind, Op, Program, Region
+from parity.ir.stablehlo.program import Chain, Form, Kind, Op, Region, StableProgram
 from parity.ir.stablehlo.tokens import symbol_of
-from parity.ir.stablehlo.words import Words
+from parity.ir.stablehlo.words import OpSignatures
 
 __all__ = ["collector_paused", "read_program"]
 
@@ -55,7 +55,9 @@ class _Block:
         self.outputs: list[int] = []
 
 
-def read_program(program: Any, *, ignore_shardings: bool = False, without: Collection[int] = ()) -> Program:
+def read_program(
+    program: Any, *, ignore_shardings: bool = False, without: Collection[int] = ()
+) -> StableProgram:
     """Reads a lowered program, inlines its calls and marks what its results need.
 
     Args:
@@ -67,7 +69,7 @@ def read_program(program: Any, *, ignore_shardings: bool = False, without: Colle
         ValueError: if the program was read with other options, or the module has no ``@main``,
             unstructured control flow, or is too large once inlined.
     """
-    if isinstance(program, Program):
+    if isinstance(program, StableProgram):
         if program.ignored_shardings != ignore_shardings:
             raise ValueError(
                 f"program: read with ignore_shardings={program.ignored_shardings}, expected the other"
@@ -85,13 +87,13 @@ class _Reader:
     def __init__(self, module: ir.Module, ignore_shardings: bool):
         self._module = module
         self._ignore = ignore_shardings
-        self._words = Words(module, ignore_shardings)
+        self._words = OpSignatures(module, ignore_shardings)
         self._templates: dict[str, _Template] = {}
         self._open: list[str] = []
         self._values = 0
         self._operations = 0
 
-    def read(self, hoisted: tuple[Any, ...], without: frozenset[int]) -> Program:
+    def read(self, hoisted: tuple[Any, ...], without: frozenset[int]) -> StableProgram:
         if "main" not in self._words.functions:
             raise ValueError(
                 f"module: got functions {sorted(self._words.functions)}, expected one called main"
@@ -107,7 +109,7 @@ class _Reader:
         if notes := self._template("main").notes:
             module["main"] = notes
         arguments = self._side_attributes(items.get("arg_attrs"), len(body.parameters))
-        result = Program(
+        result = StableProgram(
             body=body,
             values=self._values,
             operations=self._operations,

@@ -15,7 +15,7 @@ from parity.ir.mlir import UnreadAttribute, attribute_items
 from parity.ir.stablehlo.program import Form, Kind
 from parity.ir.stablehlo.tokens import replace_symbols, split_list, symbol_of
 
-__all__ = ["Words"]
+__all__ = ["OpSignatures"]
 
 _COMMUTING = frozenset(
     f"stablehlo.{name}" for name in ("add", "multiply", "and", "or", "xor", "minimum", "maximum")
@@ -56,7 +56,7 @@ _EMPTY = "{axes = []}"
 _unique = itertools.count()
 
 
-class Words:
+class OpSignatures:
     """Turns the attributes of one module's operations into words.
 
     A word is equal on both sides exactly if the text that MLIR prints is, after these replacements: a mesh

@@ -22,7 +22,7 @@ from parity.matrix.covering.factors import DECODING, TRAINING
 from parity.matrix.covering.recipe import RECIPE
 from parity.matrix.replicas import Replicated
 
-__all__ = ["SPACES", "WRITTEN", "Recipe", "recipe"]
+__all__ = ["SPACES", "WRITTEN", "Configuration", "recipe"]
 
 CYCLES = 2
 """How often the layers' cycle runs without a pipeline: twice is a loop, once would be none."""
@@ -66,7 +66,7 @@ OWN = ("remainder", "program", "mesh", "mode")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Configuration:
     """What a case compares.
 
     Args:
@@ -94,7 +94,7 @@ class Recipe:
         return Variant(name, self.config, self.train, shape)
 
 
-def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Recipe:
+def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Configuration:
     """Returns what a row stands for.
 
     Args:
@@ -112,7 +112,7 @@ def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Recipe:
     own, pipeline = parts["own"], parts["pipeline"]
     stages = PipelineConfig(**pipeline) if pipeline else None
     diloco = DilocoConfig(**parts["diloco"]) if parts["diloco"] else None
-    return Recipe(
+    return Configuration(
         config=_model(parts, stages),
         train=TrainConfig(**parts["train"]),
         diloco=diloco,
@@ -145,7 +145,7 @@ def _model(parts: Mapping[str, Mapping[str, Any]], stages: PipelineConfig | None
 
 
 def _space(name: str, factors: tuple[Factor, ...], *thorough: str) -> Space:
-    def make(row: Mapping[str, str]) -> Recipe:
+    def make(row: Mapping[str, str]) -> Configuration:
         for combination, reason in WRITTEN.items():
             if dict(combination).items() <= row.items():
                 raise ConfigError(*combination[0], reason)

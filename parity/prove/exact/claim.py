@@ -17,7 +17,7 @@ from parity.prove.exact.relation import Link, Relation, atom, carry, splits
 from parity.prove.exact.tensors import Tensor, Tensors, common
 from parity.prove.exact.terms import RefusalError, Terms
 
-__all__ = ["Desk", "Equality", "Named", "equal"]
+__all__ = ["Equality", "Named", "ProofCache", "equal"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class _Side:
         desk: where it is walked; one of its own by default.
     """
 
-    def __init__(self, named: Named, algebra: Algebra, desk: "Desk | None" = None):
+    def __init__(self, named: Named, algebra: Algebra, desk: "ProofCache | None" = None):
         arithmetic = desk.arithmetic if desk else REALS
         tensors, contents = (desk.tensors, desk.contents) if desk else (None, None)
         most_steps = desk.most_steps if desk else MOST_STEPS
@@ -109,7 +109,7 @@ KEPT_SIDES = 8
 """Programs that are not read again."""
 
 
-class Desk:
+class ProofCache:
     """What claims in a row share: terms, and what was made of which terms by which piece of a program.
 
     Nothing depends on names: inputs are numbered, programs go by what they say. So twins of other names, and the
@@ -161,7 +161,7 @@ class Desk:
         return self._sides[key]
 
 
-def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | None = None) -> Equality:
+def equal(reference: Named, candidate: Named, relation: Relation, desk: ProofCache | None = None) -> Equality:
     """Decides whether two programs are equal; what is not understood is never called equal.
 
     Args:
@@ -170,7 +170,7 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: Desk | N
         desk: shared with other claims.
     """
     start = time.perf_counter()
-    desk = desk or Desk()
+    desk = desk or ProofCache()
     desk.begin(reference, candidate, relation)
     algebra = desk.algebra
     terms = algebra.terms

@@ -3,10 +3,10 @@
 from collections.abc import Hashable
 from typing import Any
 
-__all__ = ["Contents", "Memory"]
+__all__ = ["Contents", "ProofMemory"]
 
 
-class Memory:
+class ProofMemory:
     """Results by everything that they depend on, keys compared in full; what is long unused is forgotten.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from parity.prove.exact.algebra import Algebra
-from parity.prove.exact.memory import Memory
+from parity.prove.exact.memory import ProofMemory
 from parity.prove.exact.pieces import Pieces
 from parity.prove.exact.terms import Axis, RefusalError
 
@@ -78,8 +78,8 @@ class Tensors:
     def __init__(self, algebra: Algebra):
         self.algebra, self.terms = algebra, algebra.terms
         self.pieces = Pieces(algebra)
-        self.results, self.made = Memory(KEPT_TENSORS), Memory(KEPT_CELLS)
-        self._equal = Memory(KEPT_TENSORS)
+        self.results, self.made = ProofMemory(KEPT_TENSORS), ProofMemory(KEPT_CELLS)
+        self._equal = ProofMemory(KEPT_TENSORS)
 
     def one(self, x: Tensor) -> Tensor:
         """Returns the one tensor that stands for all that are equal to it, so that they are told by identity."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from parity.ir.stablehlo.program import Kind, Op, Program, Region
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.numbering import Numbering
 from parity.prove.rules.numbering import RuledNumbering
 from parity.prove.rules.terms import Terms
@@ -11,7 +11,7 @@ __all__ = ["shared_alike"]
 
 
 def shared_alike(
-    table: Terms, sides: Sequence[Program], strict: Sequence[Numbering], ruled: Sequence[RuledNumbering]
+    table: Terms, sides: Sequence[StableProgram], strict: Sequence[Numbering], ruled: Sequence[RuledNumbering]
 ) -> bool:
     """Says whether each value that rules equate has as many strict numbers on both sides.
 
@@ -32,7 +32,9 @@ def shared_alike(
     )
 
 
-def _spellings(table: Terms, side: Program, plain: list[int], normal: RuledNumbering) -> dict[int, set[int]]:
+def _spellings(
+    table: Terms, side: StableProgram, plain: list[int], normal: RuledNumbering
+) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     for op in _computing(side.body):
         if op.results.start in normal.vanished:

@@ -4,7 +4,7 @@ from parity.values.rng.audit import Audited, audit, compare_draws, repeated_keys
 from parity.values.rng.demand import Demand
 from parity.values.rng.draws import Draw, Recorder, Turn
 from parity.values.rng.initial import ANOTHER_CONSTANT, ANOTHER_KEY, compare_initial, named_by_leaf
-from parity.values.rng.recipes import Recipe, Recipes
+from parity.values.rng.recipes import LeafProvenance, Recipes
 
 __all__ = [
     "ANOTHER_CONSTANT",
@@ -12,7 +12,7 @@ __all__ = [
     "Audited",
     "Demand",
     "Draw",
-    "Recipe",
+    "LeafProvenance",
     "Recipes",
     "Recorder",
     "Turn",

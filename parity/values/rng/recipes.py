@@ -17,7 +17,7 @@ from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import CALLS, bodies, opened
 from parity.values.rng.demand import DRAWS
 
-__all__ = ["Recipe", "Recipes"]
+__all__ = ["LeafProvenance", "Recipes"]
 
 KEY = ("a key",)
 """The loose content of all keys that come from the program's own."""
@@ -25,7 +25,7 @@ AS_IT_IS = frozenset({"random_clone", "name", "copy"})
 """Operations that return the numbers they take."""
 
 
-class Recipe(NamedTuple):
+class LeafProvenance(NamedTuple):
     """How a value is made.
 
     Args:
@@ -52,7 +52,7 @@ class Recipes:
         self._depth = 0
         self._key = self._number(KEY)
 
-    def of(self, traced: Any, names: Sequence[str]) -> dict[str, Recipe]:
+    def of(self, traced: Any, names: Sequence[str]) -> dict[str, LeafProvenance]:
         """Returns the recipe of each result of a program of one key.
 
         Args:
@@ -62,7 +62,7 @@ class Recipes:
         key = self._made(("the key",), KEY, frozenset(), keyed=True)
         return dict(zip(names, self._results(traced, [key]), strict=True))
 
-    def distribution(self, recipes: Iterable[Recipe]) -> int | None:
+    def distribution(self, recipes: Iterable[LeafProvenance]) -> int | None:
         """Returns what stands for the distribution of some leaves, layers of stacks included.
 
         None where it is not one, or where a leaf is made from more than one draw: these may depend on each other.
@@ -74,33 +74,35 @@ class Recipes:
         """Returns True if a number of `distribution` is one scalar that fills every leaf."""
         return number in self._scalars
 
-    def _layer(self, recipe: Recipe) -> int:
+    def _layer(self, recipe: LeafProvenance) -> int:
         """Returns the loose number of what a stack, or a stack of stacks, is made of."""
         number = recipe.loose
         while number in self._layers:
             number = self._layers[number]
         return number
 
-    def _derived(self, recipe: Recipe, content: Hashable) -> Hashable:
+    def _derived(self, recipe: LeafProvenance, content: Hashable) -> Hashable:
         """Returns the loose content of a key that is made of ``recipe``: another one where that is one."""
         return KEY if self._layer(recipe) == self._key else content
 
     def _number(self, content: Hashable) -> int:
         return self._numbers.setdefault(content, len(self._numbers))
 
-    def _made(self, exact: Hashable, loose: Hashable, draws: frozenset[int], *, keyed: bool) -> Recipe:
-        return Recipe(self._number(exact), self._number(loose), draws, keyed)
+    def _made(
+        self, exact: Hashable, loose: Hashable, draws: frozenset[int], *, keyed: bool
+    ) -> LeafProvenance:
+        return LeafProvenance(self._number(exact), self._number(loose), draws, keyed)
 
     def _like_no_other(self) -> tuple[str, int]:
         self._unknown += 1
         return "unknown", self._unknown
 
-    def _results(self, jaxpr: Any, inputs: Sequence[Recipe]) -> list[Recipe]:
+    def _results(self, jaxpr: Any, inputs: Sequence[LeafProvenance]) -> list[LeafProvenance]:
         body = opened(jaxpr)
-        values: dict[Any, Recipe] = dict(zip(body.invars, inputs, strict=True))
+        values: dict[Any, LeafProvenance] = dict(zip(body.invars, inputs, strict=True))
         values.update(zip(body.constvars, map(self._constant, getattr(jaxpr, "consts", ())), strict=True))
 
-        def read(variable: Any) -> Recipe:
+        def read(variable: Any) -> LeafProvenance:
             return self._constant(variable.val) if isinstance(variable, core.Literal) else values[variable]
 
         for equation in body.eqns:
@@ -109,7 +111,7 @@ class Recipes:
             )
         return [*map(read, body.outvars)]
 
-    def _constant(self, value: Any) -> Recipe:
+    def _constant(self, value: Any) -> LeafProvenance:
         weak = getattr(getattr(value, "aval", None), "weak_type", not hasattr(value, "dtype"))
         if _is_key(value):
             unknown = self._like_no_other()
@@ -122,7 +124,7 @@ class Recipes:
             self._scalars.add(made.loose)
         return made
 
-    def _equation(self, equation: Any, inputs: list[Recipe]) -> list[Recipe]:
+    def _equation(self, equation: Any, inputs: list[LeafProvenance]) -> list[LeafProvenance]:
         name, inner = equation.primitive.name, bodies(equation)
         if name == "scan":
             return self._scan(equation, inner[0], inputs)
@@ -143,25 +145,25 @@ class Recipes:
             if _is_key(variable.aval):
                 like = self._like_no_other()  # such as a key of a number in the source
                 derived = self._derived(inputs[0], like) if inputs else like
-                made.append(Recipe(one, self._number(derived), draws, keyed))
+                made.append(LeafProvenance(one, self._number(derived), draws, keyed))
             elif name in DRAWS:
-                made.append(Recipe(one, self._number((how, shape, *loose)), draws | {one}, keyed))
+                made.append(LeafProvenance(one, self._number((how, shape, *loose)), draws | {one}, keyed))
             else:
                 like = self._like_no_other() if takes_key else (how, shape, *loose)
-                made.append(Recipe(one, self._number(like), draws, keyed))
+                made.append(LeafProvenance(one, self._number(like), draws, keyed))
         if name == "transpose":
             self._turned(made[0], inputs[0], equation.params["permutation"])
         if name == "broadcast_in_dim" and self.is_constant(self._layer(inputs[0])):
             self._layers[made[0].loose] = inputs[0].loose
         return made
 
-    def _turned(self, turned: Recipe, stack: Recipe, permutation: Sequence[int]) -> None:
+    def _turned(self, turned: LeafProvenance, stack: LeafProvenance, permutation: Sequence[int]) -> None:
         """Notes a stack whose layers lie along another axis."""
         within = [axis for axis in permutation if axis != 0]
         if stack.loose in self._layers and within == sorted(within):
             self._layers[turned.loose] = self._layers[stack.loose]
 
-    def _scan(self, equation: Any, body: Any, inputs: list[Recipe]) -> list[Recipe]:
+    def _scan(self, equation: Any, body: Any, inputs: list[LeafProvenance]) -> list[LeafProvenance]:
         """Follows what each turn makes by itself; what is carried on is not followed."""
         constants, carries = scan_split(equation)
         turns = ("turns", equation.params["length"], equation.params["reverse"])
@@ -193,7 +195,9 @@ class Recipes:
         )
         return ends + [self._stack(recipe, turns, keeps, common) for recipe in results[carries:]]
 
-    def _stack(self, layer: Recipe, turns: Hashable, keeps: bool, common: frozenset[int]) -> Recipe:
+    def _stack(
+        self, layer: LeafProvenance, turns: Hashable, keeps: bool, common: frozenset[int]
+    ) -> LeafProvenance:
         """Returns the stack that a loop makes, iteration by iteration.
 
         Args:

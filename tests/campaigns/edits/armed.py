@@ -68,7 +68,7 @@ def main() -> None:
     """Runs cases and prints the lines of a project that each comes by, as one line of JSON."""
     from parity.cases.case import select
     from parity.cases.settings import collect
-    from parity.compare.comparison import Workbench
+    from parity.compare.comparison import Session
     from parity.run.run import run_case
 
     parser = argparse.ArgumentParser()
@@ -81,7 +81,7 @@ def main() -> None:
         cases = select(collect(asked.pair, select=asked.cases)[1], asked.cases)
         for case in cases:
             ran[case.id] = begin()
-            run_case(case, Workbench(), ("program",))
+            run_case(case, Session(), ("program",))
     print(json.dumps({id: {file: sorted(lines) for file, lines in held.items()} for id, held in ran.items()}))
 
 

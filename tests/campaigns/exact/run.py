@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from campaigns.prover.mutate import Mutant, mutants
-from parity.compare.comparison import AS_WRITTEN, Comparison, Workbench
+from parity.compare.comparison import AS_WRITTEN, Comparison, Session
 from parity.compare.exactness import named, relation
 from parity.ir.jax_internals import with_module
-from parity.prove.exact import Desk, Equality, equal
+from parity.prove.exact import Equality, ProofCache, equal
 
 __all__ = ["Campaign", "Kept"]
 
@@ -51,12 +51,12 @@ class Campaign:
     def __init__(self, name: str):
         from parity.matrix.exact import sample  # ours: the engine stands without them
 
-        self.comparison = Comparison(sample(name), Workbench())
+        self.comparison = Comparison(sample(name), Session())
         self._sides = named(self.comparison.reference), named(self.comparison.candidate)
         self._relation = relation(self.comparison)
         first = equal(*self._sides, self._relation)
         assert first.proved, first
-        self._desk = Desk(most_steps=10 * first.steps)
+        self._desk = ProofCache(most_steps=10 * first.steps)
 
     def claim(self, module: Any) -> Equality:
         """Returns whether a module in the place of the candidate is equal to the sequence."""

@@ -6,7 +6,7 @@ from typing import Any
 from campaigns.prover.edits import attribute, commutes, walk
 from campaigns.prover.mutate import Mutant
 from parity.ir.jax_internals import ir, is_main
-from parity.ir.stablehlo.program import Kind, Op, Program, Region
+from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.numbering import Numbering, Table, number_program
 
 __all__ = ["Original"]
@@ -25,7 +25,7 @@ class Original:
         program: the program as read.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: StableProgram):
         self._operations = walk(program.module_op)
         self._copies: dict[Any, list[Op]] = {}
         self._regions: dict[Any, list[tuple[Op, Region]]] = {}

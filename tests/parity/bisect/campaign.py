@@ -23,9 +23,9 @@ def main(words):
     import plants
 
     from conftest import Planting  # pyright: ignore[reportAttributeAccessIssue]
-    from parity.compare.comparison import Workbench
+    from parity.compare.comparison import Session
 
-    bench, results = Workbench(), []
+    bench, results = Session(), []
     for name, bug in plants.plants().items():
         if words and not any(word in name for word in words):
             continue

@@ -9,7 +9,7 @@ import pytest
 import models_nnx.train
 from parity.bisect.handed import handed
 from parity.bisect.place import Frame, Site
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 
 OPTIMIZER = models_nnx.train.__file__
 
@@ -35,7 +35,7 @@ def plants():
     ],
 )
 def test_a_plant_is_traced_to_its_function(name, words, plants, planting, tmp_path):
-    finding, right = plants.found_in(plants.plants()[name], tmp_path, planting, Workbench())
+    finding, right = plants.found_in(plants.plants()[name], tmp_path, planting, Session())
     assert right and words in finding.sentence, finding.sentence
 
 

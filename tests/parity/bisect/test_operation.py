@@ -14,7 +14,7 @@ from parity.bisect.config import AXIS as CONFIG
 from parity.bisect.judge import signature_of
 from parity.bisect.report import bisect_case
 from parity.bisect.signature import Answer, Signature
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.run.run import run_case
 
 # B batch, T position, D in, F width
@@ -165,7 +165,7 @@ def test_the_weights_that_are_exchanged_are_named():
 def test_the_settings_that_a_failure_needs_are_one_minimal():
     bad, good = case(LastRow, "forward"), case(Net, "forward")
     given = {"a": "1", "b": "2", "c": "3", "d": "4"}
-    bench = Workbench()
+    bench = Session()
     signature = signature_of(run_case(bad, bench, ("values",)))
     expected = Signature(channel="values", leaf="outputs", kind="failed")
     assert signature == expected

@@ -10,7 +10,7 @@ import pytest
 
 from models_nnx.shared import config as configs
 from parity.cases.coverage import Coverage, cover
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.matrix.cases import twins
 from parity.matrix.covering import PAIR, SHAPE
 from parity.matrix.covering.configs import SPACES, WRITTEN, recipe
@@ -165,7 +165,7 @@ def test_what_is_written_to_be_impossible_is_refused_when_it_is_traced(combinati
     assert row is not None and WRITTEN[combination] in space.refusal(row)
     made = recipe(space.factors, row)
     case = twins(made.variant("impossible", SHAPE), made.program, str(made.mesh))
-    result = run_case(case, Workbench(), ("program",))
+    result = run_case(case, Session(), ("program",))
     assert "ShardingError" in result.sentence()
 
 

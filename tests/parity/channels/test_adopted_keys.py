@@ -9,7 +9,7 @@ from flax import linen, nnx
 import parity
 from models_nnx.rngs import PathRngs
 from parity.cases.case import Keys
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.run.run import run_case
 
 FEATURES, HIDDEN = 5, 7
@@ -64,7 +64,7 @@ def outcome(make, keys):
         loss=lambda outputs, batch: (outputs**2).mean(),
         keys=keys,
     )
-    return run_case(pair.cases({})[0], Workbench(), ("program", "rng")).channels
+    return run_case(pair.cases({})[0], Session(), ("program", "rng")).channels
 
 
 def test_adopted_keys_start_both_sides_alike():

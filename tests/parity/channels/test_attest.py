@@ -12,7 +12,7 @@ from parity.builds.build import Flavour, nnx_build
 from parity.builds.meshes import MeshSpec
 from parity.channels.attest import Origins, attest, origins
 from parity.compare.backends.registry import find
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.compare.side import Clock, Side
 from parity.matrix.llama2 import PAIR
 from parity.report.table import findings_text
@@ -38,7 +38,7 @@ def test_one_segment_in_the_batch_is_vacuous_where_values_decide():
         return lambda: dataclasses.replace(build, name=f"{build.name} one segment", inputs=inputs)
 
     sides = {name: packed_into_one(getattr(case, name)) for name in ("reference", "candidate")}
-    result = run_case(dataclasses.replace(case, mesh=MeshSpec(), **sides), Workbench(paranoid=True))
+    result = run_case(dataclasses.replace(case, mesh=MeshSpec(), **sides), Session(paranoid=True))
     assert (result.verdict, result.channels["values"].verdict) == ("vacuous", "vacuous")
     assert "batch segments: expected entries that differ, got all 320 entries are 1" in findings_text(result)
 

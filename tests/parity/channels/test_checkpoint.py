@@ -13,7 +13,7 @@ from parity.builds.build import linen_build
 from parity.builds.saving import Saving
 from parity.cases.case import Case
 from parity.channels import CHANNELS
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.report.table import findings_text
 from parity.run.run import run_case
 
@@ -118,7 +118,7 @@ def result(paranoid=True, **faults):
         candidate=lambda: build("toy candidate", **faults),
         program="train_step",
     )
-    return run_case(case, Workbench(paranoid=paranoid), ("checkpoint",))
+    return run_case(case, Session(paranoid=paranoid), ("checkpoint",))
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_what_is_proved_is_not_compiled(paranoid):
         candidate=lambda: build("toy candidate"),
         program="train_step",
     )
-    work = Comparison(case, Workbench(paranoid=paranoid))
+    work = Comparison(case, Session(paranoid=paranoid))
     assert CHANNELS["checkpoint"].look(work).verdict == "bitwise"
     assert [("compiled" in vars(side)) for side in (work.reference, work.candidate)] == [paranoid] * 2
 
@@ -196,5 +196,5 @@ def test_builds_that_offer_nothing_are_skipped():
         candidate=lambda: build("plain candidate"),
         program="train_step",
     )
-    channel = CHANNELS["checkpoint"].look(Comparison(case, Workbench()))
+    channel = CHANNELS["checkpoint"].look(Comparison(case, Session()))
     assert (channel.verdict, channel.detail) == ("skipped", "the builds offer no save and load")

@@ -6,14 +6,14 @@ import pytest
 
 from models_nnx.shared.schedule import Schedule
 from parity.channels import CHANNELS
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.matrix.batch_split import PAIR
 from parity.matrix.exact import sample
 from parity.verdicts import Verdict
 
 
 def looked(case):
-    return CHANNELS["exact"].look(Comparison(case, Workbench()))
+    return CHANNELS["exact"].look(Comparison(case, Session()))
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import linen_build
 from parity.cases.case import Case, Flag
 from parity.channels.flags import CHANNEL
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.matrix.flags import FLAGS, PIPELINE
 from parity.matrix.vary import ablations, varied
 from parity.run.explain import explain, print_explanations, smallest
@@ -80,7 +80,7 @@ UNROLL = Flag(name="unroll=5", on={"unroll": "5"})
 
 
 def outcome(*given, **bugs):
-    return CHANNEL.look(Comparison(case(given, **bugs), Workbench()))
+    return CHANNEL.look(Comparison(case(given, **bugs), Session()))
 
 
 def words(result):
@@ -135,7 +135,7 @@ def test_a_flag_that_means_two_things_is_named():
 def test_a_case_without_flags_is_skipped_and_flags_need_vary():
     assert outcome().verdict is Verdict.SKIPPED
     with pytest.raises(ValueError, match="got flags, expected `vary` too"):
-        CHANNEL.look(Comparison(dataclasses.replace(case((FULL,)), vary=None), Workbench()))
+        CHANNEL.look(Comparison(dataclasses.replace(case((FULL,)), vary=None), Session()))
 
 
 SIZES = {
@@ -195,7 +195,7 @@ def test_single_changes_come_before_pairs():
 @pytest.mark.slow
 def test_a_remat_that_one_side_ignores_is_explained_by_the_policy(capsys):
     broken = dataclasses.replace(case((), {"remat": "full"}, candidate=MEANS_NONE), ablations=ABLATIONS)
-    result = run_case(broken, Workbench(), ("loops", "memory"))
+    result = run_case(broken, Session(), ("loops", "memory"))
     assert result.channels["loops"].verdict == "failed"
     print_explanations(Console(width=200), [result])
     assert capsys.readouterr().out.splitlines()[0] == (
@@ -208,7 +208,7 @@ def test_what_no_setting_explains_is_said():
     broken = dataclasses.replace(
         case((), {"remat": "full"}, candidate=MEANS_NONE), ablations=({"rate": "2.0"},)
     )
-    found = explain(broken, "loops", Workbench())
+    found = explain(broken, "loops", Session())
     assert found.settings is None and found.sentence().endswith(
         "stays under each of 1 changes of settings, one or two at a time"
     )
@@ -216,7 +216,7 @@ def test_what_no_setting_explains_is_said():
 
 def test_a_case_that_cannot_be_varied_says_what_it_lacks():
     with pytest.raises(ValueError, match="expected `vary` and `ablations` of the case"):
-        explain(case(()), "loops", Workbench())
+        explain(case(()), "loops", Session())
 
 
 def test_only_settings_that_change_something_are_tried():

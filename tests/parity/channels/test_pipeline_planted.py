@@ -14,7 +14,7 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.matrix.decoders import decoder_build
 from parity.matrix.pipeline import pipelined
 from parity.report.table import findings_text
@@ -43,7 +43,7 @@ def result_of(bug, options, channels, *, preset_name="llama2-70b", **changes):
         program="grad",
         mesh=MeshSpec.parse("stage2.fsdp2-auto"),
     )
-    result = run_case(case, Workbench(), channels)
+    result = run_case(case, Session(), channels)
     caught = {name for name, channel in result.channels.items() if channel.verdict in BLOCKING}
     return caught, findings_text(result)
 

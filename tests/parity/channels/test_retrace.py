@@ -17,7 +17,7 @@ from parity.builds.build import linen_build, nnx_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels.retrace import CHANNEL
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.verdicts import Verdict
 
 B, D = 4, 6
@@ -75,7 +75,7 @@ def comparison(reference, candidate, program="step", made=create, mesh="single",
         program=program,
         mesh=MeshSpec.parse(mesh),
     )
-    return Comparison(case, Workbench())
+    return Comparison(case, Session())
 
 
 def outcome(reference, candidate, **options):
@@ -287,7 +287,7 @@ def test_a_python_attribute_that_a_step_changes_is_named():
         case = Case(
             id="toy/step@single", reference=lambda: sides[0], candidate=lambda: sides[1], program="step"
         )
-        return CHANNEL.look(Comparison(case, Workbench()))
+        return CHANNEL.look(Comparison(case, Session()))
 
     assert compared(stepping, stepping).findings == ()
     (finding,) = compared(stepping, counting).findings

@@ -12,7 +12,7 @@ import pytest
 from parity.builds.build import linen_build
 from parity.cases.case import Case, Keys
 from parity.channels.rng import rng
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.ir.jax_internals import content
 from parity.values.rng import audit, compare_draws, repeated_keys, unforeseen_draws
 from parity.verdicts import Verdict
@@ -208,7 +208,7 @@ def outcome(reference, candidate, **rest):
     case = Case(
         id="toy/forward@single", reference=lambda: ours, candidate=lambda: theirs, program="forward", **rest
     )
-    return rng(Comparison(case, Workbench()))
+    return rng(Comparison(case, Session()))
 
 
 def test_equal_twins_are_proved_and_counted():
@@ -248,7 +248,7 @@ def looked(monkeypatch, *creates):
     monkeypatch.setattr(
         jax.stages.Lowered, "compile", lambda self, **kw: compiled.append(self) or run(self, **kw)
     )
-    bench, results = Workbench(), []
+    bench, results = Session(), []
     for number, (ours, theirs) in enumerate(creates):
         pair = [
             linen_build(

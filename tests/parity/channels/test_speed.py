@@ -11,7 +11,7 @@ from flax import linen, nnx
 import parity
 from parity.cases.budgets import Budget, read_budgets
 from parity.compare.backends.registry import find
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.compare.timing.rounds import ROUNDS, Paired, paired
 from parity.gate.flips import Flip
 from parity.gate.judge import _over_budget
@@ -69,7 +69,7 @@ def case(model, **budgets):
 
 
 def look(model, **budgets):
-    return run_case(case(model, **budgets), Workbench(), ("speed",)).channels["speed"]
+    return run_case(case(model, **budgets), Session(), ("speed",)).channels["speed"]
 
 
 @pytest.mark.long
@@ -90,7 +90,7 @@ def test_what_nobody_budgets_or_what_is_proved_is_not_timed():
         Verdict.SKIPPED,
         "no budget says how much slower it may be",
     )
-    proved = run_case(case(Same, compile=1.0), Workbench(), ("program", "speed")).channels["speed"]
+    proved = run_case(case(Same, compile=1.0), Session(), ("program", "speed")).channels["speed"]
     assert (proved.verdict, proved.detail) == (Verdict.PROVED, "the same program")
 
 

@@ -14,7 +14,7 @@ from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Stack
 from parity.cases.case import Case, Keys
 from parity.channels.rng import rng
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.verdicts import Verdict
 
 D = 32
@@ -46,7 +46,7 @@ def compared(reference, candidate, keys=Keys.INDEPENDENT, rules=()):
         keys=keys,
         rules=rules,
     )
-    return rng(Comparison(case, Workbench()))
+    return rng(Comparison(case, Session()))
 
 
 def found(reference, candidate, keys=Keys.INDEPENDENT, rules=()):

@@ -10,7 +10,7 @@ from parity.builds.build import linen_build
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Permute
 from parity.cases.case import Case
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -69,7 +69,7 @@ def build(name, model=dense, optimizer=None, *, scale=1.0, clock=False, shape=(D
 
 def outcome(left, right, program="train_step", **rest):
     sides = {"reference": lambda: left, "candidate": lambda: right}
-    return run_case(Case(id=f"toy/{program}@single", **sides, program=program, **rest), Workbench())
+    return run_case(Case(id=f"toy/{program}@single", **sides, program=program, **rest), Session())
 
 
 def of_rates(left, right, optimizer=sgd):

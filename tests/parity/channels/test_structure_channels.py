@@ -12,7 +12,7 @@ from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels import ALL
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.compare.side import Side, SideError
 from parity.ir.hlo.memory import Memory
 from parity.report.records import Run
@@ -55,7 +55,7 @@ def outcome(reference, candidate, mesh=MESH, paranoid=False, **rest):
         mesh=mesh,
         **rest,
     )
-    return run_case(case, Workbench(paranoid=paranoid)).channels
+    return run_case(case, Session(paranoid=paranoid)).channels
 
 
 def words(channel):

@@ -5,7 +5,7 @@ import functools
 import jax
 import pytest
 
-from parity.compare.comparison import SEED, Comparison, Workbench
+from parity.compare.comparison import SEED, Comparison, Session
 from parity.matrix.trajectories import PAIR, SHORT
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ def real(id):
 def bench():
     """Shared, so that the untouched reference is traced, compiled and run once; compiles without optimising."""
     jax.config.update("jax_disable_most_optimizations", True)
-    yield Workbench()
+    yield Session()
     jax.config.update("jax_disable_most_optimizations", False)
 
 

@@ -13,7 +13,7 @@ import parity
 from parity.builds.build import linen_build
 from parity.cases.case import Case
 from parity.compare import sample
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.run.run import numbers_only, run_case
 from parity.verdicts import Verdict
 
@@ -61,7 +61,7 @@ def outcome(reference, candidate=None, *, channels=None, inputs=(batch, batch), 
         program="step",
         **rest,
     )
-    bench = Workbench(paranoid=paranoid)
+    bench = Session(paranoid=paranoid)
     return run_case(case, bench, channels) if channels else run_case(case, bench)
 
 
@@ -229,7 +229,7 @@ def bridged(rngs):
 
 
 def program_of(case, channels=("program",)):
-    return run_case(case, Workbench(), channels).channels["program"]
+    return run_case(case, Session(), channels).channels["program"]
 
 
 def test_linen_against_linen_through_a_bridge_is_not_two_flavours():

@@ -10,7 +10,7 @@ from flax import linen, nnx
 import parity
 from parity.builds.build import linen_build
 from parity.cases.case import Case
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -58,7 +58,7 @@ def outcome(candidate, program="forward", **rest):
     case = Case(
         id=f"toy/{program}@single", reference=lambda: sides[0], candidate=lambda: sides[1], program=program
     )
-    return run_case(case, Workbench())
+    return run_case(case, Session())
 
 
 def clipped(params, x):
@@ -157,7 +157,7 @@ def drawn(candidate):
         inputs=lambda seed: {"x": np.random.default_rng(seed).standard_normal((B, D), np.float32)},
         loss=lambda outputs, inputs: jnp.sum(outputs**2),
     )
-    return run_case(pair.cases({})[0], Workbench(), ("rng",)).channels["rng"]
+    return run_case(pair.cases({})[0], Session(), ("rng",)).channels["rng"]
 
 
 @pytest.mark.slow

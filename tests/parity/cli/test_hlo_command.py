@@ -8,7 +8,7 @@ import pytest
 
 from parity.builds.meshes import MeshSpec
 from parity.compare.backends import aot
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.compare.inspection import inspect_sides
 from parity.matrix.llama2 import PAIR
 
@@ -122,7 +122,7 @@ def test_rows_are_aligned_not_zipped():
         case for case in PAIR.cases({}) if case.id == "llama2-scan-against-unroll-linen/forward@single"
     ]
     assert case.mesh == MeshSpec()
-    sections = {section.title: section for section in inspect_sides(Comparison(case, Workbench()))}
+    sections = {section.title: section for section in inspect_sides(Comparison(case, Session()))}
     ((ours, theirs),) = sections["loops, before optimisation"].rows
     assert ours and ours["trips"] == 4 and theirs is None
     dots = [

@@ -10,7 +10,7 @@ import pytest
 from parity.builds.build import linen_build
 from parity.cases.case import Case
 from parity.compare import sample
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -60,7 +60,7 @@ def comparison(candidate, paranoid=False, lowest=(Verdict.EXACT, Verdict.ARBITRA
         lowest=lowest,
         not_applicable={"program": "other programs by intent"},
     )
-    return case, Workbench(paranoid=paranoid)
+    return case, Session(paranoid=paranoid)
 
 
 def rungs(candidate, **options):
@@ -131,4 +131,4 @@ def test_gradients_of_zeros_are_vacuous_all_the_same():
         lowest=Verdict.EXACT,
         not_applicable={"program": "other programs by intent"},
     )
-    assert run_case(case, Workbench(), ("gradients",)).channels["gradients"].verdict == "vacuous"
+    assert run_case(case, Session(), ("gradients",)).channels["gradients"].verdict == "vacuous"

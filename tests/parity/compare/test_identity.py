@@ -7,7 +7,7 @@ import pytest
 
 from parity.builds.build import Flavour, linen_build
 from parity.cases.case import Case
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -47,7 +47,7 @@ def case(reference, candidate, program="forward", id="toy"):
 @pytest.mark.parametrize("program", ["forward", "step"])
 def test_two_builds_of_one_name_are_two_sides(program, paranoid):
     squared, cubed = build("toy", lambda x: x**2), build("toy", lambda x: x**3)
-    result = run_case(case(squared, cubed, program), Workbench(paranoid=paranoid))
+    result = run_case(case(squared, cubed, program), Session(paranoid=paranoid))
     assert result.channels["program"].verdict is Verdict.UNPROVED
     assert result.verdict == "failed"
 
@@ -55,7 +55,7 @@ def test_two_builds_of_one_name_are_two_sides(program, paranoid):
 @pytest.mark.parametrize("paranoid", [False, True])
 def test_cases_whose_builds_keep_their_names_get_programs_of_their_own(paranoid):
     """The second case of a pair, with other settings of the candidate alone, is not the first again."""
-    bench = Workbench(paranoid=paranoid)
+    bench = Session(paranoid=paranoid)
     plain = build("reference", lambda x: x * 3)
     first = run_case(case(plain, build("candidate", lambda x: x * 3)), bench)
     second = run_case(case(plain, build("candidate", lambda x: x * 5), id="other"), bench)
@@ -64,7 +64,7 @@ def test_cases_whose_builds_keep_their_names_get_programs_of_their_own(paranoid)
 
 def test_states_and_draws_go_by_build_too():
     """Another initialiser under the same names is seen though its program is proved."""
-    bench = Workbench()
+    bench = Session()
     sides = [build("reference", lambda x: x), build("candidate", lambda x: x, scale=2.0)]
     run_case(case(sides[0], sides[0]), bench)
     assert bench.state(sides[0]) is bench.state(sides[0])
@@ -72,7 +72,7 @@ def test_states_and_draws_go_by_build_too():
 
 
 def test_what_keys_make_is_remembered_by_build():
-    bench, names = Workbench(), ("reference", "candidate")
+    bench, names = Session(), ("reference", "candidate")
 
     def drawn(scale):
         sides = [build(name, lambda x: x, scale=scale[name]) for name in names]

@@ -7,7 +7,7 @@ import pytest
 
 from parity.builds.build import linen_build
 from parity.cases.case import Case
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -57,7 +57,7 @@ def outcome(reference, candidate, program="forward", **rest):
         program=program,
         **rest,
     )
-    return run_case(case, Workbench())
+    return run_case(case, Session())
 
 
 REFERENCE = build("reference", ("one", "two"), {"forward": forward, "decode": forward})
@@ -81,7 +81,7 @@ def test_names_that_only_use_can_tell_are_paired_for_all_programs(program):
 
 
 def test_a_map_is_inferred_once_for_all_cases_of_two_builds():
-    candidate, bench = build("candidate", ("b", "a"), {"forward": forward, "decode": forward}), Workbench()
+    candidate, bench = build("candidate", ("b", "a"), {"forward": forward, "decode": forward}), Session()
     works = [
         Comparison(
             Case(id=name, reference=lambda: REFERENCE, candidate=lambda: candidate, program=name), bench
@@ -133,5 +133,5 @@ def test_a_guess_that_nothing_can_confirm_blocks():
         program="forward",
         backend="lower:v5p:2x2x1",
     )
-    tree = run_case(case, Workbench(), ("tree",)).channels["tree"]
+    tree = run_case(case, Session(), ("tree",)).channels["tree"]
     assert tree.verdict is Verdict.OPEN and "confirmed by nothing here" in tree.detail

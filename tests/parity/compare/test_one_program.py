@@ -12,7 +12,7 @@ from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.backends.aot import missing_compiler
 from parity.compare.backends.registry import Devices
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.compare.placement import place
 from parity.run.run import run_case
 from parity.verdicts import Verdict
@@ -76,7 +76,7 @@ def case(reference, candidate, **rest):
 
 
 def outcome(reference, candidate, **rest):
-    return run_case(case(build("left", reference), build("right", candidate), **rest), Workbench())
+    return run_case(case(build("left", reference), build("right", candidate), **rest), Session())
 
 
 def runs(monkeypatch):
@@ -141,7 +141,7 @@ def test_a_switched_pair_of_arguments_is_another_program():
             input_specs=lambda leaves, mesh: dict.fromkeys(leaves, jax.sharding.PartitionSpec()),
         )
 
-    result = run_case(case(made("left", "a", "b"), made("right", "b", "a")), Workbench())
+    result = run_case(case(made("left", "a", "b"), made("right", "b", "a")), Session())
     assert "compile to one" not in result.channels["values"].detail
     assert result.channels["values"].verdict == "failed"
 
@@ -162,7 +162,7 @@ def test_inputs_that_lie_otherwise_make_another_case_of_the_same_text():
 
     for lies, one in ((spec("data", "tensor"), True), (spec("tensor", "data"), False)):
         sides = made("left", entrywise, spec("data", "tensor")), made("right", negated, lies)
-        result = run_case(case(*sides, mesh=mesh), Workbench())
+        result = run_case(case(*sides, mesh=mesh), Session())
         assert ("compile to one" in result.channels["values"].detail) == one, result.channels["values"]
 
 
@@ -171,7 +171,7 @@ def test_inputs_that_lie_otherwise_make_another_case_of_the_same_text():
 def test_it_answers_for_values_where_nothing_runs():
     sides = build("left", plain), build("right", twice)
     (placed,) = place([case(*sides)], "aot:v5e:2x2")
-    result = run_case(placed, Workbench())
+    result = run_case(placed, Session())
     assert result.channels["values"].verdict == "bitwise"
     assert result.channels["values"].detail.endswith("both compile to one program on aot:v5e:2x2")
 

@@ -11,7 +11,7 @@ from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.backends.registry import Devices
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -57,7 +57,7 @@ def outcome(reference, candidate, **rest):
     case = Case(
         id="toy/step@single", reference=lambda: sides[0], candidate=lambda: sides[1], program="step", **rest
     )
-    return run_case(case, Workbench())
+    return run_case(case, Session())
 
 
 def reordered(params, inputs):

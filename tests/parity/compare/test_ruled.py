@@ -11,7 +11,7 @@ from parity.builds.build import linen_build
 from parity.cases.case import Case
 from parity.channels import channel
 from parity.compare.backends.registry import Devices
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -66,7 +66,7 @@ def case(candidate, **rest):
 
 @pytest.mark.parametrize("lowest", [Verdict.ARBITRATED, Verdict.PROVED])
 def test_values_are_settled_and_structure_is_compiled(lowest):
-    channels = run_case(case(ruled, lowest=lowest), Workbench()).channels
+    channels = run_case(case(ruled, lowest=lowest), Session()).channels
     assert (channels["program"].verdict, channels["values"].verdict) == ("proved", "proved")
     assert (
         channels["values"].detail
@@ -80,7 +80,7 @@ def test_values_are_settled_and_structure_is_compiled(lowest):
 
 
 def test_one_program_settles_structure_too():
-    channels = run_case(case(plain), Workbench()).channels
+    channels = run_case(case(plain), Session()).channels
     assert {channels[name].verdict for name in ("values", "memory", "dots")} == {"proved"}
     assert "rules" not in channels["program"].detail + channels["values"].detail
     assert not channels["program"].tables
@@ -88,20 +88,20 @@ def test_one_program_settles_structure_too():
 
 def test_what_a_comparison_says_of_itself():
     for apply, settled, same in ((plain, True, True), (ruled, True, False), (loose, False, False)):
-        work = Comparison(case(apply), Workbench())
-        assert (work.settled, work.same_program, work.compiles_alike) == (settled, same, same)
+        work = Comparison(case(apply), Session())
+        assert (work.settled, work.same_program, work.proof_covers_compiled) == (settled, same, same)
 
 
 def test_what_is_proved_by_rules_and_runs_all_the_same_must_give_equal_bits():
-    channels = run_case(case(ruled, paranoid=True), Workbench()).channels
+    channels = run_case(case(ruled, paranoid=True), Session()).channels
     assert (channels["program"].verdict, channels["values"].verdict) == ("proved", "bitwise")
 
 
 def test_loose_rules_settle_nothing_and_are_named(monkeypatch):
-    result = run_case(case(loose), Workbench()).channels
+    result = run_case(case(loose), Session()).channels
     assert (result["program"].verdict, result["values"].verdict) == ("reordered", "bitwise")
     assert "past-transpose" in result["program"].detail
     monkeypatch.setattr(Devices, "executes", False)
     monkeypatch.setattr(channel, "compile_to_one", lambda work: False)
-    values = run_case(case(loose), Workbench()).channels["values"]
+    values = run_case(case(loose), Session()).channels["values"]
     assert values.verdict == "reordered" and "past-transpose" in values.detail

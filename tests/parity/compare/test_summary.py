@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.console import Console
 
-from parity.cli.order import Order, chosen, summarise_cases
+from parity.cli.order import Request, chosen, summarise_cases
 from parity.compare.backends import aot
 from parity.compare.summary import SideSummary, Summary
 from parity.report import summaries_markdown
@@ -112,6 +112,6 @@ def test_an_interrupt_keeps_what_is_done(monkeypatch):
         return done.pop()
 
     monkeypatch.setattr("parity.cli.order.summarise_case", summarise)
-    order = Order(select=("smoke",))
+    order = Request(select=("smoke",))
     found = summarise_cases(order, chosen(order)[1], Console(quiet=True))
     assert [one.id for one in found] == ["toy/grad@single"]

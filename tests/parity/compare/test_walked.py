@@ -16,7 +16,7 @@ from parity.cases.case import Case
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.compare import walking
 from parity.compare.backends.registry import Devices
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.compare.modulo import NOTHING, prove_modulo_sharding
 from parity.run.run import run_case
 from parity.verdicts import Verdict
@@ -102,7 +102,7 @@ def scan_case(apply=scanned, **rest):
 
 @pytest.mark.slow
 def test_a_scan_is_its_layers_but_for_rounding_and_settles_nothing():
-    work = Comparison(scan_case(), Workbench())
+    work = Comparison(scan_case(), Session())
     proof = work.proof
     assert proof is not None and (proof.rung, proof.proved, proof.same_program) == (
         Verdict.REORDERED,
@@ -111,8 +111,8 @@ def test_a_scan_is_its_layers_but_for_rounding_and_settles_nothing():
     )
     assert proof.rules["unroll"] == 2 * L and proof.rules["moved-weights"] == 1
     assert "added-zeros" not in proof.rules
-    assert not work.settled and not work.compiles_alike
-    channels = run_case(scan_case(), Workbench()).channels
+    assert not work.settled and not work.proof_covers_compiled
+    channels = run_case(scan_case(), Session()).channels
     assert channels["program"].verdict == "reordered"
     assert "(rules: elements, unroll, moved-weights)" in channels["program"].detail
     assert channels["values"].verdict in ("bitwise", "floor"), "values are run"
@@ -122,15 +122,15 @@ def test_a_scan_is_its_layers_but_for_rounding_and_settles_nothing():
 @pytest.mark.slow
 def test_what_no_backend_runs_is_answered_for_under_its_own_name(monkeypatch):
     monkeypatch.setattr(Devices, "executes", False)
-    channels = run_case(scan_case(), Workbench()).channels
+    channels = run_case(scan_case(), Session()).channels
     assert {channels[name].verdict for name in ("values", "gradients")} == {"reordered"}
-    wrong = run_case(scan_case(functools.partial(scanned, reverse=True)), Workbench()).channels
+    wrong = run_case(scan_case(functools.partial(scanned, reverse=True)), Session()).channels
     assert {wrong[name].verdict for name in ("values", "gradients")} == {"open"}
 
 
 @pytest.mark.slow
 def test_layers_backwards_are_told_with_the_place_where_they_part():
-    channels = run_case(scan_case(functools.partial(scanned, reverse=True)), Workbench()).channels
+    channels = run_case(scan_case(functools.partial(scanned, reverse=True)), Session()).channels
     assert channels["program"].verdict == "unproved"
     assert channels["program"].findings[0].next_step == RESTS_ON_NUMBERS
     assert "layouts differ, and so do values" in channels["program"].detail
@@ -147,7 +147,7 @@ def test_a_map_that_transposes(right):
         return x
 
     rule = Rule(reference=(r"layer_(\d)",), candidate=(r"layer_\1",), transform=Permute((1, 0)))
-    work = Comparison(case(build("left", layers, written), build("right", layers, theirs), rule), Workbench())
+    work = Comparison(case(build("left", layers, written), build("right", layers, theirs), rule), Session())
     assert (work.proof is not None) is right
     if work.proof is None:
         assert work.walked is not None and not work.walked.reordered and work.walked.frontier
@@ -171,7 +171,7 @@ def test_a_stack_that_is_read_layer_by_layer_is_proved_by_a_rule(program):
             build("left", layers, written, program=program),
             build("right", stacked, apply, program=program),
         )
-        return Comparison(case(*sides, STACKED), Workbench())
+        return Comparison(case(*sides, STACKED), Session())
 
     work = compared(theirs)
     assert work.proof is not None and not work.same_program
@@ -188,11 +188,11 @@ def test_loops_against_layers_under_one_map():
     def own(params, x):
         return scanned({"layers": jnp.stack([params[f"layer_{at}"] for at in range(L)])}, x)
 
-    work = Comparison(case(build("left", layers, written), build("right", layers, own)), Workbench())
+    work = Comparison(case(build("left", layers, written), build("right", layers, own)), Session())
     assert work.proof is not None and work.proof.rung is Verdict.REORDERED
     assert set(work.proof.rules) >= {"elements", "unroll"} and "moved-weights" not in work.proof.rules
     wrong = case(build("left", layers, written), build("right", layers, functools.partial(_turned, own)))
-    proof = Comparison(wrong, Workbench()).proof
+    proof = Comparison(wrong, Session()).proof
     assert proof is not None and proof.rung is Verdict.UNPROVED and proof.frontier
 
 
@@ -209,10 +209,10 @@ def test_a_case_that_demands_a_proof_names_the_operation_that_a_walk_sees_throug
 
     right = build("right", layers, functools.partial(own, layer=barred, unroll=L))
     demanded = case(build("left", layers, own), right, lowest=Verdict.PROVED)
-    channels = run_case(demanded, Workbench()).channels
+    channels = run_case(demanded, Session()).channels
     assert channels["program"].verdict == "failed" and "unroll" in channels["program"].detail
     assert any("optimization_barrier" in finding.sentence() for finding in channels["program"].findings)
-    channels = run_case(case(build("left", layers, own), right), Workbench()).channels
+    channels = run_case(case(build("left", layers, own), right), Session()).channels
     assert channels["program"].verdict == "reordered" and not channels["program"].findings
 
 
@@ -224,7 +224,7 @@ def test_a_program_with_the_same_loops_is_not_walked():
     def other(params, x):
         return written(params, x * 1.0)
 
-    work = Comparison(case(build("left", layers, written), build("right", layers, other)), Workbench())
+    work = Comparison(case(build("left", layers, written), build("right", layers, other)), Session())
     assert work.walked is None and work.proof is not None and work.proof.rung is Verdict.UNPROVED
 
 
@@ -237,19 +237,19 @@ MESHES = {"mesh": MeshSpec.parse("fsdp2-auto"), "candidate_mesh": MeshSpec.parse
 
 def test_modulo_sharding_lists_what_differs_and_claims_no_bits():
     sides = build("left", layers, written), build("right", layers, written, on_two)
-    found = prove_modulo_sharding(Comparison(case(*sides, **MESHES), Workbench()))
+    found = prove_modulo_sharding(Comparison(case(*sides, **MESHES), Session()))
     assert found.verdict == "same up to sharding"
     places = {row.place: (row.reference, row.candidate) for row in found.otherwise}
     assert places["argument params/layer_0"] == ("@mesh, [{}, {}]", '@mesh, [{"fsdp"}, {}]')
     assert found.proof is not None and "up to sharding annotations" in found.proof.sentence()
-    strict = Comparison(case(*sides, **MESHES), Workbench()).proof
+    strict = Comparison(case(*sides, **MESHES), Session()).proof
     assert strict is not None and not strict.proved
 
 
 def test_modulo_sharding_one_device_against_a_mesh():
     sides = build("left", layers, written), build("right", layers, written, on_two)
     meshes = {"mesh": MeshSpec.parse("single"), "candidate_mesh": MeshSpec.parse("fsdp2-auto")}
-    found = prove_modulo_sharding(Comparison(case(*sides, **meshes), Workbench()))
+    found = prove_modulo_sharding(Comparison(case(*sides, **meshes), Session()))
     assert found.verdict == "same up to sharding"
     assert {row.place: row.reference for row in found.otherwise}["mesh"] == NOTHING
 
@@ -257,13 +257,13 @@ def test_modulo_sharding_one_device_against_a_mesh():
 def test_modulo_sharding_leaves_out_nothing_else():
     other = functools.partial(_turned, written)
     sides = build("left", layers, written), build("right", layers, other, on_two)
-    found = prove_modulo_sharding(Comparison(case(*sides, **MESHES), Workbench()))
+    found = prove_modulo_sharding(Comparison(case(*sides, **MESHES), Session()))
     assert found.verdict == "differs" and found.proof is not None and found.proof.frontier
 
 
 def test_modulo_sharding_of_a_scan_against_layers():
     sides = build("left", layers, written), build("right", stacked, scanned)
-    found = prove_modulo_sharding(Comparison(case(*sides, STACKED), Workbench()))
+    found = prove_modulo_sharding(Comparison(case(*sides, STACKED), Session()))
     assert found.verdict == "same values up to sharding" and found.otherwise == ()
 
 
@@ -273,13 +273,13 @@ def test_a_walk_that_breaks_ends_no_run(monkeypatch):
         raise KeyError("a bug of the walker")
 
     monkeypatch.setattr(walking, "equal", broken)
-    channels = run_case(scan_case(), Workbench()).channels
+    channels = run_case(scan_case(), Session()).channels
     assert channels["program"].verdict == "unproved" and "a bug of the walker" in channels["program"].detail
     assert channels["values"].verdict in ("bitwise", "floor")
 
 
 def test_a_walk_that_is_too_long_is_given_up(monkeypatch):
     monkeypatch.setattr(walking, "MOST_STEPS", 20)
-    work = Comparison(scan_case(), Workbench())
+    work = Comparison(scan_case(), Session())
     assert work.proof is None and work.walked is not None
     assert "got over 20 operations" in work.walked.frontier[0].sentence()

@@ -43,7 +43,7 @@ from models_nnx.shared.config import (
 from models_nnx.shared.presets import preset, tiny
 from models_nnx.shared.sharding import DEFAULT_RULES
 from parity.builds.weights.map import MapError
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.matrix.cases import PLAIN, Variant, twins
 from parity.matrix.pipeline import PREFETCH, STORAGE, pipelined
 from parity.matrix.replicas import Replicated
@@ -258,7 +258,7 @@ def test_every_field_has_a_row(config):
 
 @pytest.fixture(scope="module")
 def bench():
-    return Workbench()
+    return Session()
 
 
 def same(case, bench, *, strictly):

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.builds.build import linen_build
 from parity.cases.case import Case
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.ir.jax_internals import hoisted_constants, kept_arguments, main_position, stablehlo_module
 from parity.prove import argument_fingerprints, program_fingerprint, prove
 from parity.run.run import run_case
@@ -66,7 +66,7 @@ def build(name, tables):
 def verdicts(program, other, paranoid):
     sides = [build(f"{name} {id(other)}", each) for name, each in (("l", (TABLE_DF, SHIFT_BF)), ("r", other))]
     case = Case(id="toy/case@single", reference=lambda: sides[0], candidate=lambda: sides[1], program=program)
-    result = run_case(case, Workbench(paranoid=paranoid))
+    result = run_case(case, Session(paranoid=paranoid))
     return {name: str(channel.verdict) for name, channel in result.channels.items()}
 
 

@@ -10,7 +10,7 @@ from campaigns.prover.programs import samples
 from campaigns.prover.variants import EDITS, make_variant, reorder
 
 from parity.ir.stablehlo.reader import read_program
-from parity.ir.stablehlo.words import Words
+from parity.ir.stablehlo.words import OpSignatures
 from parity.prove import argument_fingerprints, program_fingerprint, prove
 from parity.verdicts import Verdict
 
@@ -63,7 +63,7 @@ def test_a_kept_mutant_gives_the_same_bits():
 
 @pytest.mark.long
 def test_a_prover_that_reads_no_attributes_leaves_holes(monkeypatch):
-    monkeypatch.setattr(Words, "_text", lambda self, attribute, symbols: "")
+    monkeypatch.setattr(OpSignatures, "_text", lambda self, attribute, symbols: "")
     assert run.kill(SAMPLES["mixed"], 60, seed=1).holes()
 
 

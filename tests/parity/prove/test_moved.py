@@ -10,7 +10,7 @@ import pytest
 from campaigns.prover.execute import WILD, same_numbers, wild_inputs
 
 from parity.ir.jax_internals import run_module, stablehlo_module
-from parity.prove import Alone, Moved, Moves, prove
+from parity.prove import Alone, WeightView, WeightViews, prove
 from parity.verdicts import Verdict
 
 # B rows, D features, H heads, K width of a head
@@ -123,7 +123,7 @@ def lowered(run, shapes):
 
 
 def moves(layout, *, gradients=False, side=0, steps=None):
-    group = Moved(
+    group = WeightView(
         name="w",
         side=side,
         parts=tuple(range(1, 1 + len(layout.shapes))),
@@ -132,7 +132,7 @@ def moves(layout, *, gradients=False, side=0, steps=None):
         steps=layout.steps if steps is None else steps,
     )
     back = dataclasses.replace(group, name="gradient of w")
-    return Alone(moves=Moves(arguments=(group,), results=(back,) if gradients else ()))
+    return Alone(moves=WeightViews(arguments=(group,), results=(back,) if gradients else ()))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -201,11 +201,17 @@ def test_a_part_that_is_not_read_is_no_part_of_what_is():
     left = jax.jit(lambda x, *w: x @ w[0] @ w[2]).lower(
         *[jax.ShapeDtypeStruct(s, jnp.float32) for s in ((B, D), *layout.shapes)]
     )
-    group = Moved(name="w", side=0, parts=(1, None, 2), shapes=layout.shapes, whole=1, steps=layout.steps)
+    group = WeightView(
+        name="w", side=0, parts=(1, None, 2), shapes=layout.shapes, whole=1, steps=layout.steps
+    )
     for run, same in ((lambda x, w: x @ w[0] @ w[2], True), (lambda x, w: x @ w[0] @ w[1], False)):
         right = lowered(run, (layout.whole,))
         proof = prove(
-            left, right, arguments=[(0, 0)], results=[(0, 0)], alone=Alone(moves=Moves(arguments=(group,)))
+            left,
+            right,
+            arguments=[(0, 0)],
+            results=[(0, 0)],
+            alone=Alone(moves=WeightViews(arguments=(group,))),
         )
         assert proof.proved is same
 

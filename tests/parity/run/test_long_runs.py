@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from parity.run.run import MAPS, let_go
+from parity.run.run import MAPS, clear_caches_if_many_mappings
 
 
 @pytest.mark.long
@@ -19,4 +19,4 @@ def test_compiled_programs_are_let_go_where_there_are_too_many_maps():
     for most, expected in ((10**9, 1), (10**9, 1), (0, 1), (10**9, 2)):
         traced(1)
         assert len(traces) == expected
-        let_go(most)
+        clear_caches_if_many_mappings(most)

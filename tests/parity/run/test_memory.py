@@ -16,12 +16,12 @@ import pytest
 
 from parity.cases.case import Case
 from parity.cases.waivers import Waiver
-from parity.cli.order import Order
+from parity.cli.order import Request
 from parity.compare.backends.cache import DiskCache
 from parity.run import manifest as manifests
 from parity.run import outside
 from parity.run.manifest import Manifest, TooManyFilesError, project_of
-from parity.run.memory import Memory, disagreement
+from parity.run.memory import VerdictCache, disagreement
 from parity.run.run import CaseResult
 from parity.verdicts import ChannelResult, Finding, Verdict
 
@@ -330,14 +330,14 @@ def test_settings_of_jax_the_working_folder_and_the_import_path(project, monkeyp
 )
 def test_options_that_a_verdict_depends_on(project, options):
     state = Manifest.of(project)
-    plain, other = Memory(state, Order().options), Memory(state, Order(**options).options)
+    plain, other = VerdictCache(state, Request().options), VerdictCache(state, Request(**options).options)
     assert plain.key(CASE) != other.key(CASE)
-    same = Order(workers=2, json=Path("x.json"), fail_fast=True, select=("toy",)).options
-    assert Memory(state, same).key(CASE) == plain.key(CASE)
+    same = Request(workers=2, json=Path("x.json"), fail_fast=True, select=("toy",)).options
+    assert VerdictCache(state, same).key(CASE) == plain.key(CASE)
 
 
 def test_another_case_and_a_waiver_that_expires(project):
-    memory = Memory(Manifest.of(project), "")
+    memory = VerdictCache(Manifest.of(project), "")
     waiver = Waiver(reason="known", expires="2999-01-01")
     waived = dataclasses.replace(CASE, waivers=(waiver,))
     expired = dataclasses.replace(CASE, waivers=(dataclasses.replace(waiver, expires="2001-01-01"),))
@@ -360,7 +360,7 @@ def kept(project, tmp_path):
         seconds={"trace": 1.0},
         read={},
     )
-    return Memory(Manifest.of(project), "", DiskCache(folder=tmp_path / "verdicts")), result
+    return VerdictCache(Manifest.of(project), "", DiskCache(folder=tmp_path / "verdicts")), result
 
 
 def store(memory, result):
@@ -427,11 +427,14 @@ def test_a_broken_entry_is_none(kept, tmp_path):
 
 
 def test_what_changed_since_the_last_run_is_named(project, monkeypatch):
-    Memory(Manifest.of(project), "").since_last()
-    assert Memory(Manifest.of(project), "").since_last() == []
+    VerdictCache(Manifest.of(project), "").since_last()
+    assert VerdictCache(Manifest.of(project), "").since_last() == []
     (project / "model" / "layer.py").write_text("SCALE = 3.0\n")
     monkeypatch.setenv("MY_MODEL_WIDTH", "3")
-    assert Memory(Manifest.of(project), "").since_last() == ["model/layer.py", "variable MY_MODEL_WIDTH"]
+    assert VerdictCache(Manifest.of(project), "").since_last() == [
+        "model/layer.py",
+        "variable MY_MODEL_WIDTH",
+    ]
 
 
 # --- files outside the project ---

@@ -8,7 +8,7 @@ import time
 import pytest
 from rich.console import Console
 
-from parity.cli.order import Order, chosen
+from parity.cli.order import Request, chosen
 from parity.report import Run, print_proofs
 from parity.run.parallel import Outcome, Plan, run_in_workers
 from parity.verdicts import ChannelResult, Verdict
@@ -135,7 +135,7 @@ def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imp
     folder = project("SLEEP")
     monkeypatch.chdir(folder)
     monkeypatch.setattr("parity.run.parallel.CASE_SECONDS", 2.0)
-    cases = chosen(Order(select=("sleep/forward",)))[1]
+    cases = chosen(Request(select=("sleep/forward",)))[1]
     plan = Plan(find="parity.cases.settings:find_cases", arguments=((), (), str(folder), None))
     (result,) = run_in_workers(cases, plan)
     assert result.verdict == Verdict.ERROR and result.case is cases[0]
@@ -145,7 +145,7 @@ def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imp
 
 def test_an_outcome_is_a_result_without_its_case(project, monkeypatch, undone_imports):
     monkeypatch.chdir(project("A"))
-    case = chosen(Order())[1][0]
+    case = chosen(Request())[1][0]
     channel = ChannelResult(name="tree", verdict=Verdict.EQUAL, measures={"bytes": 3})
     outcome = Outcome(reference="r", candidate="c", verdict="passed", channels={"tree": channel}, seconds={})
     assert Outcome.of(outcome.on(case)) == outcome and outcome.on(case).case is case

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from parity.builds.meshes import MeshSpec
-from parity.cli.order import Order, chosen
+from parity.cli.order import Request, chosen
 from parity.matrix.llama2 import PAIR
 from parity.run.parallel import Outcome, Plan
 from parity.run.processes import merged, run_in_processes, spread
@@ -74,7 +74,7 @@ def run(tmp_path, monkeypatch, undone_imports):
         pairs = json.dumps([f"twins_apart:{name}" for name in ("DIE", "REFUSE", "SOUND", "ALONE", "SMALL")])
         (tmp_path / "pyproject.toml").write_text(f"[tool.parity]\npairs = {pairs}\n")
         monkeypatch.chdir(tmp_path)
-        cases = chosen(Order(select=select, processes=2))[1]
+        cases = chosen(Request(select=select, processes=2))[1]
         arguments = ((), (), str(tmp_path), None)
         plan = Plan(find="parity.cases.settings:find_cases", arguments=arguments, paranoid=True)
         return list(run_in_processes(cases, plan, 2))

@@ -13,7 +13,7 @@ from parity.builds.build import Build, linen_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels import ALL, CHANNELS
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.compare.side import PHASES
 from parity.run.run import run_case, run_cases
 from parity.verdicts import Requirement, Verdict
@@ -83,7 +83,7 @@ def case(reference, candidate, id="toy/step@single", **rest):
 
 
 def outcome(reference, candidate, paranoid=False, **rest):
-    return run_case(case(reference, candidate, **rest), Workbench(paranoid=paranoid))
+    return run_case(case(reference, candidate, **rest), Session(paranoid=paranoid))
 
 
 def verdicts(result):
@@ -175,12 +175,12 @@ def test_another_learning_rate_fails_the_state_and_nothing_before_it():
 
 
 def test_channels_that_do_not_apply_give_the_case_s_reason():
-    result = run_case(case(forward, forward, not_applicable={"loops": "one side scans"}), Workbench())
+    result = run_case(case(forward, forward, not_applicable={"loops": "one side scans"}), Session())
     assert (result.channels["loops"].verdict, result.channels["loops"].detail) == (
         "skipped",
         "one side scans",
     )
-    every = run_case(case(forward, forward, not_applicable=dict.fromkeys(ALL, "no")), Workbench())
+    every = run_case(case(forward, forward, not_applicable=dict.fromkeys(ALL, "no")), Session())
     assert every.verdict == "skipped"
 
 
@@ -359,7 +359,7 @@ def test_a_build_that_cannot_be_made_is_an_error():
         raise TypeError("no such module")
 
     broken = dataclasses.replace(case(forward, forward), candidate=fails)
-    result = run_case(broken, Workbench())
+    result = run_case(broken, Session())
     assert (result.verdict, list(result.channels)) == ("error", ["tree"])
     assert "TypeError: no such module" in result.sentence()
 

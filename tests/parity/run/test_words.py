@@ -222,9 +222,9 @@ def test_renames_show_in_the_tree_and_once_below_the_table(capsys):
 
 @pytest.mark.slow
 def test_a_mesh_that_is_too_large_is_an_error_of_its_case():
-    fits, too_large = run(Renamed, meshes=("single", "data64-auto"), program="forward")
-    assert (str(fits.verdict), str(too_large.verdict)) == ("passed", "error")
-    assert too_large.sentence().startswith(
+    fits, too_few_devices = run(Renamed, meshes=("single", "data64-auto"), program="forward")
+    assert (str(fits.verdict), str(too_few_devices.verdict)) == ("passed", "error")
+    assert too_few_devices.sentence().startswith(
         "own/forward@data64-auto: tree error: devices: mesh data64-auto: needs 64 devices, found 8 (cpu); choose"
     )
 

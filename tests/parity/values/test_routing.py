@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.builds.meshes import MeshSpec
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.matrix.moe import PAIR, nearly_alike
 from parity.report.table import findings_text, ties_text
 from parity.run.run import run_case
@@ -73,7 +73,7 @@ def test_nearly_alike_routers_tell_experts_apart_by_the_last_place_only():
 @pytest.fixture(scope="module")
 def tied():
     case = next(case for case in PAIR.cases({}) if case.id == TIED)
-    return case, Workbench()
+    return case, Session()
 
 
 @pytest.mark.long
@@ -122,7 +122,7 @@ def test_a_case_without_flips_says_that_every_token_chooses_alike():
     jax.config.update("jax_disable_most_optimizations", True)
     try:
         alone = dataclasses.replace(case, mesh=MeshSpec())
-        found = run_case(alone, Workbench(paranoid=True), ("routing",)).channels["routing"]
+        found = run_case(alone, Session(paranoid=True), ("routing",)).channels["routing"]
     finally:
         jax.config.update("jax_disable_most_optimizations", False)
     assert (found.verdict, found.detail) == ("equal", "every token chooses alike")

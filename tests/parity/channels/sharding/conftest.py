@@ -12,7 +12,7 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.channels.sharding import compare_shardings
 from parity.channels.tree import tree
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.matrix.cases import PLAIN
 from parity.matrix.decoders import decoder_build
 from parity.matrix.sharded import PAIR, VARIANTS
@@ -55,7 +55,7 @@ def seen():
     """``seen(case)`` is what the tree and sharding channels find; it traces, but never lowers or compiles."""
 
     def run(case):
-        work = Comparison(case, Workbench())
+        work = Comparison(case, Session())
         sides = work.reference, work.candidate
         results = [tree(work), compare_shardings(*sides, work.weights, proved=lambda: True)]
         return {result.name: [finding.sentence() for finding in result.findings] for result in results}

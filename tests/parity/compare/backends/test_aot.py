@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from models_nnx.shared.ops.grouped import grouped_product
-from parity.builds.meshes import HeldAxesError, MeshSpec
+from parity.builds.meshes import FixedAxesError, MeshSpec
 from parity.builds.topologies import Topology
 from parity.cases.case import select
 from parity.cli.machine import diagnose
@@ -22,7 +22,7 @@ from parity.compare.backends.compiler import Compiler, Resources
 from parity.compare.backends.quiet import quiet
 from parity.compare.backends.registry import find, known_backends
 from parity.compare.backends.workers import Pool
-from parity.compare.comparison import Workbench
+from parity.compare.comparison import Session
 from parity.compare.placement import place
 from parity.compare.side import Side
 from parity.matrix import llama2, sharded
@@ -118,7 +118,7 @@ def test_a_mesh_that_is_too_large_keeps_its_held_axes_as_many_others_as_fit_and_
 
 
 def test_held_axes_that_need_more_devices_are_named():
-    with pytest.raises(HeldAxesError, match=r"mesh stage4.fsdp2-auto: stage4 needs 4 devices, found 2"):
+    with pytest.raises(FixedAxesError, match=r"mesh stage4.fsdp2-auto: stage4 needs 4 devices, found 2"):
         MeshSpec.parse("stage4.fsdp2").fitted(2, ("stage",))
 
 
@@ -168,7 +168,7 @@ def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs(monkeypatch):
     (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
     ran = []
     monkeypatch.setattr(Side, "run", lambda side, *_, **__: ran.append(side))
-    result = run_case(case, Workbench())
+    result = run_case(case, Session())
     assert (result.verdict, ran) == ("passed", []) and result.seconds["compile"] > 0
     found = collections.defaultdict(set)
     for name, channel in result.channels.items():
@@ -186,7 +186,7 @@ def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs(monkeypatch):
 def test_what_is_not_proved_stays_open_and_blocks():
     layouts = select(llama2.PAIR.cases({}), ["llama2-scan-against-unroll-nnx/train_step"])
     (case,) = place(layouts, "aot:v5p:2x2x1")
-    result = run_case(case, Workbench(), ("values",))
+    result = run_case(case, Session(), ("values",))
     says = "not compared: not proved, and aot:v5p:2x2x1 runs nothing; run the case on cpu as well"
     assert (str(result.channels["values"].verdict), result.channels["values"].detail) == ("open", says)
     assert result.verdict == "open" and result.sentence() == f"{case.id}: values open: {says}"
@@ -196,7 +196,7 @@ def test_what_is_not_proved_stays_open_and_blocks():
 @needs_compiler
 def test_a_proof_stands_where_nothing_runs_also_for_the_paranoid():
     (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
-    assert run_case(case, Workbench(paranoid=True), ("values",)).verdict == "passed"
+    assert run_case(case, Session(paranoid=True), ("values",)).verdict == "passed"
 
 
 @pytest.mark.long
@@ -221,7 +221,7 @@ def test_a_candidate_of_equal_structure_and_other_numbers_is_no_parity(shell, tm
 @pytest.mark.long
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_the_twins_are_the_same_to_the_tpu_compiler(topology):
-    bench, cases = Workbench(), place(smoke(), f"aot:{topology}")
+    bench, cases = Session(), place(smoke(), f"aot:{topology}")
     assert len(cases) == 6
     for case in cases:
         channels = run_case(case, bench, ("program", "loops", "collectives", "memory")).channels
@@ -354,7 +354,7 @@ def test_both_sides_compile_at_once(monkeypatch):
 
     monkeypatch.setattr(AheadOfTime, "start", watched)
     (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
-    run_case(case, Workbench(), ("loops", "memory"))
+    run_case(case, Session(), ("loops", "memory"))
     assert seen == ["begun", "begun", "waited", "waited"]
 
 
@@ -372,7 +372,7 @@ def test_a_second_run_of_a_case_asks_no_compiler(monkeypatch, tmp_path):
             monkeypatch.setattr(Pool, "submit", asked)
         if number == 2:
             monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_other=1")
-        return Workbench(compiler=resources.compiler())
+        return Session(compiler=resources.compiler())
 
     # In one loop, because who calls is part of a program's locations, and these are part of the key.
     first, again, stale = [run_case(case, before(number), ("loops", "memory")) for number in range(3)]
@@ -393,7 +393,7 @@ def test_a_compiler_that_dies_is_an_error_of_its_side_and_the_other_channels_ans
     start = Compiler.start
     monkeypatch.setattr(Compiler, "start", lambda self, _, request: start(self, "dying:die", request))
     (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
-    result = run_case(case, Workbench(compiler=Compiler(1)))  # whose worker has the path above
+    result = run_case(case, Session(compiler=Compiler(1)))  # whose worker has the path above
     assert result.verdict == "error" and result.channels["values"].verdict is Verdict.PROVED
     assert (
         "linen llama2-scan, compile: CompileError: compile for aot:v5p:2x2x1 "

@@ -13,7 +13,7 @@ from parity.builds.meshes import MeshSpec
 from parity.compare.backends.devices import Accelerators
 from parity.compare.backends.environment import PLATFORMS
 from parity.compare.backends.registry import BACKENDS
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.compare.placement import place
 from parity.matrix import llama2, sharded
 from parity.report.records import case_record
@@ -53,7 +53,7 @@ def test_cpu_programs_are_what_xla_makes_of_them_by_default(lowered):
 @pytest.mark.long
 def test_a_train_step_is_what_xla_makes_of_it_by_default():
     (case,) = [case for case in SMOKE if case.id.startswith("llama2-scan/train_step")]
-    side = Comparison(case, Workbench()).reference
+    side = Comparison(case, Session()).reference
     with side.backend.context(side.mesh):
         assert side.compiled.as_text() == side.lowered.compile().as_text()
 
@@ -94,7 +94,7 @@ FORWARD, EXPLICIT = SMOKE[0], SMOKE[-1]
 def test_a_case_runs_on_the_devices_that_are_there(few, count):
     few(count)
     (case,) = place([FORWARD], "few")
-    work = Workbench(paranoid=True)
+    work = Session(paranoid=True)
     result = run_case(case, work)
     assert result.verdict == "passed" and str(result.channels["values"].verdict) == "bitwise"
     sizes = {1: "fsdp1.tensor1-auto", 2: "fsdp1.tensor2-auto", 6: "fsdp2.tensor2-auto"}
@@ -109,15 +109,15 @@ def test_a_case_runs_on_the_devices_that_are_there(few, count):
 def test_a_train_step_with_types_runs_on_a_fitted_mesh(few):
     few(4)
     (case,) = place([EXPLICIT], "few")
-    result = run_case(case, Workbench(paranoid=True))
+    result = run_case(case, Session(paranoid=True))
     assert result.verdict == "passed" and str(result.channels["state"].verdict) == "bitwise"
     assert case.mesh.size == 4 and case.asked == "fsdp2.fsdp_transpose2.tensor2.data1-explicit"
 
 
 def test_a_case_whose_stages_have_no_place_is_skipped_and_says_why(few):
     few(2)
-    staged = dataclasses.replace(FORWARD, mesh=MeshSpec.parse("stage4.fsdp2"), held_axes=("stage",))
-    result = run_case(place([staged], "few")[0], Workbench())
+    staged = dataclasses.replace(FORWARD, mesh=MeshSpec.parse("stage4.fsdp2"), fixed_axes=("stage",))
+    result = run_case(place([staged], "few")[0], Session())
     reasons = {channel.detail for channel in result.channels.values()}
     assert result.verdict == "skipped" and reasons == {
         "mesh stage4.fsdp2-auto: stage4 needs 4 devices, found 2"

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from parity.compare.timing.measure import BOUNDS, Measured
 from parity.compare.timing.overhead import Overhead, own_share
-from parity.compare.timing.rounds import Paired, by_turns
+from parity.compare.timing.rounds import Paired, interleave
 from parity.compare.timing.subjects import Harness, read_harness, subjects
 from parity.report.bench import amount, bench_record, print_bench, print_measured
 
@@ -48,11 +48,11 @@ def test_sides_take_turns_at_being_first_and_all_quantities_keep_their_side():
 
         return once
 
-    found = by_turns((side(0), side(1)), rounds=3)
+    found = interleave((side(0), side(1)), rounds=3)
     assert order == [0, 1] + [0, 1, 1, 0, 0, 1]
     assert found["a"].values.tolist() == [[1, 2]] * 3 and found["b"].values.tolist() == [[10, 20]] * 3
     order.clear()
-    by_turns((side(0), side(1)), rounds=2, warm=False)
+    interleave((side(0), side(1)), rounds=2, warm=False)
     assert order == [0, 1, 1, 0]
 
 

@@ -9,7 +9,7 @@ from flax import linen, nnx
 import parity
 from parity.builds.tree import flatten
 from parity.compare.timing.dispatch import DISPATCH, calls
-from parity.compare.timing.rounds import by_turns
+from parity.compare.timing.rounds import interleave
 
 LAYERS = 6
 
@@ -94,7 +94,7 @@ def test_a_step_that_only_reads_gives_nothing_away(cases):
 @pytest.mark.slow
 def test_the_recommended_way_is_no_dearer_than_linens_and_the_naive_one_is(cases):
     builds = cases["train_step"]
-    found = by_turns(calls(builds, builds[0].programs["train_step"]), rounds=5)
+    found = interleave(calls(builds, builds[0].programs["train_step"]), rounds=5)
     assert list(found) == [DISPATCH, *(f"{DISPATCH}, {name}" for name in list(builds[1].ways)[1:])]
     assert found[DISPATCH].middle < 1.1
     assert found[f"{DISPATCH}, nnx.State"].middle > found[DISPATCH].middle

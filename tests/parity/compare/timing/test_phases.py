@@ -8,7 +8,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.compare.comparison import SEED, Comparison, Workbench
+from parity.compare.comparison import SEED, Comparison, Session
 from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
 
 
@@ -37,7 +37,7 @@ PAIR = parity.twins(
 
 @pytest.fixture(scope="module")
 def work():
-    return {case.program: Comparison(case, Workbench()) for case in PAIR.cases({})}
+    return {case.program: Comparison(case, Session()) for case in PAIR.cases({})}
 
 
 def test_a_forward_pass_that_returns_some_of_the_state_is_repeated(work):

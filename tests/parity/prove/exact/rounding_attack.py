@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.weights.transforms import Stack
-from parity.prove.exact import Desk, Link, Named, Relation, equal
+from parity.prove.exact import Link, Named, ProofCache, Relation, equal
 from parity.prove.exact.rounded import BITS, NUMBERS
 
 LAYERS, ROWS, WIDTH = 3, 4, 6
@@ -157,7 +157,7 @@ def examine(seed, arithmetics=(BITS, NUMBERS)):
     ]
     out = Link(reference=("out",), candidate=("out",))
     relation = Relation(arguments=links, results=[out, *(links if backward else [])])
-    shown = any(equal(*sides, relation, Desk(arithmetic=one)).proved for one in arithmetics)
+    shown = any(equal(*sides, relation, ProofCache(arithmetic=one)).proved for one in arithmetics)
     # A maximum that rounding decides may throw single numbers far: what is wrong differs on any data.
     return shown, mistake, steps, shown and all(_differ(lowered, shapes, draw) for draw in range(3))
 

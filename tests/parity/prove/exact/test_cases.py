@@ -6,19 +6,19 @@ from campaigns.exact.evaluate import Evaluator
 from campaigns.exact.run import Campaign
 
 from models_nnx.shared.ops.pipeline import Pipe
-from models_nnx.shared.ops.stages import Moves
+from models_nnx.shared.ops.stages import StageTransfers
 from models_nnx.shared.schedule import Schedule
 from parity.builds.build import Flavour
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.compare.exactness import named, prove_exactly, relation
 from parity.matrix.exact import sample
-from parity.prove.exact import Desk, equal
+from parity.prove.exact import ProofCache, equal
 from parity.prove.exact.claim import _inputs, _Side
 from parity.prove.exact.tensors import Tensors
 
 
 def comparison(name, flavour=Flavour.NNX):
-    return Comparison(sample(name, flavour), Workbench())
+    return Comparison(sample(name, flavour), Session())
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ BUGS = {
     "storage written a slot late": (Schedule, "storing", lambda self, t: (t - self.lag) % self.microbatches),
     "outputs turned by one": (Schedule, "first_slot", property(lambda self: 0)),
     "rows of microbatches side by side": (
-        Moves,
+        StageTransfers,
         "split",
         lambda self, x: x.reshape(self.schedule.microbatches, -1, *x.shape[1:]),
     ),
@@ -81,7 +81,7 @@ def test_a_bug_that_lives_only_in_the_custom_vjp_is_found(monkeypatch):
 @pytest.mark.slow
 def test_terms_of_both_sides_evaluate_to_what_both_sides_compute():
     case = comparison("grad")
-    desk, sides = Desk(), []
+    desk, sides = ProofCache(), []
     for side in (case.reference, case.candidate):
         sides.append(_Side(named(side), desk.algebra))
     given = _inputs(sides, relation(case), Tensors(desk.algebra))
@@ -113,7 +113,7 @@ def test_mutants_are_refused_or_compute_the_same():
 
 
 def test_a_desk_walks_a_side_once_and_says_the_same():
-    case, desk = comparison("forward"), Desk()
+    case, desk = comparison("forward"), ProofCache()
     sides = named(case.reference), named(case.candidate)
     first, again = (equal(*sides, relation(case), desk) for _ in range(2))
     assert first.proved and again.proved

@@ -8,18 +8,18 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from parity.compare.comparison import Comparison, Workbench
+from parity.compare.comparison import Comparison, Session
 from parity.compare.exactness import named, prove_exactly
 from parity.matrix import batch_split, diloco, pipeline, plans, sharded
 from parity.matrix.replicas import PLAIN
-from parity.prove.exact import Desk, Link, Named, Relation, equal
+from parity.prove.exact import Link, Named, ProofCache, Relation, equal
 
 UNROLLED = dataclasses.replace(PLAIN, replicas=4, period=3)
 
 
 def case(pair, pattern):
     (found,) = [case for case in pair.cases({}) if fnmatch.fnmatch(case.id, pattern)]
-    return Comparison(found, Workbench())
+    return Comparison(found, Session())
 
 
 def only_clips(found):
@@ -50,7 +50,7 @@ def test_a_family_in_a_pipeline_is_its_layers_in_sequence(family):
 
 @pytest.mark.long
 def test_moments_that_are_spread_make_the_same_step():
-    desk = Desk()
+    desk = ProofCache()
     for pair, pattern in (
         (sharded.PAIR, "sharded-plain-against-zero1-linen*"),
         (plans.PAIR, "plans-pipeline-zero1-*auto"),

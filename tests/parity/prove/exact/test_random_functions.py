@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from parity.prove.exact import Desk, Named
+from parity.prove.exact import Named, ProofCache
 from parity.prove.exact.claim import _Side
 from parity.prove.exact.relation import atom
 from parity.prove.exact.terms import RefusalError
@@ -92,7 +92,7 @@ def function(rng, sort, depth):
 
 def classes(seed):
     """Returns, by term, the numbers that functions compute; of inputs that hardly anything rounds."""
-    rng, found, desk = random.Random(seed), collections.defaultdict(list), Desk()
+    rng, found, desk = random.Random(seed), collections.defaultdict(list), ProofCache()
     given = [
         np.random.default_rng((seed, i)).choice(np.array(VALUES[s], s), SIZE) for i, s in enumerate(INPUTS)
     ]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from parity.ir.jax_internals import parse_module, stablehlo_module
-from parity.prove.exact import Desk, Link, Named, Relation, equal
-from parity.prove.exact.memory import Contents, Memory
+from parity.prove.exact import Link, Named, ProofCache, Relation, equal
+from parity.prove.exact.memory import Contents, ProofMemory
 from parity.prove.exact.program import Module
 
 X = jax.ShapeDtypeStruct((3, 3), jnp.float32)
@@ -84,21 +84,21 @@ def relation(arguments=("x", "y"), apart=()):
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", [(), (0,)], ids=str)
 def test_claims_that_share_say_what_each_says_alone(apart):
-    desk = Desk()
+    desk = ProofCache()
     for ours, theirs in itertools.product(ALIKE, repeat=2):
         found = equal(named(ALIKE[ours]), named(ALIKE[theirs]), relation(apart=apart), desk)
         assert found.proved == (ours == theirs), (ours, theirs, found)
 
 
 def test_an_assumption_is_listed_again_by_the_next_claim():
-    desk = Desk()
+    desk = ProofCache()
     for _ in range(2):
         pair = named(lambda x: x * 1.0 + 0 * jnp.log(x), ["x"]), named(lambda x: x, ["x"])
         assert equal(*pair, relation(["x"]), desk).assumptions == ("log(x) is defined",)
 
 
 def test_twins_of_other_names_are_walked_once_and_speak_of_their_own():
-    desk = Desk()
+    desk = ProofCache()
     first = equal(named(ALIKE["rows"]), named(ALIKE["columns"]), relation(), desk)
     names = ("left", "right")
     again = equal(named(ALIKE["rows"], names), named(ALIKE["columns"], names), relation(names), desk)
@@ -128,7 +128,7 @@ def test_where_arrays_lie_is_no_content_and_all_else_is():
 
 
 def test_what_is_long_unused_is_forgotten():
-    memory = Memory(2)
+    memory = ProofMemory(2)
     for key in "abc":
         memory.put(key, key)
         assert memory.get("a") == "a"
@@ -139,7 +139,7 @@ def test_what_is_long_unused_is_forgotten():
 
 @pytest.mark.slow
 def test_a_place_outlives_the_program_that_was_there_first():
-    desk, kept = Desk(), (named(ALIKE["rows"]), named(ALIKE["columns"]))
+    desk, kept = ProofCache(), (named(ALIKE["rows"]), named(ALIKE["columns"]))
 
     def parsed(side):
         module = stablehlo_module(side.program)

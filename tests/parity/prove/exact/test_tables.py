@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from campaigns.exact.evaluate import Evaluator
 
-from parity.prove.exact import Desk, Link, Named, Relation, equal
+from parity.prove.exact import Link, Named, ProofCache, Relation, equal
 from parity.prove.exact.algebra import Algebra
 from parity.prove.exact.claim import _inputs, _Side
 from parity.prove.exact.tensors import Tensors
@@ -53,7 +53,7 @@ def test_another_entry_is_not(miss):
 
 def test_what_holds_in_one_range_is_told_to_hold_there_only():
     pair = sides(lambda x: x < 12, lambda x: x == x)
-    desk = Desk()
+    desk = ProofCache()
     assert equal(*pair, relation({"x": WITHIN}), desk).assumptions == ("x is in [-6, 12)",)
     assert not equal(*pair, relation({"x": (-6, 13)}), desk).proved  # 12 breaks the assumption of the first
     assert not equal(*pair, relation({}), desk).proved

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.prove.exact import Desk, Link, Named, Relation, equal
+from parity.prove.exact import Link, Named, ProofCache, Relation, equal
 
 BF16, F16, F32, I8, I32 = jnp.bfloat16, jnp.float16, jnp.float32, jnp.int8, jnp.int32
 NEAR = np.array([0.9999, 1.0001, -2.5001, 7.0], F32)
@@ -191,7 +191,7 @@ def test_a_widened_input_is_not_rounded():
 
 
 def test_a_jump_is_assumed_again_by_the_next_claim_and_not_by_one_without():
-    desk, (ours, theirs, _) = Desk(), JUMPS["floor"]
+    desk, (ours, theirs, _) = ProofCache(), JUMPS["floor"]
     first, again = (claim(ours, theirs, NEAR, desk=desk) for _ in range(2))
     assert first.assumptions == again.assumptions != ()
     assert claim(jnp.floor, jnp.floor, NEAR, desk=desk).assumptions == ()
