@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.bisect.alignment import Alignment, Divergence
 from parity.bisect.matching import floors
-from parity.bisect.place import functions_around
+from parity.bisect.source import functions_around
 from parity.bisect.trace import Trace, evaluate
 from parity.builds.build import Group
 from parity.builds.tree import to_host

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from parity.bisect.alignment import Alignment, Divergence
 from parity.bisect.axis import Question, Search, SearchResult
+from parity.bisect.blame import made_with, other_turn, unfinished
+from parity.bisect.constants import handed
 from parity.bisect.evaluated import Evaluated, evaluate_case
-from parity.bisect.handed import handed
-from parity.bisect.handover import confused, left_out, left_to_itself, levels, made_wrong
-from parity.bisect.inside import first_unlike
-from parity.bisect.origin import made_with, other_turn, unfinished
-from parity.bisect.place import Calls, Frame, Site, blamed, function_of, loop_site, shared, site
+from parity.bisect.misplaced import confused, left_out, left_to_itself, levels, made_wrong
+from parity.bisect.per_device import first_unlike
 from parity.bisect.single import on_one_device
+from parity.bisect.source import Calls, Frame, Site, blamed, function_of, loop_site, shared, site
 from parity.bisect.stopped import stopped
 from parity.bisect.trace import COMPILED, Node
 from parity.compare.comparison import Comparison

@@ -29,7 +29,7 @@ __all__ = [
     "resources",
 ]
 
-GATE_KEYS = ("flips", "gate", "loosened")
+GATE_KEYS = ("flips", "gate", "relaxed")
 FAMILIES = ("GEMMA2", "GEMMA3", "QWEN3", "MIXTRAL", "DEEPSEEK3", "GPT_OSS")
 BUILT_IN = (
     *(f"parity.matrix.{name}:PAIR" for name in ("llama2", "sharded", "moe", "tiled", "pipeline", "diloco")),
@@ -52,7 +52,7 @@ class Settings:
         resources: what a run may take of the machine, as keyword arguments of `Resources`.
         budgets: how far structure may grow in every case, by ``channel.quantity``.
         waivers: differences that are accepted, in every case that they are for.
-        gate: what `parity.gate` reads: ``flips``, ``gate`` and ``loosened``, as they are in the file.
+        gate: what `parity.gate` reads: ``flips``, ``gate`` and ``relaxed``, as they are in the file.
         bench: what `parity.compare.timing` reads: which cases ``parity bench`` measures, as the file has it.
         cache_ignores: patterns of files that no case reads, so that ``--remember`` need not look at them.
         root: folder of the file, put on the import path; None without a file.
@@ -87,7 +87,7 @@ KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "flips": (lambda value: isinstance(value, dict), "tables [tool.parity.flips.NAME]"),
     "gate": (lambda value: isinstance(value, dict), "a table [tool.parity.gate]"),
     "bench": (lambda value: isinstance(value, dict), "a table [tool.parity.bench]"),
-    "loosened": (lambda value: isinstance(value, list), "tables [[tool.parity.loosened]]"),
+    "relaxed": (lambda value: isinstance(value, list), "tables [[tool.parity.relaxed]]"),
     "budgets": (lambda value: isinstance(value, dict), "tables such as [tool.parity.budgets.memory]"),
 }
 """What ``[tool.parity]`` may say: name -> (is it well formed, what is expected)."""

@@ -5,7 +5,7 @@ import dataclasses
 from parity.cases.budgets import budgets_for
 from parity.channels.budgeted import budgeted
 from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.channels.drawn import collective_table
+from parity.channels.report_rows import collective_table
 from parity.channels.structure.compare_collectives import compare_collectives
 from parity.compare.comparison import Comparison
 from parity.ir.hlo.collectives import read_collectives

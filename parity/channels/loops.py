@@ -8,7 +8,7 @@ import flax
 from parity.cases.budgets import MEMORY_BUDGETS, budgets_for
 from parity.channels.budgeted import budgeted
 from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.drawn import loop_table
+from parity.channels.report_rows import loop_table
 from parity.channels.structure.compare_loops import Loops, compare_loops
 from parity.channels.structure.compare_memory import compare_memory
 from parity.channels.structure.traced import compare_passed_through

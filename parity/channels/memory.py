@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 from parity.cases.budgets import MEMORY_BUDGETS, PACKING_BUDGETS, Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.channels.drawn import memory_table
+from parity.channels.report_rows import memory_table
 from parity.channels.structure.compare_memory import compare_memory
 from parity.channels.structure.donation import compare_donation, read_donation
-from parity.compare.alone import POINTER
 from parity.compare.comparison import Comparison
+from parity.compare.unpaired import POINTER
 from parity.ir.hlo.memory import Memory, read_memory
 from parity.verdicts import ChannelResult, Verdict
 

@@ -10,11 +10,11 @@ from parity.builds.build import Build, Group
 from parity.builds.tree import Role
 from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel, Need
+from parity.channels.one_sided_rng import idle_streams
 from parity.channels.starts import compare_starts, created, recipes
-from parity.channels.streams import idle_streams
-from parity.compare.alone import beginning
 from parity.compare.comparison import SEED, Comparison
 from parity.compare.side import Side
+from parity.compare.unpaired import beginning
 from parity.ir.jax_internals import key_implementation
 from parity.values.rng import Audited, audit, compare_draws, named_by_leaf, repeated_keys, unforeseen_draws
 from parity.verdicts import ChannelResult, Finding, Verdict

@@ -14,7 +14,7 @@ from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.drawn import spec_table
+from parity.channels.report_rows import spec_table
 from parity.compare.comparison import Comparison
 from parity.compare.layout import bytes_by_role, entries, linen_spec, placed, whole_share
 from parity.compare.side import Side

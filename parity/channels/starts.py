@@ -18,7 +18,7 @@ from parity.builds.tree import Role, to_host
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity
 from parity.compare.comparison import AS_WRITTEN, SEED, Comparison
-from parity.compare.room import check_fits_in_memory
+from parity.compare.memory_check import check_fits_in_memory
 from parity.ir.jax_internals import content, main_position
 from parity.prove import Alone, prove
 from parity.values.rng import (

@@ -9,8 +9,8 @@ from parity.builds.weights.transforms import Identity
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.consequences import causes_first
-from parity.channels.drawn import map_table, renamed_modules
-from parity.channels.streams import alone_words
+from parity.channels.one_sided_rng import alone_words
+from parity.channels.report_rows import map_table, renamed_modules
 from parity.compare.certificate import PROOF, certify
 from parity.compare.comparison import Comparison
 from parity.verdicts import ChannelResult, Finding, Verdict

@@ -11,7 +11,7 @@ from rich.text import Text
 from parity.cli.options import console
 
 if TYPE_CHECKING:
-    from parity.cli.order import Request
+    from parity.cli.request import Request
     from parity.prove.exact import Equality
 
 __all__ = ["prove_cases"]
@@ -27,7 +27,7 @@ def prove_cases(order: "Request", json: Path | None) -> bool:
     Returns:
         Whether all are.
     """
-    from parity.cli.order import chosen
+    from parity.cli.request import chosen
     from parity.compare.comparison import Comparison, Session
     from parity.compare.exactness import prove_exactly
     from parity.prove.exact import ProofCache

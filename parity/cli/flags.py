@@ -17,7 +17,7 @@ __all__ = ["flags"]
 
 def flags(select: Select = None, json: Json = None, pair: Pairs = None, setting: Settings = None) -> None:
     """Flip every declared flag on both sides: each must change both programs, and alike; no compile."""
-    from parity.cli.order import execute
+    from parity.cli.request import execute
 
     screen = console()
     record = execute(make_order(select, pair, setting, channels=("flags",), json=json), screen)

@@ -100,7 +100,7 @@ def gate(
         raise typer.Exit(HARNESS)
     if "partial" in report:
         raise typer.Exit(INTERRUPTED)
-    held = report["gate"]["loosened"] or any(flip["blocks"] for flip in report["gate"]["flips"])
+    held = report["gate"]["relaxed"] or any(flip["blocks"] for flip in report["gate"]["flips"])
     raise typer.Exit(DIFFERENCE if held else PARITY)
 
 
@@ -141,7 +141,7 @@ def _run(flips: list["Flip"], workers: int | None, remember: bool) -> dict[str, 
     """Runs what the flips touch, each case once, and returns the report."""
     from parity.cases.case import matches
     from parity.cli.options import resource_options
-    from parity.cli.order import Recall, chosen, execute
+    from parity.cli.request import Recall, chosen, execute
     from parity.report import as_json, print_table
 
     asked = [selector for flip in flips for selector in flip.cases]
@@ -172,10 +172,10 @@ def _judged(
     flips: list["Flip"], report: dict[str, Any], rules: "Rules", base: str, part: bool
 ) -> dict[str, Any]:
     from parity.cases.settings import collect
-    from parity.gate import fallen, gate_record, judge, loosened
+    from parity.gate import fallen, gate_record, judge, relaxed
 
     planned = [case.id for case in collect()[1]]
     lower = fallen(rules.baselines, report["cases"]) if rules.baselines else {}
     readiness = [judge(flip, report, rules, planned, lower, part) for flip in flips]
-    looser = loosened(rules, base)
+    looser = relaxed(rules, base)
     return gate_record(readiness, looser.blocks, looser.notes)

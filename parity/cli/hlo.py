@@ -31,7 +31,7 @@ def hlo(
 ) -> None:
     """Show loops, collectives, memory, cost and dots of both sides, before and after optimisation."""
     from parity.channels import Aspect, of_aspect
-    from parity.cli.order import chosen
+    from parity.cli.request import chosen
     from parity.compare.comparison import Comparison, Session
     from parity.compare.inspection import inspect_sides
     from parity.report import print_sections, sections_record, write_json

@@ -10,7 +10,7 @@ from parity.compare.backends.compiler import Resources
 from parity.compare.backends.environment import DEVICES, PACKAGES, version
 from parity.compare.backends.registry import known_backends
 from parity.compare.backends.workers import GIB
-from parity.run.memory import folder
+from parity.run.verdict_cache import folder
 
 __all__ = ["Check", "diagnose"]
 

@@ -29,7 +29,7 @@ def show_map(
     """Print the weight map of a pair's first matching case, and what certifies it."""
     from parity.builds.tree import Role
     from parity.builds.weights.map import MapError
-    from parity.cli.order import chosen
+    from parity.cli.request import chosen
     from parity.compare.certificate import certify
     from parity.compare.comparison import Comparison, Session
     from parity.compare.exporting import export as exported

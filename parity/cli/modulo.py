@@ -10,7 +10,7 @@ from rich.text import Text
 from parity.cli.options import console
 
 if TYPE_CHECKING:
-    from parity.cli.order import Request
+    from parity.cli.request import Request
     from parity.compare.modulo import ModuloSharding
 
 __all__ = ["prove_modulo"]
@@ -29,7 +29,7 @@ def prove_modulo(order: "Request", json: Path | None) -> bool:
     Returns:
         Whether all are the same up to sharding.
     """
-    from parity.cli.order import chosen
+    from parity.cli.request import chosen
     from parity.compare.comparison import Comparison, Session
     from parity.compare.modulo import prove_modulo_sharding
     from parity.report import write_json

@@ -11,8 +11,8 @@ import typer
 from parity.cli.options import PARITY, console
 
 if TYPE_CHECKING:
-    from parity.cli.order import Request
-    from parity.run.latest import LastFailed
+    from parity.cli.request import Request
+    from parity.run.last_failed import LastFailed
 
 __all__ = ["narrowed"]
 
@@ -34,7 +34,7 @@ def narrowed(order: "Request", latest: "LastFailed", *, last_failed: bool, debug
 
 
 def _only_failed(order: "Request", latest: "LastFailed") -> "Request":
-    from parity.cli.order import chosen
+    from parity.cli.request import chosen
 
     if order.shard:
         raise ValueError("--last-failed: got --shard, whose parts run elsewhere; leave one of them out")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from parity.cli.order import Request
+    from parity.cli.request import Request
 
 __all__ = [
     "DIFFERENCE",
@@ -162,7 +162,7 @@ def make_order(
 ) -> "Request":
     """Returns what the command line asks for; ``options``, from `resource_options`, go over ``[tool.parity]``."""
     from parity.cases.settings import find_settings, resources
-    from parity.cli.order import Request
+    from parity.cli.request import Request
     from parity.compare.backends.compiler import Resources
 
     given = {name: value for name, value in (options or {}).items() if value is not None}

@@ -42,7 +42,7 @@ def prove(
 ) -> None:
     """Prove that both sides are the same program; no compile, no run."""
     from parity.channels import Aspect, of_aspect
-    from parity.cli.order import execute
+    from parity.cli.request import execute
     from parity.report import print_proofs
     from parity.report.shards import Shard
 
@@ -89,7 +89,7 @@ def prove(
 
 def _is_twin(program: ChannelResult | None) -> bool:
     """Whether a program that is only reordered was to be the same: its map moves no numbers."""
-    from parity.compare.walking import MOVED
+    from parity.compare.unrolled import MOVED
 
     if program is None or program.verdict is not Verdict.REORDERED:
         return False

@@ -31,7 +31,7 @@ from parity.cli.options import (
 from parity.verdicts import ANY_RUNG, Requirement
 
 if TYPE_CHECKING:
-    from parity.cli.order import Recall
+    from parity.cli.request import Recall
 
 __all__ = ["run"]
 
@@ -107,11 +107,11 @@ def run(
     """Run cases: live progress, a table, findings, and reports on demand."""
     from parity.cli.bisect import bisect_failures
     from parity.cli.narrowing import narrowed
-    from parity.cli.order import execute, rewrite
+    from parity.cli.request import execute, rewrite
     from parity.report import print_table, print_tracebacks
     from parity.report.shards import Shard
     from parity.run.explain import print_explanations
-    from parity.run.latest import LastFailed
+    from parity.run.last_failed import LastFailed
 
     forms = asked_forms(html=html, junit=junit, markdown=markdown, annotations=annotations)
     if earlier:
@@ -169,7 +169,7 @@ def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> 
 
 
 def _recall(*, remember: bool, fresh: bool, verify: bool, processes: int) -> "Recall":
-    from parity.cli.order import Recall
+    from parity.cli.request import Recall
 
     if (fresh or verify) and not remember:
         raise ValueError(

@@ -28,7 +28,7 @@ def shardings(
 ) -> None:
     """Show where every leaf of a case lies on both sides, and what that costs per device."""
     from parity.channels import CHANNELS
-    from parity.cli.order import chosen
+    from parity.cli.request import chosen
     from parity.compare.comparison import Comparison, Session
     from parity.report import print_placements, write_text
     from parity.report.page import placements, shardings_page

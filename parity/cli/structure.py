@@ -38,7 +38,7 @@ def structure(
     compile_seconds: CompileSeconds = None,
 ) -> None:
     """Show loops, collectives, memory and cycles of both sides in one line each, also at published size."""
-    from parity.cli.order import chosen, summarise_cases
+    from parity.cli.request import chosen, summarise_cases
     from parity.report import print_summaries, summaries_markdown, summaries_record, write_json, write_text
     from parity.report.records import check_writable
 

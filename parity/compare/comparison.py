@@ -16,13 +16,13 @@ from parity.builds.weights.inference import Uses, infer
 from parity.builds.weights.map import MapError, Rule, WeightMap
 from parity.builds.weights.modules import Order
 from parity.cases.case import Case, made
-from parity.compare.alone import Alone, arrays_alone, beginning
 from parity.compare.backends.registry import find
-from parity.compare.bench import AS_WRITTEN, Session
 from parity.compare.moving import pair_programs
 from parity.compare.pairing import Pairing, pair_positions, state_fingerprints, state_order
 from parity.compare.runs import SEED, Outputs, Runs
+from parity.compare.session import AS_WRITTEN, Session
 from parity.compare.side import Side, SideError, built
+from parity.compare.unpaired import Alone, arrays_alone, beginning
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Frontier, Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
 from parity.values.ladder import Judge, deviation
@@ -140,7 +140,7 @@ class Comparison:
 
         It is asked where a proof fails, on programs with other loops or under a map that moves numbers.
         """
-        from parity.compare.walking import walk
+        from parity.compare.unrolled import walk
 
         if self.case.meshes[0] != self.case.meshes[1]:
             return None

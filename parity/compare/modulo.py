@@ -7,7 +7,7 @@ from typing import NamedTuple
 from parity.compare.comparison import Comparison
 from parity.compare.pairing import pair_positions, without_counters
 from parity.compare.side import Side
-from parity.compare.walking import walk
+from parity.compare.unrolled import walk
 from parity.ir.jax_internals import main_position
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, annotations, prove

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from parity.builds.build import SEED, Group
-from parity.compare.alone import with_counters_of, without_alone
 from parity.compare.side import Side, SideError
+from parity.compare.unpaired import with_counters_of, without_alone
 from parity.values.noise import DRAWS, nudge, to_float64
 
 if TYPE_CHECKING:

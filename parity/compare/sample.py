@@ -6,9 +6,9 @@ import jax
 import numpy as np
 
 from parity.builds.tree import to_host
-from parity.compare.bench import AS_WRITTEN
 from parity.compare.comparison import SEED, Comparison
-from parity.compare.room import state_bytes
+from parity.compare.memory_check import state_bytes
+from parity.compare.session import AS_WRITTEN
 from parity.compare.side import Side
 
 __all__ = ["nan_outputs", "why_not_sampled"]

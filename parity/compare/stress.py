@@ -15,7 +15,7 @@ from parity.compare.trials import Trial, aimed, at_counts, not_finite, over_scal
 from parity.values.counts import off_over_counts
 from parity.values.ladder import Deviation
 from parity.values.noise import DRAWS, is_float
-from parity.values.wild import apart
+from parity.values.stress_inputs import apart
 from parity.verdicts import Finding
 
 __all__ = ["Stressed", "stress"]

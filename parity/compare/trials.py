@@ -14,7 +14,7 @@ from parity.builds.tree import Role
 from parity.compare.aims import Aims, Place
 from parity.compare.comparison import SEED, Comparison
 from parity.values.noise import is_float, nudge
-from parity.values.wild import WILD, perturb
+from parity.values.stress_inputs import WILD, perturb
 
 __all__ = ["Trial", "aimed", "at_counts", "not_finite", "over_scales", "wild"]
 

@@ -88,7 +88,7 @@ class Rules:
 
     Args:
         flips: by name.
-        no_question: cells that may be skipped.
+        not_applicable: cells that may be skipped.
         base: what loosening is compared with; empty for the branch that is found.
         baselines: folder of the accepted verdicts; None for none.
         entries: what may be looser than at the merge base -> why.
@@ -97,7 +97,7 @@ class Rules:
     """
 
     flips: Mapping[str, Flip]
-    no_question: tuple[NoQuestion, ...] = ()
+    not_applicable: tuple[NoQuestion, ...] = ()
     base: str = ""
     baselines: Path | None = None
     entries: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -109,18 +109,18 @@ def _sentence(cells: Sequence[Cell]) -> str:
 
 
 def gate_record(
-    readiness: Sequence[Readiness], loosened: Sequence[str], notes: Sequence[str]
+    readiness: Sequence[Readiness], relaxed: Sequence[str], notes: Sequence[str]
 ) -> dict[str, Any]:
     """Returns what a gate says, for a report.
 
     Args:
         readiness: of each flip.
-        loosened: what is looser than at the merge base, in sentences.
+        relaxed: what is looser than at the merge base, in sentences.
         notes: what else there is to know.
     """
     return {
         "flips": [one.record() for one in readiness],
-        "loosened": list(loosened),
+        "relaxed": list(relaxed),
         "notes": list(notes),
     }
 
@@ -221,7 +221,7 @@ def _cell(
     asked = [one for one in found if one[0] != "skipped"]
     state, verdict, why = min(asked or found, key=lambda one: STATES.index(one[0]))
     if state == "skipped":
-        reasons = [one.reason for one in rules.no_question if one.covers(feature, mesh, channel)]
+        reasons = [one.reason for one in rules.not_applicable if one.covers(feature, mesh, channel)]
         state, why = (NO_QUESTION, reasons[0]) if reasons else (state, why)
     return Cell(feature=feature, mesh=mesh, channel=channel, state=state, verdict=verdict, why=why)
 
@@ -238,7 +238,7 @@ def _answer(question: _Question, name: str, case: Record | None, report: Record)
     if verdict in BLOCKING:
         return "failed", str(verdict), question.unmet(name, verdict, first)
     if verdict is Verdict.SKIPPED:
-        why = f"{detail}; declare it in no_question, or add a case that answers"
+        why = f"{detail}; declare it in not_applicable, or add a case that answers"
         return "skipped", str(verdict), question.unmet(name, verdict, why)
     if verdict is Verdict.WAIVED:
         return _waived(name, result, report)

@@ -20,7 +20,7 @@ TOLERANCES = {"floor": FLOOR_FACTOR, "arbitration": ARBITRATION}
 """What the engine tolerates; a project may write it down, so that a change of it is a change of its settings."""
 
 FLIP = ("about", "before", "after", "features", "require", "meshes", "budgets")
-GATE = ("base", "baselines", "require", "no_question", "tolerances")
+GATE = ("base", "baselines", "require", "not_applicable", "tolerances")
 
 
 def find_rules(start: Path) -> Rules:
@@ -45,7 +45,7 @@ def read_rules(table: Mapping[str, Any], root: Path | None = None) -> Rules:
     """Returns the rules that tables of settings make.
 
     Args:
-        table: ``flips``, ``gate`` and ``loosened``, as TOML gives them.
+        table: ``flips``, ``gate`` and ``relaxed``, as TOML gives them.
         root: what folders are relative to.
 
     Raises:
@@ -67,13 +67,13 @@ def read_rules(table: Mapping[str, Any], root: Path | None = None) -> Rules:
     folder = gate.get("baselines", "")
     return Rules(
         flips=flips,
-        no_question=tuple(
-            _no_question(fields, f"gate.no_question, number {number}")
-            for number, fields in enumerate(_list(gate.get("no_question", []), "gate.no_question"), 1)
+        not_applicable=tuple(
+            _no_question(fields, f"gate.not_applicable, number {number}")
+            for number, fields in enumerate(_list(gate.get("not_applicable", []), "gate.not_applicable"), 1)
         ),
         base=_text(gate.get("base", ""), "gate.base"),
         baselines=(root or Path()) / _text(folder, "gate.baselines") if folder else None,
-        entries=_entries(table.get("loosened", [])),
+        entries=_entries(table.get("relaxed", [])),
         root=root,
         table=table,
     )
@@ -151,8 +151,8 @@ def _no_question(value: Any, where: str) -> NoQuestion:
 
 def _entries(value: Any) -> dict[str, str]:
     entries = {}
-    for number, one in enumerate(_list(value, "loosened"), 1):
-        where = f"loosened, number {number}"
+    for number, one in enumerate(_list(value, "relaxed"), 1):
+        where = f"relaxed, number {number}"
         fields = _known(one, where, ("what", "reason", "expires"))
         texts = {name: str(text) for name, text in fields.items()}
         for name in ("what", "reason", "expires"):

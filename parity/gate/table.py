@@ -57,13 +57,13 @@ def print_gate(console: Console, gate: Mapping[str, Any], named: Sequence[str] =
         style = {"blocked": "bold red", "open": "yellow"}.get(flip["verdict"], "bold green")
         counts = (flip["cases"], len(flip["cells"]), flip["waived"], len(flip["blocks"]))
         table.add_row(flip["name"], Text(flip["verdict"], style), *map(str, counts))
-    if looser := len(gate["loosened"]):
+    if looser := len(gate["relaxed"]):
         table.add_row("looser settings", Text("blocked", "bold red"), "", "", "", str(looser))
     console.print(table)
     for flip in gate["flips"]:
         if flip["absent"]:
             console.print(Text(_absent(flip), "yellow"), soft_wrap=True)
-    for text in gate["loosened"]:
+    for text in gate["relaxed"]:
         console.print(Text(text, "bold red"), soft_wrap=True)
     for text in gate["notes"]:
         console.print(Text(text, "dim"), soft_wrap=True)

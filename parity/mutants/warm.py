@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 __all__ = ["main"]
 
-NEEDED = ("jax", "flax.linen", "flax.nnx", "optax", "parity.cli", "parity.cli.order")
+NEEDED = ("jax", "flax.linen", "flax.nnx", "optax", "parity.cli", "parity.cli.request")
 RAISED = 70
 
 

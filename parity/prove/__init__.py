@@ -5,8 +5,8 @@ from parity.ir.stablehlo.provenance import SourceLocation
 from parity.prove.annotations import annotations
 from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, FrontierSide
-from parity.prove.moved import NOTHING_MOVED, WeightView, WeightViews
 from parity.prove.proof import Alone, Proof, is_one_program, prove
+from parity.prove.weight_views import NOTHING_MOVED, WeightView, WeightViews
 
 __all__ = [
     "NOTHING_MOVED",

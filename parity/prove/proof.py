@@ -11,9 +11,9 @@ from parity.ir.stablehlo.reader import collector_paused, read_program
 from parity.prove.exchange import explain
 from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
 from parity.prove.grade import grade
-from parity.prove.moved import NOTHING_MOVED, WeightViews, given, not_met
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
+from parity.prove.weight_views import NOTHING_MOVED, WeightViews, given, not_met
 from parity.verdicts import Finding, Verdict
 
 __all__ = ["NOTHING_ALONE", "Alone", "Proof", "is_one_program", "prove"]

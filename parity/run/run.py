@@ -58,7 +58,7 @@ class CaseResult:
             or ``unproved`` where nothing differs, but neither a proof nor a run says that values agree.
         channels: by name, in the order of the channels.
         seconds: per phase, and ``other``; empty where remembered.
-        remembered: whether an earlier run decided it, see `parity.run.memory`.
+        remembered: whether an earlier run decided it, see `parity.run.verdict_cache`.
         read: ``{path: digest}`` of files outside the project that this process opened so far; None if not watched.
     """
 

@@ -11,8 +11,8 @@ from parity.ir.jax_internals import hoisted_constants, ir, stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items
 from parity.ir.stablehlo.liveness import mark_live
 from parity.ir.stablehlo.program import Chain, Form, Kind, Op, Region, StableProgram
+from parity.ir.stablehlo.signatures import OpSignatures
 from parity.ir.stablehlo.tokens import symbol_of
-from parity.ir.stablehlo.words import OpSignatures
 
 __all__ = ["collector_paused", "read_program"]
 

@@ -54,7 +54,7 @@ def gate_blocks(report: Record) -> list[str]:
         f"{flip['name']}: {block}"
         for flip in report.get("gate", {}).get("flips", ())
         for block in flip["blocks"]
-    ] + list(report.get("gate", {}).get("loosened", ()))
+    ] + list(report.get("gate", {}).get("relaxed", ()))
 
 
 def headline(report: Record) -> str:

@@ -50,8 +50,8 @@ def _gate(report: Record) -> Iterator[str]:
     for flip in gate["flips"]:
         if flip["blocks"]:
             yield from _folded(f"{flip['name']}: {len(flip['blocks'])} blocks", flip["blocks"])
-    if gate["loosened"]:
-        yield from _folded(f"{len(gate['loosened'])} loosened without an entry", gate["loosened"])
+    if gate["relaxed"]:
+        yield from _folded(f"{len(gate['relaxed'])} relaxed without an entry", gate["relaxed"])
 
 
 def _counts(report: Record) -> Iterator[str]:

@@ -7,8 +7,8 @@ import optax
 import pytest
 
 import models_nnx.train
-from parity.bisect.handed import handed
-from parity.bisect.place import Frame, Site
+from parity.bisect.constants import handed
+from parity.bisect.source import Frame, Site
 from parity.compare.comparison import Session
 
 OPTIMIZER = models_nnx.train.__file__

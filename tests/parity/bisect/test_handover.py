@@ -9,12 +9,12 @@ import pytest
 
 from parity.bisect.alignment import Alignment
 from parity.bisect.evaluated import Evaluated, Result
-from parity.bisect.handover import left_to_itself
 from parity.bisect.matching import floors
+from parity.bisect.misplaced import left_to_itself
 from parity.bisect.operation import describe
-from parity.bisect.place import functions_around, site
-from parity.bisect.place import shared as common_to
 from parity.bisect.sketch import PROJECTIONS, _directions, distance, sketch
+from parity.bisect.source import functions_around, site
+from parity.bisect.source import shared as common_to
 from parity.bisect.trace import evaluate
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype("float32")

@@ -43,7 +43,7 @@ SETTINGS = """
 pairs = ["both_twins:PAIRS"]
 [tool.parity.gate]
 baselines = "accepted"
-no_question = [{ channel = "collectives", reason = "one device" }]
+not_applicable = [{ channel = "collectives", reason = "one device" }]
 [tool.parity.gate.require]
 program = "proved"
 values = "bitwise"

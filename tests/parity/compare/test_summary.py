@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.console import Console
 
-from parity.cli.order import Request, chosen, summarise_cases
+from parity.cli.request import Request, chosen, summarise_cases
 from parity.compare.backends import aot
 from parity.compare.summary import SideSummary, Summary
 from parity.report import summaries_markdown
@@ -111,7 +111,7 @@ def test_an_interrupt_keeps_what_is_done(monkeypatch):
             raise KeyboardInterrupt
         return done.pop()
 
-    monkeypatch.setattr("parity.cli.order.summarise_case", summarise)
+    monkeypatch.setattr("parity.cli.request.summarise_case", summarise)
     order = Request(select=("smoke",))
     found = summarise_cases(order, chosen(order)[1], Console(quiet=True))
     assert [one.id for one in found] == ["toy/grad@single"]

@@ -14,7 +14,7 @@ from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Permute, Stack
 from parity.cases.case import Case
 from parity.channels.program import RESTS_ON_NUMBERS
-from parity.compare import walking
+from parity.compare import unrolled as walking
 from parity.compare.backends.registry import Devices
 from parity.compare.comparison import Comparison, Session
 from parity.compare.modulo import NOTHING, prove_modulo_sharding

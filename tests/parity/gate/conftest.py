@@ -9,7 +9,7 @@ from parity.gate import read_rules
 TABLE = {
     "gate": {
         "require": {"program": "proved", "values": "bitwise", "loops": "equal"},
-        "no_question": [{"mesh": "single", "channel": "loops", "reason": "one device"}],
+        "not_applicable": [{"mesh": "single", "channel": "loops", "reason": "one device"}],
     },
     "flips": {
         "pure_nnx": {

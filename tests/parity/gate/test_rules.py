@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from parity.cases.settings import SettingsError
-from parity.gate import accept, fallen, find_rules, loosened, read_rules
-from parity.gate.loosening import compare
+from parity.gate import accept, fallen, find_rules, read_rules, relaxed
+from parity.gate.relaxation import compare
 from parity.report.changes import changes
 
 
@@ -42,12 +42,12 @@ def put(table, path, value):
         ),
         ("flips.mtp.meshes", "x", "flips.mtp.meshes: got 'x', expected a list"),
         ("flips.mtp", 3, "flips.mtp: got 3, expected a table"),
-        ("gate.no_question", [{"mesh": "single"}], "gate.no_question, number 1: got no reason"),
+        ("gate.not_applicable", [{"mesh": "single"}], "gate.not_applicable, number 1: got no reason"),
         ("gate.tolerances", {"floor": 100}, "gate.tolerances.floor: got 100, the engine's is 10"),
         ("gate.tolerances", {"flor": 10}, "did you mean floor?"),
         ("gate.base", 3, "gate.base: got 3, expected a text"),
-        ("loosened", [{"what": "x", "reason": "y"}], "loosened, number 1: got no expires"),
-        ("loosened", [{"what": "x", "reason": "y", "expires": "soon"}], "got expires = 'soon'"),
+        ("relaxed", [{"what": "x", "reason": "y"}], "relaxed, number 1: got no expires"),
+        ("relaxed", [{"what": "x", "reason": "y", "expires": "soon"}], "got expires = 'soon'"),
     ],
 )
 def test_what_is_wrong_is_said(table, path, value, words):
@@ -136,9 +136,9 @@ def test_baselines_and_changes_have_the_order_of_the_ladder(report, tmp_path, wa
         ("budgets.memory.temp", {"slack": 5, "reason": "why"}, "budgets.memory.temp.slack"),
         ("gate.tolerances.floor", 20.0, "gate.tolerances.floor"),
         (
-            "gate.no_question",
+            "gate.not_applicable",
             [{"mesh": "single", "channel": "loops", "reason": "r"}, {"channel": "rng", "reason": "r"}],
-            "gate.no_question.*/*/rng",
+            "gate.not_applicable.*/*/rng",
         ),
     ],
 )
@@ -189,7 +189,7 @@ require = {{ values = "{demand}" }}
 features = {{ mtp = ["mtp"] }}
 {entry}
 """
-ENTRY = '[[tool.parity.loosened]]\nwhat = "gate.require.values"\nreason = "agreed"\nexpires = {day}\n'
+ENTRY = '[[tool.parity.relaxed]]\nwhat = "gate.require.values"\nreason = "agreed"\nexpires = {day}\n'
 
 
 @pytest.fixture
@@ -216,12 +216,12 @@ def project(tmp_path):
 
 def test_the_merge_base_is_asked(project):
     project.git("branch", "-M", "main")
-    assert not loosened(project(branch="change")).blocks
-    assert not loosened(project(demand="proved")).blocks
-    found = loosened(project(demand="floor"))
+    assert not relaxed(project(branch="change")).blocks
+    assert not relaxed(project(demand="proved")).blocks
+    found = relaxed(project(demand="floor"))
     assert len(found.blocks) == 1 and 'what = "gate.require.values"' in found.blocks[0]
-    assert not loosened(project(demand="floor", entry=ENTRY.format(day="2999-01-31"))).blocks
-    assert loosened(project(demand="floor", entry=ENTRY.format(day="2020-01-31"))).blocks
+    assert not relaxed(project(demand="floor", entry=ENTRY.format(day="2999-01-31"))).blocks
+    assert relaxed(project(demand="floor", entry=ENTRY.format(day="2020-01-31"))).blocks
 
 
 def test_what_is_stricter_on_the_main_branch_since_then_is_not_held_against_a_change(project):
@@ -230,14 +230,14 @@ def test_what_is_stricter_on_the_main_branch_since_then_is_not_held_against_a_ch
     project(demand="proved")
     project.git("commit", "-q", "-am", "stricter")
     project.git("checkout", "-q", "change")
-    assert not loosened(project()).blocks
+    assert not relaxed(project()).blocks
 
 
 def test_a_base_that_is_named_and_not_there_blocks_and_none_at_all_is_said(project):
     project.git("branch", "-M", "topic")
-    assert "fetch-depth: 0" in loosened(project(more='base = "origin/main"')).blocks[0]
-    assert "fetch-depth: 0" in loosened(project(), "nowhere").blocks[0]
-    found = loosened(project())
+    assert "fetch-depth: 0" in relaxed(project(more='base = "origin/main"')).blocks[0]
+    assert "fetch-depth: 0" in relaxed(project(), "nowhere").blocks[0]
+    found = relaxed(project())
     assert not found.blocks and "none of the branches" in found.notes[0]
 
 

@@ -10,7 +10,7 @@ from campaigns.prover.programs import samples
 from campaigns.prover.variants import EDITS, make_variant, reorder
 
 from parity.ir.stablehlo.reader import read_program
-from parity.ir.stablehlo.words import OpSignatures
+from parity.ir.stablehlo.signatures import OpSignatures
 from parity.prove import argument_fingerprints, program_fingerprint, prove
 from parity.verdicts import Verdict
 

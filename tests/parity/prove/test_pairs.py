@@ -7,7 +7,8 @@ import pytest
 from campaigns.prover import run as campaign_run
 from campaigns.prover.pairs import PAIRS, Pair
 
-from parity.ir.stablehlo import liveness, reader, words
+from parity.ir.stablehlo import liveness, reader
+from parity.ir.stablehlo import signatures as words
 from parity.prove import fingerprint, numbering, proof
 from parity.verdicts import Verdict
 

@@ -109,7 +109,7 @@ def test_junit_of_an_interrupted_run_is_not_green(make):
 def test_every_form_shows_a_flip_that_is_held_back(make):
     flip = {"name": "pure_nnx", "about": "", "before": {}, "after": {}, "verdict": "blocked", "cases": 1}
     flip |= {"cells": [], "waived": 0, "blocks": ["dense @single failed: values: off"]}
-    gate = {"flips": [flip], "loosened": ["flips.mtp is looser"], "notes": []}
+    gate = {"flips": [flip], "relaxed": ["flips.mtp is looser"], "notes": []}
     report = make.report(make.case("toy/forward@single"), gate=gate)
     assert not passes(report)
     assert checked_junit(render("junit", report)).get("failures") == "2"
@@ -157,7 +157,7 @@ def test_annotations_are_read_back_as_they_were_meant(make, id, where, name, fol
     place = make.finding(where=where, reference="1", candidate="2 at new.py:7 in f")
     one = make.case(id, "failed", {name: make.channel("failed", "", [place])})
     flip = {"name": "f", "verdict": "blocked", "blocks": [block]}
-    text = render("annotations", make.report(one, gate={"flips": [flip], "loosened": []}))
+    text = render("annotations", make.report(one, gate={"flips": [flip], "relaxed": []}))
     first, second = (parsed(line) for line in text.removesuffix("\n").split("\n"))
     assert first == (
         "error",

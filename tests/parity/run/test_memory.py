@@ -16,13 +16,13 @@ import pytest
 
 from parity.cases.case import Case
 from parity.cases.waivers import Waiver
-from parity.cli.order import Request
+from parity.cli.request import Request
 from parity.compare.backends.cache import DiskCache
 from parity.run import manifest as manifests
 from parity.run import outside
 from parity.run.manifest import Manifest, TooManyFilesError, project_of
-from parity.run.memory import VerdictCache, disagreement
 from parity.run.run import CaseResult
+from parity.run.verdict_cache import VerdictCache, disagreement
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 pytestmark = pytest.mark.slow

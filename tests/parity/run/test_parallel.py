@@ -8,7 +8,7 @@ import time
 import pytest
 from rich.console import Console
 
-from parity.cli.order import Request, chosen
+from parity.cli.request import Request, chosen
 from parity.report import Run, print_proofs
 from parity.run.parallel import Outcome, Plan, run_in_workers
 from parity.verdicts import ChannelResult, Verdict

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from parity.builds.meshes import MeshSpec
-from parity.cli.order import Request, chosen
+from parity.cli.request import Request, chosen
 from parity.matrix.llama2 import PAIR
 from parity.run.parallel import Outcome, Plan
 from parity.run.processes import merged, run_in_processes, spread

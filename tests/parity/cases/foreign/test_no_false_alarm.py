@@ -10,7 +10,7 @@ from flax import linen, nnx
 from jax.sharding import PartitionSpec as P
 
 from parity.builds.meshes import MeshSpec
-from parity.compare.alone import with_counters_of
+from parity.compare.unpaired import with_counters_of
 from parity.ir.stablehlo.dtypes import read_dtypes
 from parity.run.run import run_cases
 from parity.values.rng import audit, repeated_keys

@@ -8,7 +8,7 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.compare.alone import POINTER, arrays_alone
+from parity.compare.unpaired import POINTER, arrays_alone
 
 B, T, D, H, F, L = 4, 5, 12, 6, 3, 2
 

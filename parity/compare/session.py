@@ -12,7 +12,7 @@ from parity.builds.tree import to_host
 from parity.cases.case import Case
 from parity.compare.backends.compiler import Compiler
 from parity.compare.backends.registry import find
-from parity.compare.room import check_fits_in_memory
+from parity.compare.memory_check import check_fits_in_memory
 from parity.compare.runs import SEED
 from parity.compare.side import Clock, Side
 from parity.values.noise import randomise

@@ -8,7 +8,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from parity.bisect.place import Frame, Site
+from parity.bisect.source import Frame, Site
 
 __all__ = ["handed"]
 

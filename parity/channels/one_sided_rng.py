@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.build import Group
-from parity.compare.alone import beginning
 from parity.compare.comparison import Comparison
 from parity.compare.side import Side
+from parity.compare.unpaired import beginning
 from parity.ir.jax_internals import key_implementation
 from parity.values.rng import Demand, Recorder
 from parity.verdicts import Finding

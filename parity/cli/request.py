@@ -27,12 +27,12 @@ from parity.report.reading import read_report
 from parity.report.shards import Shard
 from parity.report.writing import check_forms, write_forms
 from parity.run.manifest import Manifest, project_of
-from parity.run.memory import VerdictCache, disagreement
 from parity.run.outside import opened, watch
 from parity.run.parallel import Plan, run_in_workers
 from parity.run.processes import check_processes, run_in_processes
 from parity.run.remote import run_on_ray
 from parity.run.run import CaseResult, run_each
+from parity.run.verdict_cache import VerdictCache, disagreement
 from parity.verdicts import ANY_RUNG, Requirement
 
 __all__ = ["Recall", "Request", "chosen", "execute", "rewrite", "summarise_cases"]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Hashable, Sequence
 
 from parity.bisect.alignment import Alignment
-from parity.bisect.place import Frame, function_of, loop_site, site
+from parity.bisect.source import Frame, function_of, loop_site, site
 from parity.bisect.trace import Node
 
 __all__ = ["Level", "confused", "left_out", "left_to_itself", "levels", "made_wrong"]

@@ -12,7 +12,7 @@ from parity.gate.flips import Rules
 from parity.gate.reading import read_require, read_rules
 from parity.verdicts import Verdict
 
-__all__ = ["Relaxation", "demands", "loosened"]
+__all__ = ["Relaxation", "demands", "relaxed"]
 
 BRANCHES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
 """Where changes go, where the settings do not say."""
@@ -35,7 +35,7 @@ class Relaxation:
     notes: tuple[str, ...] = ()
 
 
-def loosened(rules: Rules, base: str = "") -> Relaxation:
+def relaxed(rules: Rules, base: str = "") -> Relaxation:
     """Compares the settings with those at the merge base.
 
     Args:
@@ -79,7 +79,7 @@ def compare(
     allowed = [key for key, value in new.items() if key not in old and _looser(value, _was_there(key, old))]
     found = dict.fromkeys((*weaker, *allowed))
     blocks = [
-        f'{key} is looser than at {name}; undo it, or add [[tool.parity.loosened]] what = "{key}" with reason '
+        f'{key} is looser than at {name}; undo it, or add [[tool.parity.relaxed]] what = "{key}" with reason '
         "and expires"
         for key in found
         if key not in entries
@@ -107,9 +107,9 @@ def _demands(table: Mapping[str, Any]) -> Iterator[tuple[str, Strictness]]:
     yield from _rungs("gate.require", gate.get("require", {}))
     for name, value in gate.get("tolerances", {}).items():
         yield f"gate.tolerances.{name}", -float(value)
-    for one in gate.get("no_question", ()):
+    for one in gate.get("not_applicable", ()):
         where = "/".join(one.get(key, "*") for key in ("feature", "mesh", "channel"))
-        yield f"gate.no_question.{where}", -1.0
+        yield f"gate.not_applicable.{where}", -1.0
     yield from _budgets("budgets", table.get("budgets", {}))
     for name, flip in table.get("flips", {}).items():
         yield f"flips.{name}", 1.0
@@ -161,7 +161,7 @@ def _was_there(key: str, known: Mapping[str, Strictness]) -> Strictness:
 
 def _default(key: str) -> Strictness:
     """Returns how strict it is where nothing is said: a project's budget loosens what is equal by default."""
-    if key.startswith("gate.no_question."):
+    if key.startswith("gate.not_applicable."):
         return 0.0
     if key.startswith("budgets."):
         return -1.0 if key.endswith(".ratio") else 0.0

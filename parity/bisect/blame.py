@@ -5,8 +5,8 @@ import linecache
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from parity.bisect.alignment import Alignment, Divergence
-from parity.bisect.handover import Level
-from parity.bisect.place import Frame, Site, function_of, loop_site, site
+from parity.bisect.misplaced import Level
+from parity.bisect.source import Frame, Site, function_of, loop_site, site
 from parity.bisect.trace import Node
 
 __all__ = ["made_with", "other_turn", "unfinished"]
