@@ -29,19 +29,17 @@ def prove_cases(order: "Request", json: Path | None) -> bool:
     """
     from parity.cli.request import chosen
     from parity.compare.comparison import Comparison, Session
-    from parity.compare.exactness import prove_exactly
-    from parity.prove.exact import ProofCache
     from parity.report import write_json
     from parity.run.run import raised_gc_threshold
 
-    cases, bench, desk = chosen(order)[1], Session(), ProofCache()
+    cases, session = chosen(order)[1], Session()
     cases = order.shard.take(cases) if order.shard else cases
     records: list[dict[str, Any]] = []
     start = time.perf_counter()
     with contextlib.suppress(KeyboardInterrupt), raised_gc_threshold():
         for case in cases:
             began = time.perf_counter()
-            found = prove_exactly(Comparison(case, bench), desk)
+            found = Comparison(case, session).equality
             records.append({"id": case.id, **dataclasses.asdict(found), "total": time.perf_counter() - began})
             _print(case.id, found, records[-1]["total"])
     proved = sum(record["proved"] for record in records)

@@ -150,7 +150,7 @@ class Comparison:
         if self.weights.is_identity and not loop_counts_differ(*sides):
             return None
         with self.bench.clock.phase("both sides", "prove"):
-            return walk(self)
+            return walk(self.reference, self.candidate, self.weights, self.case)
 
     @property
     def differences(self) -> tuple[Finding, ...]:
@@ -217,12 +217,14 @@ class Comparison:
 
     @functools.cached_property
     def equality(self) -> "Equality":
-        """Whether both sides are equal in exact arithmetic."""
-        from parity.compare.exactness import prove_exactly
-        from parity.prove.exact import ProofCache
+        """The proof, or its failure, that both sides are equal in exact arithmetic."""
+        from parity.compare.exactness import named, relation
+        from parity.prove.exact import ProofCache, equal
 
         with self.bench.clock.phase("both sides", "prove"):
-            return prove_exactly(self, self.remember(ProofCache, ProofCache))
+            sides = named(self.reference), named(self.candidate)
+            links = relation(self.reference, self.weights, self.case)
+            return equal(*sides, links, self.remember(ProofCache, ProofCache))
 
     @property
     def exactly(self) -> "Equality | None":

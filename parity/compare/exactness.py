@@ -3,24 +3,14 @@
 import fnmatch
 
 from parity.builds.build import Group
-from parity.compare.comparison import Comparison
+from parity.builds.weights.map import WeightMap
+from parity.cases.case import Case
 from parity.compare.side import Side
 from parity.ir.jax_internals import main_position
-from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
+from parity.prove.exact import Equality, Link, Named, Relation
 from parity.verdicts import Finding
 
-__all__ = ["difference", "named", "prove_exactly", "relation"]
-
-
-def prove_exactly(comparison: Comparison, desk: ProofCache | None = None) -> Equality:
-    """Returns whether both sides of a case are equal in exact real arithmetic.
-
-    Args:
-        comparison: the case; both sides are lowered, neither is compiled.
-        desk: shared with other cases.
-    """
-    sides = named(comparison.reference), named(comparison.candidate)
-    return equal(*sides, relation(comparison), desk)
+__all__ = ["difference", "named", "relation"]
 
 
 def difference(found: Equality) -> Finding:
@@ -55,26 +45,26 @@ def named(side: Side) -> Named:
     )
 
 
-def relation(comparison: Comparison) -> Relation:
-    """Returns which arguments and results of a case are the same: its weight map, its batch, its values.
+def relation(reference: Side, weights: WeightMap, case: Case) -> Relation:
+    """Returns the arguments and results of both sides that are equal: by the weight map, the batch, the values.
 
-    The rows of the batch are taken apart, they are the same rows on both sides; so is what the case says.
+    The rows of the batch are split, because they are the same rows on both sides; so are the dimensions that the
+    case names.
     """
-    inputs = comparison.reference.build.abstract_inputs
-    info = comparison.reference.traced.out_info
-    arguments = [link for link, _ in _leaves(comparison, "state")]
+    inputs, info = reference.build.abstract_inputs, reference.traced.out_info
+    arguments = [link for link, _ in _leaves(weights, "state")]
     arguments += [_same("input", path) for path in sorted(inputs)]
     results = []
     for group in sorted(info):
         if Group(group).by_leaf:
-            results += [link for link, path in _leaves(comparison, group) if path in info[group]]
+            results += [link for link, path in _leaves(weights, group) if path in info[group]]
         else:
             results += [_same(group, path) for path in info[group]]
     apart = {f"input {path}": (0,) for path, x in inputs.items() if len(x.shape) > 1}
-    for path in comparison.reference.state_paths:
-        dims = [dims for glob, dims in comparison.case.apart.items() if fnmatch.fnmatch(path, glob)]
+    for path in reference.state_paths:
+        dims = [dims for glob, dims in case.apart.items() if fnmatch.fnmatch(path, glob)]
         apart |= {f"state {path}": each for each in dims}
-    ranges = {f"input {path}": within for path, within in comparison.case.ranges.items()}
+    ranges = {f"input {path}": within for path, within in case.ranges.items()}
     return Relation(arguments=arguments, results=results, apart=apart, ranges=ranges)
 
 
@@ -82,7 +72,7 @@ def _same(group: str, path: str) -> Link:
     return Link(reference=(f"{group} {path}",), candidate=(f"{group} {path}",))
 
 
-def _leaves(comparison: Comparison, group: str) -> list[tuple[Link, str]]:
+def _leaves(weights: WeightMap, group: str) -> list[tuple[Link, str]]:
     """Returns a link for each entry of the weight map, and the path of its first leaf."""
     return [
         (
@@ -93,5 +83,5 @@ def _leaves(comparison: Comparison, group: str) -> list[tuple[Link, str]]:
             ),
             entry.reference[0],
         )
-        for entry in comparison.weights.entries
+        for entry in weights.entries
     ]

@@ -57,7 +57,9 @@ def prove_modulo_sharding(work: Comparison) -> ModuloSharding:
     sides = (work.reference, work.candidate)
     otherwise = _otherwise(sides)
     if not work.weights.is_identity:
-        return ModuloSharding(proof=walk(work), otherwise=otherwise)
+        return ModuloSharding(
+            proof=walk(work.reference, work.candidate, work.weights, work.case), otherwise=otherwise
+        )
     pairing = without_counters(pair_positions(*sides, work.weights), sides, work.weights)
     if pairing.unmatched:
         words = tuple(finding.sentence() for finding in pairing.unmatched)

@@ -2,9 +2,11 @@
 
 import dataclasses
 
+from parity.builds.weights.map import WeightMap
 from parity.builds.weights.transforms import Identity
-from parity.compare.comparison import Comparison
+from parity.cases.case import Case
 from parity.compare.exactness import named, relation
+from parity.compare.side import Side
 from parity.prove import Frontier, Proof
 from parity.prove.exact import Equality, ProofCache, equal
 from parity.prove.exact.rounded import BITS, NUMBERS
@@ -19,16 +21,18 @@ ELEMENTS, UNROLL, MOVED, ZEROS = "elements", "unroll", "moved-weights", "added-z
 """The rules, as proofs name them."""
 
 
-def walk(comparison: Comparison) -> Proof:
+def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Proof:
     """Returns whether both sides of a case do the same operations on the same elements, each rounding by itself.
 
     ``reordered`` at best: compilers round otherwise where a loop ends, and where an array lies otherwise.
 
     Args:
-        comparison: the case; both sides are lowered, neither is compiled.
+        reference, candidate: both are lowered, neither is compiled.
+        weights: which leaf is which.
+        case: its splits and ranges.
     """
-    sides = named(comparison.reference), named(comparison.candidate)
-    links = dataclasses.replace(relation(comparison), apart={})
+    sides = named(reference), named(candidate)
+    links = dataclasses.replace(relation(reference, weights, case), apart={})
     found, zeros = Equality(proved=False), 0
     for arithmetic in (BITS, NUMBERS):
         desk = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)

@@ -53,7 +53,7 @@ class Campaign:
 
         self.comparison = Comparison(sample(name), Session())
         self._sides = named(self.comparison.reference), named(self.comparison.candidate)
-        self._relation = relation(self.comparison)
+        self._relation = relation(self.comparison.reference, self.comparison.weights, self.comparison.case)
         first = equal(*self._sides, self._relation)
         assert first.proved, first
         self._desk = ProofCache(most_steps=10 * first.steps)

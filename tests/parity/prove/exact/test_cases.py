@@ -10,7 +10,7 @@ from models_nnx.shared.ops.stages import StageTransfers
 from models_nnx.shared.schedule import Schedule
 from parity.builds.build import Flavour
 from parity.compare.comparison import Comparison, Session
-from parity.compare.exactness import named, prove_exactly, relation
+from parity.compare.exactness import named, relation
 from parity.matrix.exact import sample
 from parity.prove.exact import ProofCache, equal
 from parity.prove.exact.claim import _inputs, _Side
@@ -24,7 +24,7 @@ def comparison(name, flavour=Flavour.NNX):
 @pytest.mark.slow
 @pytest.mark.parametrize("flavour", Flavour)
 def test_a_pipeline_computes_what_its_layers_compute(flavour):
-    found = prove_exactly(comparison("forward", flavour))
+    found = comparison("forward", flavour).equality
     assert found.proved, found
     assert found.assumptions == ()
 
@@ -32,7 +32,7 @@ def test_a_pipeline_computes_what_its_layers_compute(flavour):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["grad", "prefetch", "train_step", "delay"])
 def test_gradients_and_steps_too(name):
-    found = prove_exactly(comparison(name, Flavour.LINEN))
+    found = comparison(name, Flavour.LINEN).equality
     assert found.proved, found
     jumps = [each.split(" across a threshold at ") for each in found.assumptions]
     clips = (
@@ -66,7 +66,7 @@ BUGS = {
 def test_a_bug_in_the_schedule_is_found(bug, monkeypatch):
     where, name, wrong = BUGS[bug]
     monkeypatch.setattr(where, name, wrong)
-    found = prove_exactly(comparison("forward"))
+    found = comparison("forward").equality
     assert not found.proved and "values logits" in found.difference, found
 
 
@@ -74,7 +74,7 @@ def test_a_bug_in_the_schedule_is_found(bug, monkeypatch):
 def test_a_bug_that_lives_only_in_the_custom_vjp_is_found(monkeypatch):
     right = Pipe._scatter
     monkeypatch.setattr(Pipe, "_scatter", lambda self, leaves: [2 * x for x in right(self, leaves)])
-    found = prove_exactly(comparison("prefetch"))
+    found = comparison("prefetch").equality
     assert not found.proved and found.difference.startswith("gradients "), found
 
 
@@ -84,7 +84,7 @@ def test_terms_of_both_sides_evaluate_to_what_both_sides_compute():
     desk, sides = ProofCache(), []
     for side in (case.reference, case.candidate):
         sides.append(_Side(named(side), desk.algebra))
-    given = _inputs(sides, relation(case), Tensors(desk.algebra))
+    given = _inputs(sides, relation(case.reference, case.weights, case.case), Tensors(desk.algebra))
     batch = case.reference.build.inputs(0)
     arrays = {
         f"state {path}": np.asarray(x, np.float64) for path, x in case.state.items() if "key" not in path
@@ -115,7 +115,7 @@ def test_mutants_are_refused_or_compute_the_same():
 def test_a_desk_walks_a_side_once_and_says_the_same():
     case, desk = comparison("forward"), ProofCache()
     sides = named(case.reference), named(case.candidate)
-    first, again = (equal(*sides, relation(case), desk) for _ in range(2))
+    first, again = (equal(*sides, relation(case.reference, case.weights, case.case), desk) for _ in range(2))
     assert first.proved and again.proved
     assert again.steps == 0
     assert first.assumptions == again.assumptions == ()
