@@ -62,7 +62,10 @@ class Trial:
 
 def wild(work: Comparison, aims: Aims) -> Iterator[Trial]:
     """Yields numbers over decades, large and tiny ones, zeros and ties."""
-    numbers = {number for each in aims.numbers.values() for number in each}
+    flats = {False: work.state, True: work.reference.build.inputs(SEED)}
+    # Bounds of a counter, such as its largest value, are no sizes of floats: moments would overflow.
+    floats = (found for (inputs, path), found in aims.numbers.items() if is_float(flats[inputs][path]))
+    numbers = {number for found in floats for number in found}
     constants = sorted(number for number in {*numbers, *aims.scales} if number and 1e-12 < abs(number) < 1e12)
     constants = constants[:: max(1, len(constants) // MOST_CONSTANTS)]
     for kind in WILD:

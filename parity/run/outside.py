@@ -72,4 +72,8 @@ def _is_known(path: str, folders: Sequence[str]) -> bool:
 
 
 def _source(path: str) -> str:
-    return importlib.util.source_from_cache(path) if "__pycache__" in path and path.endswith(".pyc") else path
+    """Returns the source of a bytecode file that Python wrote, else the path itself."""
+    try:
+        return importlib.util.source_from_cache(path)
+    except ValueError:  # no bytecode, or that of another tool, such as pytest's
+        return path

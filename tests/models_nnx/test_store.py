@@ -233,7 +233,7 @@ DIES = """
     import os, sys
     from pathlib import Path
     import jax.numpy as jnp
-    from models_nnx import store
+    from models_nnx.shared import store
 
     root = Path(sys.argv[1])
     whole = {"x": jnp.arange(5.0)}
@@ -247,7 +247,7 @@ def child(tmp_path, code):
     path = tmp_path / "child.py"
     path.write_text(textwrap.dedent(code))
     folder = tmp_path / "run"
-    environment = {**os.environ, "PYTHONPATH": str(Path(store.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(store.__file__).parents[2])}
     ended = subprocess.run(
         [sys.executable, str(path), str(folder)], env=environment, capture_output=True, text=True
     )
@@ -269,7 +269,7 @@ FULL = """
     import resource, sys, time
     from pathlib import Path
     import jax.numpy as jnp, numpy as np
-    from models_nnx import store
+    from models_nnx.shared import store
 
     root = Path(sys.argv[1])
     noise = np.random.default_rng(0).normal(size=(300, 1000)).astype(np.float32)  # does not compress

@@ -145,13 +145,13 @@ def flavour(make):
 
 
 @pytest.mark.slow
-def test_our_own_twins_demand_the_proof():
-    """What cannot be proved would have to say so here, with a reason."""
+def test_our_own_twins_require_one_program():
+    """Proved, or reordered with equal bits. A twin that is neither would have to say so here, with a reason."""
     twins = [
         case
         for case in collect()[1]
         if {flavour(side) for side in (case.reference, case.candidate)} == set(Flavour)
     ]
     assert len(twins) > 400
-    assert not [case.id for case in twins if case.lowest is not Verdict.PROVED]
+    assert not [case.id for case in twins if case.lowest is not Verdict.REORDERED]
     assert not [case.id for case in twins if "program" in case.not_applicable]

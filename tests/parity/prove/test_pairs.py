@@ -61,7 +61,7 @@ SABOTAGES = (
     (reader, 'if template.notes or form.bare != "func.call []"', "if template.notes"),
     (reader, "if not region.effect:\n                calls", "if True:\n                calls"),
     (proof, '"donated": str(any(name in attributes for name in _DONATION)).lower()', '"donated": ""'),
-    (proof, "return [*_module_differences(*sides), *", "return [*"),
+    (proof, 'pairs = [("module", reference.module, candidate.module)]', "pairs = []"),
 )
 
 

@@ -23,7 +23,7 @@ from parity.run import outside
 from parity.run.manifest import Manifest, TooManyFilesError, project_of
 from parity.run.run import CaseResult
 from parity.run.verdict_cache import VerdictCache, disagreement
-from parity.verdicts import ChannelResult, Finding, Verdict
+from parity.verdicts import ChannelResult, Finding, Requirement, Verdict
 
 pytestmark = pytest.mark.slow
 
@@ -324,7 +324,7 @@ def test_settings_of_jax_the_working_folder_and_the_import_path(project, monkeyp
         {"full_size": True},
         {"channels": ("values",)},
         {"paranoid": True},
-        {"lowest": Verdict.BITWISE},
+        {"required": Requirement((Verdict.BITWISE,))},
         {"pairs": ("other:PAIR",)},
     ],
 )

@@ -166,11 +166,11 @@ def test_a_unit_in_the_last_place_is_within_the_floor_if_the_case_lets_it(lowest
     assert result.channels["values"].findings[0].where.startswith("out[")
 
 
-def test_another_learning_rate_fails_the_state_and_nothing_before_it():
+def test_another_learning_rate_fails_the_program_and_the_state_and_nothing_between_them():
     result = outcome(step, lambda state, inputs: step(state, inputs, rate=0.11))
-    assert (result.verdict, [channel.name for channel in result.blocking]) == ("failed", ["state"])
+    assert (result.verdict, [channel.name for channel in result.blocking]) == ("failed", ["program", "state"])
     assert "params/w" in sentences(result, "state")
-    assert result.sentence().startswith("toy/step@single: state failed: params/")
+    assert result.sentence().startswith("toy/step@single: program failed: stablehlo.multiply")
     assert result.channels["values"].verdict == result.channels["gradients"].verdict == "bitwise"
 
 
