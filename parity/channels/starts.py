@@ -36,6 +36,7 @@ from parity.values.rng.distribution import (
     FOUND,
     as_numbers,
     compare_distributions,
+    compare_slices,
     smallest_difference,
 )
 from parity.values.rng.repeats import compare_repeats
@@ -320,11 +321,13 @@ def _compare_samples(
     sides[1] = [back(state) for state in sides[1]]
     repeats, kept = compare_repeats(*sides)
     entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]
-    samples = _samples(work, entries, sides, kept)
-    power, least = smallest_difference(*samples)
-    findings = [*repeats.values(), *compare_distributions(*samples)]
+    ours, theirs = _samples(work, entries, sides, kept)
+    power, least = smallest_difference(ours, theirs)
+    apart = compare_distributions(ours, theirs)
+    told = {finding.where for finding in apart}
+    sliced = compare_slices(ours, theirs, _places(sides[0][0], ours, keys, kept))
     return (
-        findings,
+        [*repeats.values(), *apart, *(one for one in sliced if one.where not in told)],
         f"scales that differ by {power:.2g} are found ({FOUND}, least of {least})" if least else "",
     )
 
@@ -344,7 +347,8 @@ def _samples(
     def add(states: Sequence[Mapping[str, np.ndarray]], paths: Iterable[str]) -> None:
         for path in paths:
             for side, state in zip(rows, states, strict=True):
-                side[path].append(_some(as_numbers(state[path][kept[path]]).ravel(), len(sides[0])))
+                numbers = as_numbers(state[path][kept[path]]).ravel()
+                side[path].append(numbers[_some(numbers.size, len(sides[0]))])
 
     paths = _paths(entries)[0]
     for states in zip(*sides, strict=True):
@@ -367,12 +371,26 @@ def _samples(
     return [{path: np.stack(side[path]) for path in paths} for side in rows]
 
 
-def _some(numbers: np.ndarray, keys: int) -> np.ndarray:
-    """Returns the numbers of one leaf and key, or a choice of them, which is the same for all keys and leaves."""
+def _places(
+    state: Mapping[str, np.ndarray],
+    paths: Iterable[str],
+    keys: int,
+    kept: Mapping[str, tuple[np.ndarray, ...]],
+) -> dict[str, tuple[np.ndarray, ...]]:
+    """Returns where in its leaf each number is that `_samples` takes, axis by axis."""
+    leaves = {path: as_numbers(state[path][kept[path]]) for path in paths}
+    return {
+        path: np.unravel_index(_some(leaf.size, keys), leaf.shape) if leaf.ndim else ()
+        for path, leaf in leaves.items()
+    }
+
+
+def _some(size: int, keys: int) -> np.ndarray:
+    """Returns which numbers of one leaf and key are looked at: all, or a choice, the same for all keys and leaves."""
     enough = -(-ENOUGH // keys)
-    if numbers.size <= enough:
-        return numbers
-    return numbers[np.random.default_rng(SEED).integers(0, numbers.size, enough)]
+    if size <= enough:
+        return np.arange(size)
+    return np.random.default_rng(SEED).integers(0, size, enough)
 
 
 def _further(

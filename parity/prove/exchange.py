@@ -166,25 +166,33 @@ def _swap(search: Search, entry: Frontier) -> _Swap | None:
     if entry not in search.compared:
         return None
     left, right, loops = search.compared[entry]
-    if left.form.name != right.form.name and not loops:
-        names = left.form.name, right.form.name
-        left, right = (
-            _reader(program, op, name)
-            for program, op, name in zip(search.programs, (left, right), names[::-1], strict=True)
+    for ours, theirs in [(left, right)] if loops else _alike(search, left, right):
+        if ours.form.name != theirs.form.name or ours.regions or ours.effect:
+            continue
+        if not search.types_alike(ours, theirs):
+            continue
+        found = _attribute(search, ours, theirs) or _operand(search, ours, theirs, loops)
+        if found is not None:
+            unlike, operand, number = found
+            entry = dataclasses.replace(entry, unlike=unlike)
+            return _Swap(entry=entry, op=theirs, operand=operand, number=number, other=ours)
+    return None
+
+
+def _alike(search: Search, left: Op, right: Op) -> Iterator[tuple[Op, Op]]:
+    """Yields two operations, or one and what reads the other's counter, or what reads both."""
+    if left.form.name == right.form.name:
+        yield left, right
+        return
+    readers = [
+        _reader(program, op, name)
+        for program, op, name in zip(
+            search.programs, (left, right), (right.form.name, left.form.name), strict=True
         )
-    if (
-        left.form.name != right.form.name
-        or left.regions
-        or left.effect
-        or not search.types_alike(left, right)
-    ):
-        return None
-    found = _attribute(search, left, right) or _operand(search, left, right, loops)
-    if found is None:
-        return None
-    unlike, operand, number = found
-    entry = dataclasses.replace(entry, unlike=unlike)
-    return _Swap(entry=entry, op=right, operand=operand, number=number, other=left)
+    ]
+    yield left, readers[1]
+    yield readers[0], right
+    yield readers[0], readers[1]
 
 
 _Found = tuple[Unlike, int, int]

@@ -1,13 +1,20 @@
 """Initial states of sides that do not share keys: the same distributions, leaf by leaf."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from parity.verdicts import Finding
 
-__all__ = ["ENOUGH", "Samples", "as_numbers", "compare_distributions", "smallest_difference"]
+__all__ = [
+    "ENOUGH",
+    "Samples",
+    "as_numbers",
+    "compare_distributions",
+    "compare_slices",
+    "smallest_difference",
+]
 
 ENOUGH = 202_500
 """So many normal numbers of each side show a scale that differs by 2 % with `FOUND` probability."""
@@ -24,6 +31,13 @@ DEPENDS = 0.4
 FEWEST = 500
 CORRELATED = 16 * FEWEST
 """Numbers of a leaf of which correlations are computed."""
+
+FEWEST_OF_SLICE = 100
+"""Numbers of a slice, of all keys together, below which it is not compared."""
+SIGMAS_OF_SLICE = 7.0
+"""A gap between two slices, of which there may be a million, that is no chance."""
+MANY_KEYS = 16
+"""Fewer keys tell only roughly how much numbers of one key depend on each other."""
 
 Samples = Mapping[str, np.ndarray]
 
@@ -58,6 +72,37 @@ def compare_distributions(reference: Samples, candidate: Samples) -> list[Findin
     return findings + _dependences(reference, candidate)
 
 
+def compare_slices(
+    reference: Samples, candidate: Samples, places: Mapping[str, Sequence[np.ndarray]]
+) -> list[Finding]:
+    """Finds leaves with a slice, such as a layer or the columns of one gate, that is distributed otherwise.
+
+    Distributions of whole leaves do not show layers, or parts of a fused kernel, that have changed places.
+
+    Args:
+        reference, candidate: numbers of each leaf under the same paths, a row a key, in float64.
+        places: where each number of a row is, axis by axis.
+    """
+    findings = []
+    for path in sorted(reference):
+        sides = reference[path], candidate[path]
+        for axis, indices in enumerate(places[path]):
+            index = _unlike_slice(*sides, indices)
+            if index is not None:
+                ours, theirs = (_words(side[:, indices == index]) for side in sides)
+                finding = Finding(
+                    where=f"initial {path}",
+                    reference=ours,
+                    candidate=theirs,
+                    distance=f"slice {index} along axis {axis} is distributed otherwise",
+                    cause="parts in another order, or a scale of each part",
+                    next_step="compare the initializers of the leaf's parts on both sides",
+                )
+                findings.append(finding)
+                break
+    return findings
+
+
 def smallest_difference(reference: Samples, candidate: Samples) -> tuple[float, str]:
     """Returns the least difference of scales that is found in every leaf, and the leaf that decides it.
 
@@ -68,6 +113,45 @@ def smallest_difference(reference: Samples, candidate: Samples) -> tuple[float, 
         for path in reference
     ]
     return max(found, default=(0.0, ""))
+
+
+def _unlike_slice(ours: np.ndarray, theirs: np.ndarray, indices: np.ndarray) -> int | None:
+    """Returns the slice whose ranks, or their squares, are furthest apart; None if chance explains it.
+
+    Ranks among the numbers of both sides are bounded, so rare large numbers do not decide.
+    """
+    _, inverse, counts = np.unique(np.stack([ours, theirs]), return_inverse=True, return_counts=True)
+    if len(counts) < 2:
+        return None
+    ranks = (2 * np.cumsum(counts) - counts) / counts.sum() - 1
+    sides = ranks[inverse.reshape(2, *ours.shape)]
+    order = np.argsort(indices, kind="stable")
+    present, starts, sizes = np.unique(indices[order], return_index=True, return_counts=True)
+    if len(present) < 2:
+        return None
+    worst, place = SIGMAS_OF_SLICE, None
+    for power in (1, 2):
+        (mean, error), (other, another) = (_slices(side[:, order] ** power, starts, sizes) for side in sides)
+        gaps = np.abs(mean - other) / (np.hypot(error, another) + 1e-9)
+        gaps[sizes * len(ours) < FEWEST_OF_SLICE] = 0.0
+        if gaps.max() > worst:
+            worst, place = gaps.max(), int(present[gaps.argmax()])
+    return place
+
+
+def _slices(numbers: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean of each slice and its standard error, in which numbers of one key may depend on each other."""
+    keys = len(numbers)
+    rows = np.add.reduceat(numbers, starts, axis=1) / sizes
+    mean = rows.mean(axis=0)
+    squares = np.add.reduceat(numbers**2, starts, axis=1).mean(axis=0) / sizes
+    single = np.maximum(squares - mean**2, 0.0) / (keys * sizes)
+    if keys < 2:
+        return mean, np.sqrt(single)
+    between = rows.var(axis=0, ddof=1) / keys
+    pooled = single * between.sum() / max(single.sum(), 1e-300)
+    factor = 1.0 if keys >= MANY_KEYS else 4.0
+    return mean, np.sqrt(np.maximum(single, factor * np.maximum(between, pooled)))
 
 
 def _difference(ours: np.ndarray, theirs: np.ndarray) -> tuple[str, str]:

@@ -234,6 +234,12 @@ def experts(key):
     return jax.random.normal(key, (8, D, D)) * 0.1
 
 
+def scaled(key, axis, scales, size=D):
+    """Four layers, with a scale for each index along an axis."""
+    shape = [-1 if axis == place else 1 for place in range(3)]
+    return drawn(key, (4, size, size)) * jnp.asarray(scales).reshape(shape)
+
+
 def halves(key):
     return jnp.concatenate([drawn(key, (D // 2, D))] * 2)
 
@@ -326,6 +332,31 @@ DRAWN = {
         },
         ["initial params/w"],
     ),
+    "layers in another order": (
+        lambda a, *_: {"w": scaled(a, 0, (1.0, 0.7, 0.6, 0.5))},
+        lambda a, *_: {"w": scaled(a, 0, (0.5, 0.6, 0.7, 1.0))},
+        ["initial params/w"],
+    ),
+    "gate and up exchanged in a fused kernel": (
+        lambda a, *_: {"w": scaled(a, 2, (1.0,) * 16 + (0.5,) * 16)},
+        lambda a, *_: {"w": scaled(a, 2, (0.5,) * 16 + (1.0,) * 16)},
+        ["initial params/w"],
+    ),
+    "one head that starts elsewhere": (
+        lambda a, *_: {"w": drawn(a, (4, D, D)).at[3].add(0.1)},
+        lambda a, *_: {"w": drawn(a, (4, D, D)).at[0].add(0.1)},
+        ["initial params/w"],
+    ),
+    "another row of zeros": (
+        lambda a, *_: {"w": drawn(a).at[0].set(0)},
+        lambda a, *_: {"w": drawn(a).at[1].set(0)},
+        ["initial params/w"],
+    ),
+    "layers in another order, of a large leaf": (
+        lambda a, *_: {"w": scaled(a, 0, (1.0, 0.8, 0.8, 0.8), 256)},
+        lambda a, *_: {"w": scaled(a, 0, (0.8, 0.8, 0.8, 1.0), 256)},
+        ["initial params/w"],
+    ),
     "uniform for normal": (
         lambda a, *_: {"w": drawn(a)},
         lambda a, *_: {"w": jax.random.uniform(a, (D, D), minval=-1, maxval=1) * 0.1 * 3**0.5},
@@ -407,6 +438,18 @@ HARMLESS = {
     "signs": (
         lambda a, *_: {"w": jax.random.rademacher(a, (16,), jnp.float32)},
         lambda a, *_: {"w": jnp.where(jax.random.bernoulli(a, 0.5, (16,)), 1.0, -1.0)},
+    ),
+    "large leaves of rows of one number": (
+        lambda a, b, *_: {"w": drawn(a, (2, 1, 512)) + 1e-3 * drawn(b, (2, 512, 512))},
+        lambda a, b, *_: {"w": 1e-3 * drawn(b, (2, 512, 512)) + drawn(a, (2, 1, 512))},
+    ),
+    "long tails": (
+        lambda a, *_: {"w": jnp.exp(drawn(a, (256, D)) * 30)},
+        lambda a, *_: {"w": 1 / jnp.exp(drawn(a, (256, D)) * 30)},
+    ),
+    "scaled layers on both sides": (
+        lambda a, *_: {"w": scaled(a, 0, (1.0, 0.7, 0.6, 0.5))},
+        lambda a, *_: {"w": -scaled(a, 0, (1.0, 0.7, 0.6, 0.5))},
     ),
     "orthogonal": (
         lambda a, *_: {"w": jax.nn.initializers.orthogonal()(a, (D, D))},

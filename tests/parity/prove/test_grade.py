@@ -77,6 +77,12 @@ CONSTANT, COMPARISON, COUNTER = (
     "another value of an integer counter",
 )
 DIFFERENT = {
+    "a count taken off before a bound": (
+        scheduled(lambda step: 1 / jnp.sqrt(jnp.maximum(step, 4000) / 4000)),
+        scheduled(lambda step: 1 / jnp.sqrt(jnp.maximum(step - 1, 4000) / 4000)),
+        (X, STEP),
+        COUNTER,
+    ),
     "the epsilon of a norm": (normed(1e-3), normed(1e-6), (X,), CONSTANT),
     "of its gradient": (slope(normed(1e-3)), slope(normed(1e-6)), (X,), CONSTANT),
     "in a loop": (looped(normed(1e-3)), looped(normed(1e-6)), (X,), CONSTANT),
