@@ -127,13 +127,16 @@ class CallSpec:
         return getattr(type(module), self.method[0])
 
     def nnx_call(self, model: nnx.Module, batch: Mapping[str, Any]) -> Any:
-        """Calls an NNX model: it takes its keys as ``rngs``, or its own streams are set to them."""
+        """Calls an NNX model: it takes its keys as ``rngs``, or its own streams are set to them for the call."""
         method, keys = getattr(model, self.method[1]), self.keys(batch)
-        if keys and not _takes_rngs(method):
-            nnx.reseed(model, policy="match_shape", **keys)  # stacked layers split theirs
-        elif keys:
+        if keys and _takes_rngs(method):
             return self.call(1, lambda *args, **rest: method(*args, rngs=nnx.Rngs(**keys), **rest), batch)
-        return self.call(1, method, batch)
+        own = jax.tree.map(lambda array: array, nnx.state(model, nnx.RngState))
+        nnx.reseed(model, policy="match_shape", **keys)  # stacked layers split theirs
+        outputs = self.call(1, method, batch)
+        if keys:
+            nnx.update(model, own)
+        return outputs
 
 
 def _takes_rngs(method: Callable[..., Any]) -> bool:

@@ -63,17 +63,25 @@ class Trial:
 def wild(work: Comparison, aims: Aims) -> Iterator[Trial]:
     """Yields numbers over decades, large and tiny ones, zeros and ties."""
     flats = {False: work.state, True: work.reference.build.inputs(SEED)}
-    # Bounds of a counter, such as its largest value, are no sizes of floats: moments would overflow.
-    floats = (found for (inputs, path), found in aims.numbers.items() if is_float(flats[inputs][path]))
-    numbers = {number for found in floats for number in found}
-    constants = sorted(number for number in {*numbers, *aims.scales} if number and 1e-12 < abs(number) < 1e12)
-    constants = constants[:: max(1, len(constants) // MOST_CONSTANTS)]
+
+    def constants(inputs: bool) -> list[float]:
+        """Those that floats of the state, or of the batch, meet; bounds of a counter are no sizes of floats."""
+        found = {
+            number
+            for (of_inputs, path), each in aims.numbers.items()
+            if of_inputs is inputs and is_float(flats[inputs][path])
+            for number in each
+        }
+        kept = sorted(number for number in {*found, *aims.scales} if number and 1e-12 < abs(number) < 1e12)
+        return kept[:: max(1, len(kept) // MOST_CONSTANTS)]
+
+    of_state, of_inputs = constants(False), constants(True)
     for kind in WILD:
         yield Trial(
             name=kind.name,
-            state=kind.state(work.state, work.builds[0].leaves, constants),
-            alter=functools.partial(kind.batch, constants=constants),
-            steps=None,
+            state=kind.state(work.state, work.builds[0].leaves, of_state),
+            alter=functools.partial(kind.batch, constants=of_inputs),
+            steps=1 if kind.edges else None,  # a second step on saturated gradients amplifies rounding
             move=perturb,
             saturates=kind.saturates,
         )

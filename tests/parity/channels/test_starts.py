@@ -495,3 +495,19 @@ def test_ties_by_recipe_need_no_samples(monkeypatch):
     tied = kernels(lambda a, *_: dict.fromkeys("ab", drawn(a)))
     other = kernels(lambda a, b, *_: dict.fromkeys("ab", drawn(b)))
     assert found(tied, other) == []
+
+
+MADE = jax.random.normal(jax.random.key(7), (D, D)) * 0.1
+
+
+@pytest.mark.parametrize("name", ["reference", "candidate"])
+def test_a_side_that_is_a_built_module_has_no_initializers_to_compare(name):
+    sides = [kernels(lambda a, *_: {"w": drawn(a)}), kernels(lambda *_: {"w": MADE})]
+    result = compared(*(sides if name == "candidate" else sides[::-1]))
+    assert not result.findings and f"the {name} is a built module" in result.detail
+
+
+def test_one_array_among_drawn_leaves_is_no_built_module():
+    ours = kernels(lambda a, b, *_: {"w": drawn(a), "v": drawn(b)})
+    theirs = kernels(lambda a, *_: {"w": drawn(a), "v": MADE})
+    assert found(ours, theirs) == ["initial params/v"]

@@ -55,7 +55,7 @@ LSTM = Difference(
     about="recurrent kernels of `OptimizedLSTMCell`", finds={"rng": "initial params/*/h?/kernel"}
 )
 WRITES = {"values": "step?/loss", "state": "step?/*"}
-WRITTEN = Difference(about="`WeightNorm` and `SpectralNorm`", finds=WRITES)
+WRITTEN = Difference(about="`WeightNorm` and `SpectralNorm`", finds={"rng": "initial *", **WRITES})
 WEIGHT = (
     WRITTEN
     if Version(flax.__version__) >= Version("0.12.12")
