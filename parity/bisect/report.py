@@ -72,7 +72,7 @@ def _plain(value: Any) -> Any:
 
 def unknown_axis(name: str) -> ValueError:
     """Returns the error for an axis that there is not."""
-    return ValueError(f"--axis {name!r}: expected one of {', '.join((*AXES, 'commit'))}")
+    return ValueError(f"--search {name!r}: expected one of {', '.join((*AXES, 'commit'))}")
 
 
 def bisect_case(

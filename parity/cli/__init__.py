@@ -36,6 +36,7 @@ from parity.cli import (
     train,
 )
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE
+from parity.cli.renamed import renamed
 from parity.compare.backends.environment import prepare
 
 __all__ = ["app", "main"]
@@ -158,7 +159,8 @@ def _explain(error: Exception) -> int:
         return HARNESS
     message = getattr(error, "format_message", None)  # typer's usage errors, whichever click they are made of
     if message:
-        print(f"parity: {message()}; see parity --help", file=sys.stderr)
+        words = renamed(error, *sys.argv[1:2]) or f"{message()}; see parity --help"
+        print(f"parity: {words}", file=sys.stderr)
         return USAGE
     if isinstance(error, ValueError):
         print(f"parity: {error}", file=sys.stderr)

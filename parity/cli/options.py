@@ -109,7 +109,9 @@ def asked_forms(**paths: Path | None) -> dict[str, Path]:
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, help="Processes at once; without it, one a core.")
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew what an earlier run has compiled.")]
+NoCache = Annotated[
+    bool, typer.Option("--no-compile-cache", help="Leave the cache of compiled programs alone.")
+]
 CompileGib = Annotated[
     float | None, typer.Option("--compile-gib", min=0.1, help="Host memory that compiles may take.")
 ]

@@ -52,10 +52,10 @@ def run(
     pair: Pairs = None,
     setting: Settings = None,
     paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
-    demanded: Annotated[
+    require: Annotated[
         list[str] | None,
         typer.Option(
-            "--demand",
+            "--require",
             metavar="RUNG",
             help="The lowest rung any case may rest on: proved, reordered, bitwise, floor, arbitrated, exact; "
             "may be repeated, any is enough.",
@@ -78,13 +78,19 @@ def run(
             metavar="[HOST:PORT]", help="Cases as Ray tasks, on a cluster or on a Ray of this machine's own."
         ),
     ] = None,
-    remember: Annotated[
+    cached: Annotated[
         bool,
-        typer.Option("--remember", help="Keep verdicts, and reuse them while nothing at all has changed."),
+        typer.Option("--cached", help="Reuse the verdicts of passed cases, as long as nothing has changed."),
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="With --remember: decide everything anew.")] = False,
-    verify_memory: Annotated[
-        bool, typer.Option("--verify-memory", help="With --remember: decide some again, and compare.")
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="With --cached: recompute all verdicts, and cache them.")
+    ] = False,
+    verify_cache: Annotated[
+        bool,
+        typer.Option(
+            "--verify-cache",
+            help="With --cached: recompute a tenth of the cached verdicts; exit 3 if one differs.",
+        ),
     ] = False,
     no_cache: NoCache = False,
     compile_gib: CompileGib = None,
@@ -131,7 +137,7 @@ def run(
         backend=backend,
         full_size=full_size,
         paranoid=paranoid,
-        required=Requirement.of(demanded or ANY_RUNG, "--demand"),
+        required=Requirement.of(require or ANY_RUNG, "--require"),
         processes=processes,
         ray=ray,
         json=json,
@@ -139,7 +145,7 @@ def run(
         since=tuple(since or ()),
         shard=Shard.parse(shard) if shard else None,
         fail_fast=fail_fast,
-        memory=_recall(remember=remember, fresh=fresh, verify=verify_memory, processes=processes),
+        memory=_recall(cached=cached, refresh=refresh, verify=verify_cache, processes=processes),
     )
     latest = LastFailed.of(Path.cwd(), (order.backend, order.settings, order.full_size))
     record = execute(narrowed(order, latest, last_failed=last_failed, debug=debug), console())
@@ -168,19 +174,19 @@ def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> 
     return [*(named or ()), *(BUILT_IN if builtin else ())]
 
 
-def _recall(*, remember: bool, fresh: bool, verify: bool, processes: int) -> "Recall":
+def _recall(*, cached: bool, refresh: bool, verify: bool, processes: int) -> "Recall":
     from parity.cli.request import Recall
 
-    if (fresh or verify) and not remember:
+    if (refresh or verify) and not cached:
         raise ValueError(
-            "--fresh, --verify-memory: got no --remember, expected it; without it all is decided anew"
+            "--refresh, --verify-cache: only with --cached; without it all verdicts are computed"
         )
-    if fresh and verify:
+    if refresh and verify:
         raise ValueError(
-            "--fresh and --verify-memory: expected one of them; --fresh leaves nothing to verify"
+            "--refresh and --verify-cache: expected one of them; --refresh leaves nothing to verify"
         )
-    if remember and processes > 1:
-        raise ValueError("--remember: got --processes, expected one process; leave one of them out")
-    if not remember:
+    if cached and processes > 1:
+        raise ValueError("--cached: got --processes, expected one process; leave one of them out")
+    if not cached:
         return Recall.NONE
-    return Recall.FRESH if fresh else Recall.VERIFY if verify else Recall.USE
+    return Recall.FRESH if refresh else Recall.VERIFY if verify else Recall.USE

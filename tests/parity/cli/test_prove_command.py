@@ -28,7 +28,7 @@ def test_what_is_another_program_by_intent_is_no_failed_proof(shell, tmp_path):
 @pytest.mark.long
 def test_modulo_sharding_says_what_differs_and_that_no_bits_are_claimed(shell, tmp_path):
     case = "sharded-plain-against-zero1-nnx/train_step@data2.fsdp2.tensor2-explicit"
-    ended = shell("prove", case, "--modulo", "sharding", "--json", "report.json", cwd=tmp_path)
+    ended = shell("prove", case, "--ignore-sharding", "--json", "report.json", cwd=tmp_path)
     assert (
         ended.code == 0 and "1 of 1 same up to sharding" in ended.out and "no bits are claimed" in ended.out
     )
@@ -51,8 +51,7 @@ def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, 
         (("--full-size",), "--full-size: needs --topology"),
         (("--topology", "v5q:2x2x1"), "topology 'v5q:2x2x1': expected one of"),
         (("--topology", "v5p:2x2x1", "--paranoid"), "--paranoid: got --topology too"),
-        (("smoke", "--modulo", "loops"), "--modulo: got 'loops', expected 'sharding'"),
-        (("smoke", "--modulo", "sharding", "--exact"), "--modulo: got --exact or --paranoid too"),
+        (("smoke", "--ignore-sharding", "--exact"), "--ignore-sharding: got --exact or --paranoid too"),
         (("smoke", "--topology", "v5p:2x1x1"), "choose a larger topology"),
     ],
 )

@@ -107,11 +107,11 @@ def test_what_a_bisect_finds_is_in_the_record_and_on_the_page(command, tmp_path)
 @pytest.mark.slow
 def test_a_bisect_of_one_case_writes_the_page_of_that_case(command, tmp_path):
     folder = project(tmp_path, right="Planted")
-    ended = command("bisect", "right/forward", "--axis", "op", "--html", "b.html", cwd=folder)
+    ended = command("bisect", "right/forward", "--search", "op", "--html", "b.html", cwd=folder)
     assert ended.code == 1 and "html: b.html" in ended.out
     page = (folder / "b.html").read_text()
     assert "Followed to its cause:</strong> values failed" in page and "Planted.__call__" in page
-    fine = command("bisect", "left/forward", "--axis", "op", "--html", "b.html", cwd=folder)
+    fine = command("bisect", "left/forward", "--search", "op", "--html", "b.html", cwd=folder)
     assert fine.code == 0 and "Followed" not in (folder / "b.html").read_text().partition("<script")[0]
     full = command("bisect", "right/forward", "--html", "missing/b.html", cwd=folder)
     assert full.code == 2 and "choose another with --html" in full.err

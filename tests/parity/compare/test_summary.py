@@ -86,7 +86,7 @@ def test_a_side_that_does_not_compile_says_why_and_the_others_are_shown(command)
         "llama2-scan/forward@fsdp4.tensor2-auto",
         "--backend",
         "aot:v5p:2x2x1",
-        "--no-cache",
+        "--no-compile-cache",
     )
     ended = command(*words, "--compile-seconds", "0.1")
     assert ended.code == 1
