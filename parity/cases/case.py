@@ -81,7 +81,7 @@ class Case:
         budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
         flags: what can be flipped in it, and must be live on both sides.
         vary: makes the case with other settings of the config; needed where there are flags.
-        ablations: settings that switch something off, for ``--explain``; likely causes first.
+        ablations: settings that switch something off, for ``parity bisect --search config``; likely causes first.
         sizes: ``{field: size}`` of the config, which ``vary`` can make smaller.
         arithmetic: whether both sides are also proved equal in exact real arithmetic, in the channel ``exact``.
         apart: ``{glob of the reference's leaves: dimensions}`` that proofs in exact arithmetic take apart, as one side

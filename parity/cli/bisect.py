@@ -29,7 +29,7 @@ def bisect(
         list[str] | None,
         typer.Option(
             "--search",
-            help="op, module, weight, config, size, commit or version; may be repeated. Default: all but the last two.",
+            help="op, module, weight, config, size, commit, version or none; may be repeated. Default: the first five.",
         ),
     ] = None,
     good: Annotated[str | None, typer.Option(help="With --search commit: a commit that passes.")] = None,
@@ -68,7 +68,7 @@ def bisect(
     with screen.status("", spinner="dots") as status:
         report = bisect_case(
             found,
-            tuple(dict.fromkeys(search)) if search else tuple(AXES),
+            _searches(search, AXES),
             tell=lambda words: status.update(words),
             given=given,
             remade=remade,
@@ -86,6 +86,14 @@ def bisect(
         )
         screen.print(f"repro: {repro}; python {repro / 'repro.py'} shows it again", soft_wrap=True)
     raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
+
+
+def _searches(named: list[str] | None, known: "Mapping[str, object]") -> tuple[str, ...]:
+    if named and "none" in named:
+        if named != ["none"]:
+            raise ValueError("--search none: got another search too, expected one of them")
+        return ()
+    return tuple(dict.fromkeys(named or known))
 
 
 def _alone(axes: list[str], told: "Mapping[str, object]", repro: bool) -> str:

@@ -35,7 +35,7 @@ def gate(
     flips: Annotated[list[str] | None, typer.Argument(help="Names of flips; all without.")] = None,
     earlier: Annotated[
         Path | None,
-        typer.Option("--from", help="Run nothing: judge this report, such as parity merge writes."),
+        typer.Option("--from", help="Run nothing: judge this report, such as parity report writes."),
     ] = None,
     part: Annotated[
         bool,

@@ -65,7 +65,9 @@ Annotations = Annotated[
 ]
 Part = Annotated[
     str | None,
-    typer.Option("--shard", help="Run one part of the cases, such as 3/8; parity merge joins the reports."),
+    typer.Option(
+        "--shard", help="Run one part of the cases, such as 3/8; `parity report` joins their reports."
+    ),
 ]
 Since = Annotated[
     list[Path] | None,

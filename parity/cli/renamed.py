@@ -10,6 +10,14 @@ NEW = {
     "--no-cache": "--no-compile-cache",
     "--axis": "--search",
     "--modulo": "--ignore-sharding",
+    "--explain": "parity bisect CASE --search config",
+    "--from": "parity report FILE",
+    "hlo": "parity inspect CASE",
+    "structure": "parity inspect",
+    "shardings": "parity inspect CASE",
+    "flags": "parity run --channel flags",
+    "merge": "parity report FILES --json OUT",
+    "repro": "parity bisect CASE --search none --repro FOLDER",
 }
 """Read only if a command does not know a word: `--from` is still an option of `parity gate`."""
 

@@ -308,17 +308,16 @@ def _results(
     return run_in_workers(cases, plan, progress.started)
 
 
-def summarise_cases(order: Request, cases: Sequence[Case], console: Console) -> list[Summary]:
+def summarise_cases(bench: Session, cases: Sequence[Case], console: Console) -> list[Summary]:
     """Returns the structure of each case, one after the other; both sides of a case compile at once.
 
     When interrupted it returns those that it has.
 
     Args:
-        order: what was asked.
+        bench: compiles, proved or not.
         cases: on their backend.
         console: where to show progress.
     """
-    bench = Session(paranoid=True, compiler=order.resources.compiler())
     summaries = []
     with contextlib.suppress(KeyboardInterrupt):
         for number, case in enumerate(cases, 1):

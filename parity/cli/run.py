@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parity.cli.ending import finish, show
+from parity.cli.ending import finish
 from parity.cli.options import (
     HARNESS,
     Annotations,
@@ -46,9 +46,6 @@ def run(
     annotations: Annotations = None,
     since: Since = None,
     shard: Part = None,
-    earlier: Annotated[
-        Path | None, typer.Option("--from", help="Run nothing: print this report again, in any form.")
-    ] = None,
     pair: Pairs = None,
     setting: Settings = None,
     paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
@@ -61,10 +58,13 @@ def run(
             "may be repeated, any is enough.",
         ),
     ] = None,
+    channel: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--channel", help="Only this channel; may be repeated. `parity list --channels` shows all."
+        ),
+    ] = None,
     full_size: FullSize = False,
-    explain: Annotated[
-        bool, typer.Option(help="Name the smallest change of settings that undoes a difference in structure.")
-    ] = False,
     bisect: Annotated[
         bool, typer.Option("--bisect", help="Follow each failure to the operation and the module behind it.")
     ] = False,
@@ -114,18 +114,11 @@ def run(
     from parity.cli.bisect import bisect_failures
     from parity.cli.narrowing import narrowed
     from parity.cli.request import execute, rewrite
-    from parity.report import print_table, print_tracebacks
+    from parity.report import print_details, print_table, print_tracebacks
     from parity.report.shards import Shard
-    from parity.run.explain import print_explanations
     from parity.run.last_failed import LastFailed
 
     forms = asked_forms(html=html, junit=junit, markdown=markdown, annotations=annotations)
-    if earlier:
-        if select or shard or pair or setting or ray or last_failed or debug:
-            raise ValueError(
-                "--from: runs nothing; leave out selectors, --shard, --pair, --set, --ray, --last-failed and --pdb"
-            )
-        show(earlier, {**({"json": json} if json else {}), **forms}, since or ())
     options = resource_options(
         no_cache=no_cache, workers=workers, compile_gib=compile_gib, compile_seconds=compile_seconds
     )
@@ -136,6 +129,7 @@ def run(
         options,
         backend=backend,
         full_size=full_size,
+        channels=_channels(channel),
         paranoid=paranoid,
         required=Requirement.of(require or ANY_RUNG, "--require"),
         processes=processes,
@@ -147,14 +141,14 @@ def run(
         fail_fast=fail_fast,
         memory=_recall(cached=cached, refresh=refresh, verify=verify_cache, processes=processes),
     )
-    latest = LastFailed.of(Path.cwd(), (order.backend, order.settings, order.full_size))
+    latest = LastFailed.of(Path.cwd(), (order.backend, order.settings, order.full_size, channel or ()))
     record = execute(narrowed(order, latest, last_failed=last_failed, debug=debug), console())
     latest.keep(record.results)
     print_table(console(), record)
+    if channel:
+        print_details(console(), record.results)
     if traceback:
         print_tracebacks(console(), record.results)
-    if explain:
-        print_explanations(console(), record.results)
     if bisect:
         record.followed = bisect_failures(record.results)
         if record.followed:  # the report of the run is there already, should a bisect take too long
@@ -172,6 +166,15 @@ def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> 
     if not (select or named or builtin):
         must_have_pairs(Path.cwd())
     return [*(named or ()), *(BUILT_IN if builtin else ())]
+
+
+def _channels(named: list[str] | None) -> tuple[str, ...]:
+    from parity.channels import ALL
+
+    for name in named or ():
+        if name not in ALL:
+            raise ValueError(f"--channel {name!r}: expected one of {', '.join(ALL)}")
+    return tuple(name for name in ALL if name in named) if named else ALL
 
 
 def _recall(*, cached: bool, refresh: bool, verify: bool, processes: int) -> "Recall":

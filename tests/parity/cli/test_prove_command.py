@@ -67,7 +67,7 @@ def test_parts_prove_each_case_once_and_merge_into_one_report(command, tmp_path)
     for number in (1, 2):
         ended = command("prove", *whole, "--shard", f"{number}/2", "--json", f"{number}.json", cwd=tmp_path)
         assert ended.code == 0 and f"{3 - number} of {3 - number} proved" in ended.out, ended.out
-    assert command("merge", "1.json", "2.json", "--json", "all.json", cwd=tmp_path).code == 0
+    assert command("report", "1.json", "2.json", "--json", "all.json", cwd=tmp_path).code == 0
     cases = json.loads((tmp_path / "all.json").read_text())["cases"]
     assert sorted(case["id"] for case in cases) == sorted(whole)
 

@@ -18,6 +18,16 @@ OLD = [
     ("run", "--no-cache"),
     ("bisect", "smoke", "--axis", "op"),
     ("prove", "smoke", "--modulo", "sharding"),
+    ("inspect", "smoke", "--no-cache"),
+    ("run", "--from", "r.json", "--html", "x.html"),
+    ("run", "smoke", "--explain"),
+    ("hlo", "smoke", "--full-size"),
+    ("structure",),
+    ("structure", "smoke", "--markdown", "x.md"),
+    ("shardings", "smoke", "--html", "x.html"),
+    ("flags",),
+    ("merge", "1.json", "2.json", "--json", "all.json"),
+    ("repro", "smoke", "--repro", "shown"),
 ]
 
 
