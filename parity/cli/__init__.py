@@ -30,6 +30,7 @@ from parity.cli import (
     run,
     train,
 )
+from parity.cli.help import Command
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE
 from parity.cli.renamed import renamed
 from parity.compare.backends.environment import prepare
@@ -69,7 +70,7 @@ for name, command in {
     "report": report.report,
     "doctor": doctor.doctor,
 }.items():
-    app.command(name)(command)
+    app.command(name, cls=Command)(command)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parity.cli.ending import finish
+from parity.cli.help import RARE
 from parity.cli.options import (
     HARNESS,
     Annotations,
@@ -48,7 +49,9 @@ def run(
     shard: Part = None,
     pair: Pairs = None,
     setting: Settings = None,
-    paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
+    paranoid: Annotated[
+        bool, typer.Option(help="Compile and run also what is proved.", rich_help_panel=RARE)
+    ] = False,
     require: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,7 +64,8 @@ def run(
     channel: Annotated[
         list[str] | None,
         typer.Option(
-            "--channel", help="Only this channel; may be repeated. `parity list --channels` shows all."
+            "--channel",
+            help="Only this channel; may be repeated. `parity list --channels` shows all.",
         ),
     ] = None,
     full_size: FullSize = False,
@@ -70,12 +74,17 @@ def run(
     ] = False,
     workers: Workers = None,
     processes: Annotated[
-        int, typer.Option(min=1, help="Processes that run each case together, under jax.distributed.")
+        int,
+        typer.Option(
+            min=1, help="Processes that run each case together, under jax.distributed.", rich_help_panel=RARE
+        ),
     ] = 1,
     ray: Annotated[
         str | None,
         typer.Option(
-            metavar="[HOST:PORT]", help="Cases as Ray tasks, on a cluster or on a Ray of this machine's own."
+            metavar="[HOST:PORT]",
+            help="Cases as Ray tasks, on a cluster or on a Ray of this machine's own.",
+            rich_help_panel=RARE,
         ),
     ] = None,
     cached: Annotated[
@@ -83,13 +92,17 @@ def run(
         typer.Option("--cached", help="Reuse the verdicts of passed cases, as long as nothing has changed."),
     ] = False,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="With --cached: recompute all verdicts, and cache them.")
+        bool,
+        typer.Option(
+            "--refresh", help="With --cached: recompute all verdicts, and cache them.", rich_help_panel=RARE
+        ),
     ] = False,
     verify_cache: Annotated[
         bool,
         typer.Option(
             "--verify-cache",
             help="With --cached: recompute a tenth of the cached verdicts; exit 3 if one differs.",
+            rich_help_panel=RARE,
         ),
     ] = False,
     no_cache: NoCache = False,
@@ -97,17 +110,30 @@ def run(
     compile_seconds: CompileSeconds = None,
     builtin: Annotated[
         bool,
-        typer.Option("--builtin", help="The pairs that come with parity, beside those that are named."),
+        typer.Option(
+            "--builtin",
+            help="The pairs that come with parity, beside those that are named.",
+            rich_help_panel=RARE,
+        ),
     ] = False,
-    traceback: Annotated[bool, typer.Option(help="Print the traceback of every error.")] = False,
+    traceback: Annotated[
+        bool, typer.Option(help="Print the traceback of every error.", rich_help_panel=RARE)
+    ] = False,
     debug: Annotated[
-        bool, typer.Option("--pdb", help="Open Python's debugger where a side raised; in one process.")
+        bool,
+        typer.Option(
+            "--pdb", help="Open Python's debugger where a side raised; in one process.", rich_help_panel=RARE
+        ),
     ] = False,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="End the run with the first case that does not pass.")
     ] = False,
     last_failed: Annotated[
-        bool, typer.Option("--last-failed", help="Only cases that did not pass when they last ran here.")
+        bool,
+        typer.Option(
+            "--last-failed",
+            help="Only cases that did not pass when they last ran here.",
+        ),
     ] = False,
 ) -> None:
     """Run cases: live progress, a table, findings, and reports on demand."""

@@ -1,5 +1,7 @@
 """Old words of the command line end with 2 and one sentence that names the new word."""
 
+import re
+
 import pytest
 import typer
 
@@ -67,3 +69,14 @@ def test_a_new_word_exists(new):
 def test_other_wrong_words_keep_their_message(command, words, said):
     ended = command(*words)
     assert ended.code == 2 and said in ended.err and "is now" not in ended.err
+
+
+def test_the_help_of_run_lists_rarely_used_options_apart_and_none_is_lost(command):
+    ended = command("run", "--help")
+    usual, rare = ended.out.split("Rarely used:\n")
+    listed = [set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)) for text in (usual, rare)]
+    assert {"--json", "--set", "--require", "--cached", "--channel", "--help"} <= listed[0]
+    assert {"--ray", "--processes", "--pdb", "--refresh", "--compile-gib"} <= listed[1]
+    known = {option.opts[0] for option in COMMANDS["run"].params if option.opts[0].startswith("--")}
+    assert listed[0] | listed[1] == known | {"--help"} and not listed[0] & listed[1]
+    assert len(listed[0]) <= 14
