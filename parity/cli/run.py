@@ -29,7 +29,7 @@ from parity.cli.options import (
     make_order,
     resource_options,
 )
-from parity.verdicts import ANY_RUNG, Requirement
+from parity.verdicts import ANY_RUNG, BLOCKING, Requirement, Verdict
 
 if TYPE_CHECKING:
     from parity.cli.request import Recall
@@ -183,7 +183,7 @@ def run(
         console().print(f"memory: {words}", style="bold red", soft_wrap=True, markup=False)
     if record.disagreements:
         raise typer.Exit(HARNESS)
-    finish(record, {**({"json": json} if json else {}), **forms})
+    finish(record, {**({"json": json} if json else {}), **forms}, blocks=_blocks(order.channels))
 
 
 def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> list[str]:
@@ -201,6 +201,13 @@ def _channels(named: list[str] | None) -> tuple[str, ...]:
         if name not in ALL:
             raise ValueError(f"--channel {name!r}: expected one of {', '.join(ALL)}")
     return tuple(name for name in ALL if name in named) if named else ALL
+
+
+def _blocks(channels: tuple[str, ...]) -> frozenset[Verdict]:
+    """Returns the verdicts that are a difference: one that leaves a program to the numbers is, if these do not run."""
+    from parity.channels import Aspect, of_aspect
+
+    return BLOCKING if set(of_aspect(Aspect.VALUES)) <= set(channels) else BLOCKING | {Verdict.UNPROVED}
 
 
 def _recall(*, cached: bool, refresh: bool, verify: bool, processes: int) -> "Recall":
