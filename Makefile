@@ -28,7 +28,7 @@ $(COMPILER): $(STAMP)
 
 parity: setup  ## the core of the matrix, with a report in parity-report/parity.json; verdicts are reused as long as nothing changed
 	mkdir -p parity-report
-	$(BIN)/parity run core --remember --json parity-report/parity.json
+	$(BIN)/parity run core --cached --json parity-report/parity.json
 
 matrix: setup  ## every case; PART=2/12 for one part of them
 	mkdir -p parity-report

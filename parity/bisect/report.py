@@ -46,6 +46,8 @@ class Report:
                 f"{self.case}: ambiguous: {self.signature} in one run and not in the next; "
                 "the check is not deterministic, so it names no culprit"
             )
+        if not self.findings:
+            return f"{self.case}: {self.signature}"
         first = next((each for each in self.findings if each.found), None)
         return f"{self.case}: {self.signature}: {first.sentence if first else 'no axis names a culprit'}"
 
@@ -72,7 +74,7 @@ def _plain(value: Any) -> Any:
 
 def unknown_axis(name: str) -> ValueError:
     """Returns the error for an axis that there is not."""
-    return ValueError(f"--axis {name!r}: expected one of {', '.join((*AXES, 'commit'))}")
+    return ValueError(f"--search {name!r}: expected one of {', '.join((*AXES, 'commit', 'version', 'none'))}")
 
 
 def bisect_case(

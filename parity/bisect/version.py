@@ -80,7 +80,7 @@ def available(wanted: Requirement) -> list[str]:
     if len(chosen) < 2:
         some = f"{', '.join(versions[:5])}, ..." if versions else "none"
         raise ValueError(
-            f"--axis version {wanted}: got {len(chosen)} versions, expected two at least; there are {some}"
+            f"--search version {wanted}: got {len(chosen)} versions, expected two at least; there are {some}"
         )
     return chosen
 
@@ -121,7 +121,7 @@ def _requirement(text: str) -> Requirement:
         return Requirement(text)
     except InvalidRequirement as error:
         rule = "a package and a range, such as jax>=0.10,<0.13"
-        raise ValueError(f"--axis version: got {text!r}, expected {rule}") from error
+        raise ValueError(f"--search version: got {text!r}, expected {rule}") from error
 
 
 def _pip(*words: str) -> str:
@@ -197,7 +197,7 @@ def _between(versions: Sequence[str], ask: _Asking) -> Found:
     if set(ends.values()) != told or ask.check.signature is None:
         words = ", ".join(f"{versions[at]} {ask.log.said(versions[at])}" for at in (low, high))
         raise ValueError(
-            f"--axis version: got {words}, expected one end that passes and one that fails; choose another range"
+            f"--search version: got {words}, expected one end that passes and one that fails; choose another range"
         )
     untold: set[int] = set()
     while rest := [at for at in range(low + 1, high) if at not in untold]:

@@ -70,7 +70,7 @@ class Case:
         unplaced: why it cannot run on its backend; empty where it can.
         too_large: why it cannot run with the devices that there are, which is an error; empty where it can.
         not_applicable: channels that say nothing here, with the reason.
-        lowest: the lowest rung of the ladder this case may rest on; of several any is enough. ``reordered``
+        require: the lowest rung of the ladder this case may rest on; of several any is enough. ``reordered``
             means: proved, or reordered with equal bits when both sides run, on a CPU with and without contraction.
         rules: explicit weight pairings.
         exact: makes the reference in float64, for arbitration; None where there is none.
@@ -81,7 +81,7 @@ class Case:
         budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
         flags: what can be flipped in it, and must be live on both sides.
         vary: makes the case with other settings of the config; needed where there are flags.
-        ablations: settings that switch something off, for ``--explain``; likely causes first.
+        ablations: settings that switch something off, for ``parity bisect --search config``; likely causes first.
         sizes: ``{field: size}`` of the config, which ``vary`` can make smaller.
         arithmetic: whether both sides are also proved equal in exact real arithmetic, in the channel ``exact``.
         apart: ``{glob of the reference's leaves: dimensions}`` that proofs in exact arithmetic take apart, as one side
@@ -106,7 +106,7 @@ class Case:
     skip_reason: str = ""
     too_few_devices: str = ""
     not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    lowest: Verdict | Sequence[Verdict] = Verdict.ARBITRATED
+    require: Verdict | Sequence[Verdict] = Verdict.ARBITRATED
     rules: Sequence[Rule] = ()
     exact: Callable[..., Build] | None = None
     arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict

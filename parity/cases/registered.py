@@ -24,7 +24,7 @@ class CaseOptions(TypedDict, total=False):
     state: Any
     weight_rules: Sequence[Rule]
     meshes: Sequence[str]
-    lowest: Verdict | Sequence[Verdict]
+    require: Verdict | Sequence[Verdict]
     zero_gradients: Sequence[str]
     not_applicable: Mapping[str, str] | None
     waivers: Sequence[Waiver]
@@ -58,10 +58,10 @@ def registered(
     if unknown := sorted(set(options) - set(CaseOptions.__annotations__)):
         known = ", ".join(sorted(CaseOptions.__annotations__))
         raise TypeError(f"pair {name}: {by} got {', '.join(unknown)}, expected its own arguments or {known}")
-    state, lowest = options.get("state"), options.get("lowest", Verdict.ARBITRATED)
-    Requirement.of(lowest, f"pair {name}: lowest")
+    state, require = options.get("state"), options.get("require", Verdict.ARBITRATED)
+    Requirement.of(require, f"pair {name}: require")
     given = {
-        "lowest": lowest,
+        "require": require,
         "rules": tuple(options.get("weight_rules", ())),
         "arrange": dict if state is None else functools.partial(kept_state, name, state),
         "zero_gradients": options.get("zero_gradients", ()),

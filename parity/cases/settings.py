@@ -54,7 +54,7 @@ class Settings:
         waivers: differences that are accepted, in every case that they are for.
         gate: what `parity.gate` reads: ``flips``, ``gate`` and ``relaxed``, as they are in the file.
         bench: what `parity.compare.timing` reads: which cases ``parity bench`` measures, as the file has it.
-        cache_ignores: patterns of files that no case reads, so that ``--remember`` need not look at them.
+        cache_ignores: patterns of files that no case reads, so that ``--cached`` need not look at them.
         root: folder of the file, put on the import path; None without a file.
     """
 

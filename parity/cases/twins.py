@@ -67,7 +67,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
             random ones.
         weight_rules: explicit weight pairings, where names and shapes do not tell.
         meshes: ``single``, ``data8-auto``, ...; batches lie along the first axis.
-        lowest: the lowest rung of the ladder that passes; of several, such as ``("floor", "exact")``, any is enough.
+        require: the lowest rung of the ladder that passes; of several, such as ``("floor", "exact")``, any is enough.
         zero_gradients: globs of leaves that have no gradient by design.
         not_applicable: channels to leave out, with the reason, such as ``memory`` where one side fuses kernels.
         waivers: differences that are accepted, with the reason.

@@ -139,7 +139,7 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
             cause=f"rules: reference {ours.why}; candidate {theirs.why}"
             if ours.why
             else "axes or rules that differ",
-            next_step="`parity shardings CASE` shows all leaves",
+            next_step="`parity inspect CASE` shows all leaves",
         )
     ]
 

@@ -20,22 +20,19 @@ from parity.cli import (
     bisect,
     convert,
     doctor,
-    flags,
     gate,
-    hlo,
+    inspect,
     list,
     map,
-    merge,
     mutants,
     prove,
     report,
-    repro,
     run,
-    shardings,
-    structure,
     train,
 )
+from parity.cli.help import Command
 from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE
+from parity.cli.renamed import renamed
 from parity.compare.backends.environment import prepare
 
 __all__ = ["app", "main"]
@@ -64,21 +61,16 @@ for name, command in {
     "list": list.list_cases,
     "map": map.show_map,
     "convert": convert.convert_checkpoint,
-    "shardings": shardings.shardings,
-    "flags": flags.flags,
-    "hlo": hlo.hlo,
-    "structure": structure.structure,
+    "inspect": inspect.inspect,
     "bench": bench.bench,
     "train": train.train,
     "bisect": bisect.bisect,
-    "repro": repro.repro,
     "gate": gate.gate,
     "mutants": mutants.mutants,
     "report": report.report,
-    "merge": merge.merge,
     "doctor": doctor.doctor,
 }.items():
-    app.command(name)(command)
+    app.command(name, cls=Command)(command)
 
 
 def main() -> None:
@@ -158,7 +150,8 @@ def _explain(error: Exception) -> int:
         return HARNESS
     message = getattr(error, "format_message", None)  # typer's usage errors, whichever click they are made of
     if message:
-        print(f"parity: {message()}; see parity --help", file=sys.stderr)
+        words = renamed(error, *sys.argv[1:2]) or f"{message()}; see parity --help"
+        print(f"parity: {words}", file=sys.stderr)
         return USAGE
     if isinstance(error, ValueError):
         print(f"parity: {error}", file=sys.stderr)

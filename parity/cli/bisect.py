@@ -23,17 +23,17 @@ QUICK = ("op", "module")
 def bisect(
     case: Annotated[str, typer.Argument(help="The id of a case that fails, or what selects it alone.")],
     requirement: Annotated[
-        str | None, typer.Argument(help="With --axis version: package and range, such as jax>=0.10,<0.13.")
+        str | None, typer.Argument(help="With --search version: package and range, such as jax>=0.10,<0.13.")
     ] = None,
-    axis: Annotated[
+    search: Annotated[
         list[str] | None,
         typer.Option(
-            "--axis",
-            help="op, module, weight, config, size, commit or version; may be repeated; all but the last two without.",
+            "--search",
+            help="op, module, weight, config, size, commit, version or none; may be repeated. Default: the first five.",
         ),
     ] = None,
-    good: Annotated[str | None, typer.Option(help="With --axis commit: a commit that passes.")] = None,
-    bad: Annotated[str, typer.Option(help="With --axis commit: a commit that fails.")] = "HEAD",
+    good: Annotated[str | None, typer.Option(help="With --search commit: a commit that passes.")] = None,
+    bad: Annotated[str, typer.Option(help="With --search commit: a commit that fails.")] = "HEAD",
     json: Json = None,
     html: Html = None,
     pair: Pairs = None,
@@ -55,7 +55,7 @@ def bisect(
     if repro:
         check_free(repro)
     told = {"commit": (good, bad) if good else None, "version": requirement}
-    alone = _alone(axis or [], told, bool(repro or html))
+    alone = _alone(search or [], told, bool(repro or html))
     if alone:
         raise typer.Exit(SEARCHES[alone](case, told[alone], pair, setting, json))
     given = parse_settings(setting)
@@ -68,7 +68,7 @@ def bisect(
     with screen.status("", spinner="dots") as status:
         report = bisect_case(
             found,
-            tuple(dict.fromkeys(axis)) if axis else tuple(AXES),
+            _searches(search, AXES),
             tell=lambda words: status.update(words),
             given=given,
             remade=remade,
@@ -88,15 +88,23 @@ def bisect(
     raise typer.Exit(PARITY if report.signature is None else DIFFERENCE)
 
 
+def _searches(named: list[str] | None, known: "Mapping[str, object]") -> tuple[str, ...]:
+    if named and "none" in named:
+        if named != ["none"]:
+            raise ValueError("--search none: got another search too, expected one of them")
+        return ()
+    return tuple(dict.fromkeys(named or known))
+
+
 def _alone(axes: list[str], told: "Mapping[str, object]", repro: bool) -> str:
     """Returns the axis that is asked alone, and by starting the command anew; empty for the others."""
     alone = next((name for name in told if name in axes), "")
     if alone and (axes != [alone] or repro):
-        raise ValueError(f"--axis {alone}: expected no other axis, no --repro and no --html beside it")
+        raise ValueError(f"--search {alone}: expected no other search, no --repro and no --html beside it")
     for name, what in told.items():
         if what and name != alone:
             given = {"commit": "--good", "version": repr(what)}[name]
-            raise ValueError(f"{given}: got no --axis {name}, expected it; it is for that axis alone")
+            raise ValueError(f"{given}: got no --search {name}, expected it; it is for that search alone")
     return alone
 
 

@@ -63,24 +63,20 @@ def say_reports(files: Mapping[str, Path], unwritten: Sequence[str]) -> None:
         console().print(sentence, style="bold red", soft_wrap=True, markup=False, highlight=False)
 
 
-def show(path: Path, files: Mapping[str, Path], since: Sequence[Path]) -> NoReturn:
+def show(
+    report: Mapping[str, Any], files: Mapping[str, Path], earlier: Sequence[Mapping[str, Any]]
+) -> NoReturn:
     """Prints a report as the run printed it, writes it in other forms, and ends as the run ended.
 
     Args:
-        path: the report.
+        report: of the run.
         files: forms to write.
-        since: earlier reports, the oldest first.
-
-    Raises:
-        ValueError: a file is no report, or cannot be written.
+        earlier: reports, the oldest first.
     """
     from parity.report import print_table
-    from parity.report.reading import read_report
     from parity.report.restored import restore
-    from parity.report.writing import check_forms, write_forms
+    from parity.report.writing import write_forms
 
-    check_forms(files)
-    report, earlier = read_report(path), [read_report(one) for one in since]
     record = restore(report)
     record.unwritten += write_forms(report, files, earlier)
     print_table(console(), record)

@@ -35,7 +35,7 @@ def gate(
     flips: Annotated[list[str] | None, typer.Argument(help="Names of flips; all without.")] = None,
     earlier: Annotated[
         Path | None,
-        typer.Option("--from", help="Run nothing: judge this report, such as parity merge writes."),
+        typer.Option("--from", help="Run nothing: judge this report, such as parity report writes."),
     ] = None,
     part: Annotated[
         bool,
@@ -59,8 +59,9 @@ def gate(
     markdown: Markdown = None,
     annotations: Annotations = None,
     workers: Workers = None,
-    remember: Annotated[
-        bool, typer.Option("--remember", help="Reuse verdicts while nothing at all has changed.")
+    cached: Annotated[
+        bool,
+        typer.Option("--cached", help="Reuse the verdicts of passed cases, as long as nothing has changed."),
     ] = False,
 ) -> None:
     """Judge flips: run what they touch, print what is ready and what holds them back."""
@@ -81,7 +82,7 @@ def gate(
         raise ValueError("--part: got no --from, expected the report of a part; without it all cases run")
     chosen = _chosen(rules, flips or [])
     before = [read_report(path) for path in since or ()]
-    report = _earlier(earlier) if earlier else _run(chosen, workers, remember)
+    report = _earlier(earlier) if earlier else _run(chosen, workers, cached)
     if accept and rules.baselines:
         taken = accept_baselines(rules.baselines, report)
         console().print(f"baselines: {len(taken)} cases accepted in {rules.baselines}", soft_wrap=True)
@@ -137,7 +138,7 @@ def _earlier(path: Path) -> dict[str, Any]:
     return with_current_waivers(report, {case.id: case.waivers for case in collect()[1]})
 
 
-def _run(flips: list["Flip"], workers: int | None, remember: bool) -> dict[str, Any]:
+def _run(flips: list["Flip"], workers: int | None, cached: bool) -> dict[str, Any]:
     """Runs what the flips touch, each case once, and returns the report."""
     from parity.cases.case import matches
     from parity.cli.options import resource_options
@@ -154,7 +155,7 @@ def _run(flips: list["Flip"], workers: int | None, remember: bool) -> dict[str, 
         None,
         None,
         resource_options(no_cache=False, workers=workers),
-        memory=Recall.USE if remember else Recall.NONE,
+        memory=Recall.USE if cached else Recall.NONE,
     )
     record = execute(order, console())
     print_table(console(), record)

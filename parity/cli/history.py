@@ -1,4 +1,4 @@
-"""``parity bisect --axis commit`` and ``--axis version``: what the command line adds to the searches."""
+"""``parity bisect --search commit`` and ``--search version``: what the command line adds to the searches."""
 
 import dataclasses
 import sys
@@ -43,7 +43,7 @@ def _commits(
     from parity.bisect.commit import Search, search_commits
 
     if not ends:
-        raise ValueError("--axis commit: got no --good, expected a commit that passes, such as --good v1.2")
+        raise ValueError("--search commit: got no --good, expected a commit that passes, such as --good v1.2")
     search = Search(repository=Path.cwd(), good=ends[0], bad=ends[1], check=_check(case, pairs, settings))
     with console().status("", spinner="dots") as status:
         found = search_commits(search, lambda words: status.update(words))
@@ -72,7 +72,7 @@ def _versions(
 
     if not requirement:
         raise ValueError(
-            '--axis version: got no range, expected a package and a range, such as --axis version "jax>=0.10,<0.13"'
+            '--search version: got no range, expected a package and a range, such as --search version "jax>=0.10,<0.13"'
         )
     search = VersionSearch(requirement=requirement, check=_check(case, pairs, settings), where=Path.cwd())
     with console().status("", spinner="dots") as status:

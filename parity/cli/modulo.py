@@ -1,4 +1,4 @@
-"""Programs that are the same up to sharding annotations, for `parity prove CASE --modulo sharding`."""
+"""Programs that are the same up to sharding annotations, for `parity prove CASE --ignore-sharding`."""
 
 import contextlib
 import time

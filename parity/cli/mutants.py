@@ -23,7 +23,9 @@ def mutants(
     markdown: Markdown = None,
     workers: Workers = None,
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="Time that one may take.")] = 600,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Try anew what the file of --json has.")] = False,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Try also the mutants that the file of --json has.")
+    ] = False,
 ) -> None:
     """Plant bugs, one by one, and see which channels catch them: the kill matrix, survivors first."""
     import os
@@ -51,7 +53,7 @@ def mutants(
     chosen = Shard.parse(shard).take(chosen) if shard else chosen
     before = read_outcomes(json) if json else {}
     screen, outcomes, tried, environment = console(), dict(before), [], describe_environment()
-    known = {} if fresh else before
+    known = {} if refresh else before
 
     def keep() -> None:
         if json:

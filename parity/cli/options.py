@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from parity.cli.help import RARE
+
 if TYPE_CHECKING:
     from parity.cli.request import Request
 
@@ -48,24 +50,37 @@ Select = Annotated[
     typer.Argument(help="Globs or prefixes of case ids, `core` or `smoke`; all cases without."),
 ]
 Pairs = Annotated[
-    list[str] | None, typer.Option("--pair", help="A further pair, module:ATTRIBUTE; may be repeated.")
+    list[str] | None,
+    typer.Option("--pair", help="A further pair, module:ATTRIBUTE; may be repeated.", rich_help_panel=RARE),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Override a config field in every case, FIELD=VALUE; may be repeated."),
 ]
 
-FullSize = Annotated[bool, typer.Option("--full-size", help="The published sizes instead of the small ones.")]
+FullSize = Annotated[
+    bool,
+    typer.Option("--full-size", help="The published sizes instead of the small ones.", rich_help_panel=RARE),
+]
 Json = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page.")]
-Junit = Annotated[Path | None, typer.Option("--junit", help="Write the report as JUnit XML.")]
+Junit = Annotated[
+    Path | None, typer.Option("--junit", help="Write the report as JUnit XML.", rich_help_panel=RARE)
+]
 Markdown = Annotated[Path | None, typer.Option("--markdown", help="Write a summary as Markdown.")]
 Annotations = Annotated[
-    Path | None, typer.Option("--annotations", help="Write GitHub annotations; /dev/stdout prints them.")
+    Path | None,
+    typer.Option(
+        "--annotations", help="Write GitHub annotations; /dev/stdout prints them.", rich_help_panel=RARE
+    ),
 ]
 Part = Annotated[
     str | None,
-    typer.Option("--shard", help="Run one part of the cases, such as 3/8; parity merge joins the reports."),
+    typer.Option(
+        "--shard",
+        help="Run one part of the cases, such as 3/8; `parity report` joins their reports.",
+        rich_help_panel=RARE,
+    ),
 ]
 Since = Annotated[
     list[Path] | None,
@@ -107,14 +122,22 @@ def asked_forms(**paths: Path | None) -> dict[str, Path]:
 
 
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes at once; without it, one a core.")
+    int | None,
+    typer.Option("--workers", min=1, help="Processes at once; without it, one a core.", rich_help_panel=RARE),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile anew what an earlier run has compiled.")]
+NoCache = Annotated[
+    bool,
+    typer.Option(
+        "--no-compile-cache", help="Leave the cache of compiled programs alone.", rich_help_panel=RARE
+    ),
+]
 CompileGib = Annotated[
-    float | None, typer.Option("--compile-gib", min=0.1, help="Host memory that compiles may take.")
+    float | None,
+    typer.Option("--compile-gib", min=0.1, help="Host memory that compiles may take.", rich_help_panel=RARE),
 ]
 CompileSeconds = Annotated[
-    float | None, typer.Option("--compile-seconds", min=0.1, help="Time that one compile may take.")
+    float | None,
+    typer.Option("--compile-seconds", min=0.1, help="Time that one compile may take.", rich_help_panel=RARE),
 ]
 
 

@@ -32,13 +32,13 @@ def prove(
     shard: Part = None,
     pair: Pairs = None,
     setting: Settings = None,
-    paranoid: Annotated[bool, typer.Option(help="Run what is proved and demand equal bits.")] = False,
+    paranoid: Annotated[bool, typer.Option(help="Run what is proved and require equal bits.")] = False,
     exact: Annotated[
         bool, typer.Option(help="Prove equal results in exact real arithmetic, of other programs too.")
     ] = False,
-    modulo: Annotated[
-        str | None, typer.Option(help="Leave out 'sharding' annotations, and list those that differ.")
-    ] = None,
+    ignore_sharding: Annotated[
+        bool, typer.Option(help="Leave out sharding annotations, and list those that differ.")
+    ] = False,
 ) -> None:
     """Prove that both sides are the same program; no compile, no run."""
     from parity.channels import Aspect, of_aspect
@@ -54,10 +54,8 @@ def prove(
         raise ValueError(
             "--paranoid: got --topology too, expected one of them; a topology cannot run programs"
         )
-    if modulo not in (None, "sharding"):
-        raise ValueError(f"--modulo: got {modulo!r}, expected 'sharding'")
-    if modulo and (exact or paranoid):
-        raise ValueError("--modulo: got --exact or --paranoid too, expected one of them")
+    if ignore_sharding and (exact or paranoid):
+        raise ValueError("--ignore-sharding: got --exact or --paranoid too, expected one of them")
     order = make_order(
         select,
         pair,
@@ -69,7 +67,7 @@ def prove(
         json=json,
         shard=Shard.parse(shard) if shard else None,
     )
-    if modulo:
+    if ignore_sharding:
         from parity.cli.modulo import prove_modulo
 
         raise typer.Exit(PARITY if prove_modulo(order, json) else DIFFERENCE)

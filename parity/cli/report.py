@@ -25,7 +25,9 @@ __all__ = ["report"]
 
 
 def report(
-    file: Annotated[Path, typer.Argument(help="A report, as --json writes it.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="A report, as --json writes it; or those of all parts of a run.")
+    ],
     html: Html = None,
     junit: Junit = None,
     markdown: Markdown = None,
@@ -33,19 +35,25 @@ def report(
     json: Json = None,
     since: Since = None,
 ) -> None:
-    """Turn a report into other forms; without one, print it again, and what changed since another."""
+    """Print a report again, write it in other forms, join the parts of a run; show what changed since another."""
     from parity.report.changes import changes
     from parity.report.formats.form import headline, passes
     from parity.report.reading import read_report
+    from parity.report.shards import merge
     from parity.report.writing import check_forms, write_forms
 
-    files = asked_forms(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
-    if not files and not since:
-        show(file, {}, ())
-    check_forms(files)
-    found, earlier = read_report(file), [read_report(path) for path in since or ()]
-    unwritten = write_forms(found, files, earlier)
-    say_reports(files, unwritten)
+    forms = asked_forms(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
+    check_forms(forms)
+    if len(set(files)) < len(files):
+        raise ValueError("report: got a file twice, expected each part once")
+    reports = {str(path): read_report(path) for path in files}
+    found, earlier = next(iter(reports.values())), [read_report(path) for path in since or ()]
+    if len(files) > 1 or (json and "shard" in found):
+        show(merge(reports), forms, earlier)
+    if not forms and not since:
+        show(found, {}, ())
+    unwritten = write_forms(found, forms, earlier)
+    say_reports(forms, unwritten)
     console().print(f"{headline(found)}: {'passes' if passes(found) else 'does not pass'}", soft_wrap=True)
     for change in changes(earlier[-1], found) if earlier else ():
         style = "bold red" if change.worse else ""

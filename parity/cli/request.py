@@ -166,7 +166,7 @@ def _check_ray(order: Request, address: str) -> None:
     if order.workers and address != OWN:
         raise ValueError(f"--workers: the cluster at {address} says how many cases run at once; leave it out")
     if order.memory is not Recall.NONE and address != OWN:
-        raise ValueError(f"--remember: what the machines of {address} read is not seen here; leave it out")
+        raise ValueError(f"--cached: what the machines of {address} read is not seen here; leave it out")
     check_address(address)
 
 
@@ -226,7 +226,7 @@ def execute(order: Request, console: Console) -> Run:
 
 
 def _manifest(order: Request) -> Manifest | None:
-    """Returns the manifest of the project that one stands in, and begins to watch; None without ``--remember``.
+    """Returns the manifest of the project that one stands in, and begins to watch; None without ``--cached``.
 
     Raises:
         ValueError: the project has too many files, or its settings cannot be used.
@@ -308,17 +308,16 @@ def _results(
     return run_in_workers(cases, plan, progress.started)
 
 
-def summarise_cases(order: Request, cases: Sequence[Case], console: Console) -> list[Summary]:
+def summarise_cases(bench: Session, cases: Sequence[Case], console: Console) -> list[Summary]:
     """Returns the structure of each case, one after the other; both sides of a case compile at once.
 
     When interrupted it returns those that it has.
 
     Args:
-        order: what was asked.
+        bench: compiles, proved or not.
         cases: on their backend.
         console: where to show progress.
     """
-    bench = Session(paranoid=True, compiler=order.resources.compiler())
     summaries = []
     with contextlib.suppress(KeyboardInterrupt):
         for number, case in enumerate(cases, 1):

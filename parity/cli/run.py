@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parity.cli.ending import finish, show
+from parity.cli.ending import finish
+from parity.cli.help import RARE
 from parity.cli.options import (
     HARNESS,
     Annotations,
@@ -28,7 +29,7 @@ from parity.cli.options import (
     make_order,
     resource_options,
 )
-from parity.verdicts import ANY_RUNG, Requirement
+from parity.verdicts import ANY_RUNG, BLOCKING, Requirement, Verdict
 
 if TYPE_CHECKING:
     from parity.cli.request import Recall
@@ -46,80 +47,104 @@ def run(
     annotations: Annotations = None,
     since: Since = None,
     shard: Part = None,
-    earlier: Annotated[
-        Path | None, typer.Option("--from", help="Run nothing: print this report again, in any form.")
-    ] = None,
     pair: Pairs = None,
     setting: Settings = None,
-    paranoid: Annotated[bool, typer.Option(help="Compile and run also what is proved.")] = False,
-    demanded: Annotated[
+    paranoid: Annotated[
+        bool, typer.Option(help="Compile and run also what is proved.", rich_help_panel=RARE)
+    ] = False,
+    require: Annotated[
         list[str] | None,
         typer.Option(
-            "--demand",
+            "--require",
             metavar="RUNG",
             help="The lowest rung any case may rest on: proved, reordered, bitwise, floor, arbitrated, exact; "
             "may be repeated, any is enough.",
         ),
     ] = None,
+    channel: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--channel",
+            help="Only this channel; may be repeated. `parity list --channels` shows all.",
+        ),
+    ] = None,
     full_size: FullSize = False,
-    explain: Annotated[
-        bool, typer.Option(help="Name the smallest change of settings that undoes a difference in structure.")
-    ] = False,
     bisect: Annotated[
         bool, typer.Option("--bisect", help="Follow each failure to the operation and the module behind it.")
     ] = False,
     workers: Workers = None,
     processes: Annotated[
-        int, typer.Option(min=1, help="Processes that run each case together, under jax.distributed.")
+        int,
+        typer.Option(
+            min=1, help="Processes that run each case together, under jax.distributed.", rich_help_panel=RARE
+        ),
     ] = 1,
     ray: Annotated[
         str | None,
         typer.Option(
-            metavar="[HOST:PORT]", help="Cases as Ray tasks, on a cluster or on a Ray of this machine's own."
+            metavar="[HOST:PORT]",
+            help="Cases as Ray tasks, on a cluster or on a Ray of this machine's own.",
+            rich_help_panel=RARE,
         ),
     ] = None,
-    remember: Annotated[
+    cached: Annotated[
         bool,
-        typer.Option("--remember", help="Keep verdicts, and reuse them while nothing at all has changed."),
+        typer.Option("--cached", help="Reuse the verdicts of passed cases, as long as nothing has changed."),
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="With --remember: decide everything anew.")] = False,
-    verify_memory: Annotated[
-        bool, typer.Option("--verify-memory", help="With --remember: decide some again, and compare.")
+    refresh: Annotated[
+        bool,
+        typer.Option(
+            "--refresh", help="With --cached: recompute all verdicts, and cache them.", rich_help_panel=RARE
+        ),
+    ] = False,
+    verify_cache: Annotated[
+        bool,
+        typer.Option(
+            "--verify-cache",
+            help="With --cached: recompute a tenth of the cached verdicts; exit 3 if one differs.",
+            rich_help_panel=RARE,
+        ),
     ] = False,
     no_cache: NoCache = False,
     compile_gib: CompileGib = None,
     compile_seconds: CompileSeconds = None,
     builtin: Annotated[
         bool,
-        typer.Option("--builtin", help="The pairs that come with parity, beside those that are named."),
+        typer.Option(
+            "--builtin",
+            help="The pairs that come with parity, beside those that are named.",
+            rich_help_panel=RARE,
+        ),
     ] = False,
-    traceback: Annotated[bool, typer.Option(help="Print the traceback of every error.")] = False,
+    traceback: Annotated[
+        bool, typer.Option(help="Print the traceback of every error.", rich_help_panel=RARE)
+    ] = False,
     debug: Annotated[
-        bool, typer.Option("--pdb", help="Open Python's debugger where a side raised; in one process.")
+        bool,
+        typer.Option(
+            "--pdb", help="Open Python's debugger where a side raised; in one process.", rich_help_panel=RARE
+        ),
     ] = False,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="End the run with the first case that does not pass.")
     ] = False,
     last_failed: Annotated[
-        bool, typer.Option("--last-failed", help="Only cases that did not pass when they last ran here.")
+        bool,
+        typer.Option(
+            "--last-failed",
+            help="Only cases that did not pass when they last ran here.",
+        ),
     ] = False,
 ) -> None:
     """Run cases: live progress, a table, findings, and reports on demand."""
     from parity.cli.bisect import bisect_failures
     from parity.cli.narrowing import narrowed
     from parity.cli.request import execute, rewrite
-    from parity.report import print_table, print_tracebacks
+    from parity.report import print_details, print_table, print_tracebacks
     from parity.report.shards import Shard
-    from parity.run.explain import print_explanations
     from parity.run.last_failed import LastFailed
 
     forms = asked_forms(html=html, junit=junit, markdown=markdown, annotations=annotations)
-    if earlier:
-        if select or shard or pair or setting or ray or last_failed or debug:
-            raise ValueError(
-                "--from: runs nothing; leave out selectors, --shard, --pair, --set, --ray, --last-failed and --pdb"
-            )
-        show(earlier, {**({"json": json} if json else {}), **forms}, since or ())
     options = resource_options(
         no_cache=no_cache, workers=workers, compile_gib=compile_gib, compile_seconds=compile_seconds
     )
@@ -130,8 +155,9 @@ def run(
         options,
         backend=backend,
         full_size=full_size,
+        channels=_channels(channel),
         paranoid=paranoid,
-        required=Requirement.of(demanded or ANY_RUNG, "--demand"),
+        required=Requirement.of(require or ANY_RUNG, "--require"),
         processes=processes,
         ray=ray,
         json=json,
@@ -139,16 +165,16 @@ def run(
         since=tuple(since or ()),
         shard=Shard.parse(shard) if shard else None,
         fail_fast=fail_fast,
-        memory=_recall(remember=remember, fresh=fresh, verify=verify_memory, processes=processes),
+        memory=_recall(cached=cached, refresh=refresh, verify=verify_cache, processes=processes),
     )
-    latest = LastFailed.of(Path.cwd(), (order.backend, order.settings, order.full_size))
+    latest = LastFailed.of(Path.cwd(), (order.backend, order.settings, order.full_size, channel or ()))
     record = execute(narrowed(order, latest, last_failed=last_failed, debug=debug), console())
     latest.keep(record.results)
     print_table(console(), record)
+    if channel:
+        print_details(console(), record.results)
     if traceback:
         print_tracebacks(console(), record.results)
-    if explain:
-        print_explanations(console(), record.results)
     if bisect:
         record.followed = bisect_failures(record.results)
         if record.followed:  # the report of the run is there already, should a bisect take too long
@@ -157,7 +183,7 @@ def run(
         console().print(f"memory: {words}", style="bold red", soft_wrap=True, markup=False)
     if record.disagreements:
         raise typer.Exit(HARNESS)
-    finish(record, {**({"json": json} if json else {}), **forms})
+    finish(record, {**({"json": json} if json else {}), **forms}, blocks=_blocks(order.channels))
 
 
 def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> list[str]:
@@ -168,19 +194,35 @@ def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> 
     return [*(named or ()), *(BUILT_IN if builtin else ())]
 
 
-def _recall(*, remember: bool, fresh: bool, verify: bool, processes: int) -> "Recall":
+def _channels(named: list[str] | None) -> tuple[str, ...]:
+    from parity.channels import ALL
+
+    for name in named or ():
+        if name not in ALL:
+            raise ValueError(f"--channel {name!r}: expected one of {', '.join(ALL)}")
+    return tuple(name for name in ALL if name in named) if named else ALL
+
+
+def _blocks(channels: tuple[str, ...]) -> frozenset[Verdict]:
+    """Returns the verdicts that are a difference: one that leaves a program to the numbers is, if these do not run."""
+    from parity.channels import Aspect, of_aspect
+
+    return BLOCKING if set(of_aspect(Aspect.VALUES)) <= set(channels) else BLOCKING | {Verdict.UNPROVED}
+
+
+def _recall(*, cached: bool, refresh: bool, verify: bool, processes: int) -> "Recall":
     from parity.cli.request import Recall
 
-    if (fresh or verify) and not remember:
+    if (refresh or verify) and not cached:
         raise ValueError(
-            "--fresh, --verify-memory: got no --remember, expected it; without it all is decided anew"
+            "--refresh, --verify-cache: only with --cached; without it all verdicts are computed"
         )
-    if fresh and verify:
+    if refresh and verify:
         raise ValueError(
-            "--fresh and --verify-memory: expected one of them; --fresh leaves nothing to verify"
+            "--refresh and --verify-cache: expected one of them; --refresh leaves nothing to verify"
         )
-    if remember and processes > 1:
-        raise ValueError("--remember: got --processes, expected one process; leave one of them out")
-    if not remember:
+    if cached and processes > 1:
+        raise ValueError("--cached: got --processes, expected one process; leave one of them out")
+    if not cached:
         return Recall.NONE
-    return Recall.FRESH if fresh else Recall.VERIFY if verify else Recall.USE
+    return Recall.FRESH if refresh else Recall.VERIFY if verify else Recall.USE

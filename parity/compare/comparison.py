@@ -184,7 +184,7 @@ class Comparison:
     @property
     def required(self) -> Requirement:
         """The rungs this case may rest on; those required of all cases count if both sides have one structure."""
-        own = Requirement.of(self.case.lowest, f"{self.case.id}: lowest")
+        own = Requirement.of(self.case.require, f"{self.case.id}: require")
         moved = self.proof is None or not self.weights.is_identity
         return own if moved or "program" in self.case.not_applicable else own & self.bench.required
 
@@ -230,7 +230,7 @@ class Comparison:
     def exactly(self) -> "Equality | None":
         """The same; None where the case does not rest on that."""
         # Before `required`, which asks for the proof.
-        if self.must_run or Verdict.EXACT not in Requirement.of(self.case.lowest, "lowest").rungs:
+        if self.must_run or Verdict.EXACT not in Requirement.of(self.case.require, "require").rungs:
             return None
         return self.equality if Verdict.EXACT in self.required.rungs else None
 

@@ -95,7 +95,7 @@ def twins(variant: Variant, program: str, mesh: str, **more: Any) -> Case:
 
     It requires the proof, or the same operations in another order with equal bits: `Verdict.REORDERED`.
 
-    Both flavours of a variant have one structure. What cannot be proved says so, with ``lowest`` and a reason.
+    Both flavours of a variant have one structure. What cannot be proved says so, with ``require`` and a reason.
 
     Args:
         variant: what both are.
@@ -103,7 +103,7 @@ def twins(variant: Variant, program: str, mesh: str, **more: Any) -> Case:
         mesh: where both run.
         **more: other fields of `Case`.
     """
-    fields = {"lowest": Verdict.REORDERED, **more}
+    fields = {"require": Verdict.REORDERED, **more}
     id = f"{variant.name}/{program}@{mesh}"
     return Case(
         id=id,

@@ -185,7 +185,7 @@ def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) ->
         for when in (Gather.PER_ITERATION, gather)
     )
     name = f"pipeline-per_iteration-against-{gather}"
-    return same_flavour(flavour, name, "grad", *sides, not_applicable=OTHER_PROGRAM, lowest=EXACT_OR_RUN)
+    return same_flavour(flavour, name, "grad", *sides, not_applicable=OTHER_PROGRAM, require=EXACT_OR_RUN)
 
 
 def _experts(settings: Mapping[str, str]) -> list[Case]:
@@ -241,7 +241,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         prefix, flavour = "sequential-mtp" if ahead else "sequential", list(Flavour)[index % 2]
         case = sequential_case(prefix, flavour, pipelined(base, options, **ahead), mode)
         run = options.get("repeats") == 3  # one of them, so that rounding is seen too
-        matrix.append(case if run else dataclasses.replace(case, lowest=EXACT_OR_RUN))
+        matrix.append(case if run else dataclasses.replace(case, require=EXACT_OR_RUN))
     for flavour, name in zip(Flavour, ("prefetch", "storage"), strict=True):
         words, variant = f"pipeline-auto-against-explicit-{name}-{flavour}", variants[name]
         matrix.append(_modes(words, flavour, variant, "grad", HOME, not_applicable=OTHER_PLACES))

@@ -59,7 +59,7 @@ def _elsewhere(flavour: Flavour, plain: Variant, mesh: str) -> list[Case]:
     sides = {"single": (plain, "single"), "auto": (plain, f"{mesh}-auto")}
     reasons = {"single": OTHER_PLACES, "auto": OTHER_CODE}
     there = (plain, f"{mesh}-explicit")
-    lowest = EXACT_OR_RUN if flavour is Flavour.LINEN else Verdict.ARBITRATED
+    require = EXACT_OR_RUN if flavour is Flavour.LINEN else Verdict.ARBITRATED
     return [
         same_flavour(
             flavour,
@@ -68,7 +68,7 @@ def _elsewhere(flavour: Flavour, plain: Variant, mesh: str) -> list[Case]:
             here,
             there,
             not_applicable=reasons[name],
-            lowest=lowest,
+            require=require,
         )
         for name, here in sides.items()
     ]
@@ -79,9 +79,9 @@ def _zero1_case(flavour: Flavour, plain: Variant, mesh: str) -> Case:
     zero1 = Variant("sharded-plain-zero1", plain.config, ZERO1)
     name = "sharded-plain-against-zero1"
     run = flavour is Flavour.NNX and mesh.startswith(ZERO1_MESHES[0])
-    lowest = Verdict.ARBITRATED if run else EXACT_OR_RUN
+    require = Verdict.ARBITRATED if run else EXACT_OR_RUN
     sides = (plain, mesh), (zero1, mesh)
-    more = {"not_applicable": OTHER_PROGRAM, "lowest": lowest, "arithmetic": True}
+    more = {"not_applicable": OTHER_PROGRAM, "require": require, "arithmetic": True}
     return same_flavour(flavour, name, "train_step", *sides, **more)
 
 

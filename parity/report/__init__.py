@@ -8,6 +8,7 @@ from parity.report.structure import print_sections, sections_record
 from parity.report.summary import print_summaries, summaries_markdown, summaries_record
 from parity.report.table import (
     Progress,
+    print_details,
     print_findings,
     print_placements,
     print_proofs,
@@ -23,6 +24,7 @@ __all__ = [
     "channels_markdown",
     "map_line",
     "print_coverage",
+    "print_details",
     "print_findings",
     "print_placements",
     "print_proofs",

@@ -18,10 +18,10 @@ __all__ = ["bench_record", "print_bench", "print_measured"]
 SCHEMA = 1
 NEXT: Mapping[str, str] = {
     "dispatch": "carry the leaves of nnx.split from call to call: docs/bench.md, What a call costs",
-    "temp bytes": "`parity hlo {id}` shows both sides' memory and loops",
-    "steady step": "`parity hlo {id}` shows what compiled otherwise; on a busy machine, more --rounds",
+    "temp bytes": "`parity inspect {id}` shows both sides' memory and loops",
+    "steady step": "`parity inspect {id}` shows what compiled otherwise; on a busy machine, more --rounds",
 }
-USUAL = "`parity structure {id}` shows which side has more loops; on a busy machine, more --rounds"
+USUAL = "`parity inspect {id}` shows which side has more loops; on a busy machine, more --rounds"
 SAME = "the programs are proved to be the same, so the machine was busy: more --rounds"
 OF_COMPILED = ("compile", "steady step")
 """What the lowered program alone decides."""

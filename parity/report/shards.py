@@ -82,7 +82,9 @@ def merge(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     ids = [case["id"] for _, case in cases]
     if len(set(ids)) < len(ids) or len({place for place, _ in cases}) < len(cases):
         twice = sorted({one for one in ids if ids.count(one) > 1}) or "two cases at one place"
-        raise MergeError(f"merge: got {twice} in several parts, expected each case once; run the parts again")
+        raise MergeError(
+            f"report: got {twice} in several parts, expected each case once; run the parts again"
+        )
     whole = {
         key: value
         for key, value in reports[first].items()
@@ -109,30 +111,30 @@ def _parts(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Shard]:
         found = report.get("shard")
         if not isinstance(found, Mapping):
             raise MergeError(
-                f"merge {name}: got a whole run, expected a part; make parts with --shard 1/2, ..."
+                f"report {name}: got a whole run, expected a part; make parts with --shard 1/2, ..."
             )
         shard = Shard(found["number"], found["of"], tuple(found["places"]), found["total"])
         if len(shard.places) != len(report["cases"]):
             raise MergeError(
-                f"merge {name}: got {len(report['cases'])} cases at {len(shard.places)} places, "
+                f"report {name}: got {len(report['cases'])} cases at {len(shard.places)} places, "
                 "expected a report as --shard writes it; run the part again"
             )
         twin = next((other for other, known in parts.items() if known.number == shard.number), None)
         if twin:
             raise MergeError(
-                f"merge {name}: got part {shard.number} again, after {twin}; name each part once"
+                f"report {name}: got part {shard.number} again, after {twin}; name each part once"
             )
         parts[name] = shard
     if not parts:
-        raise MergeError("merge: got no report, expected those of all parts")
+        raise MergeError("report: got no report, expected those of all parts")
     sizes = sorted({(shard.of, shard.total) for shard in parts.values()})
     if len(sizes) > 1:
         words = " and ".join(f"{of} parts of {total} cases" for of, total in sizes)
-        raise MergeError(f"merge: got reports of {words}, expected those of one run; run all parts again")
+        raise MergeError(f"report: got reports of {words}, expected those of one run; run all parts again")
     missing = sorted(set(range(1, sizes[0][0] + 1)) - {shard.number for shard in parts.values()})
     if missing:
         raise MergeError(
-            f"merge: got {len(parts)} of {sizes[0][0]} parts, missing {', '.join(map(str, missing))}; "
+            f"report: got {len(parts)} of {sizes[0][0]} parts, missing {', '.join(map(str, missing))}; "
             "name their reports too"
         )
     return parts
@@ -146,7 +148,7 @@ def _same_run(name: str, one: Mapping[str, Any], other_name: str, other: Mapping
     for key, ours, theirs in pairs:
         if ours != theirs and not (key == "backends" and [] in (ours, theirs)):
             raise MergeError(
-                f"merge {other_name}: got {key} {theirs}, expected {ours} as in {name}; run all parts alike"
+                f"report {other_name}: got {key} {theirs}, expected {ours} as in {name}; run all parts alike"
             )
 
 

@@ -78,14 +78,8 @@ def _number(row: Row | None, name: str) -> str:
 
 
 def sections_record(result: CaseResult, sections: Sequence[Section]) -> dict[str, Any]:
-    """Returns the sections as plain data for a JSON file."""
+    """Returns the sections and the verdicts as plain data for a JSON file."""
     return {
-        "schema": 1,
-        "id": result.case.id,
-        "backend": result.case.backend,
-        "mesh": str(result.case.meshes[1]),
-        "reference": result.reference,
-        "candidate": result.candidate,
         "channels": {name: str(channel.verdict) for name, channel in result.channels.items()},
         "sections": [dataclasses.asdict(section) for section in sections],
     }

@@ -25,6 +25,7 @@ __all__ = [
     "Progress",
     "findings_text",
     "notes_text",
+    "print_details",
     "print_findings",
     "print_placements",
     "print_proofs",
@@ -236,6 +237,14 @@ def _renamed(result: CaseResult) -> str:
 def _fitted(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
     """Returns the meshes of ids beside what the backend made of them."""
     return [(result.case.asked, str(result.case.meshes[1])) for result in results if result.case.asked]
+
+
+def print_details(console: Console, results: Sequence[CaseResult]) -> None:
+    """Prints a line for each channel of each case: the verdict, and what was compared."""
+    for result in results:
+        for channel in result.channels.values():
+            line = Text(f"{result.case.id}  {channel.name} ").append(str(channel.verdict), "bold")
+            console.print(line.append(f": {channel.detail}"), soft_wrap=True)
 
 
 def print_placements(

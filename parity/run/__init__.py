@@ -1,5 +1,4 @@
 """A run: cases one by one, side by side in workers, or each in several processes; an error in one stops none.
 
-Imports: `channels` and everything below. Gives: `run.run_case`, `run.run_cases`, `parallel`, `processes`, and
-`explain`, which varies a case until a difference vanishes.
+Imports: `channels` and everything below. Gives: `run.run_case`, `run.run_cases`, `parallel` and `processes`.
 """

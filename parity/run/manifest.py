@@ -162,7 +162,7 @@ class _Walk:
                 count += 1
             if count > MOST_FILES:
                 raise TooManyFilesError(
-                    f"--remember: got more than {MOST_FILES:,} files below {root}, the last in {folder}; name folders "
+                    f"--cached: got more than {MOST_FILES:,} files below {root}, the last in {folder}; name folders "
                     'that no case reads in pyproject.toml: [tool.parity] cache-ignores = ["data"]'
                 )
 

@@ -19,7 +19,7 @@ from parity.verdicts import channel_of
 __all__ = ["VerdictCache", "disagreement", "folder"]
 
 SHARE = 0.1
-"""The share of the remembered cases that ``--verify-memory`` compares again; at least one case."""
+"""The share of the remembered cases that ``--verify-cache`` compares again; at least one case."""
 PATIENCE = 60.0
 """Seconds after which results are stored, once nothing has changed meanwhile."""
 

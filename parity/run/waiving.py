@@ -1,6 +1,7 @@
 """What becomes of a channel whose findings are accepted."""
 
 import dataclasses
+import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -76,7 +77,7 @@ def _accepts(waiver: Waiver, case: str, channel: str, finding: Finding) -> bool:
 def unused_in(results: Iterable[Any]) -> list[str]:
     """Returns a sentence for each waiver of some results that accepted nothing in any case that it is for.
 
-    A waiver whose cases were not run is not judged.
+    A waiver whose cases or channels were not run is not judged.
 
     Args:
         results: of cases, with their waivers.
@@ -84,6 +85,8 @@ def unused_in(results: Iterable[Any]) -> list[str]:
     used: dict[Waiver, bool] = {}
     for result in results:
         for waiver in result.case.waivers:
+            if not any(fnmatch.fnmatchcase(name, waiver.channel) for name in result.channels):
+                continue
             used[waiver] = used.get(waiver, False) or any(
                 _accepts(waiver, result.case.id, channel.name, finding)
                 for channel in result.channels.values()

@@ -88,18 +88,18 @@ def test_rungs_that_say_different_things_imply_neither_the_other(one, other):
     ],
 )
 def test_a_requirement_of_several_rungs_is_met_by_any(given, accepted):
-    required = Requirement.of(given, "lowest")
+    required = Requirement.of(given, "require")
     assert required.accepted == set(accepted.split())
     assert [one for one in Verdict if required.met_by(one)] == accepted.split()
-    assert Requirement.of(required, "lowest") is required
+    assert Requirement.of(required, "require") is required
 
 
 @pytest.mark.parametrize("given", ["flor", "tie", "equal", ("floor", "exakt"), (), "", [3]])
 def test_a_requirement_of_no_rung_is_refused(given):
     with pytest.raises(
-        ValueError, match=r"^pair toy: lowest: got .*, expected one or several of proved, reo"
+        ValueError, match=r"^pair toy: require: got .*, expected one or several of proved, reo"
     ):
-        Requirement.of(given, "pair toy: lowest")
+        Requirement.of(given, "pair toy: require")
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_the_real_check_finds_the_commit_that_changed_a_twin(command, tmp_path):
         git(folder, "add", "-A")
         git(folder, "commit", "-q", "-m", f"change {number}")
     before = traces(folder)
-    words = ("--axis", "commit", "--good", f"main~{len(CHANGES)}")
+    words = ("--search", "commit", "--good", f"main~{len(CHANGES)}")
     ended = command("bisect", "mlp/forward@single", *words, cwd=folder)
     culprit = git(folder, "log", "--format=%H", "--grep", "change 3").strip()
     told = f"values failed at outputs: the first commit that fails is {culprit[:12]}"

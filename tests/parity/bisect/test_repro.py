@@ -28,7 +28,9 @@ def project(tmp_path):
 
 @pytest.mark.long
 def test_it_fails_alike_where_the_project_is_not_and_passes_once_mended(shell, project, tmp_path):
-    made = shell("repro", "mlp/forward@single", "--repro", str(tmp_path / "shown"), cwd=project)
+    made = shell(
+        "bisect", "mlp/forward@single", "--search", "none", "--repro", str(tmp_path / "shown"), cwd=project
+    )
     assert made.code == 1 and "values failed at outputs" in made.out
     shutil.rmtree(project)
     code = tmp_path / "shown" / "code"
@@ -56,13 +58,13 @@ def test_it_fails_alike_where_the_project_is_not_and_passes_once_mended(shell, p
 def test_a_folder_with_something_in_it_is_left_alone(command, project):
     (project / "kept").mkdir()
     (project / "kept" / "notes.txt").write_text("mine")
-    ended = command("repro", "mlp/forward@single", "--repro", "kept", cwd=project)
+    ended = command("bisect", "mlp/forward@single", "--search", "none", "--repro", "kept", cwd=project)
     assert ended.code == 2 and "expected a new folder or an empty one" in ended.err
     assert (project / "kept" / "notes.txt").read_text() == "mine"
 
 
 def test_a_case_that_passes_has_nothing_to_show(command, project):
     (project / "repro_scaling.py").write_text(SCALED.replace(" * 1.01", ""))
-    ended = command("repro", "mlp/forward@single", "--repro", "shown", cwd=project)
+    ended = command("bisect", "mlp/forward@single", "--search", "none", "--repro", "shown", cwd=project)
     assert not (project / "shown").exists()
-    assert (ended.code, ended.out) == (0, "mlp/forward@single: nothing fails: nothing to show\n")
+    assert (ended.code, ended.out) == (0, "mlp/forward@single: nothing fails: nothing to bisect\n")

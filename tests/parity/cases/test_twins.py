@@ -348,7 +348,7 @@ def test_beyond_the_floor_the_float64_run_decides(error, rung):
     )
     assert rungs(found, "values")["forward"] == rung, findings_text(found["forward@single"])
     assert str(found["forward@single"].verdict) == ("passed" if error == 0 else "failed")
-    strict = results(LinenNarrow, lambda rngs: NnxNarrow(rngs, error), lowest=parity.Verdict.FLOOR)
+    strict = results(LinenNarrow, lambda rngs: NnxNarrow(rngs, error), require=parity.Verdict.FLOOR)
     assert rungs(strict, "values")["forward"] == "failed"
 
 

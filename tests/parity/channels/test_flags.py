@@ -8,17 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
-from rich.console import Console
 
-from models_nnx.shared.config import PipelineConfig, RematConfig, RematPolicy, TrainConfig
+from models_nnx.shared.config import PipelineConfig, TrainConfig
 from models_nnx.shared.presets import preset, tiny
+from parity.bisect.report import bisect_case
 from parity.builds.build import linen_build
 from parity.cases.case import Case, Flag
 from parity.channels.flags import CHANNEL
 from parity.compare.comparison import Comparison, Session
 from parity.matrix.flags import FLAGS, PIPELINE
-from parity.matrix.vary import ablations, varied
-from parity.run.explain import explain, print_explanations, smallest
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -184,45 +182,18 @@ MEANS_NONE = {"hears": {"full": {"remat": "none"}}}
 ABLATIONS = ({"dropout": "1"}, {"rate": "2.0"}, {"remat": "none"})
 
 
-def test_single_changes_come_before_pairs():
-    changes = ({"a": "1"}, {"b": "1"}, {"c": "1"})
-    assert smallest(changes, lambda settings: "c" in settings) == ({"c": "1"}, 3)
-    assert smallest(changes, lambda settings: {"b", "c"} <= set(settings)) == ({"b": "1", "c": "1"}, 6)
-    assert smallest(changes, lambda settings: False) == (None, 6)
-    assert smallest(({"a": "1"}, {"a": "2"}), lambda settings: False) == (None, 2)
-
-
 @pytest.mark.slow
-def test_a_remat_that_one_side_ignores_is_explained_by_the_policy(capsys):
-    broken = dataclasses.replace(case((), {"remat": "full"}, candidate=MEANS_NONE), ablations=ABLATIONS)
-    result = run_case(broken, Session(), ("loops", "memory"))
-    assert result.channels["loops"].verdict == "failed"
-    print_explanations(Console(width=200), [result])
-    assert capsys.readouterr().out.splitlines()[0] == (
-        "toy/grad@single: the difference in loops vanishes with remat=none on both sides; "
-        "look at what acts on that setting (3 tried)"
-    )
-
-
-def test_what_no_setting_explains_is_said():
-    broken = dataclasses.replace(
-        case((), {"remat": "full"}, candidate=MEANS_NONE), ablations=({"rate": "2.0"},)
-    )
-    found = explain(broken, "loops", Session())
-    assert found.settings is None and found.sentence().endswith(
-        "stays under each of 1 changes of settings, one or two at a time"
-    )
-
-
-def test_a_case_that_cannot_be_varied_says_what_it_lacks():
-    with pytest.raises(ValueError, match="expected `vary` and `ablations` of the case"):
-        explain(case(()), "loops", Session())
-
-
-def test_only_settings_that_change_something_are_tried():
-    config = tiny(preset("llama2-70b"))
-    remat = dataclasses.replace(config, dropout=0.1, remat=RematConfig(policy=RematPolicy.FULL))
-    names = [next(iter(settings)) for settings in ablations(remat, TrainConfig())]
-    assert names == ["remat.policy", "layout", "dropout", "layers"]
-    changed, train = varied(config, TrainConfig(), {"dropout": "0.5", "train.accumulation": "2"})
-    assert (changed.dropout, train.accumulation) == (0.5, 2)
+@pytest.mark.parametrize(
+    ("ablations", "says"),
+    [
+        (ABLATIONS, "passes with remat=none on both sides"),
+        (({"rate": "2.0"},), "fails under the plainest configuration too"),
+        ((), "the case has no settings to change"),
+    ],
+)
+def test_the_setting_that_a_difference_in_structure_needs_is_searched_by_bisect(ablations, says):
+    broken = dataclasses.replace(case((), {"remat": "full"}, candidate=MEANS_NONE), ablations=ablations)
+    result = run_case(broken, Session(), ("loops",))
+    report = bisect_case(broken, ("config",), result=result)
+    assert report.signature and report.signature.channel == "loops"
+    assert says in report.findings[0].sentence

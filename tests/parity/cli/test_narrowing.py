@@ -77,7 +77,7 @@ def test_last_failed_runs_what_failed_until_it_passes(runs):
     assert ended.code == 2 and "none of the cases that failed last is selected: toy/grad@single" in ended.err
     ended = runs(SOUND, "--last-failed", "--shard", "1/2")
     assert ended.code == 2 and "--last-failed: got --shard" in ended.err
-    ended = runs(SOUND, "--last-failed", "--remember")
+    ended = runs(SOUND, "--last-failed", "--cached")
     assert ended.code == 0 and "[1/1] toy/grad@single passed" in ended.out
     ended = runs(SOUND, "--last-failed")
     assert ended.code == 0 and ended.out == "--last-failed: all cases that ran last passed; nothing to run\n"

@@ -28,7 +28,7 @@ def test_what_is_another_program_by_intent_is_no_failed_proof(shell, tmp_path):
 @pytest.mark.long
 def test_modulo_sharding_says_what_differs_and_that_no_bits_are_claimed(shell, tmp_path):
     case = "sharded-plain-against-zero1-nnx/train_step@data2.fsdp2.tensor2-explicit"
-    ended = shell("prove", case, "--modulo", "sharding", "--json", "report.json", cwd=tmp_path)
+    ended = shell("prove", case, "--ignore-sharding", "--json", "report.json", cwd=tmp_path)
     assert (
         ended.code == 0 and "1 of 1 same up to sharding" in ended.out and "no bits are claimed" in ended.out
     )
@@ -51,8 +51,7 @@ def test_the_published_sizes_are_proved_for_a_slice_of_hundreds_of_chips(shell, 
         (("--full-size",), "--full-size: needs --topology"),
         (("--topology", "v5q:2x2x1"), "topology 'v5q:2x2x1': expected one of"),
         (("--topology", "v5p:2x2x1", "--paranoid"), "--paranoid: got --topology too"),
-        (("smoke", "--modulo", "loops"), "--modulo: got 'loops', expected 'sharding'"),
-        (("smoke", "--modulo", "sharding", "--exact"), "--modulo: got --exact or --paranoid too"),
+        (("smoke", "--ignore-sharding", "--exact"), "--ignore-sharding: got --exact or --paranoid too"),
         (("smoke", "--topology", "v5p:2x1x1"), "choose a larger topology"),
     ],
 )
@@ -68,7 +67,7 @@ def test_parts_prove_each_case_once_and_merge_into_one_report(command, tmp_path)
     for number in (1, 2):
         ended = command("prove", *whole, "--shard", f"{number}/2", "--json", f"{number}.json", cwd=tmp_path)
         assert ended.code == 0 and f"{3 - number} of {3 - number} proved" in ended.out, ended.out
-    assert command("merge", "1.json", "2.json", "--json", "all.json", cwd=tmp_path).code == 0
+    assert command("report", "1.json", "2.json", "--json", "all.json", cwd=tmp_path).code == 0
     cases = json.loads((tmp_path / "all.json").read_text())["cases"]
     assert sorted(case["id"] for case in cases) == sorted(whole)
 

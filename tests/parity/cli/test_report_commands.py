@@ -1,4 +1,4 @@
-"""``report``, ``merge``, ``run --from``, ``run --shard`` and ``gate``: one run, looked at in many ways."""
+"""``report``, ``run --shard`` and ``gate``: one run, looked at in many ways."""
 
 import json
 import re
@@ -53,6 +53,11 @@ only_left = { features = { left = ["left"] } }
 only_right = { features = { right = ["right/*"] } }
 both = { about = "all of it", after = { pure = true }, features = { left = ["left"], right = ["right"] } }
 """
+WAIVED = """
+[[tool.parity.waivers]]
+channel = "val*"
+reason = "a planted bug"
+"""
 
 
 def project(folder, right="Nnx"):
@@ -79,11 +84,10 @@ def flips(text):
 @pytest.mark.long
 def test_a_report_is_printed_again_as_the_run_printed_it(ran, command):
     folder, first = ran
-    again = command("run", "--from", "r.json", cwd=folder)
+    again = command("report", "r.json", cwd=folder)
     assert again.code == 1
     table = first.out[first.out.index("case ") :].split("report: ")[0]
     assert again.out == table
-    assert command("report", "r.json", cwd=folder).out == again.out
 
 
 @pytest.mark.slow
@@ -98,7 +102,7 @@ def test_what_a_bisect_finds_is_in_the_record_and_on_the_page(command, tmp_path)
     assert op["facts"]["first"]["operations"] == ["tanh", "sin"] and module["facts"]["modules"][0][2] is None
     cause = followed["right/forward@single"]["sentence"].removeprefix("right/forward@single: ")
     assert "Planted.__call__" in cause and f"</strong> {cause}</p>" in (folder / "r.html").read_text()
-    again = command("run", "--from", "r.json", "--json", "again.json", cwd=folder)
+    again = command("report", "r.json", "--json", "again.json", cwd=folder)
     assert again.code == 1 and json.loads((folder / "again.json").read_text()) == report
     layers = report["cases"][-1]["channels"]["values"]["tables"]["layers"]
     assert [(row["leaves"], row["differ"], row["rung"]) for row in layers] == [(1, 1, "failed")]
@@ -107,11 +111,11 @@ def test_what_a_bisect_finds_is_in_the_record_and_on_the_page(command, tmp_path)
 @pytest.mark.slow
 def test_a_bisect_of_one_case_writes_the_page_of_that_case(command, tmp_path):
     folder = project(tmp_path, right="Planted")
-    ended = command("bisect", "right/forward", "--axis", "op", "--html", "b.html", cwd=folder)
+    ended = command("bisect", "right/forward", "--search", "op", "--html", "b.html", cwd=folder)
     assert ended.code == 1 and "html: b.html" in ended.out
     page = (folder / "b.html").read_text()
     assert "Followed to its cause:</strong> values failed" in page and "Planted.__call__" in page
-    fine = command("bisect", "left/forward", "--axis", "op", "--html", "b.html", cwd=folder)
+    fine = command("bisect", "left/forward", "--search", "op", "--html", "b.html", cwd=folder)
     assert fine.code == 0 and "Followed" not in (folder / "b.html").read_text().partition("<script")[0]
     full = command("bisect", "right/forward", "--html", "missing/b.html", cwd=folder)
     assert full.code == 2 and "choose another with --html" in full.err
@@ -193,7 +197,7 @@ def test_parts_of_a_run_merge_to_the_run(ran, command):
     command("run", "left", "--json", "run.json", cwd=folder)
     for number in (1, 2):
         command("run", "left", "--shard", f"{number}/2", "--json", f"{number}.json", cwd=folder)
-    merged = command("merge", "2.json", "1.json", "--json", "all.json", cwd=folder)
+    merged = command("report", "2.json", "1.json", "--json", "all.json", cwd=folder)
     assert merged.code == 0
     whole, run = (json.loads((folder / name).read_text()) for name in ("all.json", "run.json"))
 
@@ -208,13 +212,39 @@ def test_parts_of_a_run_merge_to_the_run(ran, command):
         return {**report, "seconds": 0, "cases": cases}
 
     assert timeless(whole) == timeless(run)
-    missing = command("merge", "2.json", "--json", "some.json", cwd=folder)
+    missing = command("report", "2.json", "--json", "some.json", cwd=folder)
     assert missing.code == 2 and "missing 1" in missing.err and not (folder / "some.json").exists()
+    part = command("report", "2.json", "--html", "part.html", cwd=folder)
+    assert part.code == 0 and (folder / "part.html").exists()
+
+
+@pytest.mark.slow
+def test_only_the_named_channels_run_and_each_has_a_line(command, tmp_path):
+    folder = project(tmp_path, right="Planted")
+    (folder / "pyproject.toml").write_text(SETTINGS + WAIVED)
+    ended = command("run", "--channel", "program", "--channel", "tree", "--json", "r.json", cwd=folder)
+    assert ended.code == 1, "the numbers would decide, and do not run"
+    assert "right/forward@single  tree equal: " in ended.out
+    assert command("run", "left", "--channel", "program", cwd=folder).code == 0
+    cases = json.loads((folder / "r.json").read_text())["cases"]
+    assert {tuple(case["channels"]) for case in cases} == {("program", "tree")}
+    again = command("run", "--last-failed", cwd=folder)
+    assert again.code == 2 and "nothing has run in this project yet" in again.err, (
+        "no whole run has been made"
+    )
+
+
+@pytest.mark.slow
+def test_a_waiver_of_a_channel_that_runs_must_match(command, tmp_path):
+    folder = project(tmp_path)
+    (folder / "pyproject.toml").write_text(SETTINGS + WAIVED)
+    ended = command("run", "left/forward", "--channel", "values", cwd=folder)
+    assert ended.code == 2 and "a waiver matches nothing" in ended.out
 
 
 def test_under_github_actions_findings_are_annotations(ran, command, monkeypatch):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    ended = command("run", "--from", "r.json", cwd=ran[0])
+    ended = command("report", "r.json", cwd=ran[0])
     lines = [line for line in ended.out.splitlines() if line.startswith("::")]
     assert len(lines) == 1 and lines[0].startswith("::error file=both_twins.py,line=20,")
 
@@ -235,10 +265,11 @@ def test_forms_and_what_changed_of_a_report(ran, command):
         ("report pyproject.toml --html x.html", "report pyproject.toml: no JSON"),
         ("report r.json --html missing/x.html", "choose another with --html"),
         ("report r.json --html x --junit x", "--junit and --html: got x for both"),
-        ("run --from r.json left", "--from: runs nothing"),
+        ("run --channel nope", "--channel 'nope': expected one of program, exact, tree,"),
+        ("bisect left/forward --search none --search op", "--search none: got another search too"),
         ("run --shard 4/3", "expected a part of all"),
-        ("merge r.json --json x.json", "merge r.json: got a whole run"),
-        ("merge r.json r.json --json x.json", "got a file twice"),
+        ("report r.json r2.json --json x.json", "report r2.json: No such file"),
+        ("report r.json r.json --json x.json", "got a file twice"),
         ("gate both_", "flip 'both_': expected one of only_left, only_right, both; did you mean both?"),
         ("gate --from none.json", "report none.json"),
     ],

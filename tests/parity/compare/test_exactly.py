@@ -50,14 +50,14 @@ def build(name, loss):
     )
 
 
-def comparison(candidate, paranoid=False, lowest=(Verdict.EXACT, Verdict.ARBITRATED)):
+def comparison(candidate, paranoid=False, require=(Verdict.EXACT, Verdict.ARBITRATED)):
     builds = build("left", whole), build("right", candidate)
     case = Case(
         id="toy/grad@single",
         reference=lambda: builds[0],
         candidate=lambda: builds[1],
         program="grad",
-        lowest=lowest,
+        require=require,
         not_applicable={"program": "other programs by intent"},
     )
     return case, Session(paranoid=paranoid)
@@ -81,7 +81,7 @@ def test_what_is_equal_in_exact_arithmetic_is_not_run(monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [{"paranoid": True}, {"paranoid": True, "lowest": Verdict.EXACT}, {"lowest": Verdict.ARBITRATED}],
+    [{"paranoid": True}, {"paranoid": True, "require": Verdict.EXACT}, {"require": Verdict.ARBITRATED}],
 )
 def test_it_is_run_where_that_is_asked_for_or_the_case_does_not_rest_on_it(options):
     verdict, found = rungs(row_by_row, **options)
@@ -101,19 +101,19 @@ def test_what_is_refused_is_run():
     assert verdict == "passed" and found <= {"bitwise", "floor"}
 
 
-@pytest.mark.parametrize(("lowest", "verdict"), [("exact", "failed"), (("exact", "floor"), "passed")])
-def test_numbers_answer_for_exact_arithmetic_only_if_the_case_names_their_rung_too(lowest, verdict):
+@pytest.mark.parametrize(("require", "verdict"), [("exact", "failed"), (("exact", "floor"), "passed")])
+def test_numbers_answer_for_exact_arithmetic_only_if_the_case_names_their_rung_too(require, verdict):
     """`exact` and `floor`: neither includes the other, so a requirement of one is not met by the other."""
-    result = run_case(*comparison(sorted_rows, lowest=lowest), channels=("values",))
+    result = run_case(*comparison(sorted_rows, require=require), channels=("values",))
     detail = result.channels["values"].detail
     assert result.verdict == verdict
     assert ("where exact is required; not shown in exact arithmetic: " in detail) == (verdict == "failed")
     assert ("sort" in detail) == (verdict == "failed")
 
 
-@pytest.mark.parametrize("lowest", ["bitwise", "floor", "arbitrated"])
-def test_a_proof_in_exact_arithmetic_does_not_answer_for_rounding(lowest):
-    case, bench = comparison(row_by_row, lowest=lowest)
+@pytest.mark.parametrize("require", ["bitwise", "floor", "arbitrated"])
+def test_a_proof_in_exact_arithmetic_does_not_answer_for_rounding(require):
+    case, bench = comparison(row_by_row, require=require)
     work = Comparison(case, bench)
     assert work.equality.proved and work.exactly is None
     assert run_case(case, bench, ("values",)).channels["values"].verdict != "exact"
@@ -128,7 +128,7 @@ def test_gradients_of_zeros_are_vacuous_all_the_same():
         reference=lambda: builds[0],
         candidate=lambda: builds[1],
         program="grad",
-        lowest=Verdict.EXACT,
+        require=Verdict.EXACT,
         not_applicable={"program": "other programs by intent"},
     )
     assert run_case(case, Session(), ("gradients",)).channels["gradients"].verdict == "vacuous"

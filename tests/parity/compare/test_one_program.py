@@ -103,18 +103,18 @@ def test_what_compiles_to_one_program_is_equal_to_the_bit_and_does_not_run(monke
 
 def test_a_constant_that_differs_in_its_last_bit_is_another_program(monkeypatch):
     seen = runs(monkeypatch)
-    result = outcome(plain, near, lowest=Verdict.BITWISE)
+    result = outcome(plain, near, require=Verdict.BITWISE)
     assert result.channels["values"].verdict == "failed" and seen
     assert "out" in result.channels["values"].findings[0].where
 
 
-@pytest.mark.parametrize("rest", [{"paranoid": True}, {"lowest": Verdict.PROVED}])
+@pytest.mark.parametrize("rest", [{"paranoid": True}, {"require": Verdict.PROVED}])
 def test_it_is_not_asked_where_one_wants_runs_or_a_proof(monkeypatch, rest):
     seen = runs(monkeypatch)
     result = outcome(plain, twice, **rest)
     assert "compile to one" not in result.channels["values"].detail
     assert bool(seen)
-    assert (result.channels["program"].verdict == "failed") == ("lowest" in rest)
+    assert (result.channels["program"].verdict == "failed") == ("require" in rest)
 
 
 def test_a_switched_pair_of_arguments_is_another_program():

@@ -66,7 +66,7 @@ def reordered(params, inputs):
 
 
 @pytest.mark.parametrize(
-    ("lowest", "program", "values"),
+    ("require", "program", "values"),
     [
         (Verdict.ARBITRATED, "reordered", "bitwise"),
         (Verdict.BITWISE, "reordered", "bitwise"),
@@ -74,8 +74,10 @@ def reordered(params, inputs):
         (Verdict.PROVED, "failed", "failed"),
     ],
 )
-def test_operands_in_another_order_are_a_rung_of_their_own_and_run(lowest, program, values):
-    result = outcome(functools.partial(forward, plain), functools.partial(forward, reordered), lowest=lowest)
+def test_operands_in_another_order_are_a_rung_of_their_own_and_run(require, program, values):
+    result = outcome(
+        functools.partial(forward, plain), functools.partial(forward, reordered), require=require
+    )
     assert (result.channels["program"].verdict, result.channels["values"].verdict) == (program, values)
     assert "up to the order of operands" in result.channels["program"].detail
     assert (
@@ -97,11 +99,11 @@ def products(first):
 
 def test_a_demand_for_reordered_is_one_for_equal_bits_with_contraction_and_without(compiled_as_users_do):
     plainly = outcome(
-        functools.partial(forward, plain), functools.partial(forward, reordered), lowest=Verdict.REORDERED
+        functools.partial(forward, plain), functools.partial(forward, reordered), require=Verdict.REORDERED
     )
     assert plainly.verdict == "passed"
     assert "with and without contraction" in plainly.channels["values"].detail
-    rounded = outcome(products(True), products(False), lowest=Verdict.REORDERED)
+    rounded = outcome(products(True), products(False), require=Verdict.REORDERED)
     assert rounded.channels["program"].verdict == "reordered"
     assert rounded.channels["values"].verdict == "failed"
     assert "not with it" in rounded.channels["values"].detail
@@ -115,17 +117,19 @@ def test_operands_in_another_order_answer_for_values_where_nothing_runs(monkeypa
         assert result.channels["values"].verdict == verdict
 
 
-@pytest.mark.parametrize(("lowest", "verdict"), [("floor", "reordered"), ("bitwise", "open")])
-def test_operands_in_another_order_do_not_answer_for_bits_where_nothing_runs(monkeypatch, lowest, verdict):
+@pytest.mark.parametrize(("require", "verdict"), [("floor", "reordered"), ("bitwise", "open")])
+def test_operands_in_another_order_do_not_answer_for_bits_where_nothing_runs(monkeypatch, require, verdict):
     monkeypatch.setattr(Devices, "executes", False)
-    result = outcome(functools.partial(forward, plain), functools.partial(forward, reordered), lowest=lowest)
+    result = outcome(
+        functools.partial(forward, plain), functools.partial(forward, reordered), require=require
+    )
     values = result.channels["values"]
     assert values.verdict == verdict
     assert ("only reordered where bitwise is required" in values.detail) == (verdict == "open")
 
 
 @pytest.mark.parametrize(
-    ("lowest", "apply", "failed"),
+    ("require", "apply", "failed"),
     [
         ("proved", reordered, True),
         ("reordered", unproved, True),
@@ -134,11 +138,11 @@ def test_operands_in_another_order_do_not_answer_for_bits_where_nothing_runs(mon
         ("exact", reordered, False),
     ],
 )
-def test_a_program_that_misses_the_requirement_names_it(lowest, apply, failed):
-    result = outcome(functools.partial(forward, plain), functools.partial(forward, apply), lowest=lowest)
+def test_a_program_that_misses_the_requirement_names_it(require, apply, failed):
+    result = outcome(functools.partial(forward, plain), functools.partial(forward, apply), require=require)
     program, values = result.channels["program"], result.channels["values"]
     assert [one.verdict == "failed" for one in (program, values)] == [failed, failed]
-    assert (f"where {lowest} is required" in program.detail) == failed
+    assert (f"where {require} is required" in program.detail) == failed
 
 
 def test_programs_on_two_meshes_are_not_compared_and_never_the_same():
@@ -151,6 +155,6 @@ def test_programs_on_two_meshes_are_not_compared_and_never_the_same():
 
 def test_another_program_fails_where_the_same_operations_are_demanded():
     result = outcome(
-        functools.partial(forward, plain), functools.partial(forward, unproved), lowest=Verdict.REORDERED
+        functools.partial(forward, plain), functools.partial(forward, unproved), require=Verdict.REORDERED
     )
     assert result.channels["program"].verdict == "failed"

@@ -64,9 +64,9 @@ def case(candidate, **rest):
     )
 
 
-@pytest.mark.parametrize("lowest", [Verdict.ARBITRATED, Verdict.PROVED])
-def test_values_are_settled_and_structure_is_compiled(lowest):
-    channels = run_case(case(ruled, lowest=lowest), Session()).channels
+@pytest.mark.parametrize("require", [Verdict.ARBITRATED, Verdict.PROVED])
+def test_values_are_settled_and_structure_is_compiled(require):
+    channels = run_case(case(ruled, require=require), Session()).channels
     assert (channels["program"].verdict, channels["values"].verdict) == ("proved", "proved")
     assert (
         channels["values"].detail

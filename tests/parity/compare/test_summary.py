@@ -1,4 +1,4 @@
-"""`parity structure`: both sides of a case in a line each, on the CPU, for a TPU slice, and at published size."""
+"""`parity inspect`: both sides of a case in a line each, on the CPU, for a TPU slice, and at published size."""
 
 import json
 
@@ -7,6 +7,7 @@ from rich.console import Console
 
 from parity.cli.request import Request, chosen, summarise_cases
 from parity.compare.backends import aot
+from parity.compare.comparison import Session
 from parity.compare.summary import SideSummary, Summary
 from parity.report import summaries_markdown
 
@@ -55,7 +56,7 @@ def test_the_markdown_has_two_lines_and_ratios_and_says_why_a_side_has_none():
 @pytest.mark.slow
 def test_the_command_shows_both_sides_on_the_cpu(command, tmp_path):
     chosen = "llama2-scan/forward@fsdp4.tensor2-auto"
-    ended = command("structure", chosen, "--json", "s.json", "--markdown", "s.md")
+    ended = command("inspect", chosen, "--json", "s.json", "--markdown", "s.md")
     assert ended.code == 0 and "linen" in ended.out and "1.000" in ended.out
     (case,) = json.loads((tmp_path / "s.json").read_text())["cases"]
     ours, theirs = (one["numbers"] for one in case["sides"])
@@ -70,7 +71,7 @@ def test_the_command_shows_both_sides_on_the_cpu(command, tmp_path):
 def test_published_sizes_are_summed_up_for_a_slice(command, tmp_path):
     """One layer of the published width: the same road as the whole model, in seconds."""
     options = ("--full-size", "--backend", "aot:v5p:2x2x1", "--set", "layers=1", "--set", "vocab=256")
-    ended = command("structure", "llama2-7b/forward", *options, "--json", "s.json")
+    ended = command("inspect", "llama2-7b/forward", *options, "--json", "s.json")
     assert ended.code == 0, ended.out + ended.err
     (case,) = json.loads((tmp_path / "s.json").read_text())["cases"]
     ours, theirs = (one["numbers"] for one in case["sides"])
@@ -82,18 +83,18 @@ def test_published_sizes_are_summed_up_for_a_slice(command, tmp_path):
 @needs_compiler
 def test_a_side_that_does_not_compile_says_why_and_the_others_are_shown(command):
     words = (
-        "structure",
+        "inspect",
         "llama2-scan/forward@fsdp4.tensor2-auto",
         "--backend",
         "aot:v5p:2x2x1",
-        "--no-cache",
+        "--no-compile-cache",
     )
     ended = command(*words, "--compile-seconds", "0.1")
     assert ended.code == 1
     assert "exceeded 0.1 s" in " ".join(ended.out.split())
 
 
-@pytest.mark.parametrize("words", [("run",), ("structure",)])
+@pytest.mark.parametrize("words", [("run",), ("inspect",)])
 def test_published_sizes_need_a_slice(command, words):
     ended = command(*words, "llama2-7b/forward", "--full-size")
     assert (ended.code, ended.out) == (2, "")
@@ -112,6 +113,5 @@ def test_an_interrupt_keeps_what_is_done(monkeypatch):
         return done.pop()
 
     monkeypatch.setattr("parity.cli.request.summarise_case", summarise)
-    order = Request(select=("smoke",))
-    found = summarise_cases(order, chosen(order)[1], Console(quiet=True))
+    found = summarise_cases(Session(), chosen(Request(select=("smoke",)))[1], Console(quiet=True))
     assert [one.id for one in found] == ["toy/grad@single"]

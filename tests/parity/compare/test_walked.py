@@ -208,7 +208,7 @@ def test_a_case_that_demands_a_proof_names_the_operation_that_a_walk_sees_throug
         return layer(jax.lax.optimization_barrier(x), w)
 
     right = build("right", layers, functools.partial(own, layer=barred, unroll=L))
-    demanded = case(build("left", layers, own), right, lowest=Verdict.PROVED)
+    demanded = case(build("left", layers, own), right, require=Verdict.PROVED)
     channels = run_case(demanded, Session()).channels
     assert channels["program"].verdict == "failed" and "unroll" in channels["program"].detail
     assert any("optimization_barrier" in finding.sentence() for finding in channels["program"].findings)

@@ -56,7 +56,7 @@ def test_a_part_that_was_interrupted_makes_the_whole_partial(whole):
     [
         (lambda found: found.pop("2.json"), "got 2 of 3 parts, missing 2"),
         (lambda found: found.update({"again.json": found["1.json"]}), "got part 1 again, after 1.json"),
-        (lambda found: found["1.json"].pop("shard"), "merge 1.json: got a whole run"),
+        (lambda found: found["1.json"].pop("shard"), "report 1.json: got a whole run"),
         (
             lambda found: found["3.json"]["environment"].update(commit="other"),
             "got commit other, expected abc",
@@ -73,7 +73,7 @@ def test_a_part_that_was_interrupted_makes_the_whole_partial(whole):
 def test_what_are_not_the_parts_of_one_run(whole, spoil, words):
     found = parts(whole, 3)
     spoil(found)
-    with pytest.raises(MergeError, match="merge") as refused:
+    with pytest.raises(MergeError, match="report") as refused:
         merge(found)
     assert words in str(refused.value)
 

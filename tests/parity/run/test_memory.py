@@ -549,7 +549,7 @@ def runs(shell, tmp_path):
         (root / "toy_twins.py").write_text(TWINS.format(helper=helper, wrong=wrong))
 
     def run(*options):
-        return shell("run", "--remember", *options, cwd=root, XDG_CACHE_HOME=str(tmp_path / "cache"))
+        return shell("run", "--cached", *options, cwd=root, XDG_CACHE_HOME=str(tmp_path / "cache"))
 
     run.root, run.write = root, write
     return run

@@ -189,8 +189,7 @@ def test_an_address_may_follow_and_a_selector_is_none(words, told):
         ("--ray 127.0.0.1:99999", "--ray 127.0.0.1:99999: nothing answers"),
         ("--ray ray://head:10001", "expected HOST:PORT of the head, auto, or nothing"),
         ("--ray auto --workers 2", "--workers: the cluster at auto says how many cases run at once"),
-        ("--ray auto --remember", "--remember: what the machines of auto read is not seen here"),
-        ("--from r.json --ray", "leave out selectors, --shard, --pair, --set, --ray,"),
+        ("--ray auto --cached", "--cached: what the machines of auto read is not seen here"),
     ],
 )
 def test_what_does_not_go_together_is_said_in_one_line(command, project, words, says):

@@ -145,12 +145,12 @@ def test_without_a_proof_the_bits_decide():
 
 @pytest.mark.slow
 def test_a_demand_of_all_cases_counts_where_a_proof_can_be_tried():
-    """`parity run --demand proved` fails equal bits of other programs; sides that must differ keep their own rung."""
+    """`parity run --require proved` fails equal bits of other programs; sides that must differ keep their own rung."""
     other = case(forward, functools.partial(forward, apply=unproved))
     by_intent = dataclasses.replace(other, not_applicable={"program": "other programs by intent"})
 
-    def verdict(one, lowest):
-        (result,) = run_cases([one], required=Requirement((lowest,)))
+    def verdict(one, require):
+        (result,) = run_cases([one], required=Requirement((require,)))
         return result.verdict
 
     assert verdict(case(forward, forward), Verdict.PROVED) == "passed"
@@ -159,9 +159,9 @@ def test_a_demand_of_all_cases_counts_where_a_proof_can_be_tried():
     assert verdict(by_intent, Verdict.PROVED) == "passed"
 
 
-@pytest.mark.parametrize(("lowest", "verdict"), [(Verdict.FLOOR, "floor"), (Verdict.BITWISE, "failed")])
-def test_a_unit_in_the_last_place_is_within_the_floor_if_the_case_lets_it(lowest, verdict):
-    result = outcome(forward, scaled(1 + 2**-23), lowest=lowest)
+@pytest.mark.parametrize(("require", "verdict"), [(Verdict.FLOOR, "floor"), (Verdict.BITWISE, "failed")])
+def test_a_unit_in_the_last_place_is_within_the_floor_if_the_case_lets_it(require, verdict):
+    result = outcome(forward, scaled(1 + 2**-23), require=require)
     assert result.channels["values"].verdict == verdict
     assert result.channels["values"].findings[0].where.startswith("out[")
 

@@ -17,8 +17,8 @@ def never():
     raise AssertionError("a lower rung was measured though the one above held")
 
 
-def judge(floor=None, exact=None, lowest=Verdict.ARBITRATED):
-    required = Requirement.of(lowest, "lowest")
+def judge(floor=None, exact=None, require=Verdict.ARBITRATED):
+    required = Requirement.of(require, "require")
     return Judge(floor=lambda: floor or {}, exact=None if exact is None else lambda: exact, required=required)
 
 
@@ -242,24 +242,24 @@ def test_the_index_of_the_worst_entry_is_given():
 
 
 @pytest.mark.parametrize(
-    ("lowest", "verdict"),
+    ("require", "verdict"),
     [(Verdict.BITWISE, Verdict.FAILED), (Verdict.FLOOR, Verdict.FLOOR), (Verdict.ARBITRATED, Verdict.FLOOR)],
 )
-def test_a_floor_fails_where_bits_are_demanded(lowest, verdict):
-    result = one(f32(4.0), f32(5.0), floor={"x": 1.0}, lowest=lowest)
+def test_a_floor_fails_where_bits_are_demanded(require, verdict):
+    result = one(f32(4.0), f32(5.0), floor={"x": 1.0}, require=require)
     assert result.verdict is verdict
     assert ("rung floor where bitwise is required" in result.detail) == (verdict is Verdict.FAILED)
 
 
-@pytest.mark.parametrize("lowest", [Verdict.PROVED, Verdict.REORDERED])
-def test_equal_bits_fail_where_the_same_program_is_demanded(lowest):
-    result = one(f32(4.0), f32(4.0), lowest=lowest)
+@pytest.mark.parametrize("require", [Verdict.PROVED, Verdict.REORDERED])
+def test_equal_bits_fail_where_the_same_program_is_demanded(require):
+    result = one(f32(4.0), f32(4.0), require=require)
     assert result.verdict is Verdict.FAILED
-    assert f"rung bitwise where {lowest} is required" in result.detail
+    assert f"rung bitwise where {require} is required" in result.detail
 
 
 def test_arbitration_fails_where_a_floor_is_demanded():
-    result = one(f32(8.5), f32(8.25), exact={"x": np.array([8.0])}, lowest=Verdict.FLOOR)
+    result = one(f32(8.5), f32(8.25), exact={"x": np.array([8.0])}, require=Verdict.FLOOR)
     assert result.verdict is Verdict.FAILED
     assert "rung arbitrated where floor is required" in result.detail
 

@@ -216,7 +216,8 @@ def test_a_vocabulary_that_its_axis_does_not_divide(mode, command):
         "pad it to 272",
     )
     assert with_words(findings, *words)
-    assert command("shardings", id, "--set", "vocab=271").code == 2
+    ended = command("inspect", id, "--set", "vocab=271")
+    assert ended.code == 2 and "pad it to 272" in ended.out and "pad it to 272" in ended.err
 
 
 @pytest.mark.parametrize("mode", ["auto", "explicit"])

@@ -263,7 +263,7 @@ def test_workers_compile_side_by_side(shell, tmp_path):
 @pytest.mark.long
 def test_a_compile_beyond_its_limits_is_an_error_of_its_case_and_the_run_goes_on(command, tmp_path):
     chosen = [f"llama2-scan/{program}@fsdp4.tensor2-auto" for program in ("forward", "grad")]
-    options = ("--backend", "aot:v5p:2x2x1", "--no-cache", "--workers", "1", "--json", "r.json")
+    options = ("--backend", "aot:v5p:2x2x1", "--no-compile-cache", "--workers", "1", "--json", "r.json")
     for limit, says in (
         (("--compile-seconds", "0.1"), "exceeded 0.1 s"),
         (("--compile-gib", "0.2"), "GiB of host"),

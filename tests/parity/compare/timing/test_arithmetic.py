@@ -83,7 +83,7 @@ def test_a_table_fits_80_columns_and_says_what_is_above_and_what_to_do():
     table = [line for line in text.splitlines() if "above" not in line]
     assert max(map(len, table)) <= 80
     assert "trace 10 ms 20 ms 2.00 2.00 to 2.00 1.10" in [" ".join(line.split()) for line in table]
-    assert "above its bound: trace 2.00, at most 1.10; `parity structure net/grad@single`" in text
+    assert "above its bound: trace 2.00, at most 1.10; `parity inspect net/grad@single`" in text
     same = dataclasses.replace(measured(compile=pairs((1, 2)), lower=pairs((1, 2))), same=True)
     compiled, lowered = [line for line in printed(print_measured, same).splitlines() if "above" in line]
     assert "compile 2.00" in lowered and "proved to be the same" in lowered and "proved" not in compiled

@@ -1,4 +1,4 @@
-"""``parity hlo``: both sides' structure side by side, what differs in it, and how it ends."""
+"""``parity inspect`` of one case: both sides' structure side by side, what differs in it, and how it ends."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def pair(tmp_path):
 
 @pytest.mark.slow
 def test_equal_sides_exit_0_and_every_section_is_there_in_100_columns(command, pair):
-    ended = command("hlo", "looped/grad", "--pair", pair(5))
+    ended = command("inspect", "looped/grad", "--pair", pair(5))
     assert (ended.code, ended.err) == (0, "")
     lines = ended.out.splitlines()
     assert max(len(line) for line in lines if " equal: " not in line) <= 100
@@ -70,15 +70,11 @@ def test_equal_sides_exit_0_and_every_section_is_there_in_100_columns(command, p
 
 
 def test_a_difference_exits_1_and_stands_beside_what_it_should_be(command, pair, tmp_path):
-    ended = command("hlo", "looped/forward", "--pair", pair(7), "--json", "hlo.json")
+    ended = command("inspect", "looped/forward", "--pair", pair(7), "--json", "hlo.json")
     assert (ended.code, ended.err) == (1, "")
     assert "loops failed" in ended.out and "reference 5 trips, candidate 7 trips" in ended.out
-    record = json.loads((tmp_path / "hlo.json").read_text())
-    assert (record["schema"], record["id"], record["channels"]["loops"]) == (
-        1,
-        "looped/forward@single",
-        "failed",
-    )
+    (record,) = json.loads((tmp_path / "hlo.json").read_text())["cases"]
+    assert (record["id"], record["channels"]["loops"]) == ("looped/forward@single", "failed")
     assert [section["title"] for section in record["sections"]] == TITLES
     rows = record["sections"][0]["rows"]
     assert [[row and row["trips"] for row in pair] for pair in rows] == [[5, None], [None, 7]]
@@ -88,7 +84,8 @@ def test_a_difference_exits_1_and_stands_beside_what_it_should_be(command, pair,
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("llama2-scan",), "hlo 'llama2-scan': expected one case, got"),
+        (("llama2-scan", "--html", "x.html"), "--html: got "),
+        (("llama2-scan/train_step@single", "--html", "x.html"), "expected one case on a mesh"),
         (("no-such-case",), "selector 'no-such-case': matches none"),
         (
             ("llama2-scan/forward", "--backend", "tpu9"),
@@ -98,7 +95,7 @@ def test_a_difference_exits_1_and_stands_beside_what_it_should_be(command, pair,
     ],
 )
 def test_wrong_usage_is_one_message(arguments, says, command):
-    ended = command("hlo", *arguments, cwd=REPO)
+    ended = command("inspect", *arguments, cwd=REPO)
     assert (ended.code, ended.out) == (2, "")
     assert says in ended.err and ended.err.count("\n") == 1
 
@@ -106,7 +103,7 @@ def test_wrong_usage_is_one_message(arguments, says, command):
 @pytest.mark.long
 @pytest.mark.skipif(bool(aot.missing_compiler()), reason=f"libtpu is not installed: {aot.missing_compiler()}")
 def test_cycles_and_collectives_of_the_tpu_compiler(command):
-    ended = command("hlo", "llama2-scan/forward@fsdp4", "--backend", "aot:v5p:2x2x1", cwd=REPO)
+    ended = command("inspect", "llama2-scan/forward@fsdp4", "--backend", "aot:v5p:2x2x1", cwd=REPO)
     assert ended.code == 0
     assert max(len(line) for line in ended.out.splitlines() if " equal: " not in line) <= 100
     assert "mesh fsdp4.tensor2-auto fitted as fsdp2.tensor2-auto" in ended.out

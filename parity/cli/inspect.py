@@ -1,0 +1,118 @@
+"""``parity inspect``: the structure of both sides, of one case in full, of several in a line each."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parity.cli.options import (
+    DIFFERENCE,
+    INTERRUPTED,
+    PARITY,
+    CompileGib,
+    CompileSeconds,
+    FullSize,
+    Json,
+    NoCache,
+    Pairs,
+    Select,
+    Settings,
+    console,
+    make_order,
+    resource_options,
+)
+from parity.verdicts import BLOCKING
+
+if TYPE_CHECKING:
+    from parity.cases.case import Case
+    from parity.compare.comparison import Comparison, Session
+
+__all__ = ["inspect"]
+
+
+def inspect(
+    select: Select = None,
+    backend: Annotated[str, typer.Option(help="Where to compile; aot:v5p:2x2x1 needs no TPU.")] = "cpu",
+    full_size: FullSize = False,
+    json: Json = None,
+    markdown: Annotated[Path | None, typer.Option(help="Also write the lines as a Markdown table.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="One case: write a page that draws its largest arrays on the mesh.")
+    ] = None,
+    pair: Pairs = None,
+    setting: Settings = None,
+    no_cache: NoCache = False,
+    compile_gib: CompileGib = None,
+    compile_seconds: CompileSeconds = None,
+) -> None:
+    """Show loops, collectives, memory, cost and dots of one case, and where its leaves are; of several a line each."""
+    from parity.cli.request import chosen, summarise_cases
+    from parity.compare.comparison import Comparison, Session
+    from parity.report import print_summaries, summaries_markdown, summaries_record, write_json, write_text
+    from parity.report.records import check_writable
+
+    for file, option in ((markdown, "--markdown"), (html, "--html")):
+        if file:
+            check_writable(file, option)
+    options = resource_options(no_cache=no_cache, compile_gib=compile_gib, compile_seconds=compile_seconds)
+    order = make_order(select, pair, setting, options, backend=backend, full_size=full_size, json=json)
+    cases = chosen(order)[1]
+    if html and not (len(cases) == 1 and _placed(cases[0])):
+        raise ValueError(
+            f"--html: got {len(cases)} cases, or one without a mesh, expected one case on a mesh with comparable "
+            "shardings; see `parity list`"
+        )
+    bench = Session(paranoid=True, compiler=order.resources.compiler())
+    summaries = summarise_cases(bench, cases, console())
+    print_summaries(console(), summaries)
+    record = summaries_record(summaries)
+    differs = any(side.error for one in summaries for side in one.sides)
+    alone = Comparison(cases[0], bench) if len(cases) == len(summaries) == 1 else None
+    if alone and not differs:
+        found, differs = _sections(alone, bench)
+        record["cases"][0] |= found
+    if markdown:
+        write_text(summaries_markdown(summaries), markdown)
+    if json:
+        write_json(record, json)
+        console().print(f"report: {json}", soft_wrap=True)
+    if alone and _placed(alone.case):
+        differs |= _placements(alone, html)
+    if len(summaries) < len(cases):
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(DIFFERENCE if differs else PARITY)
+
+
+def _placed(case: "Case") -> bool:
+    """True if the leaves of a case are placed on a mesh, and both sides can be compared there."""
+    return bool(case.mesh.axes) and "sharding" not in case.not_applicable
+
+
+def _sections(work: "Comparison", bench: "Session") -> tuple[dict[str, Any], bool]:
+    """Prints the structure of both sides; returns it as plain data, and True if it differs."""
+    from parity.channels import Aspect, of_aspect
+    from parity.compare.inspection import inspect_sides
+    from parity.report import print_sections, sections_record
+    from parity.run.run import run_case
+
+    sections = inspect_sides(work)
+    result = run_case(work.case, bench, of_aspect(Aspect.STRUCTURE))
+    print_sections(console(), result, sections)
+    return sections_record(result, sections), bool(result.blocking)
+
+
+def _placements(work: "Comparison", html: Path | None) -> bool:
+    """Prints where every leaf is placed, and writes the page; returns True if the placements differ."""
+    from parity.channels import CHANNELS
+    from parity.report import print_placements, write_text
+    from parity.report.page import placements, shardings_page
+
+    case, screen = work.case, console()
+    result, rows = CHANNELS["sharding"].look(work), placements(work)
+    screen.print()
+    print_placements(screen, case, result, rows)
+    if html:
+        outcome = (str(result.verdict), result.detail, [finding.sentence() for finding in result.findings])
+        write_text(shardings_page(case.id, outcome, rows, dict(case.mesh.axes)), html)
+        screen.print(f"page: {html}", soft_wrap=True)
+    return result.verdict in BLOCKING

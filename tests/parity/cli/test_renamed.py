@@ -1,0 +1,82 @@
+"""Old words of the command line end with 2 and one sentence that names the new word."""
+
+import re
+
+import pytest
+import typer
+
+from parity.cli import app
+from parity.cli.renamed import NEW
+
+COMMANDS = typer.main.get_command(app).commands
+OLD = [
+    ("run", "--demand", "proved"),
+    ("run", "smoke", "--demand=proved"),
+    ("run", "--remember"),
+    ("run", "--cached", "--fresh"),
+    ("run", "--cached", "--verify-memory"),
+    ("gate", "--remember"),
+    ("mutants", "--fresh"),
+    ("run", "--no-cache"),
+    ("bisect", "smoke", "--axis", "op"),
+    ("prove", "smoke", "--modulo", "sharding"),
+    ("inspect", "smoke", "--no-cache"),
+    ("run", "--from", "r.json", "--html", "x.html"),
+    ("run", "smoke", "--explain"),
+    ("hlo", "smoke", "--full-size"),
+    ("structure",),
+    ("structure", "smoke", "--markdown", "x.md"),
+    ("shardings", "smoke", "--html", "x.html"),
+    ("flags",),
+    ("merge", "1.json", "2.json", "--json", "all.json"),
+    ("repro", "smoke", "--repro", "shown"),
+]
+
+
+@pytest.mark.parametrize("words", OLD, ids=" ".join)
+def test_an_old_word_names_the_new_one(command, words):
+    ended = command(*words)
+    old = next(
+        (word.split("=")[0] for word in words if word.startswith("--") and word.split("=")[0] in NEW),
+        words[0],
+    )
+    assert (ended.code, ended.out, ended.err) == (2, "", f"parity: {old} is now {NEW[old]}\n")
+
+
+def test_every_old_word_is_tried_and_no_command_still_has_it():
+    assert {word.split("=")[0] for words in OLD for word in words} >= set(NEW)
+    assert not set(NEW) & set(COMMANDS)
+
+
+@pytest.mark.parametrize("new", NEW.values())
+def test_a_new_word_exists(new):
+    options = {name for command in COMMANDS.values() for option in command.params for name in option.opts}
+    words = new.split()
+    assert {word for word in words if word.startswith("--")} <= options
+    assert words[0].startswith("--") or words[1] in COMMANDS
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "smoke", "--set", "--demand"), "--set '--demand': expected FIELD=VALUE"),
+        (("run", "--demands", "proved"), "No such option: --demands"),
+        (("map", "hlo"), "selector 'hlo'"),
+        (("run", "--json"), "requires an argument"),
+    ],
+    ids=" ".join,
+)
+def test_other_wrong_words_keep_their_message(command, words, said):
+    ended = command(*words)
+    assert ended.code == 2 and said in ended.err and "is now" not in ended.err
+
+
+def test_the_help_of_run_lists_rarely_used_options_apart_and_none_is_lost(command):
+    ended = command("run", "--help")
+    usual, rare = ended.out.split("Rarely used:\n")
+    listed = [set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)) for text in (usual, rare)]
+    assert {"--json", "--set", "--require", "--cached", "--channel", "--help"} <= listed[0]
+    assert {"--ray", "--processes", "--pdb", "--refresh", "--compile-gib"} <= listed[1]
+    known = {option.opts[0] for option in COMMANDS["run"].params if option.opts[0].startswith("--")}
+    assert listed[0] | listed[1] == known | {"--help"} and not listed[0] & listed[1]
+    assert len(listed[0]) <= 14
