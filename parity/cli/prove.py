@@ -87,7 +87,7 @@ def prove(
 
 def _is_twin(program: ChannelResult | None) -> bool:
     """Whether a program that is only reordered was to be the same: its map moves no numbers."""
-    from parity.compare.unrolled import MOVED
+    from parity.prove.rules.registry import MOVED
 
     if program is None or program.verdict is not Verdict.REORDERED:
         return False

@@ -11,14 +11,15 @@ from parity.prove import Frontier, Proof
 from parity.prove.exact import Equality, ProofCache, equal
 from parity.prove.exact.rounded import BITS, NUMBERS
 from parity.prove.exact.rounding import Rounding
+from parity.prove.rules.registry import MOVED
 
-__all__ = ["ELEMENTS", "MOVED", "UNROLL", "ZEROS", "walk"]
+__all__ = ["ELEMENTS", "UNROLL", "ZEROS", "walk"]
 
 MOST_STEPS = 300_000
 """Operations, turn by turn, after which a program is given up."""
 BROKEN = (AssertionError, LookupError, RecursionError, TypeError, ValueError)
-ELEMENTS, UNROLL, MOVED, ZEROS = "elements", "unroll", "moved-weights", "added-zeros"
-"""The rules, as proofs name them."""
+ELEMENTS, UNROLL, ZEROS = "elements", "unroll", "added-zeros"
+"""The rules, as proofs name them, with `MOVED`."""
 
 
 def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Proof:

@@ -93,7 +93,7 @@ def test_the_lines_that_a_proof_rests_on_are_counted():
         re.search(r"about ([\d,]+) lines. `python", (DOCS / "soundness.md").read_text())[1].replace(",", "")
     )
     assert abs(counted - told) < 0.1 * told, printed
-    for module in ("frontier", "search", "moved", "counters", "rules.terms"):
+    for module in ("frontier", "search", "weight_views", "counters", "rules.terms"):
         assert f" parity.prove.{module}\n" in printed
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-__all__ = ["EXACT", "LOOSE", "NARROW", "RULES", "VANISHING", "RewriteRule"]
+__all__ = ["EXACT", "LOOSE", "MOVED", "NARROW", "RULES", "VANISHING", "RewriteRule"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,8 @@ class RewriteRule:
 
 NARROW = "narrow-floats"
 """The rule that lets others act on floats of fewer than 32 bits."""
+MOVED = "moved-weights"
+"""The rule that views arguments and results through the transforms of the weight map."""
 VANISHING = "vanishing-floats"
 """The rule that lets others take an operation on floats away."""
 
@@ -235,7 +237,7 @@ RULES: dict[str, RewriteRule] = _rules(
         loose=True,
     ),
     RewriteRule(
-        name="moved-weights",
+        name=MOVED,
         rewrites="an argument or result that the weight map reshapes, stacks, splits or joins -> a view of its parts",
         condition="the map's transform is a reshape or a join, after reshapes, of whole arrays",
         argument="Both sides are given the same elements; the map says where each lies. Reshapes and joins are views.",

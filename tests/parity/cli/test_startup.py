@@ -9,18 +9,7 @@ import pytest
 
 TWINS = Path(__file__).parents[3] / "docs" / "examples"
 HEAVY = ("scipy.stats", "orbax", "matplotlib", "ray", "tensorstore")
-ENGINE = (
-    "bisect",
-    "channels",
-    "comparison",
-    "exact",
-    "gate",
-    "mutants",
-    "prove",
-    "report",
-    "running",
-    "structure",
-)
+ENGINE = ("bisect", "channels", "compare.comparison", "gate", "mutants", "prove", "report", "run", "ir.hlo")
 LAZY = (
     "jinja2",
     "parity.compare.backends.aot",
