@@ -21,6 +21,7 @@ class _Reason(enum.StrEnum):
     COMPARISON = "another comparison"
     PRECISION = "another precision"
     COUNTER = "another value of an integer counter"
+    CONDITION = "a condition that only one side has"
 
 
 def grade(entry: Frontier) -> str:
