@@ -77,13 +77,20 @@ def _entries(value: Any) -> tuple[float, ...]:
         return ()
 
 
+def _decoded(bits: int, width: int, fraction: int) -> float:
+    """Returns the number that the bits of an IEEE float say."""
+    digits, largest = bits & (1 << fraction) - 1, (1 << width - 1 - fraction) - 1
+    power, sign = bits >> fraction & largest, -1.0 if bits >> width - 1 else 1.0
+    if power == largest:
+        return math.nan if digits else sign * math.inf
+    return sign * math.ldexp(
+        digits + ((1 << fraction) if power else 0), max(power, 1) - largest // 2 - fraction
+    )
+
+
 def _number(text: str, kind: str) -> tuple[float, ...]:
     if text.startswith("0x") and kind in _FRACTIONS:
-        bits, fraction = int(text, 16), _FRACTIONS[kind]
-        width = (len(text) - 2) * 4
-        if bits & (1 << fraction) - 1:
-            return (math.nan,)
-        return (-math.inf if bits >> width - 1 else math.inf,)
+        return (_decoded(int(text, 16), (len(text) - 2) * 4, _FRACTIONS[kind]),)
     if text in ("true", "false"):
         return (float(text == "true"),)
     try:

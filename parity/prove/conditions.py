@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.program import Kind, Op, StableProgram
-from parity.prove.regions import operations
+from parity.prove.regions import operations, users
 from parity.prove.rules.types import is_whole_number, parse_array
 
 __all__ = ["Conditions", "without"]
@@ -33,6 +33,7 @@ class Conditions:
         self._numbers, self._others = numbers, others
         self._ops = [op for op in operations(program.body) if op.live is not None]
         self._made = {result: op for op in self._ops for result in op.results}
+        self._users = users(program)
         self._indices = {
             self._origin(value)
             for op in self._ops
@@ -142,13 +143,15 @@ class Conditions:
         if kind is not None and is_whole_number(kind.element) and kind.element != "i1":
             return self._shifted(*choice.operands[1:])
         makers = [self._made.get(self._origin(value)) for value in choice.operands[1:]]
-        factors = {
-            self._named(value)
-            for maker in makers
-            if maker is not None and maker.form.name in _PRODUCTS
-            for value in maker.operands
-        }
-        return 0.0 in ends and all(factors & each for each in compared)
+        readers = [user for user, _ in self._users[choice.results.start]]
+        return 0.0 in ends and any(
+            products and all(factors & each for each in compared for factors in map(self._factors, products))
+            for products in ([maker for maker in makers if self._factors(maker)], readers)
+        )
+
+    def _factors(self, op: Op | None) -> set[tuple[str, float]]:
+        """Returns what a product is made of."""
+        return set() if op is None or op.form.name not in _PRODUCTS else set(map(self._named, op.operands))
 
     def _named(self, value: int) -> tuple[str, float]:
         constant = self._constant(value)
