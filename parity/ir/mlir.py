@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["UnreadAttribute", "attribute_items", "dense_numbers", "dictionary_items"]
+__all__ = ["UnreadAttribute", "attribute_items", "dense_array", "dense_numbers", "dictionary_items"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +64,20 @@ def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
         return _entries(value) if 1 < math.prod(kind.shape) <= most else ()
     match = _SPLAT.fullmatch(str(value))
     return () if match is None else _number(match["number"], match["type"])
+
+
+def dense_array(operation: Any) -> np.ndarray | None:
+    """Returns the entries of a constant; None if its element type has no counterpart in NumPy.
+
+    Args:
+        operation: a ``stablehlo.constant``.
+    """
+    value, kind = dict(attribute_items(operation)).get("value"), operation.results[0].type
+    try:
+        array = np.array(value)
+    except (TypeError, ValueError):  # complex, or an element type without a NumPy counterpart, such as bf16
+        return None
+    return array if array.shape == tuple(kind.shape) and array.dtype.kind in "iufb" else None
 
 
 def _is_splat(value: Any) -> bool:

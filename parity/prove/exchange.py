@@ -4,11 +4,14 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
+from parity.ir.mlir import attribute_items, dense_array
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.ir.stablehlo.provenance import op_place
 from parity.prove.conditions import MOVES, Conditions, without
 from parity.prove.frontier import Frontier, Trait, Unlike
-from parity.prove.grade import grade, number, regrouped
+from parity.prove.grade import apart_in, grade, number, regrouped
 from parity.prove.numbering import Numbering, Table, captures
 from parity.prove.regions import operations, users
 from parity.prove.rules.types import is_whole_number, parse_array
@@ -19,6 +22,8 @@ __all__ = ["explain"]
 MOST_ROUNDS = 12
 MOST_OPERATIONS = 1_000_000
 """About how many operations are numbered again to find out what a difference decides."""
+MOST_ENTRIES = 4_000_000
+"""Of a table that is read."""
 _BOUNDS = ("add", "subtract", "maximum", "minimum", "clamp")
 _BOUNDED = frozenset(f"stablehlo.{name}" for name in _BOUNDS)
 _ARITHMETIC = frozenset(
@@ -26,6 +31,8 @@ _ARITHMETIC = frozenset(
     for name in (*_BOUNDS, "multiply", "divide", "power", "remainder", "compare", "and", "or", "xor")
 )
 """Operations whose constants are graded; a selected, padded, sliced or initial one may never be read."""
+_READS_TABLES = frozenset({"stablehlo.gather", "stablehlo.dynamic_slice"})
+_SHAPED = frozenset({"stablehlo.constant", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
 _COUNTING = _BOUNDED | {"stablehlo.multiply", "stablehlo.divide", "stablehlo.remainder"}
 _READS_COUNTERS = _ARITHMETIC | {"stablehlo.convert"}
 """Not what indexes: one spelling wraps negative indices, another does not."""
@@ -261,7 +268,10 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
     if kind is None:
         return None
     found = search.number(0, values[0])
-    if None not in texts and name in _ARITHMETIC:
+    if None not in texts and name in _ARITHMETIC | _READS_TABLES:
+        texts = apart_in(*map(_array, search.programs, values)) or texts
+        if name not in _ARITHMETIC and texts[0] == search.literal(0, values[0]):
+            return None
         lasts = name in _BOUNDED and _lasts(search.programs[0], left) and _lasts(search.programs[1], right)
         unlike = Unlike(
             trait=Trait.CONSTANT,
@@ -305,6 +315,29 @@ def _is_constant(made: dict[int, Op], value: int) -> bool:
     return op.form.name == "stablehlo.constant" or (
         op.form.name in MOVES and _is_constant(made, op.operands[0])
     )
+
+
+def _array(program: StableProgram, value: int) -> np.ndarray | None:
+    """Returns the entries of a constant; None if it is computed, too large, or of no type that NumPy has."""
+    made = {result: op for op in program.body.ops for result in op.results}
+
+    def entries(value: int) -> np.ndarray | None:
+        op = made.get(value)
+        if op is None or op.form.name not in _SHAPED:
+            return None
+        if op.form.name == "stablehlo.constant":
+            return dense_array(op.source.operation)
+        inner, kind = entries(op.operands[0]), parse_array(op.form.slots_out[0])
+        if inner is None or kind is None or kind.count > MOST_ENTRIES:
+            return None
+        if op.form.name == "stablehlo.reshape":
+            return inner.reshape(kind.shape)
+        places = dict(attribute_items(op.source))["broadcast_dimensions"]
+        sizes = dict(zip(places, inner.shape, strict=True))
+        lined = inner.reshape([sizes.get(axis, 1) for axis in range(len(kind.shape))])
+        return np.broadcast_to(lined, kind.shape)
+
+    return entries(value)
 
 
 def _chooses(search: Search, side: int, op: Op) -> bool:

@@ -76,6 +76,30 @@ CONSTANT, COMPARISON, COUNTER = (
     "another comparison",
     "another value of an integer counter",
 )
+
+
+def edited(table, place, number):
+    table = table.copy()
+    table[place] = number
+    return table
+
+
+TABLE = np.linspace(0.1, 0.2, 500, dtype="float32")
+EDITED = edited(TABLE, 250, 0.4)
+FLAT, FLAT_EDITED = np.full(500, 0.01, "float32"), edited(np.full(500, 0.01, "float32"), 250, 0.02)
+READS = {
+    "an entry of a table": lambda table: lambda step: jnp.asarray(table)[jnp.clip(step, 0, 499)],
+    "an entry of a table with other bounds": lambda table: lambda step: jnp.take(table, step % 500),
+    "an entry of whole numbers": lambda table: (
+        lambda step: jnp.asarray((table * 1000).astype("int32"))[jnp.clip(step, 0, 499)].astype("float32")
+    ),
+    "one entry of a constant table": lambda table: (
+        lambda step: jnp.asarray(FLAT if table is TABLE else FLAT_EDITED)[jnp.clip(step, 0, 499)]
+    ),
+    "two columns": lambda table: (
+        lambda step: jnp.asarray(table.reshape(250, 2))[jnp.clip(step, 0, 249)].sum()
+    ),
+}
 DIFFERENT = {
     "a count taken off before a bound": (
         scheduled(lambda step: 1 / jnp.sqrt(jnp.maximum(step, 4000) / 4000)),
@@ -139,6 +163,16 @@ DIFFERENT = {
         scheduled(lambda step: cosine(jnp.maximum(step - 1, 0))),
         (X, STEP),
         COUNTER,
+    ),
+    **{
+        name: (scheduled(read(TABLE)), scheduled(read(EDITED)), (X, STEP), CONSTANT)
+        for name, read in READS.items()
+    },
+    "an entry of a table that is multiplied": (
+        lambda x: x * np.linspace(1, 2, D, dtype="float32"),
+        lambda x: x * edited(np.linspace(1, 2, D, dtype="float32"), 3, 9),
+        (X,),
+        CONSTANT,
     ),
     "another precision": (
         lambda x, w: jnp.dot(x, w, precision="default"),
@@ -388,6 +422,23 @@ HARMLESS = {
         lambda x: jax.nn.softmax(x),
         (X,),
     ),
+    **{
+        f"{name} as numbers": (
+            scheduled(
+                lambda step: jnp.asarray(np.sin(np.arange(64)).astype("float32"))[jnp.clip(step, 0, 63)]
+            ),
+            scheduled(lambda step, other=other: jnp.asarray(other)[jnp.clip(step, 0, 63)]),
+            (X, STEP),
+        )
+        for name, other in {
+            "a table rounded otherwise": np.sin(np.arange(64, dtype="float32") * np.float32(1.0000001)),
+            "one ulp of a table": edited(
+                np.sin(np.arange(64)).astype("float32"),
+                9,
+                np.nextafter(np.sin(np.float64(9)).astype("float32"), np.float32(9)),
+            ),
+        }.items()
+    },
     "an epsilon of a mean or of a sum": (
         lambda x: lax.rsqrt(jnp.sum(x * x, -1) / D + 1e-6),
         lambda x: lax.rsqrt(jnp.sum(x * x, -1) + D * 1e-6) * D**0.5,
