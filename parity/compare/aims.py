@@ -5,6 +5,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from parity.builds.build import Group
 from parity.compare.comparison import Comparison
 from parity.compare.pairing import input_arguments, state_arguments
@@ -12,10 +14,12 @@ from parity.compare.side import Side
 from parity.ir.stablehlo.provenance import op_place
 from parity.values.constants import Constants, Met, Use, met_constants
 
-__all__ = ["Aims", "harvest"]
+__all__ = ["MARGIN", "Aims", "harvest"]
 
 SMALL = 0.1
 """A constant that is added and no larger keeps something from being zero."""
+MARGIN = 16
+"""Counters stay so far from the end of their dtype."""
 SCALES = (1e-16, 1e4)
 """Magnitudes that leaves are scaled to."""
 Place = tuple[bool, str]
@@ -31,7 +35,7 @@ class Aims:
         numbers: ``{place: numbers}`` at which a leaf or an input meets one; those of one side alone first.
         wraps: ``{path: divisor}`` of counters that a step returns as a remainder.
         scales: magnitudes of constants that computed numbers meet; those of one side alone first.
-        elsewhere: constants of one side alone that computed numbers or arrays of integers meet, as text.
+        elsewhere: constants of one side alone that no run aims at, as text.
         guards: how many operations of either side check for numbers that are not finite, by kind.
     """
 
@@ -110,11 +114,16 @@ class _Side:
 
 
 def _is_elsewhere(work: Comparison, place: Place | None, met: Met) -> bool:
-    """True if no run sets the operand: a computed float, or an array of integers in the batch."""
+    """True if no run sets the operand: it is computed, an array of integers, or a counter where none starts."""
     if place is None:
-        return met.is_float
+        return True
     inputs, path = place
-    return inputs and not met.is_float and bool(work.builds[0].abstract_inputs[path].shape)
+    if met.is_float:
+        return False
+    leaf = (work.builds[0].abstract_inputs if inputs else work.state)[path]
+    last = np.iinfo(leaf.dtype).max - MARGIN if leaf.dtype.kind in "iu" else math.inf
+    splits = met.number == 0 and any(each in met.op.form.word for each in ("direction LT", "direction GE"))
+    return (inputs and bool(leaf.shape)) or met.number < 0 or splits or met.number > last
 
 
 def _scales(met: Iterable[Met]) -> tuple[float, ...]:

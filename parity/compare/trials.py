@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.builds.build import Group
 from parity.builds.tree import Role
-from parity.compare.aims import Aims, Place
+from parity.compare.aims import MARGIN, Aims, Place
 from parity.compare.comparison import SEED, Comparison
 from parity.values.noise import is_float, nudge
 from parity.values.stress_inputs import WILD, perturb
@@ -25,8 +25,6 @@ AIMED = 0.25
 """Share of a leaf's entries that meet a constant; one entry at least."""
 SIDES = (-1e-2, -1e-3, 1e-3, 1e-2)
 """How far entries are from a constant, relative to it."""
-MARGIN = 16
-"""Counters stay so far from the end of their dtype."""
 Flat = dict[str, np.ndarray]
 Move = Callable[[Mapping[str, np.ndarray], np.random.Generator], Flat]
 

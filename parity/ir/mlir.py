@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["UnreadAttribute", "attribute_items", "dense_numbers", "dictionary_items"]
+__all__ = ["UnreadAttribute", "attribute_items", "dense_array", "dense_numbers", "dictionary_items"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +66,20 @@ def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
     return () if match is None else _number(match["number"], match["type"])
 
 
+def dense_array(operation: Any) -> np.ndarray | None:
+    """Returns the entries of a constant; None if its element type has no counterpart in NumPy.
+
+    Args:
+        operation: a ``stablehlo.constant``.
+    """
+    value, kind = dict(attribute_items(operation)).get("value"), operation.results[0].type
+    try:
+        array = np.array(value)
+    except (TypeError, ValueError):  # complex, or an element type without a NumPy counterpart, such as bf16
+        return None
+    return array if array.shape == tuple(kind.shape) and array.dtype.kind in "iufb" else None
+
+
 def _is_splat(value: Any) -> bool:
     return getattr(value, "is_splat", True)
 
@@ -77,13 +91,20 @@ def _entries(value: Any) -> tuple[float, ...]:
         return ()
 
 
+def _decoded(bits: int, width: int, fraction: int) -> float:
+    """Returns the number that the bits of an IEEE float say."""
+    digits, largest = bits & (1 << fraction) - 1, (1 << width - 1 - fraction) - 1
+    power, sign = bits >> fraction & largest, -1.0 if bits >> width - 1 else 1.0
+    if power == largest:
+        return math.nan if digits else sign * math.inf
+    return sign * math.ldexp(
+        digits + ((1 << fraction) if power else 0), max(power, 1) - largest // 2 - fraction
+    )
+
+
 def _number(text: str, kind: str) -> tuple[float, ...]:
     if text.startswith("0x") and kind in _FRACTIONS:
-        bits, fraction = int(text, 16), _FRACTIONS[kind]
-        width = (len(text) - 2) * 4
-        if bits & (1 << fraction) - 1:
-            return (math.nan,)
-        return (-math.inf if bits >> width - 1 else math.inf,)
+        return (_decoded(int(text, 16), (len(text) - 2) * 4, _FRACTIONS[kind]),)
     if text in ("true", "false"):
         return (float(text == "true"),)
     try:

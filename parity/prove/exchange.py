@@ -1,23 +1,29 @@
 """Tries whether a difference is all there is: the candidate gets the reference's constant and is compared again."""
 
-import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from parity.ir.stablehlo.program import Form, Kind, Op, Region, StableProgram
+import numpy as np
+
+from parity.ir.mlir import attribute_items, dense_array
+from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.ir.stablehlo.provenance import op_place
+from parity.prove.conditions import MOVES, Conditions, without
 from parity.prove.frontier import Frontier, Trait, Unlike
-from parity.prove.grade import grade, number, regrouped
+from parity.prove.grade import apart_in, grade, number, regrouped
 from parity.prove.numbering import Numbering, Table, captures
+from parity.prove.regions import operations, users
 from parity.prove.rules.types import is_whole_number, parse_array
-from parity.prove.search import Search
+from parity.prove.search import Search, side_of
 
 __all__ = ["explain"]
 
 MOST_ROUNDS = 12
 MOST_OPERATIONS = 1_000_000
 """About how many operations are numbered again to find out what a difference decides."""
+MOST_ENTRIES = 4_000_000
+"""Of a table that is read."""
 _BOUNDS = ("add", "subtract", "maximum", "minimum", "clamp")
 _BOUNDED = frozenset(f"stablehlo.{name}" for name in _BOUNDS)
 _ARITHMETIC = frozenset(
@@ -25,11 +31,12 @@ _ARITHMETIC = frozenset(
     for name in (*_BOUNDS, "multiply", "divide", "power", "remainder", "compare", "and", "or", "xor")
 )
 """Operations whose constants are graded; a selected, padded, sliced or initial one may never be read."""
+_READS_TABLES = frozenset({"stablehlo.gather", "stablehlo.dynamic_slice"})
+_SHAPED = frozenset({"stablehlo.constant", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
 _COUNTING = _BOUNDED | {"stablehlo.multiply", "stablehlo.divide", "stablehlo.remainder"}
 _READS_COUNTERS = _ARITHMETIC | {"stablehlo.convert"}
 """Not what indexes: one spelling wraps negative indices, another does not."""
 _PRECISIONS = frozenset({"precision_config", "algorithm", "exponent_bits", "mantissa_bits"})
-_MOVES = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "transpose", "convert"))
 _LASTING = frozenset(
     (f"stablehlo.{name}", 0) for name in ("rsqrt", "sqrt", "cbrt", "log", "power", "tanh", "logistic")
 ) | {("stablehlo.divide", 1)}
@@ -101,15 +108,17 @@ class _Exchange:
         """See `explain`."""
         visited = sum(numbering.visited for numbering in self._numberings)
         entries, swaps = self._search(unequal)
-        if swaps and not any(map(grade, entries)) and 4 * visited <= MOST_OPERATIONS:
-            for op in _operations(self._sides[1].body):
+        if not any(map(grade, entries)) and 4 * visited <= MOST_OPERATIONS:
+            for op in (op for side in self._sides for op in operations(side.body)):
                 _ = captures(op) if op.regions else ()  # cached, so that no value of an exchange gets in
+            rounds = min(MOST_ROUNDS, MOST_OPERATIONS // (2 * max(visited, 1)))
             try:
-                rounds = min(MOST_ROUNDS, MOST_OPERATIONS // (2 * max(visited, 1)))
-                entries = [*self._decisive(swaps, unequal, rounds), *entries]
+                entries = [*(self._decisive(swaps, unequal, rounds) if swaps else []), *entries]
             finally:
                 for swap in list(self._kept):
                     self._undo(swap)
+            if not any(map(grade, entries)):
+                entries = [*self._conditional(unequal, rounds), *entries]
         return sorted(entries, key=lambda entry: not grade(entry))
 
     def _search(self, unequal: Sequence[int]) -> tuple[list[Frontier], list[_Swap]]:
@@ -147,6 +156,26 @@ class _Exchange:
                 self._kept[swap] = swap.apply(self._numberings[1])
         return []
 
+    def _conditional(self, unequal: Sequence[int], rounds: int) -> list[Frontier]:
+        """Returns the first condition of one side without which some results are equal."""
+        self._unequal(unequal)
+        numbers = [tuple(numbering.env) for numbering in self._numberings]
+        tried = [
+            (side, op, values)
+            for side, program in enumerate(self._sides)
+            for op, values in Conditions(program, numbers[side], frozenset(numbers[1 - side])).run()
+        ]
+        for side, op, values in tried[: max(rounds, 1)]:
+            for flag in (False, True):
+                restore = without(self._sides[side], values, flag)
+                try:
+                    left = self._unequal(unequal)
+                finally:
+                    restore()
+                if len(left) < len(unequal):
+                    return [_one_sided(side, op)]
+        return []
+
     def _undo(self, swap: _Swap) -> None:
         swap.op.operands, swap.op.form, swap.op.source = self._kept.pop(swap)
 
@@ -159,6 +188,13 @@ class _Exchange:
             ends.append([numbering.env[value] for value in side.body.outputs])
         pairs = {position: self._results[position] for position in positions}
         return [position for position, (ours, theirs) in pairs.items() if ends[0][ours] != ends[1][theirs]]
+
+
+def _one_sided(side: int, op: Op) -> Frontier:
+    """Returns a condition that only one side has."""
+    unlike = Unlike(trait=Trait.CONDITION, operation=op.form.name, reference="", candidate="", decides=True)
+    where = {("reference", "candidate")[side]: side_of(op, 0)}
+    return Frontier(where=op.form.name, differences=("only one side has it",), unlike=unlike, **where)
 
 
 def _swap(search: Search, entry: Frontier) -> _Swap | None:
@@ -232,7 +268,10 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
     if kind is None:
         return None
     found = search.number(0, values[0])
-    if None not in texts and name in _ARITHMETIC:
+    if None not in texts and name in _ARITHMETIC | _READS_TABLES:
+        texts = apart_in(*map(_array, search.programs, values)) or texts
+        if name not in _ARITHMETIC and texts[0] == search.literal(0, values[0]):
+            return None
         lasts = name in _BOUNDED and _lasts(search.programs[0], left) and _lasts(search.programs[1], right)
         unlike = Unlike(
             trait=Trait.CONSTANT,
@@ -274,8 +313,31 @@ def _is_constant(made: dict[int, Op], value: int) -> bool:
     if op is None:
         return False
     return op.form.name == "stablehlo.constant" or (
-        op.form.name in _MOVES and _is_constant(made, op.operands[0])
+        op.form.name in MOVES and _is_constant(made, op.operands[0])
     )
+
+
+def _array(program: StableProgram, value: int) -> np.ndarray | None:
+    """Returns the entries of a constant; None if it is computed, too large, or of no type that NumPy has."""
+    made = {result: op for op in program.body.ops for result in op.results}
+
+    def entries(value: int) -> np.ndarray | None:
+        op = made.get(value)
+        if op is None or op.form.name not in _SHAPED:
+            return None
+        if op.form.name == "stablehlo.constant":
+            return dense_array(op.source.operation)
+        inner, kind = entries(op.operands[0]), parse_array(op.form.slots_out[0])
+        if inner is None or kind is None or kind.count > MOST_ENTRIES:
+            return None
+        if op.form.name == "stablehlo.reshape":
+            return inner.reshape(kind.shape)
+        places = dict(attribute_items(op.source))["broadcast_dimensions"]
+        sizes = dict(zip(places, inner.shape, strict=True))
+        lined = inner.reshape([sizes.get(axis, 1) for axis in range(len(kind.shape))])
+        return np.broadcast_to(lined, kind.shape)
+
+    return entries(value)
 
 
 def _chooses(search: Search, side: int, op: Op) -> bool:
@@ -289,24 +351,24 @@ def _chooses(search: Search, side: int, op: Op) -> bool:
             for value, constant in zip(values, constants, strict=True)
         }
 
-    users = _users(search.programs[side])[op.results.start]
-    return bool(users) and all(
+    readers = users(search.programs[side])[op.results.start]
+    return bool(readers) and all(
         user is not None
         and user.form.name == "stablehlo.select"
         and said(user.operands[1:]) == said(op.operands)
-        for user, _ in users
+        for user, _ in readers
     )
 
 
 def _reader(program: StableProgram, op: Op, name: str) -> Op:
     """Returns what reads a counter once all arithmetic on it is done, if that is the operation with a name."""
-    users, work = _users(program), [op]
+    readers, work = users(program), [op]
     while work:
         op = work.pop()
         if op.form.name == name:
             return op
         if op.form.name in _COUNTING and _counts(op.form.slots_out[0]):
-            work += [user for user, _ in users[op.results.start] if user is not None]
+            work += [user for user, _ in readers[op.results.start] if user is not None]
     return op
 
 
@@ -318,36 +380,15 @@ def _counts(text: str) -> bool:
 
 def _lasts(program: StableProgram, op: Op) -> bool:
     """True if all that reads an operation's result is a function of it that keeps apart what was added."""
-    users, work, found = _users(program), [op.results.start], False
+    readers, work, found = users(program), [op.results.start], False
     while work:
-        for user, place in users[work.pop()]:
+        for user, place in readers[work.pop()]:
             if user is None:
                 return False
-            if user.form.name in _MOVES:
+            if user.form.name in MOVES:
                 work.append(user.results.start)
             elif (user.form.name, place) in _LASTING:
                 found = True
             else:
                 return False
     return found
-
-
-def _users(program: StableProgram) -> dict[int, list[tuple[Op | None, int]]]:
-    """Returns what reads each value, and as which operand; None for a region that returns it."""
-    users: dict[int, list[tuple[Op | None, int]]] = collections.defaultdict(list)
-    for value in program.body.outputs:
-        users[value].append((None, 0))
-    for each in _operations(program.body):
-        if each.live is not None:
-            for place, value in enumerate(each.operands):
-                users[value].append((each, place))
-            for value in (value for region in each.regions for value in region.outputs):
-                users[value].append((None, 0))
-    return users
-
-
-def _operations(region: Region) -> Iterator[Op]:
-    for op in region.ops:
-        yield op
-        for inner in op.regions:
-            yield from _operations(inner)

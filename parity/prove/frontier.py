@@ -52,6 +52,7 @@ class Trait(enum.Enum):
     COMPARISON = enum.auto()
     PRECISION = enum.auto()
     COUNTER = enum.auto()
+    CONDITION = enum.auto()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

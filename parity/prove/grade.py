@@ -5,9 +5,11 @@ import math
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from parity.prove.frontier import Frontier, Trait, Unlike
 
-__all__ = ["grade", "number", "regrouped"]
+__all__ = ["apart_in", "grade", "number", "regrouped"]
 
 EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "tf32": 2.0**-10, "f16": 2.0**-10, "bf16": 2.0**-7}
 WRITTEN = 1e-6
@@ -21,6 +23,7 @@ class _Reason(enum.StrEnum):
     COMPARISON = "another comparison"
     PRECISION = "another precision"
     COUNTER = "another value of an integer counter"
+    CONDITION = "a condition that only one side has"
 
 
 def grade(entry: Frontier) -> str:
@@ -59,6 +62,28 @@ def regrouped(several: Sequence[Unlike]) -> bool:
     added = [sum(_signed(one, side) for one in constants) for side in (0, 1)]
     multiplied = [sum(_power(one, side) for one in constants) for side in (0, 1)]
     return any(math.isclose(*pair, rel_tol=WRITTEN, abs_tol=1e-12) for pair in (added, multiplied))
+
+
+def apart_in(ours: np.ndarray | None, theirs: np.ndarray | None) -> list[str] | None:
+    """Returns the entries in which two tables are furthest apart, as text; None if not most entries are equal.
+
+    A table that was computed otherwise differs in many entries, and none of them says anything.
+
+    Args:
+        ours: the reference's.
+        theirs: the candidate's.
+    """
+    if ours is None or theirs is None or ours.size != theirs.size or ours.size < 2:
+        return None
+    tables = [table.reshape(-1).astype(np.float64) for table in (ours, theirs)]
+    unequal = np.flatnonzero((tables[0] != tables[1]) & np.isfinite(tables[0]) & np.isfinite(tables[1]))
+    if not 0 < 2 * len(unequal) <= ours.size:
+        return None
+    distances = np.abs(tables[0][unequal] - tables[1][unequal])
+    if distances.max() <= WRITTEN * max(np.abs(table[np.isfinite(table)]).max() for table in tables):
+        return None
+    worst = unequal[np.argmax(distances)]
+    return [repr(float(table[worst])) for table in tables]
 
 
 def number(text: str) -> float | None:

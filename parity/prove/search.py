@@ -9,7 +9,7 @@ from parity.prove.elements import Elements
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide, apart, attribute_differences, short
 from parity.prove.numbering import Numbering, Table, captures, initial_colours
 
-__all__ = ["Search"]
+__all__ = ["Search", "side_of"]
 
 _MAX_ROUNDS = 6
 _Pair = tuple[Op | None, Op | None]
@@ -333,8 +333,8 @@ class Search:
         where = names[0] if len(set(names)) == 1 else " / ".join(names)
         entry = Frontier(
             where=where,
-            reference=_side(left, loops),
-            candidate=_side(right, loops),
+            reference=side_of(left, loops),
+            candidate=side_of(right, loops),
             differences=lines or (() if left and right else ("only one side has it",)),
         )
         if left and right:
@@ -347,8 +347,8 @@ class Search:
         lines = (f"comes from {texts[0]} against {texts[1]}",)
         return Frontier(
             where=where,
-            reference=_side(makers[0], loops),
-            candidate=_side(makers[1], loops),
+            reference=side_of(makers[0], loops),
+            candidate=side_of(makers[1], loops),
             differences=lines,
         )
 
@@ -373,7 +373,8 @@ def _types(op: Op) -> str:
     return ", ".join(op.form.slots_out)
 
 
-def _side(op: Op | None, loops: int) -> FrontierSide | None:
+def side_of(op: Op | None, loops: int) -> FrontierSide | None:
+    """Returns an operation as one side of a difference."""
     if op is None:
         return None
     return FrontierSide(operation=op.form.name, place=op_place(op), loop_depth=loops, type=_types(op))

@@ -443,3 +443,39 @@ def test_constants_that_no_run_aims_at_are_listed():
     rare = build("right", hidden(lambda h: jnp.where((h > 77) & (h < 77.001), 0.0, h)))
     result = outcome(build("left", hidden(kept)), rare, "forward").channels["values"]
     assert result.verdict is Verdict.FAILED or ("77" in result.detail and "test_stress.py" in result.detail)
+
+
+def rare_rate(condition):
+    return lambda count: jnp.where(condition(count), 0.2, 0.1)
+
+
+UNREACHED = {
+    "a computed count": (lambda count: jax.lax.population_count(count) == 13, "13 compared"),
+    "a product of counts": (lambda count: count * count // 7 * count == 4321, "4321 compared"),
+    "the end of an integer": (lambda count: count == 2**31 - 1, "2.14748e+09 compared"),
+    "near the end of an integer": (lambda count: count > 2**31 - 9, "2.14748e+09 compared"),
+    "a number below zero": (lambda count: count == -5, "-5 compared"),
+    "any number below zero": (lambda count: count < 0, "0 compared"),
+}
+
+
+@pytest.mark.parametrize("name", UNREACHED)
+def test_numbers_that_no_counter_reaches_are_listed(name):
+    condition, said = UNREACHED[name]
+    result = of_rates(rare_rate(lambda count: count == 1000), rare_rate(lambda c: condition(c) | (c == 1000)))
+    detail = result.channels["state"].detail
+    assert "computed numbers may not have reached" in detail and f" {said}" in detail, result.sentence()
+
+
+def test_numbers_that_counters_reach_are_not_listed():
+    same = of_rates(lambda count: jnp.minimum(count, 900) * 1e-4, lambda c: jnp.minimum(c * 1e-4, 0.09))
+    assert "may not have reached" not in same.channels["state"].detail
+
+
+@pytest.mark.parametrize("number", [4321, 777])
+def test_a_sum_of_integers_of_the_batch_is_listed(number):
+    def model(params, inputs):
+        return jnp.where((inputs["clock"] * jnp.arange(3)).sum() == number, 0.0, 1.0) * dense(params, inputs)
+
+    result = outcome(build("left", clock=True), build("right", model, clock=True), "forward")
+    assert f"not have reached {number} compared" in result.channels["values"].detail, result.sentence()

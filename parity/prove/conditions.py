@@ -1,0 +1,273 @@
+"""Conditions that only one side has: each is taken away, for true and for false, to see what it decides."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from parity.ir.mlir import dense_numbers
+from parity.ir.stablehlo.program import Kind, Op, StableProgram
+from parity.prove.regions import operations, users
+from parity.prove.rules.types import is_whole_number, parse_array
+
+__all__ = ["Conditions", "without"]
+
+MOVES = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "transpose", "convert"))
+_JOINS = MOVES | {f"stablehlo.{name}" for name in ("and", "or", "xor", "not", "reduce")}
+"""What makes one condition of several."""
+_PRODUCTS = frozenset(f"stablehlo.{name}" for name in ("multiply", "dot_general"))
+_KEEPS_ZERO = MOVES | {f"stablehlo.{name}" for name in ("negate", "reduce", "slice", "divide")}
+_INDEXES = {"stablehlo.gather": 1, "stablehlo.scatter": 1, "stablehlo.dynamic_slice": 1}
+_INDEXES["stablehlo.dynamic_update_slice"] = 2
+"""The first operand that is an index."""
+
+
+class Conditions:
+    """The conditions of one side that the other side does not have.
+
+    Args:
+        program: the side.
+        numbers: the number of each of its values.
+        others: numbers of the other side's values.
+    """
+
+    def __init__(self, program: StableProgram, numbers: Sequence[int], others: frozenset[int]):
+        self._numbers, self._others = numbers, others
+        self._ops = [op for op in operations(program.body) if op.live is not None]
+        self._made = {result: op for op in self._ops for result in op.results}
+        self._users = users(program)
+        self._indices = {
+            self._origin(value)
+            for op in self._ops
+            for value in op.operands[_INDEXES.get(op.form.name, len(op.operands)) :]
+        }
+
+    def run(self) -> Iterator[tuple[Op, frozenset[int]]]:
+        """Yields what makes each condition, and all values that are it."""
+        found: dict[int, list[Op]] = {}
+        for op in self._ops:
+            if op.form.name == "stablehlo.select" or (op.form.kind == Kind.BRANCH and len(op.regions) == 2):
+                for value in self._parts(op.operands[0]):
+                    found.setdefault(self._numbers[value], []).append(op)
+        for number, choices in found.items():
+            values = [value for value in self._made if self._numbers[value] == number]
+            if number not in self._others and not self._is_harmless(values[0], choices):
+                yield self._made[values[0]], frozenset(values)
+
+    def _parts(self, value: int) -> Iterator[int]:
+        """Yields a condition and those that it is made of."""
+        work = [value]
+        while work:
+            value = self._origin(work.pop())
+            op = self._made.get(value)
+            if op is None:
+                continue
+            kind = parse_array(op.form.slots_out[0])
+            if kind is not None and kind.element == "i1":
+                yield value
+                work += op.operands if op.form.name in _JOINS and op.form.kind != Kind.REGION else ()
+
+    def _origin(self, value: int) -> int:
+        """Returns what a value is the movement or the conversion of."""
+        while (op := self._made.get(value)) is not None and op.form.name in MOVES:
+            value = op.operands[0]
+        return value
+
+    def _constant(self, value: int) -> float | None:
+        """Returns the one number that all entries of a constant are."""
+        op = self._made.get(self._origin(value))
+        if op is None or op.form.name != "stablehlo.constant":
+            return None
+        numbers = dense_numbers(op.source.operation)
+        return numbers[0] if numbers else None
+
+    def _tests(self, value: int) -> Iterator[Op]:
+        """Yields the comparisons that a condition is made of."""
+        op = self._made.get(value)
+        if op is None or op.form.name not in _JOINS:
+            yield from () if op is None else (op,)
+            return
+        for operand in op.operands:
+            yield from self._tests(operand)
+
+    def _is_harmless(self, value: int, choices: Sequence[Op]) -> bool:
+        """True if all a condition does may be another spelling, or if runs on data settle it."""
+        tests = [test for test in self._tests(value) if test.form.name != "stablehlo.constant"]
+        return (
+            not self._reads_arguments(value)
+            or all(map(self._checks_finite, tests))
+            or all(map(self._checks_index, tests))
+            or all(self._is_spelling(op, tests) for op in choices)
+        )
+
+    def _reads_arguments(self, value: int) -> bool:
+        """True if a value is no constant."""
+        seen, work = set(), [value]
+        while work:
+            op = self._made.get(each := work.pop())
+            if op is None:
+                return True
+            if each not in seen:
+                seen.add(each)
+                work += op.operands
+        return False
+
+    def _checks_finite(self, test: Op) -> bool:
+        """True of a check for NaN or infinity: runs on such numbers settle it."""
+        if test.form.name == "stablehlo.is_finite":
+            return True
+        if test.form.name != "stablehlo.compare":
+            return False
+        ends = [self._constant(value) for value in test.operands]
+        return self._numbers[test.operands[0]] == self._numbers[test.operands[1]] or any(
+            end is not None and not math.isfinite(end) for end in ends
+        )
+
+    def _checks_index(self, test: Op) -> bool:
+        """True of a check that an index is within bounds."""
+        if test.form.name != "stablehlo.compare" or "EQ" in test.form.word or "NE" in test.form.word:
+            return False
+        return bool({self._origin(value) for value in test.operands} & self._indices)
+
+    def _is_spelling(self, choice: Op, tests: Sequence[Op]) -> bool:
+        """True if a choice is a bound, a fill out of bounds, an index that wraps, or a product with a mask."""
+        if choice.form.name != "stablehlo.select":
+            return False
+        kind = parse_array(choice.form.slots_out[0])
+        ends = [self._constant(value) for value in choice.operands[1:]]
+        if any(end is not None and (not math.isfinite(end) or abs(end) >= 2**31 - 1) for end in ends):
+            return True
+        compared = [{self._named(value) for value in test.operands} for test in tests]
+        if all(self._named(value) in each for each in compared for value in choice.operands[1:]):
+            return True
+        if not all(self._at_an_end(test) for test in tests):
+            return False
+        if kind is not None and is_whole_number(kind.element) and kind.element != "i1":
+            return self._shifted(*choice.operands[1:])
+        makers = [self._made.get(self._origin(value)) for value in choice.operands[1:]]
+        readers = [user for user, _ in self._users[choice.results.start]]
+        return 0.0 in ends and any(
+            products and all(factors & each for each in compared for factors in map(self._factors, products))
+            for products in ([maker for maker in makers if self._factors(maker)], readers)
+        )
+
+    def _factors(self, op: Op | None) -> set[tuple[str, float]]:
+        """Returns what a product is made of."""
+        return set() if op is None or op.form.name not in _PRODUCTS else set(map(self._named, op.operands))
+
+    def _named(self, value: int) -> tuple[str, float]:
+        constant = self._constant(value)
+        return ("number", self._numbers[self._origin(value)]) if constant is None else ("constant", constant)
+
+    def _at_an_end(self, test: Op) -> bool:
+        """True of a comparison with zero, with the end of an integer type, or of two computed signs."""
+        ends = [self._constant(value) for value in test.operands]
+        return all(end is None or end == 0 or abs(end) >= 2**31 - 1 for end in ends)
+
+    def _shifted(self, left: int, right: int) -> bool:
+        """True if one value is the other and a constant."""
+        for one, other in ((left, right), (right, left)):
+            op = self._made.get(one)
+            if op is not None and op.form.name in ("stablehlo.add", "stablehlo.subtract"):
+                return self._numbers[other] in [self._numbers[value] for value in op.operands]
+        return False
+
+
+def without(program: StableProgram, values: frozenset[int], flag: bool) -> Callable[[], None]:
+    """Makes a condition of a program known, and takes away what it chooses between.
+
+    Args:
+        program: its operations are changed.
+        values: those that are the condition.
+        flag: what it is.
+
+    Returns:
+        What restores the program.
+    """
+    every = list(operations(program.body))
+    same = _Fold(values, flag, every).same
+    if not same:
+        return lambda: None
+    regions = [program.body, *(region for op in every for region in op.regions)]
+    kept = [op.operands for op in every], [region.outputs for region in regions]
+
+    def instead(held: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(_end(same, value) for value in held) if same.keys() & set(held) else held
+
+    for op in every:
+        op.operands = instead(op.operands)
+    for region in regions:
+        region.outputs = instead(region.outputs)
+
+    def restore() -> None:
+        for op, operands in zip(every, kept[0], strict=True):
+            op.operands = operands
+        for region, outputs in zip(regions, kept[1], strict=True):
+            region.outputs = outputs
+
+    return restore
+
+
+def _end(same: Mapping[int, int], value: int) -> int:
+    while value in same:
+        value = same[value]
+    return value
+
+
+class _Fold:
+    """What the values of a program are, once a condition is known: ``same`` maps each to the value that it is."""
+
+    def __init__(self, values: frozenset[int], flag: bool, every: Sequence[Op]):
+        self.same: dict[int, int] = {}
+        self._known = dict.fromkeys(values, flag)
+        self._zeros: set[int] = set()
+        """What became zero: the gradient of a branch that is not taken."""
+        self._constants: set[int] = set()
+        for op in every:
+            if op.live is not None:
+                self._fold(op)
+
+    def _fold(self, op: Op) -> None:
+        name, result, operands = op.form.name, op.results.start, op.operands
+        flags = [self._known.get(value) for value in operands]
+        if op.form.kind == Kind.BRANCH and flags[0] is not None:
+            region = op.regions[flags[0] != name.endswith("if")]
+            self.same.update((op.results[slot], region.outputs[slot]) for slot in op.live or ())
+        elif name == "stablehlo.constant" and dense_numbers(op.source.operation) == (0.0,):
+            self._constants.add(result)
+        elif name == "stablehlo.select" and flags[0] is not None:
+            self.same[result] = chosen = operands[1 if flags[0] else 2]
+            self._zeros.update([result] if {chosen, _end(self.same, chosen)} & self._nil else [])
+        elif name in MOVES and flags[0] is not None:
+            self._known.setdefault(result, flags[0])
+            self._zeros.update([] if flags[0] else [result])
+        elif name == "stablehlo.not" and flags[0] is not None:
+            self._known.setdefault(result, not flags[0])
+        elif name in ("stablehlo.and", "stablehlo.or") and flags != [None, None]:
+            self._join(op, flags)
+        else:
+            self._vanish(op)
+
+    @property
+    def _nil(self) -> set[int]:
+        return self._zeros | self._constants
+
+    def _join(self, op: Op, flags: Sequence[bool | None]) -> None:
+        place = 0 if flags[0] is not None else 1
+        flag = flags[place]
+        if flag is (op.form.name == "stablehlo.or"):
+            self._known.setdefault(op.results.start, bool(flag))
+        else:
+            self.same.setdefault(op.results.start, op.operands[1 - place])
+
+    def _vanish(self, op: Op) -> None:
+        """Follows zeros through products, and takes them out of sums."""
+        name, result = op.form.name, op.results.start
+        zeros = [value in self._zeros for value in op.operands]
+        if name in MOVES and op.operands[0] in self._constants:
+            self._constants.add(result)
+        elif (name in _PRODUCTS and any(zeros)) or (name in _KEEPS_ZERO and zeros[0]):
+            self._zeros.add(result)
+        elif name == "stablehlo.add" and any(zeros):
+            self.same[result] = op.operands[1 - zeros.index(True)]
+            self._zeros.update([result] if all(zeros) else [])
+        elif name == "stablehlo.subtract" and zeros[1]:
+            self.same[result] = op.operands[0]
