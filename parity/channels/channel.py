@@ -91,7 +91,9 @@ class Channel:
         result = self._look(work)
         settled = result.verdict in (Verdict.PROVED, Verdict.EXACT) or ONE_PROGRAM in result.measures
         if self.group in NUMBERS and settled and (why := why_not_sampled(work)):
-            return dataclasses.replace(result, detail=f"{result.detail}; not run to look for NaN: {why}")
+            return dataclasses.replace(
+                result, detail=f"{result.detail}; not run to look for NaN and constants: {why}"
+            )
         return result
 
     def _look(self, work: Comparison) -> ChannelResult:

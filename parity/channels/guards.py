@@ -7,14 +7,13 @@ from parity.builds.build import Group
 from parity.builds.tree import Role
 from parity.compare.comparison import Comparison
 from parity.compare.facts import INPUTS, PARAMETERS, Facts, known_facts
-from parity.compare.sample import nan_outputs
+from parity.compare.sample import idle_outputs
 from parity.values.static import Content
 from parity.verdicts import Finding
 
 __all__ = ["dead_gradients", "idle_state", "idle_values"]
 
 NAN = "NaN in every entry, whatever the inputs"
-COMPUTED = "NaN in every entry, on two batches and two states"
 
 
 def _facts(work: Comparison) -> Facts:
@@ -23,7 +22,7 @@ def _facts(work: Comparison) -> Facts:
 
 
 def idle_values(work: Comparison) -> list[Finding]:
-    """Finds values that no parameter or no input reaches, and NaN."""
+    """Finds values that no parameter or no input reaches, that are no numbers, or a single one."""
     known, build = _facts(work).results.get(Group.VALUES, {}), work.reference.build
     if not known:
         return []
@@ -37,18 +36,18 @@ def idle_values(work: Comparison) -> list[Finding]:
         for label, given in has.items()
         if given and label not in reached
     ]
-    return idle + _not_numbers(work, Group.VALUES, run=not idle)
+    return idle + _computed(work, Group.VALUES, run=not idle)
 
 
 def dead_gradients(work: Comparison) -> list[Finding]:
-    """Finds gradients that are zero by the program's text, and NaN."""
+    """Finds gradients that are zero by the program's text or on data, and NaN."""
     known = _facts(work).results.get(Group.GRADIENTS, {})
     dead = [
         _finding(path, "a gradient of zeros, whatever the inputs", "a gradient that is not zero")
         for path, fact in known.items()
         if fact.content is Content.ZERO and not _declared(path, work.case.zero_gradients)
     ]
-    return dead + _not_numbers(work, Group.GRADIENTS, run=not dead)
+    return dead + _computed(work, Group.GRADIENTS, run=not dead)
 
 
 def idle_state(work: Comparison) -> list[Finding]:
@@ -59,23 +58,15 @@ def idle_state(work: Comparison) -> list[Finding]:
         for path in sorted(facts.untouched)
         if leaves[path].role is Role.PARAMS and not _declared(path, work.case.zero_gradients)
     ]
-    return still + _not_numbers(work, Group.STATE, run=not still)
+    return still + _computed(work, Group.STATE, run=not still)
 
 
-def _not_numbers(work: Comparison, group: Group, *, run: bool) -> list[Finding]:
-    """Finds NaN in the program's text; if there is none, in one run on ordinary data, where that is cheap."""
+def _computed(work: Comparison, group: Group, *, run: bool) -> list[Finding]:
+    """Finds NaN in the program's text; if there is none, what one run on ordinary data shows, where that is cheap."""
     known = _facts(work).results.get(group, {})
     if constant := [path for path, fact in known.items() if fact.content is Content.NAN]:
         return [_finding(path, NAN, "numbers", "look for a constant that is NaN") for path in constant]
-    found = sorted(path for where, path in nan_outputs(work) if where == group) if run else []
-    hint = (
-        "look for the first NaN, such as the logarithm of a negative number or a mask that hides everything"
-    )
-    return [
-        _finding(path, COMPUTED, "numbers", hint)
-        for path in found
-        if not _declared(path, work.case.not_finite)
-    ]
+    return idle_outputs(work, group) if run else []
 
 
 def _declared(path: str, globs: Sequence[str]) -> bool:

@@ -1,24 +1,30 @@
-"""One cheap run of a proved program on ordinary data: a proof holds for programs that return NaN alone, too."""
+"""One cheap run of a proved program on ordinary data: a proof holds for programs that compute nothing, too."""
 
 from collections.abc import Mapping
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from parity.builds.build import Group
 from parity.builds.tree import to_host
+from parity.cases.case import Case
 from parity.compare.comparison import SEED, Comparison
 from parity.compare.memory_check import state_bytes
 from parity.compare.session import AS_WRITTEN
 from parity.compare.side import Side
+from parity.values.vacuity import constant_leaves, dead_gradients, not_finite
+from parity.verdicts import Finding
 
-__all__ = ["nan_outputs", "why_not_sampled"]
+__all__ = ["idle_outputs", "why_not_sampled"]
 
 MOST_OPERATIONS = 500
 """Compiling so many without optimisation takes up to half a second."""
 MOST_BYTES = 2**26
 """Of the state, and of all that a run holds."""
 
-Paths = set[tuple[str, str]]
+Flat = Mapping[str, np.ndarray]
+Idle = list[tuple[Group, Finding]]
 
 
 def why_not_sampled(work: Comparison) -> str:
@@ -30,16 +36,17 @@ def why_not_sampled(work: Comparison) -> str:
     return work.once("why not sampled", lambda: _why_not(work.reference)) or _sampled(work)[1]
 
 
-def nan_outputs(work: Comparison) -> Paths:
-    """Returns group and path of the reference's outputs that hold nothing but NaN.
+def idle_outputs(work: Comparison, group: Group) -> list[Finding]:
+    """Finds float outputs of the reference that are not finite or hold a single number, and gradients of zeros.
 
     They do on a random state and on the initial one, on two batches: a state that is moved may leave what the model
-    is defined on.
+    is defined on, and a layer may start at zero.
 
     Args:
         work: the case.
+        group: which outputs.
     """
-    return set() if why_not_sampled(work) else _sampled(work)[0]
+    return [] if why_not_sampled(work) else [one for where, one in _sampled(work)[0] if where == group]
 
 
 def _why_not(side: Side) -> str:
@@ -52,32 +59,57 @@ def _why_not(side: Side) -> str:
     return "" if state_bytes(side.build) <= MOST_BYTES else f"a state of more than {MOST_BYTES:,} bytes"
 
 
-def _sampled(work: Comparison) -> tuple[Paths, str]:
-    """Returns the outputs that are NaN, or why there was no run after all."""
+def _sampled(work: Comparison) -> tuple[Idle, str]:
+    """Returns what is found on both batches and states, or why there was no run after all."""
     side = work.reference
 
-    def sample() -> tuple[Paths, str]:
+    def sample() -> tuple[Idle, str]:
         with side.clock.phase(side.build.name, "compile"), side.backend.context(side.mesh):
             compiled = side.lowered.compile(compiler_options=AS_WRITTEN)
         needed = compiled.memory_analysis()
         if needed and needed.temp_size_in_bytes + needed.output_size_in_bytes > MOST_BYTES:
-            return set(), f"a run takes more than {MOST_BYTES:,} bytes"
-        found = _nan(side, compiled, work.state, SEED)
+            return [], f"a run takes more than {MOST_BYTES:,} bytes"
+        found = _idle(work, compiled, work.state, SEED)
         if found:
             initial = work.case.arrange(work.bench.fresh(side.build, SEED))
-            found &= _nan(side, compiled, initial, SEED + 1)
+            again = _idle(work, compiled, initial, SEED + 1)
+            found = [one for one in found if one in again]
         return found, ""
 
     return work.once("sampled", sample)
 
 
-def _nan(side: Side, compiled: jax.stages.Compiled, state: Mapping[str, np.ndarray], seed: int) -> Paths:
+def _idle(work: Comparison, compiled: jax.stages.Compiled, state: Flat, seed: int) -> Idle:
+    side = work.reference
     with side.clock.phase(side.build.name, "execute"), side.backend.context(side.mesh):
         outputs = compiled(side.placed(state), side.placed_inputs(side.build.inputs(seed)))
-        host = {str(group): to_host(leaves) for group, leaves in outputs.items()}
-    return {
-        (group, path)
+        host = {Group(group): to_host(leaves) for group, leaves in outputs.items()}
+    return [
+        (group, finding)
         for group, leaves in host.items()
+        for finding in _findings(work.case, group, leaves, state if group == Group.STATE else {})
+    ]
+
+
+def _findings(case: Case, group: Group, leaves: Flat, before: Flat) -> list[Finding]:
+    """Finds in one run what a measured case of the same data would be vacuous for, and no more.
+
+    An output with some finite entries is compared in these; a state that was infinite before, such as the best loss
+    so far, may stay so.
+    """
+    floats = {
+        path: array
         for path, array in leaves.items()
-        if array.size and (array != array).all()
+        if array.size and jnp.issubdtype(array.dtype, jnp.inexact)
     }
+    lost = {path: array for path, array in floats.items() if not np.isfinite(array).any()}
+    numbers = {path: array for path, array in floats.items() if path not in lost}
+    moved = {
+        path: array
+        for path, array in lost.items()
+        if path not in before or array.tobytes() != before[path].tobytes()
+    }
+    found = not_finite(moved, case.not_finite)
+    if group == Group.GRADIENTS:
+        found += dead_gradients(numbers, case.zero_gradients)
+    return found + (constant_leaves(group, numbers) if numbers and group == Group.VALUES else [])

@@ -3,12 +3,14 @@
 import fnmatch
 from collections.abc import Mapping, Sequence
 
+import jax.numpy as jnp
 import numpy as np
 
-from parity.values.noise import is_float
 from parity.verdicts import EXPECTED_GOT, Finding
 
 __all__ = ["constant_leaves", "dead_gradients", "not_finite", "nothing_moved", "same_buffers"]
+
+NOT_FINITE = "look for the first: an overflow, a logarithm of a negative number, a mask that hides everything"
 
 Flat = Mapping[str, np.ndarray]
 
@@ -22,7 +24,11 @@ def constant_leaves(what: str, flat: Flat) -> list[Finding]:
     if not flat:
         return [_vacuous(what, "no leaf", "at least one leaf", "check the program's outputs and inputs")]
     return [
-        _vacuous(f"{what} {path}", f"all {array.size} entries are {array.flat[0]}", "entries that differ")
+        _vacuous(
+            f"{what} {path}",
+            f"all {array.size} entries are {array.flat[0] or array.dtype.type(0)}",  # -0.0 is 0.0
+            "entries that differ",
+        )
         for path, array in flat.items()
         if array.size > 1 and ((array == array.flat[0]).all() or (array != array).all())
     ]
@@ -56,10 +62,10 @@ def nothing_moved(before: Flat, after: Flat, declared: Sequence[str]) -> list[Fi
 def not_finite(flat: Flat, declared: Sequence[str] = ()) -> list[Finding]:
     """Finds leaves with NaN or infinity: once there, they are the same on both sides whatever came before."""
     return [
-        _vacuous(path, "entries that are not finite", "finite numbers", "look where the reference overflows")
+        _vacuous(path, "entries that are not finite", "finite numbers", NOT_FINITE)
         for path, array in flat.items()
-        if is_float(array)
-        and not np.isfinite(np.asarray(array, np.float64)).all()
+        if jnp.issubdtype(array.dtype, jnp.inexact)
+        and not np.isfinite(array).all()
         and not any(fnmatch.fnmatch(path, pattern) for pattern in declared)
     ]
 

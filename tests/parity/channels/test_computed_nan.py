@@ -1,4 +1,4 @@
-"""A proved case that returns only NaN is vacuous, whatever makes the NaN; the record says where nothing was run."""
+"""A proved case that returns NaN, infinity, one constant or dead gradients is vacuous; else the record says so."""
 
 import jax
 import jax.numpy as jnp
@@ -86,12 +86,12 @@ COMPUTED = {
 @pytest.mark.parametrize("how", COMPUTED)
 def test_what_computes_nothing_but_nan_is_vacuous(how):
     found = channels(COMPUTED[how])
-    assert vacuous(found) == ({one for one in ALL if one[1] == "values"} if how == "mask" else ALL)
+    assert vacuous(found) == (ALL - {("train_step", "state")} if how == "mask" else ALL)
     assert {str(found[program]["program"].verdict) for program in found} == {"proved"}
     finding = found["forward"]["values"].findings[0]
     assert (finding.where, finding.candidate) == (
         "outputs",
-        "both sides: NaN in every entry, on two batches and two states",
+        "entries that are not finite",
     )
 
 
@@ -115,13 +115,168 @@ def test_gradients_alone_may_be_nan():
         lambda out, kernel: jnp.where(jnp.arange(F) < 1, -jnp.inf, out),
         lambda out, kernel: jnp.where(out > 0, out, jnp.nan),
         lambda out, kernel: jnp.where(jnp.isnan(jnp.log(-jnp.abs(out) - 1)), out, 0.0),
-        lambda out, kernel: jnp.exp(out + 1e3),
+        lambda out, kernel: jnp.where(jnp.arange(B)[:, None] < B // 2, out, 0.0),
+        lambda out, kernel: jnp.where(jnp.arange(B)[:, None] < B - 1, -jnp.inf, out),
+        lambda out, kernel: jnp.where(jnp.isinf(jnp.exp(out + 1e3)), out, 0.0),
+        lambda out, kernel: out - jnp.max(out),
+        lambda out, kernel: jnp.broadcast_to(jnp.sum(out), (B, F)),
+        lambda out, kernel: {
+            "out": out,
+            "tokens": jnp.sum(0 * out) + B,
+            "step": jnp.zeros((1, 1)) * out[0, 0],
+        },
+        lambda out, kernel: {"out": out, "chosen": jnp.where(out > 1e9, 1, 0), "kept": out < 1e9},
+        lambda out, kernel: {"out": out, "none": out[:0]},
     ],
-    ids=["one entry", "minus infinity", "half", "guarded", "infinity"],
+    ids=[
+        "one entry",
+        "minus infinity",
+        "half",
+        "guarded",
+        "padded rows",
+        "hidden rows",
+        "guarded infinity",
+        "one zero",
+        "the same in a batch",
+        "scalars",
+        "integers",
+        "empty",
+    ],
 )
 def test_other_outputs_are_no_finding(function):
     found = channels(function, programs=("forward",))
     assert not vacuous(found)
+
+
+@pytest.mark.parametrize(
+    ("function", "finding"),
+    [
+        (lambda out, kernel: jnp.exp(out + 1e3), "outputs"),
+        (lambda out, kernel: -jnp.exp(1e3 + jnp.abs(out)), "outputs"),
+        (lambda out, kernel: 1 / (out - out), "outputs"),
+        (lambda out, kernel: jnp.where(out > 0, jnp.exp(out + 1e3), jnp.log(-jnp.abs(out) - 1)), "outputs"),
+        (lambda out, kernel: {"out": out, "norm": jnp.sum(jnp.exp(out + 1e3))}, "outputs/norm"),
+        (lambda out, kernel: {"out": out, "wave": jnp.log(out - 1e9) + 1j * out}, "outputs/wave"),
+        (lambda out, kernel: (1e30 * (1 + jnp.abs(out))).astype(jnp.float16), "outputs"),
+        (lambda out, kernel: out * 0, "values outputs"),
+        (lambda out, kernel: jnp.floor(0.5 * jax.nn.sigmoid(out)), "values outputs"),
+        (lambda out, kernel: jax.nn.relu(-1 - jnp.abs(out)), "values outputs"),
+        (lambda out, kernel: jnp.clip(out, 5e8, 1e9), "values outputs"),
+        (lambda out, kernel: jax.nn.softmax(jnp.sum(out, -1, keepdims=True)), "values outputs"),
+        (lambda out, kernel: {"out": out, "gate": jnp.where(out > 1e9, out, 0.0)}, "values outputs/gate"),
+        (lambda out, kernel: (1e-30 * out).astype(jnp.float16), "values outputs"),
+    ],
+    ids=[
+        "infinity",
+        "minus infinity",
+        "division by zero",
+        "infinity and NaN",
+        "a scalar",
+        "complex",
+        "half overflows",
+        "times zero",
+        "floor",
+        "relu",
+        "clipped",
+        "one class",
+        "a mask that hides everything",
+        "half underflows",
+    ],
+)
+def test_outputs_that_are_infinite_or_one_constant_are_vacuous(function, finding):
+    found = channels(function, programs=("forward",))
+    assert vacuous(found) == {("forward", "values")}
+    assert [one.where for one in found["forward"]["values"].findings] == [finding]
+
+
+# with a value that depends on the kernel, and a gradient that is zero on all that is drawn
+DEAD = {
+    "relu": lambda out: jax.nn.relu(-1e9 - out**2),
+    "clip": lambda out: jnp.clip(out, 1e8, 1e9),
+    "mask": lambda out: jnp.where(out > 1e9, out, 2.0),
+    "saturated": lambda out: jnp.tanh(out + 1e9),
+    "two relus": lambda out: jax.nn.relu(-jax.nn.relu(out)),
+    "underflow": lambda out: out * jnp.exp(-1e3 - jnp.abs(jax.lax.stop_gradient(out))),
+    "maximum": lambda out: jnp.maximum(out, 1e9),
+}
+
+
+@pytest.mark.parametrize("declared", [False, True], ids=["undeclared", "declared"])
+@pytest.mark.parametrize("how", DEAD)
+def test_gradients_that_are_zero_on_data_are_vacuous_unless_declared(how, declared):
+    found = channels(
+        lambda out, kernel: jax.lax.stop_gradient(out) + DEAD[how](out),
+        programs=("grad",),
+        zero_gradients=("*dense/*",) if declared else (),
+    )
+    assert vacuous(found) == (set() if declared else {("grad", "gradients")})
+    if not declared:
+        assert {one.where for one in found["grad"]["gradients"].findings} == {
+            "params/dense/bias",
+            "params/dense/kernel",
+        }
+        assert {one.candidate for one in found["grad"]["gradients"].findings} == {"a gradient of zeros"}
+    assert found["grad"]["program"].verdict == "proved"
+
+
+class OldGate(linen.Module):
+    """A head, a gate and a scale that start at zero; some units of the layer are always off."""
+
+    @linen.compact
+    def __call__(self, x):
+        zeros = linen.initializers.zeros
+        hidden = jax.nn.relu(linen.Dense(16, name="dense")(x))
+        hidden = hidden + self.param("gate", zeros, ()) * linen.Dense(16, name="branch")(hidden)
+        hidden = jnp.where(jnp.arange(16) < 3, jax.nn.relu(-1 - hidden), hidden)
+        return linen.Dense(F, kernel_init=zeros, name="head")(hidden)
+
+
+class NewGate(nnx.Module):
+    """The same in NNX."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.dense = nnx.Linear(D, 16, rngs=rngs)
+        self.gate = nnx.Param(jnp.zeros(()))
+        self.branch = nnx.Linear(16, 16, rngs=rngs)
+        self.head = nnx.Linear(16, F, kernel_init=nnx.initializers.zeros, rngs=rngs)
+
+    def __call__(self, x):
+        hidden = jax.nn.relu(self.dense(x))
+        hidden = hidden + self.gate[...] * self.branch(hidden)
+        hidden = jnp.where(jnp.arange(16) < 3, jax.nn.relu(-1 - hidden), hidden)
+        return self.head(hidden)
+
+
+def test_layers_that_start_at_zero_and_dead_units_are_no_finding():
+    pair = parity.twins("own", linen=OldGate, nnx=NewGate, inputs=batch, loss=loss)
+    for result in run_cases(pair.cases({})):
+        assert result.verdict == "passed", result.sentence()
+
+
+def test_a_state_that_starts_at_infinity_may_stay_there():
+    """The best loss so far, before it is first looked at."""
+
+    def step(state, given):
+        value, slope = jax.value_and_grad(lambda w: loss(given["x"] @ w, given))(state["w"])
+        count = state["count"] + 1
+        best = jnp.where(count % 10 == 0, jnp.minimum(state["best"], value), state["best"])
+        state = {"w": state["w"] - 0.1 * slope, "count": count, "best": best}
+        return {"values": {"loss": value}, "state": state}
+
+    def create(key):
+        return {
+            "w": jax.random.normal(key, (D, F)),
+            "count": jnp.zeros((), int),
+            "best": jnp.full(2, jnp.inf, "f"),
+        }
+
+    sides = [
+        parity.CustomSide(create=create, programs={"train_step": step}, flavour=flavour)
+        for flavour in (parity.Flavour.LINEN, parity.Flavour.NNX)
+    ]
+    pair = parity.twin_programs("own", linen=sides[0], nnx=sides[1], inputs=batch)
+    (result,) = run_cases(pair.cases({}))
+    assert result.verdict == "passed", result.sentence()
 
 
 def test_a_state_moved_out_of_its_domain_is_no_finding():
@@ -158,9 +313,9 @@ def test_the_record_says_what_was_not_looked_at(limit, value, monkeypatch):
     found = channels(COMPUTED["logarithm"], programs=("forward", "train_step"))
     for results in found.values():
         assert results["values"].verdict == "proved"
-        assert "not run to look for NaN: " in results["values"].detail
+        assert "not run to look for NaN and constants: " in results["values"].detail
         assert f"more than {value}" in results["values"].detail
-    assert "not run to look for NaN" not in found["forward"]["program"].detail
+    assert "not run to look for NaN and constants" not in found["forward"]["program"].detail
 
 
 def test_a_run_that_would_fill_the_memory_is_left_out(monkeypatch):
@@ -176,4 +331,6 @@ def test_a_backend_that_runs_nothing_says_so():
 
     cases = place(twins(COMPUTED["logarithm"], programs=("forward",)).cases({}), "lower:v5p:2x2x1")
     (result,) = run_cases(cases)
-    assert result.channels["values"].detail.endswith("not run to look for NaN: lower:v5p:2x2x1 runs nothing")
+    assert result.channels["values"].detail.endswith(
+        "not run to look for NaN and constants: lower:v5p:2x2x1 runs nothing"
+    )
