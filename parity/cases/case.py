@@ -65,10 +65,10 @@ class Case:
         mesh: where it runs.
         candidate_mesh: where the candidate runs, if that is elsewhere.
         backend: what compiles and runs it.
-        held_axes: mesh axes whose size belongs to the model, such as the stages of a pipeline: no backend changes it.
+        fixed_axes: mesh axes whose size belongs to the model, such as the stages of a pipeline: no backend changes it.
         asked: the mesh in the id, where the backend has made it fit; empty where it runs as it is.
-        unplaced: why it cannot run on its backend; empty where it can.
-        too_large: why it cannot run with the devices that there are, which is an error; empty where it can.
+        skip_reason: why it cannot run on its backend; empty where it can.
+        too_few_devices: why it cannot run with the devices that there are, which is an error; empty where it can.
         not_applicable: channels that say nothing here, with the reason.
         require: the lowest rung of the ladder this case may rest on; of several any is enough. ``reordered``
             means: proved, or reordered with equal bits when both sides run, on a CPU with and without contraction.

@@ -34,7 +34,7 @@ def check_fits_in_memory(build: Build) -> None:
         build: which nothing was made of yet.
 
     Raises:
-        NoRoomError: the host, or the device that makes states, has less memory.
+        InsufficientMemoryError: the host, or the device that makes states, has less memory.
     """
     held, host = state_bytes(build), machine_memory()
     advice = "prove it alone with parity prove, which makes no state, or compare a smaller configuration"

@@ -78,7 +78,7 @@ def pure_step(state, batch):
     return nnx.state(after), value
 
 
-LINEN = parity.Own(create=create, programs={"train_step": step}, flavour=parity.Flavour.LINEN)
+LINEN = parity.CustomSide(create=create, programs={"train_step": step}, flavour=parity.Flavour.LINEN)
 
 
 def result(nnx_side, linen_side=LINEN, channels=ALL, **options):
@@ -88,7 +88,7 @@ def result(nnx_side, linen_side=LINEN, channels=ALL, **options):
 
 
 def own(create, step, flavour=parity.Flavour.NNX):
-    return parity.Own(create=create, programs={"train_step": step}, flavour=flavour)
+    return parity.CustomSide(create=create, programs={"train_step": step}, flavour=flavour)
 
 
 @pytest.mark.slow
@@ -193,7 +193,7 @@ def test_a_given_state_takes_the_place_of_a_random_one():
 
 
 def test_programs_must_have_the_same_names():
-    other = parity.Own(create=Trained, programs={"eval": nnx_step}, flavour=parity.Flavour.NNX)
+    other = parity.CustomSide(create=Trained, programs={"eval": nnx_step}, flavour=parity.Flavour.NNX)
     with pytest.raises(
         ValueError, match=r"got programs \['train_step'\] and \['eval'\], expected the same names"
     ):

@@ -31,7 +31,9 @@ def nnx_decode(model, batch):
 
 PAIR = parity.twin_programs(
     "cache",
-    linen=parity.Own(create=linen_create, programs={"decode": linen_decode}, flavour=parity.Flavour.LINEN),
-    nnx=parity.Own(create=nnx_create, programs={"decode": nnx_decode}, flavour=parity.Flavour.NNX),
+    linen=parity.CustomSide(
+        create=linen_create, programs={"decode": linen_decode}, flavour=parity.Flavour.LINEN
+    ),
+    nnx=parity.CustomSide(create=nnx_create, programs={"decode": nnx_decode}, flavour=parity.Flavour.NNX),
     inputs=lambda seed: {"x": np.random.default_rng(seed).normal(size=(4, 1, 12)).astype("float32")},
 )

@@ -49,8 +49,8 @@ def nnx_step(state, batch):
     return state, value
 
 
-LINEN = parity.Own(create=linen_create, programs={"step": linen_step}, flavour=parity.Flavour.LINEN)
-NNX = parity.Own(create=Trained, programs={"step": nnx_step}, flavour=parity.Flavour.NNX)
+LINEN = parity.CustomSide(create=linen_create, programs={"step": linen_step}, flavour=parity.Flavour.LINEN)
+NNX = parity.CustomSide(create=Trained, programs={"step": nnx_step}, flavour=parity.Flavour.NNX)
 
 
 def inputs(seed):

@@ -39,7 +39,7 @@ def step(model, batch):
 
 PAIR = parity.twin_programs(
     "refactor",
-    linen=parity.Own(create=Before, programs={"grad": step}, flavour=parity.Flavour.NNX),
-    nnx=parity.Own(create=After, programs={"grad": step}, flavour=parity.Flavour.NNX),
+    linen=parity.CustomSide(create=Before, programs={"grad": step}, flavour=parity.Flavour.NNX),
+    nnx=parity.CustomSide(create=After, programs={"grad": step}, flavour=parity.Flavour.NNX),
     inputs=lambda seed: {"x": np.random.default_rng(seed).normal(size=(9, 12)).astype("float32")},
 )

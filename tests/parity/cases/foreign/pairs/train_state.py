@@ -45,7 +45,9 @@ def nnx_step(state, batch):
 
 PAIR = parity.twin_programs(
     "train_state",
-    linen=parity.Own(create=linen_create, programs={"train_step": linen_step}, flavour=parity.Flavour.LINEN),
-    nnx=parity.Own(create=Trained, programs={"train_step": nnx_step}, flavour=parity.Flavour.NNX),
+    linen=parity.CustomSide(
+        create=linen_create, programs={"train_step": linen_step}, flavour=parity.Flavour.LINEN
+    ),
+    nnx=parity.CustomSide(create=Trained, programs={"train_step": nnx_step}, flavour=parity.Flavour.NNX),
     inputs=lambda seed: {"x": np.random.default_rng(seed).normal(size=(8, 12)).astype("float32")},
 )
