@@ -43,7 +43,7 @@ class Trial:
         alter: changes a batch.
         steps: how many; the program's own by default.
         move: perturbs state and batch, for the noise.
-        saturates: see `Wild`.
+        saturates: see `StressKind`.
         ties: whether entries are equal to constants, so that rounding decides for either side.
         count: the largest counter.
     """

@@ -246,7 +246,7 @@ def test_a_state_that_cannot_fit_is_said_before_it_is_made(monkeypatch):
     (result,) = run(lambda rngs: Renamed(rngs, function=jnp.sin))
     assert str(result.verdict) == "error"
     assert (
-        "InsufficientMemoryError: a state of 1.42e-06 GiB, of which a run holds 4, got 3.81e-06 GiB"
-        in result.sentence()
+        "InsufficientMemoryError: a state of 1.42e-06 GiB, "
+        "of which a run holds 4, got 3.81e-06 GiB" in result.sentence()
     )
     assert str(result.channels["program"].verdict) == "unproved"  # what needs no state is still said
