@@ -7,7 +7,7 @@ import optax
 from flax import linen, nnx
 from flax.training.train_state import TrainState
 
-import parity
+from parity import CustomSide, Flavour, twin_programs
 
 LINEN, SGD = linen.Dense(3), optax.sgd(1e-2, momentum=0.9)
 
@@ -49,11 +49,9 @@ def nnx_step(state, batch):
     return state, value
 
 
-PAIR = parity.twin_programs(
+PAIR = twin_programs(
     "ema",
-    linen=parity.CustomSide(
-        create=linen_create, programs={"train_step": linen_step}, flavour=parity.Flavour.LINEN
-    ),
-    nnx=parity.CustomSide(create=Trained, programs={"train_step": nnx_step}, flavour=parity.Flavour.NNX),
+    linen=CustomSide(create=linen_create, programs={"train_step": linen_step}, flavour=Flavour.LINEN),
+    nnx=CustomSide(create=Trained, programs={"train_step": nnx_step}, flavour=Flavour.NNX),
     inputs=lambda seed: {"x": np.random.default_rng(seed).normal(size=(8, 12)).astype("float32")},
 )
