@@ -213,7 +213,7 @@ def test_an_integer_of_the_batch_is_a_counter():
     sides = [build(name, until(limit), clock=True) for name, limit in (("left", 5000), ("right", 6000))]
     assert outcome(*sides, "forward").channels["values"].verdict is Verdict.FAILED
     other = build("right", lambda p, i: dense(p, i) * (i["clock"] <= 4999), clock=True)
-    assert outcome(sides[0], other, "forward").channels["values"].verdict is Verdict.FLOOR
+    assert outcome(sides[0], other, "forward").channels["values"].verdict in (Verdict.BITWISE, Verdict.FLOOR)
 
 
 def test_counters_of_layers_are_counters():
