@@ -1,8 +1,10 @@
-"""Makes the oracles and the shared suites importable, with rewritten asserts, before any test imports them."""
+"""Makes shared suites, with rewritten asserts, and campaigns importable before any test imports them."""
 
 import functools
+import importlib.util
 import os
 import signal
+import sys
 from pathlib import Path
 
 import jax
@@ -10,9 +12,21 @@ import pytest
 
 from parity.run.run import clear_caches_if_many_mappings
 
-ORACLES = Path(__file__).parent / "oracles"
+TESTS = Path(__file__).parent
 
-pytest.register_assert_rewrite(*(path.stem for path in ORACLES.glob("suite_*.py")))
+pytest.register_assert_rewrite(*(path.stem for path in (TESTS / "oracles").glob("suite_*.py")))
+
+
+def import_campaigns() -> None:
+    """Imports the package by its place: ``tests`` on the import path would hide the real packages."""
+    folder = TESTS / "campaigns"
+    spec = importlib.util.spec_from_file_location(folder.name, folder / "__init__.py")
+    assert spec and spec.loader
+    sys.modules[folder.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+import_campaigns()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells start background jobs so, and programs that tests interrupt would inherit it.

@@ -29,7 +29,7 @@ from parity.matrix import llama2, sharded
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
-REPO = Path(__file__).parents[3]
+REPO = Path(__file__).parents[4]
 TOPOLOGIES = ("v5p:2x2x1", "v5e:2x4", "v6e:2x2", "tpu7x:2x2x1")
 MISSING = aot.missing_compiler()
 needs_compiler = pytest.mark.skipif(bool(MISSING), reason=f"libtpu is not installed: {MISSING}")

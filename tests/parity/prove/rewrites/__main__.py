@@ -13,6 +13,10 @@ import collections
 import os
 import sys
 import time
+from pathlib import Path
+
+TESTS = Path(__file__).parents[3]
+sys.path[1:1] = [str(TESTS.parent), str(TESTS)]  # the project first: `tests` alone would hide its packages
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 if "--contract" not in sys.argv:
