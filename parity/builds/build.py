@@ -17,6 +17,7 @@ from parity.builds.constants import take_apart, traceable, traced_once
 from parity.builds.saving import Saving
 from parity.builds.skeleton import Skeleton, skeleton
 from parity.builds.tree import Codec, Leaf, describe, flatten
+from parity.ir.jax_internals import short_sharding_errors
 
 __all__ = [
     "ENTRANCES",
@@ -227,7 +228,8 @@ def nnx_build(
         def called(states: tuple[Any, ...], state: dict[str, Any], inputs: dict[str, Any]):
             module = nnx.merge(graphdef, codec.restore(state), *states)
             before = settings_of(module)
-            outputs = function(module, inputs)
+            with short_sharding_errors():
+                outputs = function(module, inputs)
             altered[name].update(changes(before, settings_of(module)))
             return module, outputs
 

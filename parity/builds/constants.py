@@ -12,6 +12,7 @@ from flax import nnx
 from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 
+from parity.ir.jax_internals import short_sharding_errors
 from parity.ir.jaxprs import forwarded_arguments
 
 __all__ = ["Constants", "take_apart", "traceable", "traced_once"]
@@ -79,7 +80,7 @@ def traceable(create: Callable[[jax.Array], T]) -> Callable[[jax.Array], T]:
 
     @functools.wraps(create)
     def made(key: jax.Array) -> T:
-        with nnx.use_eager_sharding(False):
+        with nnx.use_eager_sharding(False), short_sharding_errors():
             module = create(key)
         if isinstance(module, nnx.Module):
             for node in [node for _, node in nnx.iter_graph(module) if isinstance(node, nnx.Pytree)]:

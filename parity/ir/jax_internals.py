@@ -1,8 +1,10 @@
 """The only file that touches private JAX, jaxlib or Flax names; each has a version note."""
 
+import contextlib
 import hashlib
 import types
 import weakref
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +29,7 @@ __all__ = [
     "main_position",
     "parse_module",
     "run_module",
+    "short_sharding_errors",
     "stablehlo_module",
     "with_module",
 ]
@@ -396,3 +399,24 @@ def key_difference(key: TracingKey, known: list[TracingKey]) -> str:
     ours, *olds = [(each.parts[0], each.parts[1], ()) for each in (key, *known)]
     *_, why = min(diff_tracing_cache_keys(ours, old) for old in olds)
     return "; ".join(line.strip() for line in why.splitlines()) or "another key of the tracing cache"
+
+
+@contextlib.contextmanager
+def short_sharding_errors() -> Iterator[None]:
+    """Shortens the error of a tracer without ``sharding`` in this block, as JAX 0.12 does.
+
+    `nnx.Variable.set_value` reads ``getattr(value, "sharding", None)``. JAX 0.10 then formats the whole trace for a
+    message that is dropped: each draw of a key costs as much as the trace is long. ``jax.core.Tracer.sharding`` is a
+    property in JAX 0.10 to 0.12.
+    """
+
+    def sharding(tracer: Any) -> Any:
+        raise AttributeError(f"a tracer has no 'sharding' ({jax.typeof(tracer)}); use jax.typeof(x)")
+
+    tracer: Any = jax.core.Tracer
+    kept = tracer.sharding
+    tracer.sharding = property(sharding)
+    try:
+        yield
+    finally:
+        tracer.sharding = kept

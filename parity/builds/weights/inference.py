@@ -1,6 +1,5 @@
 """Infers a weight map from the leaves of two states: step by step, the surest evidence first."""
 
-import collections
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,8 @@ from parity.builds.weights.map import (
     normalise,
     strip_container,
 )
-from parity.builds.weights.modules import Order, beside_paired, copied, moment_of, nearest_first, pair_modules
+from parity.builds.weights.modules import Order, beside_paired, copied, moment_of, pair_modules
+from parity.builds.weights.nearest import pair_nearest
 from parity.builds.weights.stacks import layer_groups, stack_axes
 from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 
@@ -322,15 +322,13 @@ class _Search:
         for name, leaf in reference.items():
             if name not in candidate:
                 kinds.setdefault((leaf.shape, leaf.dtype), []).append(name)
-        options = {
-            other: kinds.get((twin.shape, twin.dtype), [])
-            for other, twin in candidate.items()
-            if other not in reference
-        }
-        counted = collections.Counter(name for names in options.values() for name in names)
-        for name, other in nearest_first(options):
-            if name in self.names[0] and other in self.names[1]:
-                self._pair([name], [other], "shape" if counted[name] == 1 else NEAREST)
+        partners: dict[tuple, list[str]] = {}
+        for other, twin in candidate.items():
+            if other not in reference:
+                partners.setdefault((twin.shape, twin.dtype), []).append(other)
+        for kind, others in partners.items():
+            for name, other in pair_nearest(kinds.get(kind, ()), others):
+                self._pair([name], [other], "shape" if len(others) == 1 else NEAREST)
 
 
 def _idle(rule: Rule, why: str, names: Sequence[str], text: str = "") -> str:

@@ -1,13 +1,13 @@
 """Which module of one side is which of the other: its leaves stay together, and moments with their parameters."""
 
 import collections
-import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from parity.builds.tree import Leaf
+from parity.builds.weights.nearest import pair_nearest
 
-__all__ = ["Order", "beside_paired", "copied", "moment_of", "nearest_first", "pair_modules", "unheld_prefix"]
+__all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_modules", "unheld_prefix"]
 
 Order = tuple[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]]
 """Path of a leaf -> where its side's program first uses it."""
@@ -39,22 +39,28 @@ def beside_paired(
     for ours, theirs in paired:
         votes[_module(ours)].add(_module(theirs))
     partner = {module: min(others) for module, others in votes.items() if len(others) == 1 and module}
-    found: Pairs = []
+    ending = collections.defaultdict(list)
+    for other in candidate:
+        for end in _ends(other):
+            ending[end].append(other)
+    found: dict[str, str] = {}
     for name, leaf in reference.items():
         parts = name.split("/")
         modules = ("/".join(parts[at:-1]) for at in range(len(parts) - 1))
         module = next((module for module in modules if module in partner), None)
         if module is None:
             continue
-        end = f"{partner[module]}/{_last(name)}"
-        fitting = [
-            other
-            for other, twin in candidate.items()
-            if (other == end or other.endswith(f"/{end}")) and twin.shape == leaf.shape
-        ]
-        if len(fitting) == 1 and fitting[0] not in {theirs for _, theirs in found}:
-            found.append((name, fitting[0]))
-    return found
+        ends = ending[f"{partner[module]}/{_last(name)}"]
+        fitting = [other for other in ends if candidate[other].shape == leaf.shape]
+        if len(fitting) == 1:
+            found.setdefault(fitting[0], name)
+    return [(name, other) for other, name in found.items()]
+
+
+def _ends(name: str) -> list[str]:
+    """Returns a name and all that it ends with, from any of its parts on."""
+    parts = name.split("/")
+    return ["/".join(parts[at:]) for at in range(len(parts))]
 
 
 def pair_modules(
@@ -86,7 +92,7 @@ def pair_modules(
                 _by_use(ours, reference, places[0]), _by_use(theirs, candidate, places[1]), strict=True
             )
         else:
-            pairs = _nearest(ours, theirs)
+            pairs = pair_nearest(ours, theirs)
         for module, other in pairs:
             leaves = [(f"{module}/{last}", f"{other}/{last}") for last, *_ in kind]
             (ordered if len(ours) > 1 and automatic else named).extend(leaves)
@@ -112,43 +118,12 @@ def _by_use(
     modules: Sequence[str], leaves: Mapping[str, Leaf], places: Mapping[str, tuple[int, ...]]
 ) -> list[str]:
     """Returns modules in the order of the first use of any of their leaves; what is not used comes last, by name."""
-    first = {
-        module: min(
-            (
-                places[leaf.path]
-                for name, leaf in leaves.items()
-                if _module(name) == module and leaf.path in places
-            ),
-            default=None,
-        )
-        for module in modules
-    }
-    return sorted(modules, key=lambda module: (first[module] is None, first[module] or (), module))
-
-
-def nearest_first(options: Mapping[str, Sequence[str]]) -> Pairs:
-    """Returns all pairs of a name and a partner that it may have, those of the most similar names first.
-
-    Args:
-        options: ``{partner: names}``.
-    """
-    rated, matcher = [], difflib.SequenceMatcher()
-    for other, names in options.items():
-        matcher.set_seq2(other)  # which it analyses once for all names
-        for name in names:
-            matcher.set_seq1(name)
-            rated.append((matcher.ratio(), name, other))
-    return [(name, other) for _, name, other in sorted(rated, reverse=True)]
-
-
-def _nearest(ours: Sequence[str], theirs: Sequence[str]) -> Pairs:
-    left, right, found = set(ours), set(theirs), []
-    for one, other in nearest_first(dict.fromkeys(theirs, ours)):
-        if one in left and other in right:
-            left.remove(one)
-            right.remove(other)
-            found.append((one, other))
-    return found
+    first: dict[str, tuple[int, ...]] = {}
+    for name, leaf in leaves.items():
+        if leaf.path in places:
+            module, place = _module(name), places[leaf.path]
+            first[module] = min(first.get(module, place), place)
+    return sorted(modules, key=lambda module: (module not in first, first.get(module, ()), module))
 
 
 def unheld_prefix(prefix: str, holders: Iterable[str]) -> str:
@@ -171,7 +146,7 @@ def copied(parameters: Mapping[str, Leaf]) -> set[str]:
     return found
 
 
-def moment_of(name: str, owners: Iterable[str], holders: Iterable[str]) -> tuple[str, str] | None:
+def moment_of(name: str, owners: Container[str], holders: Iterable[str]) -> tuple[str, str] | None:
     """Returns which moment of which parameter a leaf is: ``("0/mu", "layer/kernel")``; None for what is none.
 
     Args:
@@ -179,9 +154,9 @@ def moment_of(name: str, owners: Iterable[str], holders: Iterable[str]) -> tuple
         owners: names of parameters; the longest that ends the name owns it.
         holders: words that say nothing, wherever they stand.
     """
-    parts, known = name.split("/"), set(owners)
+    parts = name.split("/")
     for at in range(1, len(parts)):
         end = "/".join(parts[at:])
-        if end in known:
+        if end in owners:
             return unheld_prefix("/".join(parts[:at]), holders), end
     return None

@@ -1,0 +1,75 @@
+"""Pairs names by similarity, the most similar first, with a bounded number of candidates for each name."""
+
+import bisect
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+
+__all__ = ["pair_nearest"]
+
+FEW = 16
+"""Up to so many names of each side, every pair is rated."""
+WINDOW = 2
+"""Of more names, each is rated with so many neighbours on both sides of its place in each order."""
+
+
+def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs distinct names of two sides one-to-one until one side has none left.
+
+    Rating every pair takes the square of the number of names. Of many names only neighbours are rated (the sorted
+    neighbourhood method): names at the same place once both sides are sorted by the numbers in them or as text.
+
+    Args:
+        reference, candidate: the names of both sides.
+
+    Returns:
+        The pairs, the most similar names of each round first.
+    """
+    left, right = list(reference), list(candidate)
+    pairs: list[tuple[str, str]] = []
+    while left and right:
+        every = max(len(left), len(right)) <= FEW
+        options = ((other, left) for other in right) if every else _neighbours(left, right)
+        found = _greedy(options)
+        pairs += found
+        ours, theirs = ({names[side] for names in found} for side in (0, 1))
+        left, right = ([n for n in left if n not in ours], [n for n in right if n not in theirs])
+    return pairs
+
+
+def _greedy(options: Iterator[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
+    """Returns pairs of ``(partner, names that it may have)``, the most similar first, each name once."""
+    rated, matcher = [], difflib.SequenceMatcher()
+    for other, names in options:
+        matcher.set_seq2(other)  # which it analyses once for all names
+        for name in names:
+            matcher.set_seq1(name)
+            rated.append((matcher.ratio(), name, other))
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for _, name, other in sorted(rated, reverse=True):
+        if name not in found and other not in taken:
+            found[name] = other
+            taken.add(other)
+    return list(found.items())
+
+
+def _neighbours(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields each name of the right side with its neighbours of the left."""
+    near: dict[str, dict[str, None]] = {other: {} for other in right}
+    for key in (_by_numbers, _by_text):
+        ours, theirs = sorted(left, key=key), sorted(right, key=key)
+        keys = [key(name) for name in ours]
+        for place, other in enumerate(theirs):
+            # The same place among the others of its side, and the place that it would have on the other side.
+            for at in (place * len(ours) // len(theirs), bisect.bisect_left(keys, key(other))):
+                near[other].update(dict.fromkeys(ours[max(0, at - WINDOW) : at + WINDOW + 1]))
+    return ((other, list(names)) for other, names in near.items())
+
+
+def _by_numbers(name: str) -> tuple:
+    return tuple(int(number) for number in re.findall(r"\d+", name)), _by_text(name)
+
+
+def _by_text(name: str) -> tuple:
+    return tuple((len(word), word) if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name))
