@@ -12,7 +12,7 @@ from parity.compare.backends.environment import prepare
 
 if TYPE_CHECKING:
     from parity.cases.case import Case
-    from parity.compare.comparison import Session
+    from parity.compare.session import Session
     from parity.run.run import CaseResult
 
 MARK = "parity"
@@ -101,7 +101,7 @@ class _Cases:
         """Adds one item per case before marks are selected."""
         from parity.cases.settings import find_settings
         from parity.compare.backends.compiler import Resources
-        from parity.compare.comparison import Session
+        from parity.compare.session import Session
 
         option = self._config.option
         resources = Resources(**find_settings(self._config.invocation_params.dir).resources)

@@ -7,7 +7,8 @@ from typing import Any
 from parity.bisect.judge import Judge
 from parity.bisect.signature import Signature
 from parity.cases.case import Case
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 
 __all__ = ["Question", "Search", "SearchResult"]
 
@@ -32,9 +33,9 @@ class Question:
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tell: Callable[[str], None] = lambda words: None
 
-    def work(self) -> Comparison:
+    def work(self) -> Evidence:
         """Returns the case at work."""
-        return Comparison(self.case, self.bench)
+        return Evidence.of(self.case, self.bench)
 
     def judge(self) -> Judge:
         """Returns who says whether another case fails alike."""

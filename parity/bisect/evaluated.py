@@ -12,10 +12,10 @@ from parity.bisect.alignment import Alignment, Divergence
 from parity.bisect.matching import floors
 from parity.bisect.source import functions_around
 from parity.bisect.trace import Trace, evaluate
-from parity.builds.build import Group
+from parity.builds.build import SEED, Group
 from parity.builds.tree import to_host
-from parity.compare.comparison import Comparison
-from parity.compare.runs import SEED, Outputs, beside
+from parity.compare.evidence import Evidence
+from parity.compare.runs import Outputs, pair_outputs
 from parity.compare.side import Side
 from parity.values.ladder import FLOOR_FACTOR, deviation
 from parity.values.noise import measure_floor, nudge
@@ -57,7 +57,7 @@ class Evaluated:
     divergences: tuple[Divergence, ...]
 
 
-def evaluate_case(work: Comparison, group: str = "") -> Evaluated:
+def evaluate_case(work: Evidence, group: str = "") -> Evaluated:
     """Evaluates both sides operation by operation, as many steps as it takes for results to differ.
 
     Args:
@@ -78,22 +78,17 @@ def evaluate_case(work: Comparison, group: str = "") -> Evaluated:
 
 
 def _step(
-    work: Comparison, states: Sequence[Mapping[str, np.ndarray]], step: int, group: str
+    work: Evidence, states: Sequence[Mapping[str, np.ndarray]], step: int, group: str
 ) -> tuple[Evaluated, list[Outputs]]:
     sides = (work.reference, work.candidate)
-    with work.bench.clock.phase("both sides", "execute"):
+    with work.session.clock.phase("both sides", "execute"):
         batch = [side.build.inputs(SEED + step - 1) for side in sides]
-        ours = (sides[0].identity, work.case.arrange, step)
-        reference, nudged = work.remember(
-            ("evaluated", *ours),
-            lambda: (
-                _run(sides[0], states[0], batch[0]),
-                [_nudged(sides[0], states[0], batch[0], draw) for draw in range(DRAWS)],
-            ),
-        )
-        candidate = work.remember(
-            ("evaluated", *ours, sides[1].identity), lambda: _run(sides[1], states[1], batch[1])
-        )
+        share, ours = work.session.memo.share, (*_identity(sides[0]), work.case.arrange, step)
+        reference = share(_run, sides[0], states[0], batch[0], by=ours)
+        nudged = [
+            share(_nudged, sides[0], states[0], batch[0], draw, by=(*ours, draw)) for draw in range(DRAWS)
+        ]
+        candidate = share(_run, sides[1], states[1], batch[1], by=(*ours, *_identity(sides[1])))
         runs = [reference, candidate]
     outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
     again = [_named(sides[0], run) for run in nudged]
@@ -107,6 +102,11 @@ def _step(
         divergences=tuple(alignment.divergences(ends)),
     )
     return found, outputs
+
+
+def _identity(side: Side) -> tuple:
+    """Returns the build of a side, and where which program of it runs."""
+    return side.build, side.program.name, side.mesh, side.backend.name
 
 
 def _run(side: Side, state: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray]) -> Trace:
@@ -133,8 +133,8 @@ def _named(side: Side, run: Trace) -> Outputs:
     return outputs
 
 
-def _failing(work: Comparison, outputs: list[Outputs], again: list[Outputs], group: str) -> list[Result]:
-    ours, theirs = beside(work, *outputs)
+def _failing(work: Evidence, outputs: list[Outputs], again: list[Outputs], group: str) -> list[Result]:
+    ours, theirs = pair_outputs(work, *outputs)
     found = []
     for name, leaves in ours.items():
         noise = measure_floor(leaves, [{path: run[name][path] for path in leaves} for run in again])
@@ -149,7 +149,7 @@ def _failing(work: Comparison, outputs: list[Outputs], again: list[Outputs], gro
     return [result for result in found if result.group == group] or found
 
 
-def _ends(work: Comparison, runs: list[Trace], result: Result) -> list[tuple[int, int]]:
+def _ends(work: Evidence, runs: list[Trace], result: Result) -> list[tuple[int, int]]:
     """Returns the numbers of the values that a result is, on both sides."""
     names = [
         {place: at for at, place in enumerate(_positions(side))} for side in (work.reference, work.candidate)

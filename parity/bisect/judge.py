@@ -2,7 +2,7 @@
 
 from parity.bisect.signature import Answer, Signature
 from parity.cases.case import Case
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.run.run import CaseResult, run_case
 from parity.verdicts import BLOCKING
 

@@ -11,7 +11,7 @@ from parity.bisect.single import on_one_device
 from parity.bisect.trace import Trace
 from parity.builds.tree import Role
 from parity.builds.weights.map import strip_container
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.values.ladder import FLOOR_FACTOR
 
 __all__ = ["AXIS", "Use", "uses"]
@@ -63,12 +63,12 @@ def uses(trace: Trace) -> list[Use]:
 
 def look(question: Question) -> SearchResult:
     """Says of each module how far its activation and its cotangent are apart, in floors."""
-    work = Comparison(on_one_device(question.case), question.bench)
+    work = Evidence.of(on_one_device(question.case), question.bench)
     question.tell("module: what each module makes")
     return describe(work, evaluate_case(work, question.signature.channel))
 
 
-def describe(work: Comparison, found: Evaluated) -> SearchResult:
+def describe(work: Evidence, found: Evaluated) -> SearchResult:
     """Returns the table of modules.
 
     Args:
@@ -112,7 +112,7 @@ class _Row:
         return ((self.backward if backward else self.forward) or 0.0) > FLOOR_FACTOR
 
 
-def _rows(work: Comparison, alignment: Alignment) -> list[_Row]:
+def _rows(work: Evidence, alignment: Alignment) -> list[_Row]:
     """Pairs the uses of weights on both sides, the first with the first; loops and stacks alike."""
     entries = {
         side: {path: number for number, entry in enumerate(work.weights.entries) for path in sides(entry)}

@@ -15,7 +15,7 @@ from parity.bisect.single import on_one_device
 from parity.bisect.source import Calls, Frame, Site, blamed, function_of, loop_site, shared, site
 from parity.bisect.stopped import stopped
 from parity.bisect.trace import COMPILED, Node
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.ir.stablehlo.provenance import short_path
 
 __all__ = ["AXIS", "describe"]
@@ -26,7 +26,7 @@ MOST = 5
 
 def look(question: Question) -> SearchResult:
     """Evaluates both programs and names the first operation that is beyond the floor."""
-    work = Comparison(on_one_device(question.case), question.bench)
+    work = Evidence.of(on_one_device(question.case), question.bench)
     question.tell("op: both programs, operation by operation")
     return describe(evaluate_case(work, question.signature.channel))
 

@@ -10,8 +10,8 @@ from parity.bisect.registry import AXES
 from parity.bisect.signature import Answer, Signature
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case
-from parity.compare.comparison import Session
-from parity.compare.side import SideError
+from parity.compare.clock import SideError
+from parity.compare.session import Session
 from parity.run.run import CaseResult, run_case
 
 __all__ = ["SCHEMA", "Report", "bisect_case", "unknown_axis"]

@@ -9,7 +9,7 @@ from parity.builds.tree import Role
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity, Permute
 from parity.channels import CHANNELS
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.verdicts import BLOCKING
 
 __all__ = ["AXIS", "Change", "changes"]
@@ -31,7 +31,7 @@ class Change:
     weights: WeightMap
 
 
-def changes(work: Comparison) -> Iterator[Change]:
+def changes(work: Evidence) -> Iterator[Change]:
     """Yields maps in which two parameters of one shape are exchanged, or a square one is transposed.
 
     Args:
@@ -104,10 +104,8 @@ def look(question: Question) -> SearchResult:
     )
 
 
-def _passes(work: Comparison, change: Change, question: Question) -> bool:
-    case = dataclasses.replace(work.case, reference=lambda: work.builds[0], candidate=lambda: work.builds[1])
-    other = Comparison(case, question.bench)
-    vars(other)["weights"] = change.weights
+def _passes(work: Evidence, change: Change, question: Question) -> bool:
+    other = work.under(change.weights)
     return CHANNELS[question.signature.channel].look(other).verdict not in BLOCKING
 
 

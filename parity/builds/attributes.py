@@ -1,11 +1,57 @@
-"""What an NNX module holds besides arrays: settings that a step should leave alone."""
+"""Effects of a program that are no arrays: metadata and Python attributes of a module after it has run."""
 
-from collections.abc import Mapping
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flax import nnx
 
-__all__ = ["changes", "settings_of"]
+from parity.builds.tree import Leaf
+
+__all__ = ["Effects", "changes", "collect_effects", "note_effects", "settings_of"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Effects:
+    """The effects of a program, as its trace shows them.
+
+    Args:
+        leaves: the state's leaves after the program; empty for flavours whose arrays carry no metadata.
+        attributes: ``{path: (before, after)}`` of the Python attributes that it changed.
+    """
+
+    leaves: Mapping[str, Leaf] = dataclasses.field(default_factory=dict)
+    attributes: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+
+    def and_then(self, other: "Effects") -> "Effects":
+        """Returns the effects of both, of the other one where both have one."""
+        return Effects(
+            leaves={**self.leaves, **other.leaves}, attributes={**self.attributes, **other.attributes}
+        )
+
+
+_COLLECTED: contextvars.ContextVar[list[Effects] | None] = contextvars.ContextVar("effects", default=None)
+"""The effects noted in the innermost `collect_effects`; None outside of one."""
+
+
+@contextlib.contextmanager
+def collect_effects() -> Iterator[list[Effects]]:
+    """Collects the effects of the programs that are traced in the block."""
+    collected: list[Effects] = []
+    token = _COLLECTED.set(collected)
+    try:
+        yield collected
+    finally:
+        _COLLECTED.reset(token)
+
+
+def note_effects(effects: Effects) -> None:
+    """Adds effects to those that a block around the trace collects, if there is one."""
+    collected = _COLLECTED.get()
+    if collected is not None:
+        collected.append(effects)
 
 
 def settings_of(module: Any) -> dict[str, Any]:

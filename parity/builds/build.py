@@ -1,32 +1,31 @@
 """One side of a comparison: a build and its programs, made from a Linen or an NNX model."""
 
 import contextlib
+import contextvars
 import dataclasses
 import enum
-import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
 
-from parity.builds.attributes import changes, settings_of
+from parity.builds.attributes import Effects, changes, note_effects, settings_of
 from parity.builds.calling import Way, linen_ways, nnx_ways
 from parity.builds.constants import take_apart, traceable, traced_once
 from parity.builds.saving import Saving
 from parity.builds.skeleton import Skeleton, skeleton
 from parity.builds.tree import Codec, Leaf, describe, flatten
-from parity.ir.jax_internals import short_sharding_errors
+from parity.ir.jax_internals import short_sharding_errors, traced_closures
 
 __all__ = [
-    "ENTRANCES",
     "SEED",
     "Build",
     "Flavour",
     "Group",
     "Program",
-    "enters",
+    "building",
     "linen_build",
     "nnx_build",
     "renamed",
@@ -36,18 +35,25 @@ SEED = 20_240_229
 """Of the batch and the initial state that a case runs with."""
 
 
-ENTRANCES: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
-"""Functions that the harness itself hands to JAX, as long as they are there: where what is traced begins."""
+_TRACED_BEFORE: contextvars.ContextVar[Collection[Callable[..., Any]] | None] = contextvars.ContextVar(
+    "traced_before", default=None
+)
+"""The closures that JAX had traced when the innermost `building` began; None outside of one."""
 
 
-FORMER: weakref.WeakKeyDictionary["Build", Collection[Callable[..., Any]]] = weakref.WeakKeyDictionary()
-"""By build, functions made in functions that JAX had traced before it was built, for others: it calls none of them."""
+@contextlib.contextmanager
+def building() -> Iterator[None]:
+    """Marks the start of a build, for `Build.former`: code of the user's may trace before the build is there."""
+    token = _TRACED_BEFORE.set(traced_closures())
+    try:
+        yield
+    finally:
+        _TRACED_BEFORE.reset(token)
 
 
-def enters(function: Callable[..., Any]) -> None:
-    """Adds to `ENTRANCES` a function that the harness is about to hand to JAX."""
-    with contextlib.suppress(TypeError):  # an object that nothing can refer to weakly counts as the user's
-        ENTRANCES.add(function)
+def _traced_before() -> Collection[Callable[..., Any]]:
+    before = _TRACED_BEFORE.get()
+    return traced_closures() if before is None else before
 
 
 class Flavour(enum.StrEnum):
@@ -91,17 +97,12 @@ class Program:
             the paths of the state leaves they belong to.
         steps: how often the state is fed back when it runs; 1 for programs that return none.
         donate: whether the state's buffers are given away, as a training loop would.
-        observed: the state's leaves as they are after the program, filled in while it is traced; stays
-            empty for flavours whose arrays carry no metadata.
-        altered: ``{path: (was, is)}`` of Python attributes that the program changed, filled in while it is traced.
     """
 
     name: str
     function: Callable[[dict[str, Any], dict[str, Any]], Outputs]
     steps: int = 1
     donate: bool = False
-    observed: dict[str, Leaf] = dataclasses.field(default_factory=dict)
-    altered: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,6 +128,7 @@ class Build:
             the paths are known.
         ways: how a loop may call a step of it, by name; the first is the recommended one. Empty where only its pure
             programs are known.
+        former: functions made in functions that JAX had traced before, for other builds: this one calls none of them.
     """
 
     name: str
@@ -145,9 +147,7 @@ class Build:
     saving: Saving | None = None
     skeleton: Skeleton = None
     ways: Mapping[str, Way] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self):
-        enters(self.create)
+    former: Collection[Callable[..., Any]] = dataclasses.field(default_factory=_traced_before, repr=False)
 
 
 Native = Callable[[Any, dict[str, Any]], dict[str, Any]]
@@ -171,8 +171,7 @@ def linen_build(
         specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
         **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
     """
-    enters(create)
-    example, fresh = traced_once(create)
+    example, fresh = traced_once(lambda key: create(key))
     codec = Codec(example)
 
     def pure(function: Native) -> Callable[..., Outputs]:
@@ -221,8 +220,6 @@ def nnx_build(
     codec = Codec(example)
 
     build = name
-    observed: dict[str, dict[str, Leaf]] = {name: {} for name in programs}
-    altered: dict[str, dict[str, tuple[str, str]]] = {name: {} for name in programs}
 
     def pure(name: str, function: Native) -> Callable[..., Outputs]:
         def called(states: tuple[Any, ...], state: dict[str, Any], inputs: dict[str, Any]):
@@ -230,12 +227,12 @@ def nnx_build(
             before = settings_of(module)
             with short_sharding_errors():
                 outputs = function(module, inputs)
-            altered[name].update(changes(before, settings_of(module)))
+            note_effects(Effects(attributes=changes(before, settings_of(module))))
             return module, outputs
 
         def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
             module, outputs = called(constants.states(), state, inputs)
-            observed[name].update(describe(nnx.state(module, constants.is_state)))
+            note_effects(Effects(leaves=describe(nnx.state(module, constants.is_state))))
             if constants.changed(module):
                 written = constants.altered(lambda *given: called(*given)[0], state, inputs)
                 if written:
@@ -257,13 +254,7 @@ def nnx_build(
         leaves=describe(example),
         abstract=flatten(example),
         programs={
-            name: Program(
-                name=name,
-                function=pure(name, function),
-                observed=observed[name],
-                altered=altered[name],
-                **options,
-            )
+            name: Program(name=name, function=pure(name, function), **options)
             for name, (function, options) in programs.items()
         },
         specs=lambda mesh: flatten(specs(example, mesh)),

@@ -2,7 +2,7 @@
 
 One file a channel, which declares a `Channel`; one line in `CHANNELS`, whose order is that of reports and
 tables. `sharding` has `axes`, the channels of values have `measure`, budgets have `budgeted`, flavours `attest`
-in files of their own. Imports: `comparison` and everything below. Gives: `CHANNELS`, and for each `Channel.look`.
+in files of their own. Imports: `compare` and everything below. Gives: `CHANNELS`, and for each `Channel.look`.
 """
 
 from collections.abc import Mapping

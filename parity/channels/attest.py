@@ -24,7 +24,7 @@ TRACED_HERE = frozenset(
     {"scan", "while", "cond", "shard_map", "remat2", "custom_jvp_call", "custom_vjp_call"}
 )
 """Primitives whose programs the trace itself made; ``jit`` and combiners of reductions keep those of others."""
-HARNESS = (Side.function.func.__code__.co_filename, "Side.function.<locals>.function")
+HARNESS = (Side.function.function.__code__.co_filename, "Side.function.<locals>.function")
 """What is further out on a call stack is the harness, and whoever called it."""
 ITSELF = "a build that runs the other twin, so the check compares a twin with itself"
 

@@ -5,7 +5,7 @@ import enum
 from collections.abc import Callable
 
 from parity.builds.build import Group
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.compare.one_program import compile_to_one
 from parity.compare.sample import why_not_sampled
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -53,7 +53,7 @@ class Settled(enum.StrEnum):
     NOTHING = "nothing"
 
 
-def no_findings(work: Comparison) -> list[Finding]:
+def no_findings(evidence: Evidence) -> list[Finding]:
     """Finds nothing: for channels whose question a proof answers whole."""
     return []
 
@@ -80,46 +80,25 @@ class Channel:
     column: str
     aspect: Aspect
     needs: Need
-    judge: Callable[[Comparison], ChannelResult]
+    judge: Callable[[Evidence], ChannelResult]
     settled: Settled = Settled.NOTHING
     group: Group | None = None
-    applies: Callable[[Comparison], str] = lambda work: ""
-    guard: Callable[[Comparison], list[Finding]] = no_findings
+    applies: Callable[[Evidence], str] = lambda evidence: ""
+    guard: Callable[[Evidence], list[Finding]] = no_findings
 
-    def look(self, work: Comparison) -> ChannelResult:
-        """Returns the verdict on a case: skipped, settled by its proof, or judged."""
-        result = self._look(work)
-        settled = result.verdict in (Verdict.PROVED, Verdict.EXACT) or ONE_PROGRAM in result.measures
-        if self.group in NUMBERS and settled and (why := why_not_sampled(work)):
-            return dataclasses.replace(
-                result, detail=f"{result.detail}; not run to look for NaN and constants: {why}"
-            )
-        return result
-
-    def _look(self, work: Comparison) -> ChannelResult:
-        reason = work.case.not_applicable.get(self.name) or self._none_returned(work) or self.applies(work)
-        if reason:
+    def look(self, evidence: Evidence) -> ChannelResult:
+        """Returns the verdict on a case: skipped, settled without running, or judged."""
+        if reason := self._no_question(evidence):
             return self.skipped(reason)
-        settled = self._is_settled(work)
-        exact = not settled and self._is_exact(work)
-        one = not (settled or exact) and self._is_one_program(work)
-        if not (settled or exact or one):
-            return self.judge(work)
-        if guards := self.guard(work):
+        settled = self._settled(evidence)
+        if settled is None:
+            return self.judge(evidence)
+        if guards := self.guard(evidence):
             return self.vacuous(guards)
-        if one:
-            words = f"equal for all inputs: both compile to one program on {work.reference.backend.name}"
-            return ChannelResult(
-                name=self.name, verdict=Verdict.BITWISE, detail=words, measures={ONE_PROGRAM: 1}
-            )
-        if exact:
-            return ChannelResult(name=self.name, verdict=Verdict.EXACT, detail=_exactly(work))
-        words = "equal for all inputs" if self.aspect is Aspect.VALUES else "the same program"
-        measures = {}
-        if work.proof is not None and work.proof.rules:
-            words = f"{words}, each operation rounding by itself (rules: {', '.join(work.proof.rules)})"
-            measures = {BY_RULES: len(work.proof.rules)}
-        return ChannelResult(name=self.name, verdict=Verdict.PROVED, detail=words, measures=measures)
+        if self.group in NUMBERS and (why := why_not_sampled(evidence)):
+            detail = f"{settled.detail}; not run to look for NaN and constants: {why}"
+            return dataclasses.replace(settled, detail=detail)
+        return settled
 
     def skipped(self, reason: str) -> ChannelResult:
         """Returns that there is no question, and why."""
@@ -130,30 +109,46 @@ class Channel:
         detail = "a check that cannot fail"
         return ChannelResult(name=self.name, verdict=Verdict.VACUOUS, detail=detail, findings=tuple(findings))
 
-    def _none_returned(self, work: Comparison) -> str:
-        sides = (work.reference, work.candidate) if self.group else ()
-        returned = not sides or any(self.group in side.traced.out_info for side in sides)
-        return "" if returned else f"{work.case.program} returns none"
+    def _no_question(self, evidence: Evidence) -> str:
+        """Returns why the case has no question for this channel; empty if it has one."""
+        if reason := evidence.case.not_applicable.get(self.name):
+            return reason
+        if self.group and not any(self.group in side.traced.out_info for side in evidence.sides):
+            return f"{evidence.case.program} returns none"
+        return self.applies(evidence)
 
-    def _is_exact(self, work: Comparison) -> bool:
-        """Whether what the channel compares is equal in exact arithmetic, and the case rests on that."""
-        return self.group in NUMBERS and work.exactly is not None and work.exactly.proved
+    def _settled(self, evidence: Evidence) -> ChannelResult | None:
+        """Returns the verdict if a proof, or the compiler, settles the question; None to judge."""
+        if self._is_proved(evidence):
+            return self._proved(evidence)
+        if self.group in NUMBERS and (exact := evidence.accepted_exact_proof) is not None and exact.proved:
+            assumed = f", if {'; '.join(exact.assumptions)}" if exact.assumptions else ""
+            words = f"equal for all inputs in exact arithmetic{assumed}; rounding aside"
+            return ChannelResult(name=self.name, verdict=Verdict.EXACT, detail=words)
+        if self._is_one_program(evidence):
+            backend = evidence.reference.backend.name
+            words = f"equal for all inputs: both compile to one program on {backend}"
+            measures = {ONE_PROGRAM: 1}
+            return ChannelResult(name=self.name, verdict=Verdict.BITWISE, detail=words, measures=measures)
+        return None
 
-    def _is_one_program(self, work: Comparison) -> bool:
-        """Whether what the channel compares is equal to the bit because the compiler makes one program of both."""
-        if self.group is None or work.must_run:  # before `numbers`, which asks for the proof
-            return False
-        return work.numbers.met_by(Verdict.BITWISE) and compile_to_one(work)
-
-    def _is_settled(self, work: Comparison) -> bool:
+    def _is_proved(self, evidence: Evidence) -> bool:
         if self.settled is Settled.NOTHING:
             return False
         if self.settled is Settled.COMPILED:
-            return work.proof_covers_compiled
-        return work.settled and (work.same_program or self.aspect is Aspect.VALUES)
+            return evidence.proof_covers_compiled
+        return evidence.settled and (evidence.same_program or self.aspect is Aspect.VALUES)
 
+    def _is_one_program(self, evidence: Evidence) -> bool:
+        """Returns True if numbers are equal to the bit because the compiler makes one program of both."""
+        if self.group is None or evidence.must_run:  # before the requirement, which needs the proof
+            return False
+        return evidence.required_of_numbers.met_by(Verdict.BITWISE) and evidence.read(compile_to_one)
 
-def _exactly(work: Comparison) -> str:
-    assert work.exactly is not None
-    assumed = f", if {'; '.join(work.exactly.assumptions)}" if work.exactly.assumptions else ""
-    return f"equal for all inputs in exact arithmetic{assumed}; rounding aside"
+    def _proved(self, evidence: Evidence) -> ChannelResult:
+        words = "equal for all inputs" if self.aspect is Aspect.VALUES else "the same program"
+        rules = evidence.proof.rules if evidence.proof is not None else {}
+        if rules:
+            words = f"{words}, each operation rounding by itself (rules: {', '.join(rules)})"
+        measures = {BY_RULES: len(rules)} if rules else {}
+        return ChannelResult(name=self.name, verdict=Verdict.PROVED, detail=words, measures=measures)

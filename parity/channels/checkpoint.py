@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.builds.build import Group
+from parity.builds.build import SEED, Group
 from parity.builds.saving import Saving
 from parity.builds.tree import Role, as_data, to_host
 from parity.channels.channel import Aspect, Channel, Need
-from parity.compare.comparison import SEED, Comparison
+from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.values.ladder import deviation
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -25,12 +25,12 @@ Flat = Mapping[str, np.ndarray]
 SIDES = ("reference", "candidate")
 
 
-def checkpoint(work: Comparison) -> ChannelResult:
+def checkpoint(evidence: Evidence) -> ChannelResult:
     """Whether state survives the disk: own round trip, the other flavour's file, resume, parameters alone, damage."""
     findings: list[Finding] = []
     refused = 0
     with tempfile.TemporaryDirectory() as folder:
-        kept = [_Kept(work, index, Path(folder)) for index in (0, 1)]
+        kept = [_Kept(evidence, index, Path(folder)) for index in (0, 1)]
         for one, other in (kept, kept[::-1]):
             findings += (
                 one.comes_back() + one.resumes() + other.reads(one) + one.serves(one) + other.serves(one)
@@ -42,7 +42,7 @@ def checkpoint(work: Comparison) -> ChannelResult:
                 refused += count
     how = (
         "saved and loaded by both sides"
-        if work.settled
+        if evidence.settled
         else f"saved after {kept[0].steps} steps, loaded and resumed by both sides"
     )
     detail = f"{len(kept[0].state)} leaves {how}"
@@ -55,13 +55,13 @@ def checkpoint(work: Comparison) -> ChannelResult:
     )
 
 
-def _not_asked(work: Comparison) -> str:
-    if not all(build.saving for build in work.builds):
+def _not_asked(evidence: Evidence) -> str:
+    if not all(build.saving for build in evidence.builds):
         return "the builds offer no save and load"
-    if not work.reference.backend.executes:
-        return f"{work.reference.backend.name} runs nothing; run the case on cpu as well"
-    if not work.reference.returned.get(Group.STATE):
-        return f"{work.case.program} returns no state to save"
+    if not evidence.reference.backend.executes:
+        return f"{evidence.reference.backend.name} runs nothing; run the case on cpu as well"
+    if not evidence.reference.traced.returned.get(Group.STATE):
+        return f"{evidence.case.program} returns no state to save"
     return "checkpoints are written by one process" if jax.process_count() > 1 else ""
 
 
@@ -69,19 +69,19 @@ class _Kept:
     """One side's checkpoint after some steps.
 
     Args:
-        work: the comparison.
+        evidence: the case.
         index: 0 for the reference, 1 for the candidate.
         folder: where to write.
     """
 
-    def __init__(self, work: Comparison, index: int, folder: Path):
-        self.work, self.index, self.name = work, index, SIDES[index]
-        self.side: Side = (work.reference, work.candidate)[index]
+    def __init__(self, evidence: Evidence, index: int, folder: Path):
+        self.evidence, self.index, self.name = evidence, index, SIDES[index]
+        self.side: Side = evidence.sides[index]
         self.steps = self.side.program.steps
         saving = self.side.build.saving
         assert saving is not None
         self.saving: Saving = saving
-        self.state = self._numbers() if work.settled else self.after(self._before, SEED, self.steps)
+        self.state = self._numbers() if evidence.settled else self.after(self._before, SEED, self.steps)
         self.folder, self.exported = folder / f"{self.name}-state", folder / f"{self.name}-export"
         placed = self.side.placed(self.state)
         self.saving.save(placed, self.folder)
@@ -90,13 +90,13 @@ class _Kept:
 
     @property
     def _before(self) -> Flat:
-        return self.work.candidate_state if self.index else self.work.state
+        return self.evidence.candidate_state if self.index else self.evidence.state
 
     def _numbers(self) -> Flat:
         """Returns the same numbers for both sides, others in each leaf: what trained states have, without a compile."""
-        leaves = self.work.builds[0].abstract
+        leaves = self.evidence.builds[0].abstract
         state = {path: _drawn(path, as_data(leaf)) for path, leaf in sorted(leaves.items())}
-        return state if self.index == 0 else self.work.as_candidate(state)
+        return state if self.index == 0 else self.evidence.as_candidate(state)
 
     def after(self, state: Flat, seed: int, steps: int) -> Flat:
         """Returns the state after some steps."""
@@ -118,7 +118,7 @@ class _Kept:
 
         Where a proof has settled what a step does, to go on from the bits that came back is to go on.
         """
-        if self.work.settled:
+        if self.evidence.settled:
             return []
         whole = self.after(self._before, SEED, 2 * self.steps)
         resumed = self.after(self.load(self.folder), SEED + self.steps, self.steps)
@@ -168,7 +168,7 @@ class _Kept:
     def _mapped(self, other: "_Kept") -> Flat:
         if other.index == self.index:
             return self.state
-        weights = self.work.weights
+        weights = self.evidence.weights
         return weights.to_candidate(other.state) if self.index else weights.to_reference(other.state)
 
     def _spoilt(self):

@@ -7,26 +7,26 @@ from parity.channels.budgeted import budgeted
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.report_rows import collective_table
 from parity.channels.structure.compare_collectives import compare_collectives
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.ir.hlo.collectives import read_collectives
 from parity.verdicts import ChannelResult
 
 __all__ = ["CHANNEL"]
 
 
-def _applies(work: Comparison) -> str:
-    return "" if max(mesh.size for mesh in work.case.meshes) > 1 else "one device, nothing to move"
+def _applies(evidence: Evidence) -> str:
+    return "" if max(mesh.size for mesh in evidence.case.meshes) > 1 else "one device, nothing to move"
 
 
-def collectives(work: Comparison) -> ChannelResult:
+def collectives(evidence: Evidence) -> ChannelResult:
     """What moves between devices: kind, dtype, bytes, group, how often."""
-    devices = max(mesh.size for mesh in work.case.meshes)
-    ours, theirs = (read_collectives(side.optimised) for side in work.compiling)
+    devices = max(mesh.size for mesh in evidence.case.meshes)
+    ours, theirs = (read_collectives(side.optimised) for side in evidence.compiling())
     result = compare_collectives(ours, theirs, devices)
     result = dataclasses.replace(result, tables={"collectives": collective_table(ours, theirs)})
     moved = [sum(one.total_bytes or 0 for one in side) for side in (ours, theirs)]
     counts = [len(side) for side in (ours, theirs)]
-    budgets = budgets_for("collectives", work.case.budgets)
+    budgets = budgets_for("collectives", evidence.case.budgets)
     return budgeted(result, budgets, {"bytes": (moved[0], moved[1]), "count": (counts[0], counts[1])})
 
 

@@ -2,16 +2,16 @@
 
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.structure.compare_dots import compare_dots
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.ir.stablehlo.dtypes import read_dtypes
 from parity.verdicts import ChannelResult
 
 __all__ = ["CHANNEL"]
 
 
-def dots(work: Comparison) -> ChannelResult:
+def dots(evidence: Evidence) -> ChannelResult:
     """Types of dots, exponentials, sums and roots, as the source asks for them."""
-    return compare_dots(read_dtypes(work.reference.lowered), read_dtypes(work.candidate.lowered))
+    return compare_dots(read_dtypes(evidence.reference.lowered), read_dtypes(evidence.candidate.lowered))
 
 
 CHANNEL = Channel(

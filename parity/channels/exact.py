@@ -1,17 +1,16 @@
 """The channel ``exact``: whether both sides are proved equal in exact real arithmetic, where a case asks for that."""
 
 from parity.channels.channel import Aspect, Channel, Need
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
+from parity.compare.exactness import difference
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["CHANNEL"]
 
 
-def exact(work: Comparison) -> ChannelResult:
+def exact(evidence: Evidence) -> ChannelResult:
     """Proves both sides equal in exact real arithmetic; rounding and overflow are for the channels of values."""
-    from parity.compare.exactness import difference
-
-    found = work.equality
+    found = evidence.exact_proof
     assumed = f", if {' and '.join(found.assumptions)}" if found.assumptions else ""
     return ChannelResult(
         name="exact",
@@ -22,8 +21,8 @@ def exact(work: Comparison) -> ChannelResult:
     )
 
 
-def _not_asked(work: Comparison) -> str:
-    return "" if work.case.arithmetic else "the case asks for no proof in exact arithmetic"
+def _not_asked(evidence: Evidence) -> str:
+    return "" if evidence.case.arithmetic else "the case asks for no proof in exact arithmetic"
 
 
 CHANNEL = Channel(

@@ -5,7 +5,8 @@ import dataclasses
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case, Flag
 from parity.channels.channel import Aspect, Channel, Need
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "Flipped", "flags", "flip"]
@@ -73,15 +74,15 @@ def flip(case: Case, flag: Flag, bench: Session) -> Flipped:
 def _same(case: Case, bench: Session, *, strictly: bool = False) -> bool:
     """Says whether both sides have the same values, or strictly: are the same program."""
     try:
-        work = Comparison(case, bench)
-        return work.is_one_program() if strictly else work.proof is not None and work.proof.proved
+        evidence = Evidence.of(case, bench)
+        return evidence.is_one_program() if strictly else evidence.proof is not None and evidence.proof.proved
     except MapError:
         return False
 
 
-def flags(work: Comparison) -> ChannelResult:
+def flags(evidence: Evidence) -> ChannelResult:
     """Flips every declared flag on both sides."""
-    flipped = [flip(work.case, flag, work.bench) for flag in work.case.flags]
+    flipped = [flip(evidence.case, flag, evidence.session) for flag in evidence.case.flags]
     findings = tuple(finding for one in flipped if (finding := one.finding()))
     names = ", ".join(one.flag.name for one in flipped)
     detail = f"{len(flipped) - len(findings)} of {len(flipped)} flags are live on both sides: {names}"
@@ -96,5 +97,5 @@ CHANNEL = Channel(
     aspect=Aspect.CALLS,
     needs=Need.LOWER,
     judge=flags,
-    applies=lambda work: "" if work.case.flags else "the case declares no flags",
+    applies=lambda evidence: "" if evidence.case.flags else "the case declares no flags",
 )

@@ -4,17 +4,17 @@ from parity.builds.build import Group
 from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import measured, nothing_returned
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.values.vacuity import dead_gradients
 from parity.verdicts import ChannelResult
 
 __all__ = ["CHANNEL"]
 
 
-def gradients(work: Comparison) -> ChannelResult:
+def gradients(evidence: Evidence) -> ChannelResult:
     """Gradients of all parameters under the batch's loss scale."""
     return measured(
-        work, Group.GRADIENTS, lambda reference: dead_gradients(reference, work.case.zero_gradients)
+        evidence, Group.GRADIENTS, lambda reference: dead_gradients(reference, evidence.case.zero_gradients)
     )
 
 
@@ -27,5 +27,5 @@ CHANNEL = Channel(
     judge=gradients,
     settled=Settled.LOWERED,
     group=Group.GRADIENTS,
-    guard=lambda work: nothing_returned(work, Group.GRADIENTS) + guards.dead_gradients(work),
+    guard=lambda evidence: nothing_returned(evidence, Group.GRADIENTS) + guards.dead_gradients(evidence),
 )

@@ -1,29 +1,67 @@
 """Guards of proved cases, from the lowered reference and one cheap run: results are numbers and depend on something."""
 
+import dataclasses
 import fnmatch
 from collections.abc import Sequence
 
 from parity.builds.build import Group
 from parity.builds.tree import Role
-from parity.compare.comparison import Comparison
-from parity.compare.facts import INPUTS, PARAMETERS, Facts, known_facts
+from parity.compare.evidence import Evidence
+from parity.compare.pairing import input_arguments, state_arguments
 from parity.compare.sample import idle_outputs
-from parity.values.static import Content
+from parity.compare.side import Side
+from parity.values.static import Content, Fact, result_facts
 from parity.verdicts import Finding
 
 __all__ = ["dead_gradients", "idle_state", "idle_values"]
 
 NAN = "NaN in every entry, whatever the inputs"
+PARAMETERS, INPUTS, REST = "parameters", "inputs", "other state"
 
 
-def _facts(work: Comparison) -> Facts:
-    side = work.reference
-    return work.remember(("facts", *side.identity), lambda: known_facts(side))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of a program's results.
+
+    Args:
+        results: ``{group: {path: fact}}``; sources are `PARAMETERS`, `INPUTS` and other state.
+        untouched: state leaves that are returned as they were taken, whatever runs.
+    """
+
+    results: dict[str, dict[str, Fact]]
+    untouched: frozenset[str]
 
 
-def idle_values(work: Comparison) -> list[Finding]:
+def known_facts(side: Side) -> Facts:
+    """Reads the lowered program once; nothing is compiled."""
+    program, leaves = side.operations, side.build.leaves
+    labels: list[frozenset[str]] = [frozenset()] * len(program.body.parameters)
+    taken = state_arguments(side)
+    for path, position in taken.items():
+        labels[position] = frozenset({PARAMETERS if leaves[path].role is Role.PARAMS else REST})
+    for position in input_arguments(side).values():
+        labels[position] = frozenset({INPUTS})
+    facts, info = result_facts(program, labels), side.traced.out_info
+    places = [(str(group), path) for group in sorted(info) for path in info[group]]
+    results: dict[str, dict[str, Fact]] = {group: {} for group, _ in places}
+    for (group, path), fact in zip(places, facts, strict=True):
+        results[group][path] = fact
+    outputs = dict(zip(places, program.body.outputs, strict=True))
+    untouched = frozenset(
+        path
+        for path, position in taken.items()
+        if outputs.get(("state", path)) == program.body.parameters[position]
+    )
+    return Facts(results=results, untouched=untouched)
+
+
+def _facts(evidence: Evidence) -> Facts:
+    return evidence.reference.read(known_facts)
+
+
+def idle_values(evidence: Evidence) -> list[Finding]:
     """Finds values that no parameter or no input reaches, that are no numbers, or a single one."""
-    known, build = _facts(work).results.get(Group.VALUES, {}), work.reference.build
+    known, build = _facts(evidence).results.get(Group.VALUES, {}), evidence.reference.build
     if not known:
         return []
     has = {
@@ -36,37 +74,37 @@ def idle_values(work: Comparison) -> list[Finding]:
         for label, given in has.items()
         if given and label not in reached
     ]
-    return idle + _computed(work, Group.VALUES, run=not idle)
+    return idle + _computed(evidence, Group.VALUES, run=not idle)
 
 
-def dead_gradients(work: Comparison) -> list[Finding]:
+def dead_gradients(evidence: Evidence) -> list[Finding]:
     """Finds gradients that are zero by the program's text or on data, and NaN."""
-    known = _facts(work).results.get(Group.GRADIENTS, {})
+    known = _facts(evidence).results.get(Group.GRADIENTS, {})
     dead = [
         _finding(path, "a gradient of zeros, whatever the inputs", "a gradient that is not zero")
         for path, fact in known.items()
-        if fact.content is Content.ZERO and not _declared(path, work.case.zero_gradients)
+        if fact.content is Content.ZERO and not _declared(path, evidence.case.zero_gradients)
     ]
-    return dead + _computed(work, Group.GRADIENTS, run=not dead)
+    return dead + _computed(evidence, Group.GRADIENTS, run=not dead)
 
 
-def idle_state(work: Comparison) -> list[Finding]:
+def idle_state(evidence: Evidence) -> list[Finding]:
     """Finds parameters that a step returns as it took them, and NaN."""
-    facts, leaves = _facts(work), work.reference.build.leaves
+    facts, leaves = _facts(evidence), evidence.reference.build.leaves
     still = [
         _finding(path, "returned as it was taken, whatever the inputs", "a parameter that the program moves")
         for path in sorted(facts.untouched)
-        if leaves[path].role is Role.PARAMS and not _declared(path, work.case.zero_gradients)
+        if leaves[path].role is Role.PARAMS and not _declared(path, evidence.case.zero_gradients)
     ]
-    return still + _computed(work, Group.STATE, run=not still)
+    return still + _computed(evidence, Group.STATE, run=not still)
 
 
-def _computed(work: Comparison, group: Group, *, run: bool) -> list[Finding]:
+def _computed(evidence: Evidence, group: Group, *, run: bool) -> list[Finding]:
     """Finds NaN in the program's text; if there is none, what one run on ordinary data shows, where that is cheap."""
-    known = _facts(work).results.get(group, {})
+    known = _facts(evidence).results.get(group, {})
     if constant := [path for path, fact in known.items() if fact.content is Content.NAN]:
         return [_finding(path, NAN, "numbers", "look for a constant that is NaN") for path in constant]
-    return idle_outputs(work, group) if run else []
+    return idle_outputs(evidence, group) if run else []
 
 
 def _declared(path: str, globs: Sequence[str]) -> bool:

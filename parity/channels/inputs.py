@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.builds.build import SEED
 from parity.channels.channel import Aspect, Channel, Need
-from parity.compare.comparison import SEED, Comparison
+from parity.compare.evidence import Evidence
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL"]
@@ -13,10 +14,10 @@ __all__ = ["CHANNEL"]
 BUILD = "give both builds one function for their inputs"
 
 
-def inputs(work: Comparison) -> ChannelResult:
+def inputs(evidence: Evidence) -> ChannelResult:
     """Names, shapes, dtypes and bytes of the batches of all steps."""
-    steps = max(build.programs[work.case.program].steps for build in work.builds)
-    findings = [finding for step in range(steps) for finding in _findings(work, step)]
+    steps = max(build.programs[evidence.case.program].steps for build in evidence.builds)
+    findings = [finding for step in range(steps) for finding in _findings(evidence, step)]
     batches = "1 batch" if steps == 1 else f"{steps} batches"
     return ChannelResult(
         name="inputs",
@@ -26,8 +27,8 @@ def inputs(work: Comparison) -> ChannelResult:
     )
 
 
-def _findings(work: Comparison, step: int) -> Iterator[Finding]:
-    ours, theirs = (build.inputs(SEED + step) for build in work.builds)
+def _findings(evidence: Evidence, step: int) -> Iterator[Finding]:
+    ours, theirs = (build.inputs(SEED + step) for build in evidence.builds)
     if ours is theirs:
         return
     prefix = f"step{step + 1}/" if step else ""

@@ -12,7 +12,7 @@ from parity.channels.report_rows import loop_table
 from parity.channels.structure.compare_loops import Loops, compare_loops
 from parity.channels.structure.compare_memory import compare_memory
 from parity.channels.structure.traced import compare_passed_through
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.ir.hlo.memory import read_memory
 from parity.ir.hlo.optimised import optimised_loops
@@ -24,20 +24,20 @@ __all__ = ["CHANNEL"]
 FLAX = str(Path(flax.__file__).parent)
 
 
-def loops(work: Comparison) -> ChannelResult:
+def loops(evidence: Evidence) -> ChannelResult:
     """While loops before and after optimisation; a proof leaves only the carries of the former open."""
-    sides = (work.reference, work.candidate) if work.proof_covers_compiled else work.compiling
+    sides = evidence.sides if evidence.proof_covers_compiled else evidence.compiling()
     ours, theirs = (
         Loops(
             lowered=lowered_loops(side.lowered),
-            optimised=None if work.proof_covers_compiled else optimised_loops(side.optimised),
+            optimised=None if evidence.proof_covers_compiled else optimised_loops(side.optimised),
         )
         for side in sides
     )
-    budgets = budgets_for("loops", work.case.budgets)
+    budgets = budgets_for("loops", evidence.case.budgets)
     slack = budgets["carry_bytes"].slack if "carry_bytes" in budgets else 0
-    arrays = [array for side in work.alone for array in side]
-    equal_memory = work.proof_covers_compiled or _needs_no_more(*work.compiling)
+    arrays = [array for side in evidence.unpaired for array in side]
+    equal_memory = evidence.proof_covers_compiled or _needs_no_more(*evidence.compiling())
     library = FLAX if equal_memory else ""
     slack = max(slack, 2 * sum(array.size for array in arrays))
     carried = {words for array in arrays for words in (array.compiled, *array.compiled_inner)}

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from parity.builds.build import Group
-from parity.compare.comparison import Comparison
-from parity.compare.runs import NO_EXACT
+from parity.compare.evidence import Evidence
+from parity.compare.runs import Runs
 from parity.compare.stress import stress
 from parity.values.ladder import climb
 from parity.values.vacuity import constant_leaves, not_finite, same_buffers
@@ -19,40 +19,36 @@ __all__ = ["measured", "missing_outputs", "not_run", "nothing_returned", "ties"]
 
 
 def measured(
-    work: Comparison, group: Group, guard: Callable[[Mapping[str, np.ndarray]], list[Finding]]
+    evidence: Evidence, group: Group, guard: Callable[[Mapping[str, np.ndarray]], list[Finding]]
 ) -> ChannelResult:
     """Runs both sides and returns the rung that their outputs of a group hold.
 
     Args:
-        work: the case.
+        evidence: the case.
         group: which outputs.
         guard: finds in the reference's outputs what makes the check vacuous.
     """
-    if nothing := nothing_returned(work, group):
+    if nothing := nothing_returned(evidence, group):
         return ChannelResult(
             name=group, verdict=Verdict.VACUOUS, detail="nothing to compare", findings=tuple(nothing)
         )
-    if not work.reference.backend.executes:
-        return not_run(group, work)
-    reference, candidate = (outputs.get(group, {}) for outputs in work.outputs)
+    if not evidence.reference.backend.executes:
+        return not_run(group, evidence)
+    runs = evidence.read(Runs)
+    reference, candidate = (outputs.get(group, {}) for outputs in runs.outputs)
     missing = missing_outputs(reference, candidate)
     if missing:
         return ChannelResult(
             name=group, verdict=Verdict.FAILED, detail="outputs differ", findings=tuple(missing)
         )
-    result = climb(group, reference, candidate, work.judge(group))
-    if why := work.once(NO_EXACT, str):
-        result = dataclasses.replace(result, detail=f"{result.detail}; not arbitrated, no float64 run: {why}")
-    if result.verdict is Verdict.FAILED and work.exactly is not None:
-        why = work.exactly.refusal or "another function"
-        detail = f"{result.detail}; not shown in exact arithmetic: {why}"
-        result = dataclasses.replace(result, detail=detail)
-    if work.only_ties:
-        detail = f"{result.detail}; routing forced equal past {ties(work)}"
-        result = dataclasses.replace(result, detail=detail)
-    result = _contracted(work, group, _stressed(work, group, result))
+    result = climb(group, reference, candidate, runs.judge(group))
+    if result.verdict is Verdict.FAILED and (exact := evidence.accepted_exact_proof) is not None:
+        result = _with(result, f"not shown in exact arithmetic: {exact.refusal or 'another function'}")
+    if runs.only_ties:
+        result = _with(result, f"routing forced equal past {ties(runs)}")
+    result = _contracted(evidence, group, _stressed(evidence, group, result))
     guards = constant_leaves(group, {}) if not reference else guard(reference)
-    guards += not_finite(reference, work.case.not_finite) + same_buffers(reference, candidate)
+    guards += not_finite(reference, evidence.case.not_finite) + same_buffers(reference, candidate)
     if guards and result.verdict is not Verdict.FAILED:
         return ChannelResult(
             name=group, verdict=Verdict.VACUOUS, detail="a check that cannot fail", findings=tuple(guards)
@@ -60,37 +56,44 @@ def measured(
     return result
 
 
-def _stressed(work: Comparison, group: Group, result: ChannelResult) -> ChannelResult:
-    """Asks wild data too, where programs that are known to differ gave numbers that agree."""
-    if result.verdict is Verdict.FAILED or not work.refuted or jax.process_count() > 1:
+def _with(result: ChannelResult, words: str) -> ChannelResult:
+    return dataclasses.replace(result, detail=f"{result.detail}; {words}")
+
+
+def _stressed(evidence: Evidence, group: Group, result: ChannelResult) -> ChannelResult:
+    """Compares on stress inputs too, if programs that are known to differ gave numbers that agree."""
+    if result.verdict is Verdict.FAILED or not evidence.refuted or jax.process_count() > 1:
         return result
-    found = work.once("stress", lambda: stress(work))
-    findings = found.findings.get(group, ())
-    if findings:
+    found = evidence.read(stress)
+    if findings := found.findings.get(group, ()):
         detail = f"{result.verdict} on the usual batch, apart on wild data"
         return dataclasses.replace(result, verdict=Verdict.FAILED, detail=detail, findings=findings)
-    detail = f"{result.detail}; not proved, but {found.detail}"
-    return dataclasses.replace(result, detail=detail)
+    return _with(result, f"not proved, but {found.detail}")
 
 
-def _contracted(work: Comparison, group: Group, result: ChannelResult) -> ChannelResult:
-    """Runs both sides with contraction, too, if a case demands equal bits of what is only reordered."""
-    proof, backend = work.proof, work.reference.backend
-    if Verdict.REORDERED not in work.required.rungs or proof is None or proof.rung is not Verdict.REORDERED:
+def _contracted(evidence: Evidence, group: Group, result: ChannelResult) -> ChannelResult:
+    """Compares with contraction too, if a case requires equal bits of what is only reordered."""
+    proof, backend = evidence.proof, evidence.reference.backend
+    if (
+        Verdict.REORDERED not in evidence.required.rungs
+        or proof is None
+        or proof.rung is not Verdict.REORDERED
+    ):
         return result
     if result.verdict is not Verdict.BITWISE or not getattr(backend, "options", ()):
         return result
-    ours, theirs = (outputs.get(group, {}) for outputs in work.runs.contracted)
-    found = climb(group, ours, theirs, work.judge(group))
-    words = "with and without contraction of products and sums"
+    runs = evidence.read(Runs)
+    ours, theirs = (outputs.get(group, {}) for outputs in runs.contracted)
+    found = climb(group, ours, theirs, runs.judge(group))
     if found.verdict is Verdict.BITWISE:
+        words = "with and without contraction of products and sums"
         return dataclasses.replace(result, detail=f"{result.detail}, {words}")
-    return dataclasses.replace(found, detail=f"{found.detail}; bitwise without contraction, not with it")
+    return _with(found, "bitwise without contraction, not with it")
 
 
-def nothing_returned(work: Comparison, group: Group) -> list[Finding]:
+def nothing_returned(evidence: Evidence, group: Group) -> list[Finding]:
     """Finds that no side returns a leaf of the group."""
-    returned = any(side.traced.out_info.get(group) for side in (work.reference, work.candidate))
+    returned = any(side.traced.out_info.get(group) for side in evidence.sides)
     return [] if returned else constant_leaves(group, {})
 
 
@@ -107,20 +110,20 @@ def missing_outputs(reference: Mapping[str, Any], candidate: Mapping[str, Any]) 
     ]
 
 
-def not_run(name: str, work: Comparison) -> ChannelResult:
+def not_run(name: str, evidence: Evidence) -> ChannelResult:
     """Returns that the question stays open: not proved, and the backend runs nothing."""
-    backend = work.reference.backend.name
-    reordered = work.proof if work.proof is not None and work.proof.reordered else None
-    if reordered and work.numbers.met_by(Verdict.FLOOR):
+    backend = evidence.reference.backend.name
+    reordered = evidence.proof if evidence.proof is not None and evidence.proof.reordered else None
+    if reordered and evidence.required_of_numbers.met_by(Verdict.FLOOR):
         rules = f" and rules ({', '.join(reordered.rules)})" if reordered.rules else ""
         detail = f"equal up to the order of operands of float operations{rules}; {backend} runs nothing"
         return ChannelResult(name=name, verdict=Verdict.REORDERED, detail=detail)
-    why = f"only reordered where {work.numbers} is required" if reordered else "not proved"
+    why = f"only reordered where {evidence.required_of_numbers} is required" if reordered else "not proved"
     detail = f"not compared: {why}, and {backend} runs nothing; run the case on cpu as well"
     return ChannelResult(name=name, verdict=Verdict.OPEN, detail=detail)
 
 
-def ties(work: Comparison) -> str:
-    """Returns in words how many tokens chose by rounding."""
-    count = len(work.flips)
+def ties(runs: Runs) -> str:
+    """Returns how many tokens chose by rounding, as text."""
+    count = len(runs.flips)
     return f"{count} token{'s' if count > 1 else ''} at a tie"

@@ -3,12 +3,14 @@
 import dataclasses
 from collections.abc import Mapping
 
+from parity.builds.build import renamed
 from parity.cases.budgets import MEMORY_BUDGETS, PACKING_BUDGETS, Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.report_rows import memory_table
 from parity.channels.structure.compare_memory import compare_memory
 from parity.channels.structure.donation import compare_donation, read_donation
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
+from parity.compare.side import Side
 from parity.compare.unpaired import POINTER
 from parity.ir.hlo.memory import Memory, read_memory
 from parity.verdicts import ChannelResult, Verdict
@@ -16,21 +18,21 @@ from parity.verdicts import ChannelResult, Verdict
 __all__ = ["CHANNEL"]
 
 
-def memory(work: Comparison) -> ChannelResult:
+def memory(evidence: Evidence) -> ChannelResult:
     """Argument, output and temp bytes of the compiled programs, and which arguments they reuse in place."""
-    sides = work.compiling
+    sides = evidence.compiling()
     ours, theirs = (read_memory(side.compiled) for side in sides)
-    own = {**_allowance(work, ours), **budgets_for("memory", work.case.budgets)}
+    own = {**_allowance(evidence, ours), **budgets_for("memory", evidence.case.budgets)}
     result = compare_memory(ours, theirs, {**MEMORY_BUDGETS, **own})
     if result.verdict is Verdict.VACUOUS:
         return result
     measures = _ratio(ours, theirs)
-    if result.verdict is Verdict.FAILED and work.same_program:
-        result, again = _packed(work, result, ours, theirs, own)
+    if result.verdict is Verdict.FAILED and evidence.same_program:
+        result, again = _packed(evidence, result, ours, theirs, own)
         measures |= again
-    less, more = ([array.compiled for array in side] for side in work.alone)
+    less, more = ([array.compiled for array in side] for side in evidence.unpaired)
     before, after = (read_donation(side.optimised) for side in sides)
-    donation = compare_donation(before, after, (less, more), by_shape=work.weights.is_identity)
+    donation = compare_donation(before, after, (less, more), by_shape=evidence.weights.is_identity)
     failed = Verdict.FAILED in (result.verdict, donation.verdict)
     return dataclasses.replace(
         result,
@@ -42,13 +44,13 @@ def memory(work: Comparison) -> ChannelResult:
     )
 
 
-def _allowance(work: Comparison, reference: Memory) -> dict[str, Budget]:
+def _allowance(evidence: Evidence, reference: Memory) -> dict[str, Budget]:
     """Returns budgets for RNG state that one side has alone, and for the table of results where leaves are merged."""
-    less, more = (sum(array.size for array in side) for side in work.alone)
-    merged = [
-        POINTER * sum(map(len, side.traced.out_info.values())) for side in (work.reference, work.candidate)
-    ]
-    fewer, further = (0, 0) if work.weights.is_identity else (merged[0] - merged[1], merged[1] - merged[0])
+    less, more = (sum(array.size for array in side) for side in evidence.unpaired)
+    merged = [POINTER * sum(map(len, side.traced.out_info.values())) for side in evidence.sides]
+    fewer, further = (
+        (0, 0) if evidence.weights.is_identity else (merged[0] - merged[1], merged[1] - merged[0])
+    )
     budgets = {}
     for quantity, gone, added in (
         ("argument", less, more),
@@ -65,19 +67,28 @@ def _allowance(work: Comparison, reference: Memory) -> dict[str, Budget]:
 
 
 def _packed(
-    work: Comparison, failed: ChannelResult, ours: Memory, theirs: Memory, own: Mapping[str, Budget]
+    evidence: Evidence, failed: ChannelResult, ours: Memory, theirs: Memory, own: Mapping[str, Budget]
 ) -> tuple[ChannelResult, dict[str, float]]:
     """Asks whether the order of arguments, which a proof leaves open, is all that makes the candidate need more."""
     within = compare_memory(ours, theirs, {**PACKING_BUDGETS, **own})
     if within.verdict is Verdict.FAILED:
         return failed, {}
-    again = read_memory(work.reordered.compiled)
+    again = read_memory(_reordered(evidence).compiled)
     same_order = compare_memory(ours, again, {**MEMORY_BUDGETS, **own})
     measures = {f"{name}_in_the_same_order": value for name, value in _ratio(ours, again).items()}
     if same_order.verdict is Verdict.FAILED:
         return failed, measures
     needs = f"temp {again.values['temp']:,} with its arguments in the reference's order"
     return dataclasses.replace(within, detail=f"{within.detail}, {needs}"), measures
+
+
+def _reordered(evidence: Evidence) -> Side:
+    """Returns the candidate with its arguments and results in the reference's order; the map must move nothing."""
+    assert evidence.weights.is_identity
+    names = {entry.candidate[0]: entry.reference[0] for entry in evidence.weights.entries}
+    names.update({path: path for path in evidence.weights.alone[1]})
+    build = renamed(evidence.candidate.build, evidence.candidate.program, names)
+    return evidence.session.side(build, evidence.case, evidence.case.meshes[1])
 
 
 def _ratio(reference: Memory, candidate: Memory) -> dict[str, float]:

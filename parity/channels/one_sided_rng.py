@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.build import Group
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.compare.side import Side
 from parity.compare.unpaired import beginning
 from parity.ir.jax_internals import key_implementation
@@ -17,18 +17,21 @@ from parity.verdicts import Finding
 __all__ = ["alone_words", "idle_streams"]
 
 
-def alone_words(work: Comparison) -> str:
+def alone_words(evidence: Evidence) -> str:
     """Returns how many leaves of RNG state have no partner, such as ``2 RNG leaves on one side``."""
-    count = sum(len(paths) for paths in work.weights.alone)
+    count = sum(len(paths) for paths in evidence.weights.alone)
     return f"{count} RNG lea{'ves' if count > 1 else 'f'} on one side" if count else ""
 
 
-def idle_streams(work: Comparison) -> list[Finding]:
+def idle_streams(evidence: Evidence) -> list[Finding]:
     """Finds streams without a partner that a program advances though it draws nothing from them."""
     return [
         _note(stream, which)
         for which, side, paths in zip(
-            ("reference", "candidate"), (work.reference, work.candidate), work.weights.alone, strict=True
+            ("reference", "candidate"),
+            evidence.sides,
+            evidence.weights.alone,
+            strict=True,
         )
         if paths
         for stream in _idle(side, paths)

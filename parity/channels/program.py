@@ -4,7 +4,7 @@ import dataclasses
 
 from parity.channels.attest import attest, origins
 from parity.channels.channel import BY_RULES, Aspect, Channel, Need
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.compare.one_program import compile_to_one
 from parity.prove import Proof
 from parity.verdicts import ChannelResult, Finding, Row, Verdict
@@ -16,40 +16,44 @@ RESTS_ON_NUMBERS = "not settled for all inputs: the numbers decide"
 NO_RUN_SETTLES = "no run settles that; make both sides equal, prove it in exact arithmetic, or waive it"
 
 
-def program(work: Comparison) -> ChannelResult:
+def program(evidence: Evidence) -> ChannelResult:
     """Which framework made each side, and whether both are the same program."""
-    if nothing := _nothing(work):
+    if nothing := _nothing(evidence):
         return nothing
-    attested, findings = _attested(work)
+    attested, findings = _attested(evidence)
     if findings:
         return ChannelResult(name="program", verdict=Verdict.FAILED, detail=attested, findings=findings)
-    if work.proof is None:
-        return _without_proof(work, attested)
-    verdict, found, missed = work.proof.rung, work.proof.findings(), ""
-    if work.required.of_programs and not work.required.met_by(verdict):
-        verdict, missed = Verdict.FAILED, f"; {verdict} where {work.required} is required"
-        found = found or work.differences  # what a walk shows has no place of its own
+    if evidence.proof is None:
+        return _without_proof(evidence, attested)
+    verdict, found, missed = evidence.proof.rung, evidence.proof.findings(), ""
+    if evidence.required.of_programs and not evidence.required.met_by(verdict):
+        verdict, missed = Verdict.FAILED, f"; {verdict} where {evidence.required} is required"
+        found = found or evidence.differences  # what a walk shows has no place of its own
     elif verdict is Verdict.UNPROVED:
-        verdict, found = _graded(work, found)
+        verdict, found = _graded(evidence, found)
     return ChannelResult(
         name="program",
         verdict=verdict,
-        detail=f"{attested}; {work.proof.sentence()}{missed}",
+        detail=f"{attested}; {evidence.proof.sentence()}{missed}",
         findings=found,
         measures={
-            "operations": sum(work.proof.operations),
-            "seconds": work.proof.seconds,
-            **({BY_RULES: len(work.proof.rules)} if work.proof.rules else {}),
+            "operations": sum(evidence.proof.operations),
+            "seconds": evidence.proof.seconds,
+            **({BY_RULES: len(evidence.proof.rules)} if evidence.proof.rules else {}),
         },
-        tables={"rules": _rules(work.proof)} if work.proof.rules else {},
+        tables={"rules": _rules(evidence.proof)} if evidence.proof.rules else {},
     )
 
 
-def _graded(work: Comparison, found: tuple[Finding, ...]) -> tuple[Verdict, tuple[Finding, ...]]:
+def _graded(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Verdict, tuple[Finding, ...]]:
     """Returns the verdict on programs that differ: failed if numbers cannot settle it and nothing else does."""
-    assert work.proof is not None
-    reasons = work.proof.reasons()
-    if reasons and not (work.case.arithmetic and work.equality.proved) and not _compiles_to_one(work):
+    assert evidence.proof is not None
+    reasons = evidence.proof.reasons()
+    if (
+        reasons
+        and not (evidence.case.arithmetic and evidence.exact_proof.proved)
+        and not _compiles_to_one(evidence)
+    ):
         return Verdict.FAILED, tuple(
             dataclasses.replace(finding, next_step=f"{reason}: {NO_RUN_SETTLES}")
             for finding, reason in reasons.items()
@@ -57,28 +61,28 @@ def _graded(work: Comparison, found: tuple[Finding, ...]) -> tuple[Verdict, tupl
     return Verdict.UNPROVED, _resting(found)
 
 
-def _compiles_to_one(work: Comparison) -> bool:
-    return work.reference.backend.executes and compile_to_one(work)
+def _compiles_to_one(evidence: Evidence) -> bool:
+    return evidence.reference.backend.executes and evidence.read(compile_to_one)
 
 
 def _resting(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple(dataclasses.replace(finding, next_step=RESTS_ON_NUMBERS) for finding in found)
 
 
-def _without_proof(work: Comparison, attested: str) -> ChannelResult:
+def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
     """Returns what is known where operations do not correspond: layouts or meshes differ."""
-    if work.walked is None:
+    if evidence.unrolled_proof is None:
         return ChannelResult(
             name="program",
             verdict=Verdict.SKIPPED,
             detail=f"{attested}; programs not compared: layouts or meshes differ",
         )
-    sentence = work.walked.frontier[0].sentence()
+    sentence = evidence.unrolled_proof.frontier[0].sentence()
     return ChannelResult(
         name="program",
         verdict=Verdict.UNPROVED,
         detail=f"{attested}; no proof, layouts differ, and so do values: {sentence}",
-        findings=_resting(work.walked.findings()),
+        findings=_resting(evidence.unrolled_proof.findings()),
     )
 
 
@@ -86,12 +90,12 @@ def _rules(proof: Proof) -> list[Row]:
     return [{"rule": name, "times": times} for name, times in proof.rules.items()]
 
 
-def _nothing(work: Comparison) -> ChannelResult | None:
+def _nothing(evidence: Evidence) -> ChannelResult | None:
     """Returns that there is nothing to compare, where no side returns a single array."""
-    if any(any(side.traced.out_info.values()) for side in (work.reference, work.candidate)):
+    if any(any(side.traced.out_info.values()) for side in evidence.sides):
         return None
     finding = Finding(
-        where=work.case.program,
+        where=evidence.case.program,
         reference="expected values, gradients or state",
         candidate="both sides return no array",
         cause="a check that cannot fail",
@@ -102,13 +106,13 @@ def _nothing(work: Comparison) -> ChannelResult | None:
     )
 
 
-def _attested(work: Comparison) -> tuple[str, tuple[Finding, ...]]:
+def _attested(evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
     """Returns in words which framework made each side, and what speaks against it."""
-    sides = (work.reference, work.candidate)
+    sides = evidence.sides
     found = [origins(side) for side in sides]
     flavours = " and ".join(side.build.flavour for side in sides)
-    if work.case.bridged:
-        return f"claims {flavours}, bridged: {work.case.bridged}", ()
+    if evidence.case.bridged:
+        return f"claims {flavours}, bridged: {evidence.case.bridged}", ()
     findings = tuple(
         finding
         for side, other, made in zip(sides, sides[::-1], found, strict=True)

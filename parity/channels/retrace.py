@@ -1,24 +1,27 @@
 """The channel ``retrace``: a step that is called again with what it returned is not traced again."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from parity.builds.build import ENTRANCES, FORMER, Group
+from parity.builds.build import Group
 from parity.channels.channel import Aspect, Channel, Need
-from parity.channels.tracing import may_be_traced_again, traced_again
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.compare.side import Side
+from parity.ir.jax_internals import key_difference, tracing_keys
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL", "Called", "call_twice", "traced_twice"]
 
 SIDES = ("reference", "candidate")
 ENGINE = str(Path(__file__).parents[1])
-PAIRS = str(Path(ENGINE, "pairs"))
+MATRIX = str(Path(ENGINE, "matrix"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,9 @@ def call_twice(side: Side, again: Callable[[Side], Mapping[str, str]]) -> Called
         again: tells which functions a second call traces again; only asked where the types are stable.
     """
     drifted = _drifted(side)
-    return Called(drifted=drifted, again={} if drifted else again(side), altered=side.program.altered)
+    return Called(
+        drifted=drifted, again={} if drifted else again(side), altered=side.traced.effects.attributes
+    )
 
 
 def traced_twice(side: Side) -> dict[str, str]:
@@ -63,19 +68,61 @@ def traced_twice(side: Side) -> dict[str, str]:
     Where the first has traced nothing that could be traced again there is no second, which takes as long.
     """
     _trace(side, side.function)  # kept by JAX since the side was traced, or else done again
-    former = FORMER.get(side.build, ())
-    if not may_be_traced_again(lambda function, file: function in former or _is_ours(function, file)):
+    if not _may_be_traced_again(lambda function, file: function in side.build.former or _is_ours(file)):
         return {}
-    with traced_again() as again:
+    with _traced_again() as again:
         _trace(
             side, lambda state, inputs: side.function(state, inputs)
         )  # what it calls may be cached, it may not
     return again
 
 
-def _is_ours(function: Any, file: str) -> bool:
-    """Whether the harness hands a function to JAX: a program, what creates a state, or what wraps these."""
-    return function in ENTRANCES or (file.startswith(ENGINE) and not file.startswith(PAIRS))
+@contextlib.contextmanager
+def _traced_again() -> Iterator[dict[str, str]]:
+    """Collects the functions that are traced in a block though they have been traced before, and why.
+
+    Functions that were never seen do not count, however often the block traces them then: a step makes closures
+    of its own, such as scan bodies, whenever it is traced. Nor do those of JAX.
+    """
+    found: dict[str, str] = {}
+    before = tracing_keys()
+    yield found
+    for function, keys in tracing_keys().items():
+        known = before.get(function, [])
+        if known and len(keys) > len(known):
+            parts = [key.parts for key in known]
+            found.update((key.name, key_difference(key, known)) for key in keys if key.parts not in parts)
+
+
+def _may_be_traced_again(ours: Callable[[Any, str], bool]) -> bool:
+    """Returns whether any function that has been traced could be traced again by a second call of a step.
+
+    It outlives its trace, as a scan body that is made in a step does not. One of an installed package, such as
+    Optax's, must have static arguments besides: else the types of its arguments are all that its key holds.
+
+    Args:
+        ours: whether a function, from a file, is one that the harness hands to JAX itself.
+    """
+
+    def found() -> list[Any]:
+        return [
+            function
+            for function, keys in tracing_keys().items()
+            if not ours(function, keys[0].file)
+            and ("site-packages" not in keys[0].file or any(key.static for key in keys))
+        ]
+
+    functions = found()
+    if functions and all("<locals>" in getattr(one, "__qualname__", "") for one in functions):
+        functions.clear()
+        gc.collect()  # closures of a trace that is over may still hang in a cycle
+        functions = found()
+    return bool(functions)
+
+
+def _is_ours(file: str) -> bool:
+    """Returns True for functions of the harness, which wraps all of the user's that it passes to JAX."""
+    return file.startswith(ENGINE) and not file.startswith(MATRIX)
 
 
 def _drifted(side: Side) -> dict[str, tuple[str, str]]:
@@ -101,24 +148,22 @@ def _of(leaves: Mapping[str, Any], path: str) -> str:
     return _type(leaves[path]) if path in leaves else "no such leaf"
 
 
-def _applies(work: Comparison) -> str:
-    sides = (work.reference, work.candidate)
+def _applies(evidence: Evidence) -> str:
+    sides = evidence.sides
     returned = [set(side.traced.out_info.get(Group.STATE, {})) for side in sides]
     if not any(returned):
-        return f"{work.case.program} returns no state to call it with again"
+        return f"{evidence.case.program} returns no state to call it with again"
     once = all(side.program.steps == 1 for side in sides)
     whole = (set(side.build.abstract) <= paths for side, paths in zip(sides, returned, strict=True))
     if once and not any(whole):
-        return f"{work.case.program} returns part of its state, and is not called with it again"
+        return f"{evidence.case.program} returns part of its state, and is not called with it again"
     return ""
 
 
-def retrace(work: Comparison) -> ChannelResult:
+def retrace(evidence: Evidence) -> ChannelResult:
     """Whether the step is traced again when it is called with the state it returned."""
-    sides = (work.reference, work.candidate)
-    called = [
-        work.remember(("twice", *side.identity), lambda side=side: _called(work, side)) for side in sides
-    ]
+    sides = evidence.sides
+    called = [side.memo.share(_called, evidence.session, side, by=()) for side in sides]
     findings = [finding for index in (0, 1) for finding in _findings(called, index)]
     traces = [f"{one.traces}{'' if one.traces == 1 else ' or more'}" for one in called]
     times = traces[0] if traces[0] == traces[1] else " -> ".join(traces)
@@ -131,11 +176,10 @@ def retrace(work: Comparison) -> ChannelResult:
     )
 
 
-def _called(work: Comparison, side: Side) -> Called:
-    """Calls a side twice; what a step makes anew for each call is the same step's doing on all meshes of a kind."""
-    kind = bool(side.mesh.axes), side.mesh.mode
-    key = ("again", side.build, side.program.name, kind, side.backend.name)
-    return call_twice(side, lambda side: work.remember(key, lambda: traced_twice(side)))
+def _called(session: Session, side: Side) -> Called:
+    """Calls a side twice; a step makes the same functions for each call on all meshes of a kind."""
+    same = side.build, side.program.name, bool(side.mesh.axes), side.mesh.mode, side.backend.name
+    return call_twice(side, lambda side: session.memo.share(traced_twice, side, by=same))
 
 
 def _findings(called: list[Called], index: int) -> list[Finding]:

@@ -1,18 +1,20 @@
 """The channel ``rng``: both sides draw from the same keys, none of them twice, and start from the same bits."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.builds.build import Build, Group
+from parity.builds.build import SEED, Build, Group
 from parity.builds.tree import Role
 from parity.cases.case import Keys
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.one_sided_rng import idle_streams
-from parity.channels.starts import compare_starts, created, recipes
-from parity.compare.comparison import SEED, Comparison
+from parity.channels.starts import compare_starts, recipes
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.compare.unpaired import beginning
 from parity.ir.jax_internals import key_implementation
@@ -25,17 +27,17 @@ STEPS = 3
 SIDES = ("reference", "candidate")
 
 
-def rng(work: Comparison) -> ChannelResult:
+def rng(evidence: Evidence) -> ChannelResult:
     """Keys of all draws, forward and backward, over three steps; initial states."""
-    proved = work.same_program
-    drawn = [_draws(work, side) for side in ((0,) if proved else (0, 1))] * (2 if proved else 1)
-    fresh = [_initial(work, build) for build in work.builds]
+    proved, share = evidence.same_program, evidence.session.memo.share
+    reference = evidence.reference.read(_reference_draws)
+    drawn = [reference, reference if proved else evidence.read(_candidate_draws)]
+    fresh = [share(_audit_initial, evidence.session, build, by=(build,)) for build in evidence.builds]
     findings = [*_audited(drawn[:1] if proved else drawn), *_audited(fresh)]
-    shared = _shares_keys(work)
+    shared = _shares_keys(evidence)
     if shared:
         findings += [] if findings else compare_draws(*drawn)
-    key = ("starts", shared, *work.builds, tuple(work.case.rules))
-    starts = work.remember(key, lambda: compare_starts(work, shared=shared))
+    starts = share(compare_starts, evidence, shared, by=(*evidence.builds, evidence.weights, shared))
     findings += starts.findings
     detail = f"{_both(drawn)}; initial state {_both(fresh)}"
     if not drawn[0].draws and not drawn[1].draws:
@@ -45,14 +47,14 @@ def rng(work: Comparison) -> ChannelResult:
     verdict = Verdict.FAILED if findings else starts.verdict
     if verdict is Verdict.PROVED and not proved and drawn[0].draws:
         verdict = Verdict.BITWISE
-    notes = tuple(idle_streams(work))
+    notes = tuple(idle_streams(evidence))
     return ChannelResult(name="rng", verdict=verdict, detail=detail, findings=tuple(findings), notes=notes)
 
 
-def _shares_keys(work: Comparison) -> bool:
+def _shares_keys(evidence: Evidence) -> bool:
     """Two builds of one flavour, such as scanned and unrolled, derive their keys as their layouts do."""
-    flavours = {build.flavour for build in work.builds}
-    return work.case.keys == Keys.SHARED and len(flavours) == 2
+    flavours = {build.flavour for build in evidence.builds}
+    return evidence.case.keys == Keys.SHARED and len(flavours) == 2
 
 
 def _both(sides: list[Audited]) -> str:
@@ -70,13 +72,26 @@ def _audited(sides: list[Audited]) -> list[Finding]:
     ]
 
 
-def _draws(work: Comparison, which: int) -> Audited:
-    side = (work.reference, work.candidate)[which]
-    key = ("draws", which, *work.builds, tuple(work.case.rules), *side.identity)
-    return work.remember(key, lambda: _audit_side(work, side, which))
+def _reference_draws(side: Side) -> Audited:
+    """Follows the keys of a side whose leaves start from values of their own."""
+    return _follow_keys(side, lambda path: beginning(path, side.build.abstract[path]))
 
 
-def _audit_side(work: Comparison, side: Side, which: int) -> Audited:
+def _candidate_draws(evidence: Evidence) -> Audited:
+    """Follows the keys of the candidate, whose leaves start as those that the map pairs with them."""
+    before, weights = evidence.builds[0].abstract, evidence.weights
+    entries = {path: entry for entry in weights.entries for path in entry.candidate}
+
+    def start(path: str) -> np.ndarray:
+        if path not in entries:
+            return beginning(path, evidence.builds[1].abstract[path])
+        ours = {name: beginning(name, before[name]) for name in entries[path].reference}
+        return weights.to_candidate(ours)[path]
+
+    return _follow_keys(evidence.candidate, start)
+
+
+def _follow_keys(side: Side, start: Callable[[str], np.ndarray]) -> Audited:
     state, info = side.state_paths, side.traced.out_info
     returned = {place: index for index, place in enumerate((g, p) for g in sorted(info) for p in info[g])}
     feedback = {
@@ -88,24 +103,12 @@ def _audit_side(work: Comparison, side: Side, which: int) -> Audited:
 
     def value(index: int, step: int) -> Any:
         if index < len(state):
-            return _start(work, which, state[index])
+            return _typed(side.build, state[index], start(state[index]))
         return side.build.inputs(SEED + step - 1)[inputs[index - len(state)]]
 
     steps = STEPS if side.program.steps > 1 else 1
-    with work.bench.clock.book("audit"):
+    with side.clock.book("audit"):
         return audit(side.build.name, side.traced.jaxpr, value, feedback, steps)
-
-
-def _start(work: Comparison, which: int, path: str) -> Any:
-    """Returns a value that a leaf may start from, the same for the leaves that the weight map pairs."""
-    if which == 0:
-        return _typed(work.builds[0], path, beginning(path, work.builds[0].abstract[path]))
-    if path in work.weights.alone[1]:
-        return _typed(work.builds[1], path, beginning(path, work.builds[1].abstract[path]))
-    entry = next(entry for entry in work.weights.entries if path in entry.candidate)
-    ours = {name: beginning(name, work.builds[0].abstract[name]) for name in entry.reference}
-    host = work.weights.to_candidate(ours)
-    return _typed(work.builds[1], path, host[path])
 
 
 def _typed(build: Build, path: str, host: np.ndarray) -> Any:
@@ -118,18 +121,14 @@ def _typed(build: Build, path: str, host: np.ndarray) -> Any:
 # --- initial states ---
 
 
-def _initial(work: Comparison, build: Build) -> Audited:
-    return work.remember(("fresh", build), lambda: _audit_initial(work, build))
-
-
-def _audit_initial(work: Comparison, build: Build) -> Audited:
-    key, jaxpr, made = jax.random.key(SEED), created(work, build).jaxpr, recipes(work, build)
+def _audit_initial(session: Session, build: Build) -> Audited:
+    key, jaxpr, made = jax.random.key(SEED), session.start(build).traced.jaxpr, recipes(session, build)
     leaves = [
         (index, path)
         for index, path in enumerate(sorted(build.leaves))
         if build.leaves[path].role is not Role.OPTIMIZER or made[path].keyed
     ]
-    with work.bench.clock.book("audit"):
+    with session.clock.book("audit"):
         drawn = audit(f"create {build.name}", jaxpr, lambda index, step: key)
         return named_by_leaf(drawn, jaxpr, leaves)
 

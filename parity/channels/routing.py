@@ -3,31 +3,33 @@
 from parity.builds.build import Group
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import missing_outputs, not_run, ties
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
+from parity.compare.runs import Runs
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["CHANNEL"]
 
 
-def routing(work: Comparison) -> ChannelResult:
+def routing(evidence: Evidence) -> ChannelResult:
     """Which experts each token chooses, and by what margin; a choice that rounding decides is a tie."""
-    if not work.reference.backend.executes:
-        return not_run("routing", work)
-    ours, theirs = (side.traced.out_info.get(Group.ROUTING, {}) for side in (work.reference, work.candidate))
+    if not evidence.reference.backend.executes:
+        return not_run("routing", evidence)
+    ours, theirs = (side.traced.out_info.get(Group.ROUTING, {}) for side in evidence.sides)
     if set(ours) != set(theirs):
         findings = tuple(missing_outputs(ours, theirs))
         return ChannelResult(
             name="routing", verdict=Verdict.FAILED, detail="outputs differ", findings=findings
         )
-    findings = tuple(flip.finding() for flip in work.flips)
-    measures = {"flips": len(findings), "ties": sum(flip.is_tie for flip in work.flips)}
+    runs = evidence.read(Runs)
+    findings = tuple(flip.finding() for flip in runs.flips)
+    measures = {"flips": len(findings), "ties": sum(flip.is_tie for flip in runs.flips)}
     if not findings:
         return ChannelResult(
             name="routing", verdict=Verdict.EQUAL, detail="every token chooses alike", measures=measures
         )
-    if work.only_ties:
-        widest = max(flip.margin for flip in work.flips)
-        detail = f"{ties(work)}, margins up to {widest:.3g}; values are compared with routing forced equal"
+    if runs.only_ties:
+        widest = max(flip.margin for flip in runs.flips)
+        detail = f"{ties(runs)}, margins up to {widest:.3g}; values are compared with routing forced equal"
         return ChannelResult(
             name="routing", verdict=Verdict.TIE, detail=detail, findings=findings, measures=measures
         )

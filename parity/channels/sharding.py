@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -10,49 +10,38 @@ import jax
 from parity.builds.build import Group
 from parity.builds.meshes import Mode
 from parity.builds.tree import Role
-from parity.builds.weights.map import Entry, WeightMap
+from parity.builds.weights.map import Entry
 from parity.builds.weights.transforms import Identity
 from parity.channels.axes import compare_axes
 from parity.channels.channel import Aspect, Channel, Need
 from parity.channels.report_rows import spec_table
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.compare.layout import bytes_by_role, entries, linen_spec, placed, whole_share
 from parity.compare.side import Side
 from parity.ir.jaxprs import equations
 from parity.verdicts import EXPECTED_GOT, ChannelResult, Finding, Verdict
 
-__all__ = ["CHANNEL", "compare_shardings", "constraints"]
+__all__ = ["CHANNEL", "constraints", "sharding"]
 
 CONSTRAINTS = ("sharding_constraint", "reshard")
 UNCHANGED = "logical axes changed by running the program"
 NO_OP = "a program traced outside its mesh or rules, so that constraints are no-ops"
+Constraints = collections.Counter[tuple[str, str]]
+"""How often arrays of a type are constrained to a spec."""
 OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
 
 
-def compare_shardings(
-    reference: Side,
-    candidate: Side,
-    weights: WeightMap,
-    *,
-    proved: Callable[[], bool],
-    same_constraints: Callable[[], bool] = lambda: False,
-) -> ChannelResult:
-    """Compares where everything lies.
+def sharding(evidence: Evidence) -> ChannelResult:
+    """Compares placements.
 
-    Looks at the logical axes of all state leaves before and after the program, at their resolved specs
-    and at what Flax Linen's resolver makes of the same rules, at the sharding constraints of the traced
-    programs, and, unless they are proved the same, at the shardings of the compiled programs.
-
-    Args:
-        reference, candidate: the two sides.
-        weights: which leaves belong together.
-        proved: says whether both are proved the same program; asked last, as it may trace and crash.
-        same_constraints: says whether a proof settles that both constrain alike, however often they say it.
+    Reads the logical axes of all state leaves before and after the program, their resolved specs and the specs that
+    Flax Linen's resolver makes of the same rules, the sharding constraints of the traced programs, and, unless they
+    are proved the same, the shardings of the compiled programs.
     """
-    sides = (reference, candidate)
+    reference, candidate = evidence.sides
     findings: list[Finding] = []
     try:
-        for finding in _findings(sides, weights, proved, same_constraints):
+        for finding in _findings(evidence):
             findings.append(finding)
     except Exception as error:
         if not findings:
@@ -76,39 +65,34 @@ def compare_shardings(
     words = ", ".join(f"{role} {size:,}" for role, size in held.items())
     detail = (
         f"{sharded} of {len(reference.specs)} leaves and {split} inputs sharded, "
-        f"{constraints(reference).total()} constraints; bytes per device: {words}; "
+        f"{reference.read(constraints).total()} constraints; bytes per device: {words}; "
         f"{whole_share(reference):.1%} of the parameters' are whole on every device"
     )
     result = _result(findings, detail, {f"{role} bytes per device": size for role, size in held.items()})
-    rows = spec_table(reference, candidate, weights) if candidate.mesh.axes else []
+    rows = spec_table(reference, candidate, evidence.weights) if candidate.mesh.axes else []
     return dataclasses.replace(result, tables={"specs": rows} if rows else {})
 
 
-def _findings(
-    sides: tuple[Side, Side],
-    weights: WeightMap,
-    proved: Callable[[], bool],
-    same_constraints: Callable[[], bool],
-) -> Iterator[Finding]:
-    """Yields findings, those that need least first: a side that crashes later has told where it differs."""
+def _findings(evidence: Evidence) -> Iterator[Finding]:
+    """Yields findings, those that need least first: a side that crashes later keeps the earlier ones."""
+    sides, pairs = evidence.sides, evidence.weights.entries
     leaves = (sides[0].build.leaves, sides[1].build.leaves)
-    for entry in weights.entries:
+    on_mesh = bool(sides[0].mesh.axes)
+    for entry in pairs:
         yield from compare_axes(entry, leaves)
-    if sides[0].mesh.axes:
-        for entry in weights.entries:
+    if on_mesh:
+        for entry in pairs:
             yield from _spec_findings(entry, *sides)
         for side in sides:
             yield from _oracle_findings(side)
     for side in sides:
         yield from _after_findings(side)
         yield from _returned_findings(side)
-    if sides[0].mesh.axes and sides[0].mesh == sides[1].mesh:
-        unlike = _constraint_findings(*sides)
-        yield from () if not unlike or same_constraints() else unlike
-    if sides[0].mesh.axes and not proved():
-        for side in sides:
-            side.begin()
-        for side in sides:
+    if on_mesh and sides[0].mesh == sides[1].mesh:
+        differing = _constraint_findings(*(side.read(constraints) for side in sides))
+        yield from () if not differing or evidence.same_program else differing
+    if on_mesh and not evidence.proof_covers_compiled:
+        for side in evidence.compiling():
             yield from _compiled_findings(side)
 
 
@@ -146,7 +130,7 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
 
 def _after_findings(side: Side) -> list[Finding]:
     """Finds leaves whose logical axes are others once the program has run."""
-    observed = side.program.observed if side.traced else {}
+    observed = side.traced.effects.leaves
     return [
         Finding(
             where=f"{side.build.name} {path}",
@@ -187,10 +171,9 @@ def _oracle_findings(side: Side) -> list[Finding]:
     return findings
 
 
-def constraints(side: Side) -> collections.Counter[tuple[str, str]]:
+def constraints(side: Side) -> Constraints:
     """Counts the sharding constraints and reshards of the traced program by array type and spec."""
-    found: collections.Counter[tuple[str, str]] = collections.Counter()
-
+    found: Constraints = collections.Counter()
     for equation in equations(side.traced.jaxpr):
         if equation.primitive.name in CONSTRAINTS:
             target = equation.params.get("sharding", equation.params.get("dst_sharding"))
@@ -201,8 +184,7 @@ def constraints(side: Side) -> collections.Counter[tuple[str, str]]:
     return found
 
 
-def _constraint_findings(reference: Side, candidate: Side) -> list[Finding]:
-    ours, theirs = constraints(reference), constraints(candidate)
+def _constraint_findings(ours: Constraints, theirs: Constraints) -> list[Finding]:
     if bool(ours) != bool(theirs):
         totals = [f"{side.total()} sharding constraints" for side in (ours, theirs)]
         return [
@@ -229,7 +211,7 @@ def _constraint_findings(reference: Side, candidate: Side) -> list[Finding]:
     ]
 
 
-def _specs_of(found: collections.Counter[tuple[str, str]], array: str) -> str:
+def _specs_of(found: Constraints, array: str) -> str:
     """Returns to what and how often an array type is constrained; empty where it never is."""
     specs = sorted((spec, times) for (name, spec), times in found.items() if name == array)
     return ", ".join(f"{spec} {times} times" for spec, times in specs)
@@ -241,7 +223,7 @@ def _returned_findings(side: Side) -> list[Finding]:
         return []
     mesh: Any = side.backend.mesh(side.mesh)
     findings = []
-    for path, leaf in side.returned.get(Group.STATE, {}).items():
+    for path, leaf in side.traced.returned.get(Group.STATE, {}).items():
         rank, spec, got = len(leaf.shape), side.specs.get(path), leaf.sharding
         if spec is None or got is None or entries(got.spec, rank) == entries(spec, rank):
             continue
@@ -280,17 +262,6 @@ def _compiled_findings(side: Side) -> list[Finding]:
                     )
                 )
     return findings
-
-
-def sharding(work: Comparison) -> ChannelResult:
-    """Logical axes, resolved specs and compiled input shardings of all state leaves."""
-    return compare_shardings(
-        work.reference,
-        work.candidate,
-        work.weights,
-        proved=lambda: work.proof_covers_compiled,
-        same_constraints=lambda: work.same_program,
-    )
 
 
 CHANNEL = Channel(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from parity.cases.budgets import Budget, budgets_for
 from parity.channels.channel import Aspect, Channel, Need, Settled
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.compare.timing.phases import compile_seconds, steps
 from parity.compare.timing.rounds import Paired, paired
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -13,17 +13,17 @@ __all__ = ["CHANNEL"]
 
 SIDES = ("reference", "candidate")
 
-MEASURES: Mapping[str, Callable[[Comparison], tuple[Callable[[], float], Callable[[], float]]]] = {
-    "compile": lambda work: (compile_seconds(work.reference), compile_seconds(work.candidate)),
-    "step": lambda work: steps((work.reference, work.candidate), (work.state, work.candidate_state)),
+MEASURES: Mapping[str, Callable[[Evidence], tuple[Callable[[], float], Callable[[], float]]]] = {
+    "compile": lambda evidence: (compile_seconds(evidence.reference), compile_seconds(evidence.candidate)),
+    "step": lambda evidence: steps(evidence.sides, (evidence.state, evidence.candidate_state)),
 }
 
 
-def speed(work: Comparison) -> ChannelResult:
+def speed(evidence: Evidence) -> ChannelResult:
     """Times what is budgeted, compiling or stepping, of both sides in turn."""
-    budgets = budgets_for("speed", work.case.budgets)
-    with work.bench.clock.phase("both sides", "execute"):
-        found = {name: paired(MEASURES[name](work)) for name in MEASURES if name in budgets}
+    budgets = budgets_for("speed", evidence.case.budgets)
+    with evidence.session.clock.phase("both sides", "execute"):
+        found = {name: paired(MEASURES[name](evidence)) for name in MEASURES if name in budgets}
     findings = [
         _finding(name, times, budgets[name])
         for name, times in found.items()
@@ -59,11 +59,11 @@ def _finding(name: str, times: Paired, budget: Budget) -> Finding:
     )
 
 
-def _not_asked(work: Comparison) -> str:
-    if not budgets_for("speed", work.case.budgets):
+def _not_asked(evidence: Evidence) -> str:
+    if not budgets_for("speed", evidence.case.budgets):
         return "no budget says how much slower it may be"
-    if not work.reference.backend.executes:
-        return f"{work.reference.backend.name} runs nothing, and compiles in workers of its own"
+    if not evidence.reference.backend.executes:
+        return f"{evidence.reference.backend.name} runs nothing, and compiles in workers of its own"
     return ""
 
 

@@ -2,24 +2,25 @@
 
 import collections
 import dataclasses
-import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.builds.build import Build
+from parity.builds.build import SEED, Build
 from parity.builds.tree import Role, to_host
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.transforms import Identity
-from parity.compare.comparison import AS_WRITTEN, SEED, Comparison
-from parity.compare.memory_check import check_fits_in_memory
-from parity.ir.jax_internals import content, main_position
+from parity.compare.clock import Clock
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
+from parity.compare.start import AS_WRITTEN, Start
+from parity.ir.jax_internals import main_position
 from parity.ir.jaxprs import origin
 from parity.prove import Alone, prove
 from parity.values.rng import (
@@ -27,7 +28,6 @@ from parity.values.rng import (
     ANOTHER_KEY,
     Demand,
     LeafProvenance,
-    Recipes,
     Recorder,
     compare_initial,
 )
@@ -42,7 +42,7 @@ from parity.values.rng.distribution import (
 from parity.values.rng.repeats import compare_repeats
 from parity.verdicts import Finding, Verdict
 
-__all__ = ["Starts", "compare_starts", "created", "recipes"]
+__all__ = ["Starts", "compare_starts", "recipes"]
 
 KEYS = 4
 """States of which every leaf is looked at; fewer if they are large."""
@@ -90,41 +90,41 @@ class _Made(NamedTuple):
         return isinstance(self.entry.transform, Identity) and len({tuple(side) for side in exact}) == 1
 
 
-def compare_starts(work: Comparison, *, shared: bool) -> Starts:
+def compare_starts(evidence: Evidence, shared: bool) -> Starts:
     """Compares the initial states.
 
     Leaves that depend on no key must be equal. RNG state is compared only if both sides share keys.
 
     Args:
-        work: the case.
+        evidence: the case.
         shared: True if both sides draw from the same keys.
     """
-    sides = [recipes(work, build) for build in work.builds]
+    sides = [recipes(evidence.session, build) for build in evidence.builds]
     made = [
         _Made(
             entry, [sides[0][path] for path in entry.reference], [sides[1][path] for path in entry.candidate]
         )
-        for entry in work.weights.entries
+        for entry in evidence.weights.entries
         if shared or entry.role is not Role.RNG
     ]
-    findings = _compare_constants(work, [one for one in made if not (one.keyed or one.same)])
-    leaves = work.builds[0].leaves
+    findings = _compare_constants(evidence, [one for one in made if not (one.keyed or one.same)])
+    leaves = evidence.builds[0].leaves
     drawn = [one for one in made if one.keyed and all(leaves[path].size for path in one.entry.reference)]
     if shared:
-        verdict, more = _compare_bits(work, [one.entry for one in drawn if not one.same])
+        verdict, more = _compare_bits(evidence, [one.entry for one in drawn if not one.same])
         return Starts(verdict, (*findings, *more))
-    if given := _given(work, drawn):
+    if given := _given(evidence, drawn):
         note = f"drawn leaves are not compared: the {given} is a built module, whose initializers are not at hand"
         return Starts(Verdict.EQUAL, tuple(findings), note)
-    more, power = _compare_draws(work, drawn)
+    more, power = _compare_draws(evidence, drawn)
     return Starts(Verdict.EQUAL, (*findings, *more), power)
 
 
-def _given(work: Comparison, drawn: Sequence[_Made]) -> str:
+def _given(evidence: Evidence, drawn: Sequence[_Made]) -> str:
     """Returns the side all of whose drawn leaves are arrays made before the trace; empty if there is none."""
     paths = _paths(one.entry for one in drawn)
-    for name, build, mine in zip(("reference", "candidate"), work.builds, paths, strict=True):
-        jaxpr, order = created(work, build).jaxpr, sorted(build.leaves)
+    for name, build, mine in zip(("reference", "candidate"), evidence.builds, paths, strict=True):
+        jaxpr, order = evidence.session.start(build).traced.jaxpr, sorted(build.leaves)
         arrays = set(jaxpr.jaxpr.constvars)
         outs = (jaxpr.jaxpr.outvars[order.index(path)] for path in mine)
         if mine and all(origin(jaxpr.jaxpr, out) in arrays for out in outs):
@@ -132,39 +132,21 @@ def _given(work: Comparison, drawn: Sequence[_Made]) -> str:
     return ""
 
 
-def created(work: Comparison, build: Build) -> jax.stages.Traced:
-    """Returns the traced program that makes all leaves of an initial state, in the order of their paths."""
-
-    def create(key: jax.Array) -> dict[str, Any]:
-        state = build.create(key)
-        return {path: state[path] for path in build.leaves}
-
-    def trace() -> jax.stages.Traced:
-        with work.bench.clock.phase(f"{build.name}, initial state", "trace"):
-            return jax.jit(create).trace(jax.random.key(SEED))
-
-    return work.remember(("created", build), trace)
-
-
-def recipes(work: Comparison, build: Build) -> dict[str, LeafProvenance]:
+def recipes(session: Session, build: Build) -> dict[str, LeafProvenance]:
     """Returns how each leaf of an initial state is made; numbers mean the same in all builds of a session."""
-
-    def read() -> dict[str, LeafProvenance]:
-        return _book(work).of(created(work, build).jaxpr, sorted(build.leaves))
-
-    return work.remember(("recipes", build), read)
+    return session.memo.share(_recipes, session, build, by=(build,))
 
 
-def _book(work: Comparison) -> Recipes:
-    return work.remember(Recipes, Recipes)
+def _recipes(session: Session, build: Build) -> dict[str, LeafProvenance]:
+    return session.recipes.of(session.start(build).traced.jaxpr, sorted(build.leaves))
 
 
 # --- constants ---
 
 
-def _compare_constants(work: Comparison, made: Sequence[_Made]) -> list[Finding]:
+def _compare_constants(evidence: Evidence, made: Sequence[_Made]) -> list[Finding]:
     """Evaluates the leaves that depend on no key, unless one scalar fills them on both sides."""
-    book = _book(work)
+    book = evidence.session.recipes
     entries = []
     for one in made:
         number = book.distribution(one.ours)
@@ -173,7 +155,9 @@ def _compare_constants(work: Comparison, made: Sequence[_Made]) -> list[Finding]
     if not entries:
         return []
     paths = _paths(entries)
-    ours, theirs = (_evaluated(work, build, names) for build, names in zip(work.builds, paths, strict=True))
+    ours, theirs = (
+        _evaluated(evidence, build, names) for build, names in zip(evidence.builds, paths, strict=True)
+    )
     return compare_initial(ours, theirs, WeightMap(tuple(entries)), ANOTHER_CONSTANT)
 
 
@@ -182,11 +166,11 @@ def _paths(entries: Iterable[Entry]) -> tuple[list[str], list[str]]:
     return [path for ours, _ in sides for path in ours], [path for _, theirs in sides for path in theirs]
 
 
-def _evaluated(work: Comparison, build: Build, paths: Iterable[str]) -> dict[str, np.ndarray]:
+def _evaluated(evidence: Evidence, build: Build, paths: Iterable[str]) -> dict[str, np.ndarray]:
     """Returns leaves that depend on no key, of which nothing else is computed."""
-    jaxpr, order = created(work, build).jaxpr, sorted(build.leaves)
+    jaxpr, order = evidence.session.start(build).traced.jaxpr, sorted(build.leaves)
     places = {path: order.index(path) for path in paths}
-    with work.bench.clock.book("audit"):
+    with evidence.session.clock.book("audit"):
         outputs = Recorder(Demand(jaxpr, places.values(), all_draws=False)).run(jaxpr, [None])
         return to_host({path: jnp.asarray(outputs[place]) for path, place in places.items()})
 
@@ -194,12 +178,14 @@ def _evaluated(work: Comparison, build: Build, paths: Iterable[str]) -> dict[str
 # --- drawn from the same keys ---
 
 
-def _compare_bits(work: Comparison, entries: Sequence[Entry]) -> tuple[Verdict, list[Finding]]:
+def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict, list[Finding]]:
     """Compares drawn leaves of other recipes by proof, or else bit by bit for one key."""
     if not entries:
         return Verdict.PROVED, []
-    order = [sorted(build.leaves) for build in work.builds]
-    sides = [_start_program(work, build) for build in work.builds]
+    order = [sorted(build.leaves) for build in evidence.builds]
+    share, clock = evidence.session.memo.share, evidence.session.clock
+    sides = [evidence.session.start(build) for build in evidence.builds]
+    digests = [side.digest for side in sides]
     first, second = (
         [names.index(path) for path in side] for names, side in zip(order, _paths(entries), strict=True)
     )
@@ -209,67 +195,35 @@ def _compare_bits(work: Comparison, entries: Sequence[Entry]) -> tuple[Verdict, 
             for names, taken in zip(order, (first, second), strict=True)
         )
         alone = Alone(results=(next(others), next(others)))
-        if _proves(work, sides, tuple(zip(first, second, strict=True)), alone):
+        pairs = tuple(zip(first, second, strict=True))
+        if share(_proves, clock, sides, pairs, alone, by=(*digests, pairs, alone.results)):
             return Verdict.PROVED, []
-    ours, theirs = (
-        work.remember(("initial", one.content), functools.partial(_run, work, one)) for one in sides
-    )
+    ours, theirs = (share(_run, side, by=(digest,)) for side, digest in zip(sides, digests, strict=True))
     return Verdict.BITWISE, compare_initial(ours, theirs, WeightMap(tuple(entries)), ANOTHER_KEY)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Start:
-    """The program that makes an initial state; many builds, such as those that differ in remat, share one.
-
-    Args:
-        lowered: the program.
-        content: digest of the program and the names of its results, or what is like no other.
-    """
-
-    lowered: jax.stages.Lowered
-    content: Hashable
+def _proves(clock: Clock, sides: Sequence[Start], results: tuple[tuple[int, int], ...], alone: Alone) -> bool:
+    with clock.phase("initial states", "prove"):
+        keys = [main_position(side.lowered) for side in sides]
+        if set(keys[0]) != set(keys[1]):
+            return False
+        arguments = [(keys[0][index], keys[1][index]) for index in keys[0]]
+        lowered = (side.lowered for side in sides)
+        return prove(*lowered, arguments=arguments, results=results, alone=alone).proved
 
 
-def _start_program(work: Comparison, build: Build) -> _Start:
-    def lower() -> _Start:
-        traced = created(work, build)
-        with work.bench.clock.phase(f"{build.name}, initial state", "lower"):
-            lowered = traced.lower()
-        digest = content(lowered)
-        return _Start(lowered, (digest, *sorted(build.leaves)) if digest else object())
-
-    return work.remember(("start program", build), lower)
-
-
-def _proves(
-    work: Comparison, sides: list[_Start], results: tuple[tuple[int, int], ...], alone: Alone
-) -> bool:
-    def proved() -> bool:
-        with work.bench.clock.phase("initial states", "prove"):
-            keys = [main_position(side.lowered) for side in sides]
-            if set(keys[0]) != set(keys[1]):
-                return False
-            arguments = [(keys[0][index], keys[1][index]) for index in keys[0]]
-            lowered = (side.lowered for side in sides)
-            return prove(*lowered, arguments=arguments, results=results, alone=alone).proved
-
-    return work.remember(("initial proof", *(side.content for side in sides), results, alone.results), proved)
-
-
-def _run(work: Comparison, start: _Start) -> dict[str, np.ndarray]:
-    with work.bench.clock.phase("initial state", "compile"):
-        check_fits_in_memory(work.builds[0])
-        compiled = start.lowered.compile(compiler_options=AS_WRITTEN)
-    with work.bench.clock.phase("initial state", "execute"):
-        return to_host(compiled(jax.random.key(SEED)))
+def _run(start: Start) -> dict[str, np.ndarray]:
+    create = start.compile()
+    with start.clock.phase("initial state", "execute"):
+        return to_host(create(jax.random.key(SEED)))
 
 
 # --- drawn from keys of their own ---
 
 
-def _compare_draws(work: Comparison, drawn: Sequence[_Made]) -> tuple[list[Finding], str]:
+def _compare_draws(evidence: Evidence, drawn: Sequence[_Made]) -> tuple[list[Finding], str]:
     """Compares drawn leaves by recipe, or else as samples; returns the power of these, too."""
-    book = _book(work)
+    book = evidence.session.recipes
     ties = [_ties([one.ours for one in drawn]), _ties([one.theirs for one in drawn])]
     tied = {index for group in ties[0] ^ ties[1] for index, _ in group}
     unsettled = [
@@ -282,10 +236,10 @@ def _compare_draws(work: Comparison, drawn: Sequence[_Made]) -> tuple[list[Findi
     if not unsettled:
         return [], ""
     if all(entry.reference == entry.candidate for entry in unsettled):
-        first, second = (_start_program(work, build).content for build in work.builds)
+        first, second = (evidence.session.start(build).digest for build in evidence.builds)
         if first == second:
             return [], ""
-    return _compare_samples(work, [one.entry for one in drawn], unsettled)
+    return _compare_samples(evidence, [one.entry for one in drawn], unsettled)
 
 
 def _ties(made: Sequence[Sequence[LeafProvenance]]) -> set[frozenset[tuple[int, int]]]:
@@ -304,24 +258,24 @@ def _ties(made: Sequence[Sequence[LeafProvenance]]) -> set[frozenset[tuple[int, 
 
 
 def _compare_samples(
-    work: Comparison, drawn: Sequence[Entry], unsettled: Sequence[Entry]
+    evidence: Evidence, drawn: Sequence[Entry], unsettled: Sequence[Entry]
 ) -> tuple[list[Finding], str]:
     """Compares what repeats in all drawn leaves, and distributions of the unsettled ones."""
     paths = _paths(drawn)
-    total = sum(math.prod(work.builds[0].leaves[path].shape) for path in paths[0])
+    total = sum(math.prod(evidence.builds[0].leaves[path].shape) for path in paths[0])
     keys = max(2, min(KEYS, MOST_NUMBERS // max(1, total)))
     back = WeightMap(tuple(drawn)).to_reference
     sides: list[States] = [
         [
             {path: state[path] for path in names}
-            for state in (work.bench.fresh(build, SEED + key) for key in range(keys))
+            for state in (evidence.session.fresh(build, SEED + key) for key in range(keys))
         ]
-        for build, names in zip(work.builds, paths, strict=True)
+        for build, names in zip(evidence.builds, paths, strict=True)
     ]
     sides[1] = [back(state) for state in sides[1]]
     repeats, kept = compare_repeats(*sides)
     entries = [entry for entry in unsettled if not set(entry.reference) & set(repeats)]
-    ours, theirs = _samples(work, entries, sides, kept)
+    ours, theirs = _samples(evidence, entries, sides, kept)
     power, least = smallest_difference(ours, theirs)
     apart = compare_distributions(ours, theirs)
     told = {finding.where for finding in apart}
@@ -333,7 +287,7 @@ def _compare_samples(
 
 
 def _samples(
-    work: Comparison,
+    evidence: Evidence,
     entries: Sequence[Entry],
     sides: Sequence[States],
     kept: Mapping[str, tuple[np.ndarray, ...]],
@@ -363,7 +317,7 @@ def _samples(
         small[int(math.log(size[entry.reference[0]], 16))].append(entry)
     for group in small.values():
         end = None
-        for states in _further(work, group, len(sides[0])):
+        for states in _further(evidence, group, len(sides[0])):
             end = end or time.monotonic() + SECONDS / len(small)
             add(states, _paths([one for one in group if is_open(one)])[0])
             if time.monotonic() > end or not any(map(is_open, group)):
@@ -394,16 +348,18 @@ def _some(size: int, keys: int) -> np.ndarray:
 
 
 def _further(
-    work: Comparison, entries: Sequence[Entry], first: int
+    evidence: Evidence, entries: Sequence[Entry], first: int
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
     """Yields some leaves of the initial states of both sides of one key after the other, without end."""
     paths, back = _paths(entries), WeightMap(tuple(entries)).to_reference
-    total = sum(work.builds[0].leaves[path].size for path in paths[0])
+    total = sum(evidence.builds[0].leaves[path].size for path in paths[0])
     count = max(1, min(MOST_KEYS, MOST_NUMBERS // total))
-    makers = [_maker(work, build, names, count) for build, names in zip(work.builds, paths, strict=True)]
+    makers = [
+        _maker(evidence, build, names, count) for build, names in zip(evidence.builds, paths, strict=True)
+    ]
     for start in itertools.count(SEED + first, count):
         keys = jax.vmap(jax.random.key)(jnp.arange(start, start + count))
-        with work.bench.clock.phase("initial states", "execute"):
+        with evidence.session.clock.phase("initial states", "execute"):
             ours, theirs = (to_host(make(keys)) for make in makers)
         for row in range(count):
             yield (
@@ -412,14 +368,14 @@ def _further(
             )
 
 
-def _maker(work: Comparison, build: Build, paths: Sequence[str], count: int) -> Callable[[jax.Array], dict]:
+def _maker(evidence: Evidence, build: Build, paths: Sequence[str], count: int) -> Callable[[jax.Array], dict]:
     """Returns what makes some leaves of the initial states of several keys, compiled."""
 
     def make(key: jax.Array) -> dict[str, Any]:
         state = build.create(key)
         return {path: state[path] for path in paths}
 
-    with work.bench.clock.phase(f"{build.name}, initial states", "compile"):
+    with evidence.session.clock.phase(f"{build.name}, initial states", "compile"):
         keys = jax.random.split(jax.random.key(SEED), count)
         lowered = jax.jit(lambda keys: jax.lax.map(make, keys)).lower(keys)
         return lowered.compile(compiler_options=AS_WRITTEN)

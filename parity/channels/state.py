@@ -11,26 +11,26 @@ from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.consequences import causes_first
 from parity.channels.measure import measured, nothing_returned
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.values.vacuity import nothing_moved
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL"]
 
 
-def state(work: Comparison) -> ChannelResult:
+def state(evidence: Evidence) -> ChannelResult:
     """All state after the first and the last step."""
 
     def guard(after: Mapping[str, np.ndarray]) -> list[Finding]:
-        steps = work.reference.program.steps
+        steps = evidence.reference.program.steps
         last = f"step{steps}/" if steps > 1 else ""
-        leaves = work.builds[0].leaves
+        leaves = evidence.builds[0].leaves
         before = {
-            last + path: array for path, array in work.state.items() if leaves[path].role is Role.PARAMS
+            last + path: array for path, array in evidence.state.items() if leaves[path].role is Role.PARAMS
         }
-        return nothing_moved(before, after, [f"*{glob}" for glob in work.case.zero_gradients])
+        return nothing_moved(before, after, [f"*{glob}" for glob in evidence.case.zero_gradients])
 
-    return _by_cause(measured(work, Group.STATE, guard), work.builds[0].leaves)
+    return _by_cause(measured(evidence, Group.STATE, guard), evidence.builds[0].leaves)
 
 
 def _by_cause(result: ChannelResult, leaves: Mapping[str, Leaf]) -> ChannelResult:
@@ -61,5 +61,5 @@ CHANNEL = Channel(
     judge=state,
     settled=Settled.LOWERED,
     group=Group.STATE,
-    guard=lambda work: nothing_returned(work, Group.STATE) + guards.idle_state(work),
+    guard=lambda evidence: nothing_returned(evidence, Group.STATE) + guards.idle_state(evidence),
 )

@@ -12,17 +12,17 @@ from parity.channels.consequences import causes_first
 from parity.channels.one_sided_rng import alone_words
 from parity.channels.report_rows import map_table, renamed_modules
 from parity.compare.certificate import PROOF, certify
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 __all__ = ["CHANNEL"]
 
 
-def tree(work: Comparison) -> ChannelResult:
+def tree(evidence: Evidence) -> ChannelResult:
     """Paths, shapes, dtypes, roles and logical axes of all state leaves."""
-    leaves = tuple(build.leaves for build in work.builds)
+    leaves = tuple(build.leaves for build in evidence.builds)
     try:
-        entries = work.weights.entries
+        entries = evidence.weights.entries
     except ConflictError as error:
         return _conflict(error)
     except MapError as error:
@@ -54,24 +54,24 @@ def tree(work: Comparison) -> ChannelResult:
             )
         findings += compare_axes(entry, leaves)
     findings = causes_first(findings, [finding.where for finding in findings], leaves[1])
-    findings += _contradicted(work)
+    findings += _contradicted(evidence)
     moved = sum(not isinstance(entry.transform, Identity) for entry in entries)
     detail = f"{len(leaves[0])} leaves" + (f", {moved} of {len(entries)} transformed" if moved else "")
     if renamed := renamed_modules(entries):
         first = renamed[0]
         detail += f", {len(renamed)} renamed, such as {first['reference']} as {first['candidate']}"
-    if guessed := work.weights.guessed:
-        detail = f"{len(guessed)} guessed, such as {_pairing(guessed[0])}, {_confirmed(work)}; {detail}"
-    if alone := alone_words(work):
+    if guessed := evidence.weights.guessed:
+        detail = f"{len(guessed)} guessed, such as {_pairing(guessed[0])}, {_confirmed(evidence)}; {detail}"
+    if alone := alone_words(evidence):
         detail += f", {alone}"
-    verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(work) else Verdict.EQUAL
+    verdict = Verdict.FAILED if findings else Verdict.OPEN if _is_open(evidence) else Verdict.EQUAL
     return ChannelResult(
         name="tree",
         verdict=verdict,
         detail=detail,
         findings=tuple(findings),
         notes=tuple(notes),
-        tables={"map": map_table(work.weights), **({"renamed": renamed} if renamed else {})},
+        tables={"map": map_table(evidence.weights), **({"renamed": renamed} if renamed else {})},
     )
 
 
@@ -79,26 +79,30 @@ def _pairing(entry: Entry) -> str:
     return f"{' + '.join(entry.reference)} with {' + '.join(entry.candidate)}"
 
 
-def _is_proved(work: Comparison) -> bool:
-    return work.proof is not None and work.proof.proved
+def _is_proved(evidence: Evidence) -> bool:
+    return evidence.proof is not None and evidence.proof.proved
 
 
-def _is_open(work: Comparison) -> bool:
+def _is_open(evidence: Evidence) -> bool:
     """Whether the verdict would rest on a guess that nothing here can confirm."""
-    return bool(work.weights.guessed) and not _is_proved(work) and not work.reference.backend.executes
+    return (
+        bool(evidence.weights.guessed)
+        and not _is_proved(evidence)
+        and not evidence.reference.backend.executes
+    )
 
 
-def _confirmed(work: Comparison) -> str:
-    if _is_proved(work):
-        left = [one for one in certify(work, work.weights.guessed) if one.confirmed_by != PROOF]
+def _confirmed(evidence: Evidence) -> str:
+    if _is_proved(evidence):
+        left = [one for one in certify(evidence, evidence.weights.guessed) if one.confirmed_by != PROOF]
         return f"{len(left)} {left[0].confirmed_by}" if left else "confirmed by the proof"
-    return "confirmed by nothing here: a weight rule would tell" if _is_open(work) else "probed"
+    return "confirmed by nothing here: a weight rule would tell" if _is_open(evidence) else "probed"
 
 
-def _contradicted(work: Comparison) -> list[Finding]:
+def _contradicted(evidence: Evidence) -> list[Finding]:
     """Finds guessed pairings that a probe contradicts: moved on both sides, the outputs move apart."""
-    guessed = work.weights.guessed
-    if not guessed or _is_proved(work) or _is_open(work):
+    guessed = evidence.weights.guessed
+    if not guessed or _is_proved(evidence) or _is_open(evidence):
         return []
     return [
         Finding(
@@ -109,7 +113,7 @@ def _contradicted(work: Comparison) -> list[Finding]:
             cause="a guess of the weight map that is wrong, or a program that uses the leaf otherwise",
             next_step="give the pair a weight rule for it; `parity map` shows all entries",
         )
-        for one in certify(work, guessed)
+        for one in certify(evidence, guessed)
         if one.contradicted
     ]
 

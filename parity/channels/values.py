@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from parity.builds.build import Group
+from parity.builds.build import SEED, Group
 from parity.channels import guards
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import measured, nothing_returned
-from parity.compare.comparison import SEED, Comparison
+from parity.compare.evidence import Evidence
 from parity.values.vacuity import constant_leaves
 from parity.verdicts import ChannelResult, Finding
 
@@ -18,20 +18,20 @@ SEEDS = 3
 """How many seeds' batches are compared with each other."""
 
 
-def values(work: Comparison) -> ChannelResult:
+def values(evidence: Evidence) -> ChannelResult:
     """Losses, logits and metrics, on a batch and a state in which nothing is constant."""
-    batch = work.builds[0].inputs(SEED)
+    batch = evidence.builds[0].inputs(SEED)
     result = measured(
-        work,
+        evidence,
         Group.VALUES,
         lambda reference: constant_leaves("batch", batch) + constant_leaves("values", reference),
     )
-    return dataclasses.replace(result, notes=(*result.notes, *_fixed_inputs(work)))
+    return dataclasses.replace(result, notes=(*result.notes, *_fixed_inputs(evidence)))
 
 
-def _fixed_inputs(work: Comparison) -> list[Finding]:
+def _fixed_inputs(evidence: Evidence) -> list[Finding]:
     """Returns a note on inputs that are the same for every seed: other values may differ, and none were run."""
-    first, *others = (work.builds[0].inputs(SEED + number) for number in range(SEEDS))
+    first, *others = (evidence.builds[0].inputs(SEED + number) for number in range(SEEDS))
     fixed = [name for name in first if all(np.array_equal(first[name], one[name]) for one in others)]
     if not fixed:
         return []
@@ -55,5 +55,5 @@ CHANNEL = Channel(
     judge=values,
     settled=Settled.LOWERED,
     group=Group.VALUES,
-    guard=lambda work: nothing_returned(work, Group.VALUES) + guards.idle_values(work),
+    guard=lambda evidence: nothing_returned(evidence, Group.VALUES) + guards.idle_values(evidence),
 )

@@ -28,7 +28,8 @@ def prove_cases(order: "Request", json: Path | None) -> bool:
         Whether all are.
     """
     from parity.cli.request import chosen
-    from parity.compare.comparison import Comparison, Session
+    from parity.compare.evidence import Evidence
+    from parity.compare.session import Session
     from parity.report import write_json
     from parity.run.run import raised_gc_threshold
 
@@ -39,7 +40,7 @@ def prove_cases(order: "Request", json: Path | None) -> bool:
     with contextlib.suppress(KeyboardInterrupt), raised_gc_threshold():
         for case in cases:
             began = time.perf_counter()
-            found = Comparison(case, session).equality
+            found = Evidence.of(case, session).exact_proof
             records.append({"id": case.id, **dataclasses.asdict(found), "total": time.perf_counter() - began})
             _print(case.id, found, records[-1]["total"])
     proved = sum(record["proved"] for record in records)

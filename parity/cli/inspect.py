@@ -25,7 +25,8 @@ from parity.verdicts import BLOCKING
 
 if TYPE_CHECKING:
     from parity.cases.case import Case
-    from parity.compare.comparison import Comparison, Session
+    from parity.compare.evidence import Evidence
+    from parity.compare.session import Session
 
 __all__ = ["inspect"]
 
@@ -47,7 +48,8 @@ def inspect(
 ) -> None:
     """Show loops, collectives, memory, cost and dots of one case, and where its leaves are; of several a line each."""
     from parity.cli.request import chosen, summarise_cases
-    from parity.compare.comparison import Comparison, Session
+    from parity.compare.evidence import Evidence
+    from parity.compare.session import Session
     from parity.report import print_summaries, summaries_markdown, summaries_record, write_json, write_text
     from parity.report.records import check_writable
 
@@ -67,7 +69,7 @@ def inspect(
     print_summaries(console(), summaries)
     record = summaries_record(summaries)
     differs = any(side.error for one in summaries for side in one.sides)
-    alone = Comparison(cases[0], bench) if len(cases) == len(summaries) == 1 else None
+    alone = Evidence.of(cases[0], bench) if len(cases) == len(summaries) == 1 else None
     if alone and not differs:
         found, differs = _sections(alone, bench)
         record["cases"][0] |= found
@@ -88,7 +90,7 @@ def _placed(case: "Case") -> bool:
     return bool(case.mesh.axes) and "sharding" not in case.not_applicable
 
 
-def _sections(work: "Comparison", bench: "Session") -> tuple[dict[str, Any], bool]:
+def _sections(work: "Evidence", bench: "Session") -> tuple[dict[str, Any], bool]:
     """Prints the structure of both sides; returns it as plain data, and True if it differs."""
     from parity.channels import Aspect, of_aspect
     from parity.compare.inspection import inspect_sides
@@ -101,7 +103,7 @@ def _sections(work: "Comparison", bench: "Session") -> tuple[dict[str, Any], boo
     return sections_record(result, sections), bool(result.blocking)
 
 
-def _placements(work: "Comparison", html: Path | None) -> bool:
+def _placements(work: "Evidence", html: Path | None) -> bool:
     """Prints where every leaf is placed, and writes the page; returns True if the placements differ."""
     from parity.channels import CHANNELS
     from parity.report import print_placements, write_text

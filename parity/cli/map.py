@@ -31,15 +31,16 @@ def show_map(
     from parity.builds.weights.map import MapError
     from parity.cli.request import chosen
     from parity.compare.certificate import certify
-    from parity.compare.comparison import Comparison, Session
-    from parity.compare.exporting import export as exported
+    from parity.compare.certificate import export as exported
+    from parity.compare.evidence import Evidence
+    from parity.compare.session import Session
     from parity.report import map_line
     from parity.report.records import check_writable, write_json
 
     if export:
         check_writable(export, "--export")
     cases = chosen(make_order([select], pair, setting))[1]
-    work = Comparison(cases[0], Session())
+    work = Evidence.of(cases[0], Session())
     screen = console()
     screen.print(f"{cases[0].id}: {work.builds[0].name} against {work.builds[1].name}", soft_wrap=True)
     try:

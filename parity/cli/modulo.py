@@ -30,8 +30,9 @@ def prove_modulo(order: "Request", json: Path | None) -> bool:
         Whether all are the same up to sharding.
     """
     from parity.cli.request import chosen
-    from parity.compare.comparison import Comparison, Session
+    from parity.compare.evidence import Evidence
     from parity.compare.modulo import prove_modulo_sharding
+    from parity.compare.session import Session
     from parity.report import write_json
 
     cases, bench = chosen(order)[1], Session()
@@ -39,7 +40,7 @@ def prove_modulo(order: "Request", json: Path | None) -> bool:
     start = time.perf_counter()
     with contextlib.suppress(KeyboardInterrupt):
         for case in cases:
-            found = prove_modulo_sharding(Comparison(case, bench))
+            found = prove_modulo_sharding(Evidence.of(case, bench))
             records.append(_record(case.id, found))
             _print(case.id, found)
     same = sum(record["verdict"] != "differs" for record in records)

@@ -19,8 +19,9 @@ from parity.compare.backends.compiler import Resources
 from parity.compare.backends.environment import PLATFORMS, describe_environment
 from parity.compare.backends.ray_cluster import OWN, check_address
 from parity.compare.backends.registry import find
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
 from parity.compare.placement import place, refuse_unless_some_fit
+from parity.compare.session import Session
 from parity.compare.summary import Summary, summarise_case
 from parity.report import Progress, Run, as_json
 from parity.report.reading import read_report
@@ -322,5 +323,5 @@ def summarise_cases(bench: Session, cases: Sequence[Case], console: Console) -> 
     with contextlib.suppress(KeyboardInterrupt):
         for number, case in enumerate(cases, 1):
             console.print(f"[{number}/{len(cases)}] {case.id}", soft_wrap=True, markup=False, highlight=False)
-            summaries.append(summarise_case(Comparison(case, bench)))
+            summaries.append(summarise_case(Evidence.of(case, bench)))
     return summaries

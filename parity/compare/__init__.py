@@ -1,5 +1,6 @@
-"""A case at work: its two sides traced, lowered, compiled and run once each, and what channels ask of them.
+"""Evaluates a case: both sides are observed as far as a channel needs, each observation once.
 
-Imports: everything below. Gives: `comparison.Comparison` and the `session.Session` that cases share; `side`, `pairing`,
-`layout`, `certificate` answer single questions; `inspection` and `summary` serve the commands that only look.
+Imports: everything below. Gives: `side.Side` and `evidence.Evidence`, which `Session` shares between cases;
+readers of the evidence (`runs`, `stress`, `sample`, `one_program`, `certificate`, `modulo`); `pairing`, `layout` read
+a side; `inspection` and `summary` serve the commands that only show.
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from parity.builds.build import Group
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.compare.pairing import input_arguments, state_arguments
 from parity.compare.side import Side
 from parity.ir.stablehlo.provenance import op_place
@@ -47,12 +47,12 @@ class Aims:
     guards: tuple[collections.Counter[str], collections.Counter[str]]
 
 
-def harvest(work: Comparison) -> Aims:
+def harvest(evidence: Evidence) -> Aims:
     """Returns the constants that the lowered programs of both sides meet arguments and computed numbers with."""
-    names = {path: entry.reference for entry in work.weights.entries for path in entry.candidate}
+    names = {path: entry.reference for entry in evidence.weights.entries for path in entry.candidate}
     sides = (
-        _Side.read(work, work.reference, {path: (path,) for path in work.builds[0].leaves}),
-        _Side.read(work, work.candidate, names),
+        _Side.of(evidence.reference, {path: (path,) for path in evidence.builds[0].leaves}),
+        _Side.of(evidence.candidate, names),
     )
     found = [side.placed for side in sides]
     alone = set(found[0]) ^ set(found[1])
@@ -69,10 +69,16 @@ def harvest(work: Comparison) -> Aims:
         elsewhere=tuple(
             f"{each.constant:.6g} {each.use} at {op_place(each.op)}"
             for key, each in met
-            if key in alone and each.use in (Use.COMPARED, Use.CLAMPED) and _is_elsewhere(work, key[2], each)
+            if key in alone
+            and each.use in (Use.COMPARED, Use.CLAMPED)
+            and _is_elsewhere(evidence, key[2], each)
         ),
         guards=(sides[0].constants.guards, sides[1].constants.guards),
     )
+
+
+def _constants(side: Side) -> Constants:
+    return met_constants(side.operations)
 
 
 Key = tuple[Use, float, Place | None, float]
@@ -85,9 +91,9 @@ class _Side:
     wraps: Mapping[str, int]
 
     @classmethod
-    def read(cls, work: Comparison, side: Side, names: Mapping[str, Sequence[str]]) -> "_Side":
+    def of(cls, side: Side, names: Mapping[str, Sequence[str]]) -> "_Side":
         """Reads a side; ``names`` are the reference's paths of its state leaves."""
-        constants = work.remember(("constants", *side.identity), lambda: met_constants(side.operations))
+        constants = side.read(_constants)
         places = {
             position: [(False, name) for name in names.get(path, ())]
             for path, position in state_arguments(side).items()
@@ -113,14 +119,14 @@ class _Side:
         }
 
 
-def _is_elsewhere(work: Comparison, place: Place | None, met: Met) -> bool:
+def _is_elsewhere(evidence: Evidence, place: Place | None, met: Met) -> bool:
     """True if no run sets the operand: it is computed, an array of integers, or a counter where none starts."""
     if place is None:
         return True
     inputs, path = place
     if met.is_float:
         return False
-    leaf = (work.builds[0].abstract_inputs if inputs else work.state)[path]
+    leaf = (evidence.builds[0].abstract_inputs if inputs else evidence.state)[path]
     last = np.iinfo(leaf.dtype).max - MARGIN if leaf.dtype.kind in "iu" else math.inf
     splits = met.number == 0 and any(each in met.op.form.word for each in ("direction LT", "direction GE"))
     return (inputs and bool(leaf.shape)) or met.number < 0 or splits or met.number > last

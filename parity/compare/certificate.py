@@ -1,19 +1,29 @@
-"""The certificate of a weight map: each matched parameter is moved on both sides, and both must follow."""
+"""The certificate of a weight map: each matched parameter is moved on both sides, and both must follow.
+
+With it the map is data that checkpoints can be converted by.
+"""
 
 import collections
 import dataclasses
 from collections.abc import Hashable, Mapping, Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from parity.builds.build import Group
+from parity.builds.build import SEED, Build, Group
+from parity.builds.convert.exported import ExportedEntry, ExportedMap, ExportedSide
+from parity.builds.skeleton import skeleton_of_paths
 from parity.builds.tree import Role
 from parity.builds.weights.map import Entry, WeightMap, normalise
-from parity.compare.comparison import SEED, Comparison
+from parity.compare.backends.environment import describe_environment
+from parity.compare.evidence import Evidence
 from parity.compare.pairing import state_fingerprints
+from parity.compare.runs import Runs
+from parity.ir.jax_internals import key_implementation
 from parity.verdicts import Verdict
 
-__all__ = ["PROOF", "Certified", "certify"]
+__all__ = ["PROOF", "Certified", "certify", "export"]
 
 PROOF = "proof"
 MOST_EXCHANGES = 64
@@ -38,7 +48,7 @@ class Certified:
     contradicted: bool = False
 
 
-def certify(work: Comparison, entries: Sequence[Entry] | None = None) -> list[Certified]:
+def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[Certified]:
     """Perturbs the parameters one by one on both sides and compares how the outputs move.
 
     This distinguishes leaves of one shape, such as the gate and up projections of an MLP. A proof under the map
@@ -46,57 +56,57 @@ def certify(work: Comparison, entries: Sequence[Entry] | None = None) -> list[Ce
     breaking it. Only a total and one-to-one map speaks for these, and for leaves that the program does not read.
 
     Args:
-        work: a comparison whose program returns values.
+        evidence: of a program that returns values.
         entries: those of the map that are asked about; all by default.
 
     Raises:
         MapError: the map is not total.
     """
-    asked = work.weights.entries if entries is None else entries
-    if work.proof is not None and work.proof.proved:
-        return _by_proof(work, asked)
-    base = [outputs[Group.VALUES] for outputs in work.outputs]
-    return [_probe(work, entry, base) for entry in asked]
+    asked = evidence.weights.entries if entries is None else entries
+    if evidence.proof is not None and evidence.proof.proved:
+        return _by_proof(evidence, asked)
+    base = [outputs[Group.VALUES] for outputs in evidence.read(Runs).outputs]
+    return [_probe(evidence, entry, base) for entry in asked]
 
 
-def _by_proof(work: Comparison, asked: Sequence[Entry]) -> list[Certified]:
+def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
     """Returns what a proof confirms: the entries that it could not do with exchanged."""
-    prints, rivals = state_fingerprints(work.reference), collections.defaultdict(list)
-    for entry in work.weights.entries:
+    prints, rivals = evidence.reference.read(state_fingerprints), collections.defaultdict(list)
+    for entry in evidence.weights.entries:
         if set(entry.reference) <= set(prints):
-            rivals[_kind(work, entry, prints)].append(entry)
+            rivals[_kind(evidence, entry, prints)].append(entry)
     confirmed, left = {}, MOST_EXCHANGES
     for entry in asked:
         if not set(entry.reference) <= set(prints):
             confirmed[entry.reference] = "one-to-one; not read by the program"
             continue
         words = PROOF
-        for rival in rivals[_kind(work, entry, prints)]:
+        for rival in rivals[_kind(evidence, entry, prints)]:
             if rival == entry:
                 continue
             left -= 1
-            if left < 0 or _holds_exchanged(work, entry, rival):
+            if left < 0 or _holds_exchanged(evidence, entry, rival):
                 words = f"one-to-one; used in the same way as {rival.reference[0]}"
                 break
         confirmed[entry.reference] = words
     return [Certified(entry=entry, confirmed_by=confirmed[entry.reference]) for entry in asked]
 
 
-def _kind(work: Comparison, entry: Entry, prints: Mapping[str, str]) -> tuple[Hashable, ...]:
+def _kind(evidence: Evidence, entry: Entry, prints: Mapping[str, str]) -> tuple[Hashable, ...]:
     """Returns the properties of an entry that one must share to be exchanged with it."""
     leaves = [
         (side.leaves[path].shape, side.leaves[path].dtype)
-        for side, paths in zip(work.builds, (entry.reference, entry.candidate), strict=True)
+        for side, paths in zip(evidence.builds, (entry.reference, entry.candidate), strict=True)
         for path in paths
     ]
     uses = tuple(prints[path] for path in entry.reference)
     return entry.role, repr(entry.transform), tuple(leaves), uses
 
 
-def _holds_exchanged(work: Comparison, one: Entry, other: Entry) -> bool:
+def _holds_exchanged(evidence: Evidence, one: Entry, other: Entry) -> bool:
     """True if the proof holds, or but for an order of operands, with two entries exchanged and what belongs to them."""
     ends = [normalise(entry.reference[0]) for entry in (one, other)]
-    entries = {normalise(entry.reference[0]): entry for entry in work.weights.entries}
+    entries = {normalise(entry.reference[0]): entry for entry in evidence.weights.entries}
     partner = {}
     for name in entries:
         for end, instead in (ends, ends[::-1]):
@@ -107,23 +117,21 @@ def _holds_exchanged(work: Comparison, one: Entry, other: Entry) -> bool:
         dataclasses.replace(entry, candidate=partner.get(name, entry.candidate))
         for name, entry in entries.items()
     )
-    case = dataclasses.replace(work.case, reference=lambda: work.builds[0], candidate=lambda: work.builds[1])
-    exchanged = Comparison(case, work.bench)
-    vars(exchanged)["weights"] = WeightMap(entries=tuple(changed), alone=work.weights.alone)
+    exchanged = evidence.under(WeightMap(entries=tuple(changed), alone=evidence.weights.alone))
     return exchanged.proof is not None and exchanged.proof.rung is not Verdict.UNPROVED
 
 
-def _probe(work: Comparison, entry: Entry, base: list[dict[str, np.ndarray]]) -> Certified:
+def _probe(evidence: Evidence, entry: Entry, base: list[dict[str, np.ndarray]]) -> Certified:
     if entry.role is not Role.PARAMS:
         return Certified(entry=entry, confirmed_by="one-to-one")
     rng = np.random.default_rng(SEED)
-    moved = dict(work.state)
+    moved = dict(evidence.state)
     for path in entry.reference:
         noise = rng.standard_normal(moved[path].shape)
         moved[path] = (moved[path].astype(np.float64) + 0.1 * noise).astype(moved[path].dtype)
     runs = (
-        work.reference.run(moved, SEED),
-        work.candidate.run(work.as_candidate(moved), SEED),
+        evidence.reference.run(moved, SEED),
+        evidence.candidate.run(evidence.as_candidate(moved), SEED),
     )
     changes = [
         np.concatenate(
@@ -146,3 +154,37 @@ def _probe(work: Comparison, entry: Entry, base: list[dict[str, np.ndarray]]) ->
 
 def _wide(array: np.ndarray) -> np.ndarray:
     return np.asarray(array, np.float64)
+
+
+def export(evidence: Evidence, certified: Sequence[Certified]) -> ExportedMap:
+    """Returns a map as data.
+
+    Args:
+        evidence: the case.
+        certified: all entries of its map.
+    """
+    environment = describe_environment()
+    return ExportedMap(
+        case=evidence.case.id,
+        sides=(_side(evidence.builds[0]), _side(evidence.builds[1])),
+        entries=tuple(
+            ExportedEntry(entry=one.entry, confirmed_by=one.confirmed_by, contradicted=one.contradicted)
+            for one in certified
+        ),
+        alone=evidence.weights.alone,
+        versions={name: environment[name] for name in ("python", "packages", "commit")},
+    )
+
+
+def _side(build: Build) -> ExportedSide:
+    return ExportedSide(
+        name=build.name,
+        flavour=str(build.flavour),
+        leaves=build.leaves,
+        keys={
+            path: key_implementation(leaf.dtype)
+            for path, leaf in build.abstract.items()
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        },
+        skeleton=skeleton_of_paths(build.leaves) if build.skeleton is None else build.skeleton,
+    )

@@ -1,16 +1,28 @@
-"""One case claimed equal in exact real arithmetic: names, leaves and rows of its two sides for `parity.prove.exact`."""
+"""Proofs of one case element by element: in exact real arithmetic, or with loops unrolled and every rounding kept."""
 
+import dataclasses
 import fnmatch
 
 from parity.builds.build import Group
 from parity.builds.weights.map import WeightMap
+from parity.builds.weights.transforms import Identity
 from parity.cases.case import Case
 from parity.compare.side import Side
 from parity.ir.jax_internals import main_position
-from parity.prove.exact import Equality, Link, Named, Relation
+from parity.prove import Frontier, Proof
+from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
+from parity.prove.exact.rounded import BITS, NUMBERS
+from parity.prove.exact.rounding import Rounding
+from parity.prove.rules.registry import MOVED
 from parity.verdicts import Finding
 
-__all__ = ["difference", "named", "relation"]
+__all__ = ["ELEMENTS", "UNROLL", "ZEROS", "difference", "named", "relation", "walk"]
+
+MOST_STEPS = 300_000
+"""Operations, turn by turn, after which a program is given up."""
+BROKEN = (AssertionError, LookupError, RecursionError, TypeError, ValueError)
+ELEMENTS, UNROLL, ZEROS = "elements", "unroll", "added-zeros"
+"""The rules, as proofs name them, with `MOVED`."""
 
 
 def difference(found: Equality) -> Finding:
@@ -85,3 +97,43 @@ def _leaves(weights: WeightMap, group: str) -> list[tuple[Link, str]]:
         )
         for entry in weights.entries
     ]
+
+
+def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Proof:
+    """Returns whether both sides of a case do the same operations on the same elements, each rounding by itself.
+
+    ``reordered`` at best: compilers round otherwise where a loop ends, and where an array lies otherwise.
+
+    Args:
+        reference, candidate: both are lowered, neither is compiled.
+        weights: which leaf is which.
+        case: its splits and ranges.
+    """
+    sides = named(reference), named(candidate)
+    links = dataclasses.replace(relation(reference, weights, case), apart={})
+    found, zeros = Equality(proved=False), 0
+    for arithmetic in (BITS, NUMBERS):
+        desk = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)
+        try:
+            found = equal(*sides, links, desk)
+        except BROKEN as error:  # a claim that nobody has to make must not end a run
+            found = Equality(proved=False, refusal=repr(error))
+        if found.proved or found.refusal:
+            zeros = desk.algebra.dropped if isinstance(desk.algebra, Rounding) else 0
+            break
+    moved = sum(not isinstance(link.transform, Identity) for link in links.arguments)
+    rules = {ELEMENTS: found.steps, UNROLL: found.turned, MOVED: moved, ZEROS: zeros}
+    return Proof(
+        proved=False,
+        reordered=found.proved,
+        rules={name: times for name, times in rules.items() if times} if found.proved else {},
+        operations=found.sides,
+        seconds=found.seconds,
+        frontier=() if found.proved else (_frontier(found),),
+    )
+
+
+def _frontier(found: Equality) -> Frontier:
+    """Returns where the walk ended, in its own words."""
+    where, *rest = (found.difference or f"what rules do not know: {found.refusal}").splitlines()
+    return Frontier(where=where, differences=tuple(line.strip() for line in rest))

@@ -6,7 +6,7 @@ import difflib
 import itertools
 from collections.abc import Sequence
 
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.compare.rows import Row, collective_rows, dtype_rows, loop_rows, memory_rows
 from parity.compare.side import Side
 from parity.ir.hlo.collectives import read_collectives
@@ -46,16 +46,16 @@ class Section:
     note: str = ""
 
 
-def inspect_sides(work: Comparison) -> tuple[Section, ...]:
+def inspect_sides(evidence: Evidence) -> tuple[Section, ...]:
     """Compiles both sides, proved or not, and reads them.
 
     Args:
-        work: the case.
+        evidence: the case.
 
     Raises:
         SideError: a side does not compile or cannot be read.
     """
-    sides = work.compiling
+    sides = evidence.compiling()
     return (
         _loops(BEFORE, sides),
         _loops(AFTER, sides),

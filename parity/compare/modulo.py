@@ -4,10 +4,10 @@ import collections
 import dataclasses
 from typing import NamedTuple
 
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
+from parity.compare.exactness import walk
 from parity.compare.pairing import pair_positions, without_counters
 from parity.compare.side import Side
-from parity.compare.unrolled import walk
 from parity.ir.jax_internals import main_position
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, annotations, prove
@@ -48,19 +48,20 @@ class ModuloSharding:
         return "same up to sharding" if self.proof.same_program else "same values up to sharding"
 
 
-def prove_modulo_sharding(work: Comparison) -> ModuloSharding:
+def prove_modulo_sharding(evidence: Evidence) -> ModuloSharding:
     """Compares both sides of a case without their sharding annotations, and lists those that differ.
 
     Args:
-        work: the case; both sides are lowered, neither is compiled.
+        evidence: the case; both sides are lowered, neither is compiled.
     """
-    sides = (work.reference, work.candidate)
+    sides = evidence.sides
     otherwise = _otherwise(sides)
-    if not work.weights.is_identity:
+    if not evidence.weights.is_identity:
         return ModuloSharding(
-            proof=walk(work.reference, work.candidate, work.weights, work.case), otherwise=otherwise
+            proof=walk(evidence.reference, evidence.candidate, evidence.weights, evidence.case),
+            otherwise=otherwise,
         )
-    pairing = without_counters(pair_positions(*sides, work.weights), sides, work.weights)
+    pairing = without_counters(pair_positions(*sides, evidence.weights), sides, evidence.weights)
     if pairing.unmatched:
         words = tuple(finding.sentence() for finding in pairing.unmatched)
         return ModuloSharding(proof=None, unmatched=words, otherwise=otherwise)

@@ -6,59 +6,55 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.compare.comparison import Comparison
+from parity.compare.clock import SideError
+from parity.compare.evidence import Evidence
 from parity.compare.pairing import pair_positions
-from parity.compare.side import Side, SideError
+from parity.compare.side import Side
 from parity.ir.jax_internals import hoisted_constants, kept_arguments
 
 __all__ = ["compile_to_one"]
 
 
-def compile_to_one(work: Comparison) -> bool:
-    """Whether both sides compile to one program, up to names: on this backend equal bits for all inputs.
+def compile_to_one(evidence: Evidence) -> bool:
+    """Returns True if both sides compile to one program, up to names: on this backend equal bits for all inputs.
 
-    Told from the whole text of both compiled programs, see `parity.ir.hlo.anonymous`: what is made of HLO
-    later is made of the same. Arguments and results have to stand at the same places and lie alike.
+    The whole text of both compiled programs decides, see `parity.ir.hlo.anonymous`: HLO is all that later stages of
+    the compiler read. Arguments and results must have the same positions and placements.
 
     Args:
-        work: the case; both sides are compiled, where what can be told before does not say no.
+        evidence: the case; both sides are compiled, unless the lowered programs exclude it. Read it with
+            `Evidence.read`, which keeps the result.
     """
-    return work.once("one program", lambda: _compile_to_one(work))
-
-
-def _compile_to_one(work: Comparison) -> bool:
-    sides = work.reference, work.candidate
+    sides = evidence.sides
     if (
         jax.process_count() > 1
-        or work.case.meshes[0] != work.case.meshes[1]
-        or not (work.weights.is_identity and _same_places(work))
+        or not evidence.on_one_mesh
+        or not (evidence.weights.is_identity and _same_places(evidence))
         or not _same_constants(*sides)
     ):
         return False
-    for side in sides:
-        side.begin()
-    _ = [side.compiled for side in sides]
+    _ = [side.compiled for side in evidence.compiling()]
     try:
         alike = _counts(sides[0]) == _counts(sides[1])
     except SideError:  # it cannot be read: for the channels of structure to say
         return False
     if not alike or _lies(sides[0]) != _lies(sides[1]):
         return False
-    return sides[0].anonymous is not None and sides[0].anonymous == sides[1].anonymous
+    return sides[0].compiled_digest is not None and sides[0].compiled_digest == sides[1].compiled_digest
 
 
-def _same_places(work: Comparison) -> bool:
-    pairing = pair_positions(work.reference, work.candidate, work.weights)
+def _same_places(evidence: Evidence) -> bool:
+    pairing = pair_positions(evidence.reference, evidence.candidate, evidence.weights)
     pairs = [*pairing.arguments, *pairing.results]
     none_alone = not any((*pairing.unmatched, *pairing.alone.arguments, *pairing.alone.results))
     return none_alone and all(ours == theirs for ours, theirs in pairs)
 
 
 def _same_constants(ours: Side, theirs: Side) -> bool:
-    """Whether JAX passes the same arrays as further arguments."""
+    """Returns True if JAX passes the same arrays as further arguments."""
     values = [[np.asarray(one) for one in hoisted_constants(side.lowered)] for side in (ours, theirs)]
-    told = [[(one.dtype, one.shape, one.tobytes()) for one in each] for each in values]
-    return told[0] == told[1]
+    content = [[(one.dtype, one.shape, one.tobytes()) for one in each] for each in values]
+    return content[0] == content[1]
 
 
 def _counts(side: Side) -> collections.Counter:

@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.builds.build import Group
+from parity.builds.build import SEED, Group
 from parity.builds.tree import to_host
 from parity.cases.case import Case
-from parity.compare.comparison import SEED, Comparison
-from parity.compare.memory_check import state_bytes
-from parity.compare.session import AS_WRITTEN
+from parity.compare.evidence import Evidence
 from parity.compare.side import Side
+from parity.compare.start import AS_WRITTEN, state_bytes
 from parity.values.vacuity import constant_leaves, dead_gradients, not_finite
 from parity.verdicts import Finding
 
@@ -27,26 +26,30 @@ Flat = Mapping[str, np.ndarray]
 Idle = list[tuple[Group, Finding]]
 
 
-def why_not_sampled(work: Comparison) -> str:
+def why_not_sampled(evidence: Evidence) -> str:
     """Returns why the reference of a proved case does not run on ordinary data; empty if it does.
 
     Args:
-        work: the case.
+        evidence: the case.
     """
-    return work.once("why not sampled", lambda: _why_not(work.reference)) or _sampled(work)[1]
+    return evidence.reference.read(_why_not) or evidence.read(_sampled)[1]
 
 
-def idle_outputs(work: Comparison, group: Group) -> list[Finding]:
+def idle_outputs(evidence: Evidence, group: Group) -> list[Finding]:
     """Finds float outputs of the reference that are not finite or hold a single number, and gradients of zeros.
 
     They do on a random state and on the initial one, on two batches: a state that is moved may leave what the model
     is defined on, and a layer may start at zero.
 
     Args:
-        work: the case.
+        evidence: the case.
         group: which outputs.
     """
-    return [] if why_not_sampled(work) else [one for where, one in _sampled(work)[0] if where == group]
+    return (
+        []
+        if why_not_sampled(evidence)
+        else [one for where, one in evidence.read(_sampled)[0] if where == group]
+    )
 
 
 def _why_not(side: Side) -> str:
@@ -59,35 +62,31 @@ def _why_not(side: Side) -> str:
     return "" if state_bytes(side.build) <= MOST_BYTES else f"a state of more than {MOST_BYTES:,} bytes"
 
 
-def _sampled(work: Comparison) -> tuple[Idle, str]:
+def _sampled(evidence: Evidence) -> tuple[Idle, str]:
     """Returns what is found on both batches and states, or why there was no run after all."""
-    side = work.reference
-
-    def sample() -> tuple[Idle, str]:
-        with side.clock.phase(side.build.name, "compile"), side.backend.context(side.mesh):
-            compiled = side.lowered.compile(compiler_options=AS_WRITTEN)
-        needed = compiled.memory_analysis()
-        if needed and needed.temp_size_in_bytes + needed.output_size_in_bytes > MOST_BYTES:
-            return [], f"a run takes more than {MOST_BYTES:,} bytes"
-        found = _idle(work, compiled, work.state, SEED)
-        if found:
-            initial = work.case.arrange(work.bench.fresh(side.build, SEED))
-            again = _idle(work, compiled, initial, SEED + 1)
-            found = [one for one in found if one in again]
-        return found, ""
-
-    return work.once("sampled", sample)
+    side = evidence.reference
+    with side.clock.phase(side.build.name, "compile"), side.backend.context(side.mesh):
+        compiled = side.lowered.compile(compiler_options=AS_WRITTEN)
+    needed = compiled.memory_analysis()
+    if needed and needed.temp_size_in_bytes + needed.output_size_in_bytes > MOST_BYTES:
+        return [], f"a run takes more than {MOST_BYTES:,} bytes"
+    found = _idle(evidence, compiled, evidence.state, SEED)
+    if found:
+        initial = evidence.case.arrange(evidence.session.fresh(side.build, SEED))
+        again = _idle(evidence, compiled, initial, SEED + 1)
+        found = [one for one in found if one in again]
+    return found, ""
 
 
-def _idle(work: Comparison, compiled: jax.stages.Compiled, state: Flat, seed: int) -> Idle:
-    side = work.reference
+def _idle(evidence: Evidence, compiled: jax.stages.Compiled, state: Flat, seed: int) -> Idle:
+    side = evidence.reference
     with side.clock.phase(side.build.name, "execute"), side.backend.context(side.mesh):
         outputs = compiled(side.placed(state), side.placed_inputs(side.build.inputs(seed)))
         host = {Group(group): to_host(leaves) for group, leaves in outputs.items()}
     return [
         (group, finding)
         for group, leaves in host.items()
-        for finding in _findings(work.case, group, leaves, state if group == Group.STATE else {})
+        for finding in _findings(evidence.case, group, leaves, state if group == Group.STATE else {})
     ]
 
 

@@ -1,34 +1,32 @@
-"""What the cases of a session share: sides, states, and whatever else is made once."""
+"""The sides and the initial states that the cases of a session share."""
 
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
 
-from parity.builds.build import Build
+from parity.builds.build import SEED, Build
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import to_host
 from parity.cases.case import Case
 from parity.compare.backends.compiler import Compiler
 from parity.compare.backends.registry import find
-from parity.compare.memory_check import check_fits_in_memory
-from parity.compare.runs import SEED
-from parity.compare.side import Clock, Side
+from parity.compare.clock import Clock
+from parity.compare.memo import Memo
+from parity.compare.side import Side
+from parity.compare.start import Start
+from parity.prove.exact import ProofCache
 from parity.values.noise import randomise
+from parity.values.rng import Recipes
 from parity.verdicts import ANY_RUNG, Requirement
 
-__all__ = ["AS_WRITTEN", "Session"]
-
-AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""Compiler options for a program that runs a few times, such as one that makes an initial state."""
+__all__ = ["Session"]
 
 KEPT_SIDES = 8
 """How many traced and compiled sides stay in memory; the longest unused goes first."""
 KEPT_CREATORS = 2
 """The same for what makes initial states."""
-
-T = TypeVar("T")
 
 
 class Session:
@@ -40,6 +38,11 @@ class Session:
         compiler: compiles for backends that do so in other processes; one for all by default.
         tell: told of each phase that begins, in words.
         examine: is given each error of a case once, before the run goes on.
+
+    Attributes:
+        memo: results that several cases share, such as the weight map of two builds.
+        recipes: numbers that mean the same in the initial states of all builds.
+        proof_cache: steps of proofs in exact arithmetic.
     """
 
     def __init__(
@@ -53,10 +56,9 @@ class Session:
     ):
         self.paranoid, self.required, self.compiler, self.examine = paranoid, required, compiler, examine
         self.clock = Clock(tell)
+        self.memo, self.recipes, self.proof_cache = Memo(), Recipes(), ProofCache()
         self._sides: dict[Hashable, Side] = {}
         self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}
-        self._states: dict[Build, dict[str, np.ndarray]] = {}
-        self._remembered: dict[Hashable, Any] = {}
 
     def side(self, build: Build, case: Case, mesh: MeshSpec) -> Side:
         """Returns the side of ``build`` for ``case``, the same one for the same build, program and mesh."""
@@ -70,30 +72,22 @@ class Session:
             self._sides.pop(next(iter(self._sides)))
         return side
 
+    def start(self, build: Build) -> Start:
+        """Returns the program that makes the initial state of ``build``."""
+        return self.memo(Start, build, self.clock)
+
     def state(self, build: Build) -> dict[str, np.ndarray]:
         """Returns a random state of ``build``, on the host."""
-        if build not in self._states:
-            self._states[build] = randomise(self.fresh(build, SEED), build.leaves, SEED)
-        return self._states[build]
+        return self.memo(self._random_state, build)
+
+    def _random_state(self, build: Build) -> dict[str, np.ndarray]:
+        return randomise(self.fresh(build, SEED), build.leaves, SEED)
 
     def fresh(self, build: Build, seed: int) -> dict[str, np.ndarray]:
-        """Returns the initial state of ``build`` for a seed, on the host; few runs pay for no optimisation."""
-        create = self._creators.pop(build, None)
-        if create is None:
-            name, key = f"{build.name}, initial state", jax.random.key(seed)
-            with self.clock.phase(name, "trace"):
-                check_fits_in_memory(build)
-                lowered = jax.jit(build.create).lower(key)
-            with self.clock.phase(name, "compile"):
-                create = lowered.compile(compiler_options=AS_WRITTEN)
+        """Returns the initial state of ``build`` for a seed, on the host."""
+        create = self._creators.pop(build, None) or self.start(build).compile()
         self._creators[build] = create
         while len(self._creators) > KEPT_CREATORS:
             self._creators.pop(next(iter(self._creators)))
         with self.clock.phase(build.name, "execute"):
             return to_host(create(jax.random.key(seed)))
-
-    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns what ``make`` made when ``key`` was first asked for."""
-        if key not in self._remembered:
-            self._remembered[key] = make()
-        return self._remembered[key]

@@ -1,91 +1,66 @@
-"""One build's program on one mesh and backend: traced, lowered and compiled once, then run."""
+"""One build's program on one mesh and backend, observed as far as a channel needs: traced, lowered, compiled, run."""
 
 import collections
-import contextlib
 import dataclasses
 import functools
-import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.builds.build import FORMER, Build, Group, Outputs, Program, enters
+from parity.builds.attributes import Effects, collect_effects
+from parity.builds.build import Build, Group, Outputs, Program, building
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import Role, to_host
 from parity.compare.backends.backend import Backend
+from parity.compare.clock import Clock, SideError
+from parity.compare.memo import Memo, Once
 from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.optimised import optimised_module
-from parity.ir.jax_internals import key_implementation, traced_closures
+from parity.ir.jax_internals import key_implementation
 from parity.ir.stablehlo.program import StableProgram as ReadProgram
 from parity.ir.stablehlo.reader import read_program
 
-__all__ = ["PHASES", "Clock", "Side", "SideError"]
+__all__ = ["Side", "Trace"]
 
 T = TypeVar("T")
 Flat = Mapping[str, np.ndarray]
 
-PHASES: tuple[str, ...] = ("build", "trace", "lower", "prove", "compile", "execute", "audit", "judge")
-"""``audit`` follows random keys; ``judge`` is what channels do by themselves, the weight map included."""
 
-
-class SideError(RuntimeError):
-    """A side crashed: says which side, in which phase, and the first line of why."""
-
-    def __init__(self, build: str, phase: str, cause: Exception):
-        super().__init__(f"{build}: {phase} failed: {type(cause).__name__}: {cause}")
-        self.build, self.phase, self.cause = build, phase, cause
-
-
-class Clock:
-    """Seconds spent in each phase since the last `take`.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Trace:
+    """A traced program.
 
     Args:
-        tell: told of each phase that begins, in words.
+        stage: of JAX; its state outputs are placed where the state inputs are.
+        returned: the types that the program returns by itself; on an explicit mesh they hold placements.
+        effects: what the program did besides.
     """
 
-    def __init__(self, tell: Callable[[str], None] = lambda phase: None):
-        self._tell = tell
-        self._seconds = dict.fromkeys(PHASES, 0.0)
-        self._inner = 0.0
+    stage: jax.stages.Traced
+    returned: Mapping[str, Mapping[str, jax.ShapeDtypeStruct]]
+    effects: Effects
 
-    @contextlib.contextmanager
-    def phase(self, build: str, name: str) -> Iterator[None]:
-        """Adds the time of the block to ``name`` and says where an exception came from.
+    @property
+    def jaxpr(self) -> Any:
+        """The closed jaxpr."""
+        return self.stage.jaxpr
 
-        Raises:
-            SideError: the block raised.
-        """
-        self._tell(f"{build}, {name}")
-        with self.book(name):
-            try:
-                yield
-            except Exception as cause:
-                raise SideError(build, name, cause) from cause
-
-    @contextlib.contextmanager
-    def book(self, name: str) -> Iterator[None]:
-        """Adds the time of the block to ``name``, but for what blocks inside it book."""
-        start, outer, self._inner = time.perf_counter(), self._inner, 0.0
-        try:
-            yield
-        finally:
-            spent = time.perf_counter() - start
-            self._seconds[name] += spent - self._inner
-            self._inner = outer + spent
-
-    def take(self) -> dict[str, float]:
-        """Returns the seconds and starts again from zero."""
-        seconds, self._seconds = self._seconds, dict.fromkeys(PHASES, 0.0)
-        return seconds
+    @property
+    def out_info(self) -> Mapping[str, Mapping[str, Any]]:
+        """Shape and dtype of each result, by group and path."""
+        return self.stage.out_info
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Side:
     """A program of a build on a mesh and a backend.
+
+    An observation (`traced`, `lowered`, `compiled`) runs code and books a phase. It is made when it is first read,
+    once, and its failure is kept like a result. `read` keeps pure functions of observations in the same way.
 
     Args:
         build, program, mesh, backend: what runs where.
@@ -97,13 +72,17 @@ class Side:
     mesh: MeshSpec
     backend: Backend
     clock: Clock
+    memo: Memo = dataclasses.field(default_factory=Memo, init=False, repr=False)
 
-    @property
-    def identity(self) -> tuple[Hashable, ...]:
-        """What the side is, as a key: its build itself, and what of it runs where."""
-        return self.build, self.program.name, self.mesh, self.backend.name
+    def read(self, reader: Callable[["Side"], T]) -> T:
+        """Returns a reading of this side, such as the positions of its arguments; made once.
 
-    @functools.cached_property
+        Args:
+            reader: a pure function of the side's observations.
+        """
+        return self.memo.of_owner(reader, self)
+
+    @Once
     def specs(self) -> dict[str, jax.sharding.PartitionSpec]:
         """Spec of each state leaf, as this build resolves it, without axes of size one; empty without a mesh."""
         mesh = self.backend.mesh(self.mesh)
@@ -116,11 +95,11 @@ class Side:
         mesh = self.backend.mesh(self.mesh)
         return {path: jax.sharding.NamedSharding(mesh, spec) for path, spec in specs.items()} if mesh else {}
 
-    @functools.cached_property
+    @Once
     def _state_shardings(self) -> dict[str, Any]:
         return self._shardings(self.specs)
 
-    @functools.cached_property
+    @Once
     def state_paths(self) -> tuple[str, ...]:
         """The state's leaves in the order of the program's arguments: parameters first, as training loops pass them.
 
@@ -137,11 +116,10 @@ class Side:
         ordered = sorted(leaves, key=lambda path: (ranks.get(path, len(ranks)), path))
         return collections.OrderedDict((path, leaves[path]) for path in ordered)
 
-    @functools.cached_property
+    @Once
     def function(self) -> Callable[[dict[str, Any], dict[str, Any]], Outputs]:
         """The program's function, but what comes by leaf is returned in the order of the arguments."""
 
-        @functools.wraps(self.program.function)
         def function(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
             outputs = self.program.function(dict(state), inputs)
             return {
@@ -149,7 +127,7 @@ class Side:
                 for group, leaves in outputs.items()
             }
 
-        enters(function)
+        function.__name__ = getattr(self.program.function, "__name__", function.__name__)
         return function
 
     def _abstract(self, leaves: Mapping[str, Any], shardings: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +137,7 @@ class Side:
             for path, leaf in leaves.items()
         }
 
-    @functools.cached_property
+    @Once
     def arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Abstract state and inputs, as they lie."""
         return (
@@ -167,11 +145,11 @@ class Side:
             self._abstract(self.build.abstract_inputs, self._input_shardings),
         )
 
-    @functools.cached_property
+    @Once
     def _input_shardings(self) -> dict[str, Any]:
         return self._shardings(self.input_specs)
 
-    @functools.cached_property
+    @Once
     def input_specs(self) -> dict[str, jax.sharding.PartitionSpec]:
         """Spec of each input; empty without a mesh."""
         mesh = self.backend.mesh(self.mesh)
@@ -179,17 +157,12 @@ class Side:
             return {}
         return self._essential(self.build.input_specs(self.build.abstract_inputs, mesh))
 
-    @functools.cached_property
-    def returned(self) -> dict[str, dict[str, jax.ShapeDtypeStruct]]:
-        """What the program returns by itself; on an explicit mesh the types say where it lies."""
-        with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
-            return jax.jit(self.function).trace(*self.arguments).out_info
-
-    @functools.cached_property
-    def traced(self) -> jax.stages.Traced:
-        """The traced program; its state outputs are made to lie where the state inputs do."""
-        returned = self.returned
-        with self.clock.phase(self.build.name, "trace"), self.backend.context(self.mesh):
+    @Once
+    def traced(self) -> Trace:
+        """The traced program."""
+        name = self.build.name
+        with self.clock.phase(name, "trace"), self.backend.context(self.mesh), collect_effects() as effects:
+            returned = jax.jit(self.function).trace(*self.arguments).out_info
             out_shardings = {
                 group: self._in_order({path: self._state_shardings.get(path) for path in leaves})
                 if Group(group).by_leaf
@@ -198,16 +171,19 @@ class Side:
             }
             donated = (0,) if self.program.donate else ()
             jitted = jax.jit(self.function, donate_argnums=donated, out_shardings=out_shardings)
-            return jitted.trace(*self.arguments)
+            stage = jitted.trace(*self.arguments)
+        return Trace(
+            stage=stage, returned=returned, effects=functools.reduce(Effects.and_then, effects, Effects())
+        )
 
-    @functools.cached_property
+    @Once
     def lowered(self) -> jax.stages.Lowered:
         """The lowered program."""
-        traced = self.traced
+        stage = self.traced.stage
         with self.clock.phase(self.build.name, "lower"), self.backend.context(self.mesh):
-            return self.backend.lower(traced)
+            return self.backend.lower(stage)
 
-    @functools.cached_property
+    @Once
     def operations(self) -> ReadProgram:
         """The lowered program as the prover reads it, calls inlined."""
         lowered = self.lowered
@@ -218,20 +194,20 @@ class Side:
         """Starts to compile; where another process does that, this one can go on."""
         _ = self._compiling
 
-    @functools.cached_property
+    @Once
     def _compiling(self) -> Callable[[], Any]:
         lowered = self.lowered
         with self.clock.phase(self.build.name, "compile"), self.backend.context(self.mesh):
             return self.backend.start(lowered)
 
-    @functools.cached_property
+    @Once
     def compiled(self) -> Any:
         """The compiled program, a ``jax.stages.Compiled`` or what reads like one."""
         wait = self._compiling
         with self.clock.phase(self.build.name, "compile"), self.backend.context(self.mesh):
             return wait()
 
-    @functools.cached_property
+    @Once
     def optimised(self) -> HloModule:
         """The compiled program's HLO, parsed once for all that read it.
 
@@ -244,9 +220,9 @@ class Side:
         except ValueError as cause:
             raise SideError(self.build.name, "reading the optimised program", cause) from cause
 
-    @functools.cached_property
-    def anonymous(self) -> str | None:
-        """Digest of what the compiled program does, see `parity.ir.hlo.anonymous`; None if not told."""
+    @Once
+    def compiled_digest(self) -> str | None:
+        """A digest of the compiled program without names; None if its text leaves something open."""
         return compiled_digest(self.compiled)
 
     def _place(
@@ -327,10 +303,8 @@ def built(side: str, make: Callable[..., Build], *given: Any) -> Build:
     Raises:
         SideError: it raised.
     """
-    former = traced_closures()
     try:
-        build = make(*given)
+        with building():
+            return make(*given)
     except Exception as cause:
         raise SideError(f"the {side}", "build", cause) from cause
-    FORMER.setdefault(build, former)
-    return build

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from parity.builds.build import Group
+from parity.builds.build import SEED, Group
 from parity.compare.aims import Aims, harvest
-from parity.compare.comparison import SEED, Comparison
-from parity.compare.runs import Outputs, beside
+from parity.compare.evidence import Evidence
+from parity.compare.runs import Outputs, pair_outputs
 from parity.compare.side import Side
 from parity.compare.trials import Trial, aimed, at_counts, not_finite, over_scales, wild
 from parity.values.counts import off_over_counts
@@ -55,33 +55,33 @@ class Stressed:
         return text
 
 
-def stress(work: Comparison) -> Stressed:
+def stress(evidence: Evidence) -> Stressed:
     """Runs both sides on stress inputs; the reference runs on perturbed ones only where bits differ.
 
     Args:
-        work: a case on a backend that executes, whose proof was tried and failed.
+        evidence: a case on a backend that executes, whose proof was tried and failed.
     """
-    aims = harvest(work)
+    aims = harvest(evidence)
     kinds = {
-        "kinds of wild data": wild(work, aims),
-        "sizes of its constants": over_scales(work, aims),
-        "runs next to and on constants": aimed(work, aims),
+        "kinds of wild data": wild(evidence, aims),
+        "sizes of its constants": over_scales(evidence, aims),
+        "runs next to and on constants": aimed(evidence, aims),
     }
     found: dict[str, list[Finding]] = {}
     runs, left_out = {}, 0
     for kind, trials in kinds.items():
-        tried = [(trial, _Run.of(work, trial)) for trial in trials]
+        tried = [(trial, _Run.of(evidence, trial)) for trial in trials]
         runs[kind] = len(tried)
         left_out += sum(run.routes_apart for _, run in tried)
         for trial, run in tried:
             for group, finding in [] if run.routes_apart else _on(trial, run):
                 found.setdefault(group, []).append(finding)
-    trials, wanted = at_counts(work, aims)
-    starts = [(trial, _Run.of(work, trial)) for trial in trials]
+    trials, wanted = at_counts(evidence, aims)
+    starts = [(trial, _Run.of(evidence, trial)) for trial in trials]
     compared = [(trial, run) for trial, run in starts if not run.routes_apart]
     # Sides with as many checks may still pass a NaN on differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
-    spoilt = () if aims.guards[0] == aims.guards[1] else tuple(not_finite(work))
-    for group, finding in [*_over_counts(work, compared), *_unguarded(work, aims, spoilt)]:
+    spoilt = () if aims.guards[0] == aims.guards[1] else tuple(not_finite(evidence))
+    for group, finding in [*_over_counts(evidence, compared), *_unguarded(evidence, aims, spoilt)]:
         found.setdefault(group, []).append(finding)
     label = "starts of counters" + (f" of {wanted}" if wanted > len(starts) else "")
     return Stressed(
@@ -102,24 +102,28 @@ class _Run:
     nudged_candidate: Callable[[int], Outputs]
 
     @classmethod
-    def of(cls, work: Comparison, trial: Trial) -> "_Run":
+    def of(cls, evidence: Evidence, trial: Trial) -> "_Run":
         """Runs both sides."""
 
         def run(side: Side, state: Mapping[str, np.ndarray], alter: Callable) -> Outputs:
-            carried = work.as_candidate(state) if side is work.candidate else dict(state)
+            carried = evidence.as_candidate(state) if side is evidence.candidate else dict(state)
             return side.run(carried, SEED, alter, trial.steps)
 
         @functools.cache
         def nudged(candidate: bool, seed: int) -> Outputs:
             rng = np.random.default_rng(seed)
-            side = work.candidate if candidate else work.reference
+            side = evidence.candidate if candidate else evidence.reference
             outputs = run(
                 side, trial.move(trial.state, rng), lambda batch: trial.move(trial.alter(batch), rng)
             )
-            return beside(work, {}, outputs)[1] if candidate else beside(work, outputs, {})[0]
+            return (
+                pair_outputs(evidence, {}, outputs)[1]
+                if candidate
+                else pair_outputs(evidence, outputs, {})[0]
+            )
 
-        sides = [run(side, trial.state, trial.alter) for side in (work.reference, work.candidate)]
-        reference, candidate = beside(work, *sides)
+        sides = [run(side, trial.state, trial.alter) for side in evidence.sides]
+        reference, candidate = pair_outputs(evidence, *sides)
         return cls(
             reference=reference,
             candidate=candidate,
@@ -172,7 +176,7 @@ def _finding(off: Deviation, noise: float, where: str) -> Finding:
     )
 
 
-def _over_counts(work: Comparison, starts: Sequence[tuple[Trial, _Run]]) -> Iterator[tuple[str, Finding]]:
+def _over_counts(evidence: Evidence, starts: Sequence[tuple[Trial, _Run]]) -> Iterator[tuple[str, Finding]]:
     """Yields ``(group, finding)`` of what differs from some start of the counters."""
     if not starts:
         return
@@ -200,11 +204,11 @@ def _over_counts(work: Comparison, starts: Sequence[tuple[Trial, _Run]]) -> Iter
             yield group, _finding(off, noise, f"with {starts[start][0].name}")
 
 
-def _unguarded(work: Comparison, aims: Aims, trials: Sequence[Trial]) -> Iterator[tuple[str, Finding]]:
+def _unguarded(evidence: Evidence, aims: Aims, trials: Sequence[Trial]) -> Iterator[tuple[str, Finding]]:
     """Yields ``(group, finding)`` of entries that only a side with more checks of some kind keeps finite."""
     more = (aims.guards[0] - aims.guards[1], aims.guards[1] - aims.guards[0])
     for trial in trials:
-        run = _Run.of(work, trial)
+        run = _Run.of(evidence, trial)
         sides = (run.reference, run.candidate)
         for guarded, bare in [sides[:: 1 - 2 * place] for place in (0, 1) if more[place]]:
             for group in COMPARED:

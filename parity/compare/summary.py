@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from parity.compare.comparison import Comparison
-from parity.compare.side import Side, SideError
+from parity.compare.clock import SideError
+from parity.compare.evidence import Evidence
+from parity.compare.side import Side
 from parity.ir.hlo.collectives import read_collectives
 from parity.ir.hlo.cycles import read_cycles
 from parity.ir.hlo.memory import read_memory
@@ -52,14 +53,14 @@ class Summary:
         return theirs / ours if ours and theirs is not None else None
 
 
-def summarise_case(work: Comparison) -> Summary:
+def summarise_case(evidence: Evidence) -> Summary:
     """Compiles both sides, proved or not, and reads them; a side that does not compile says why.
 
     Args:
-        work: the case.
+        evidence: the case.
     """
-    case = work.case
-    for side in (work.reference, work.candidate):
+    case = evidence.case
+    for side in evidence.sides:
         try:
             side.begin()
         except SideError:
@@ -68,7 +69,7 @@ def summarise_case(work: Comparison) -> Summary:
         id=case.id,
         backend=case.backend,
         mesh=str(case.meshes[1]),
-        sides=(_side(work.reference), _side(work.candidate)),
+        sides=(_side(evidence.reference), _side(evidence.candidate)),
     )
 
 

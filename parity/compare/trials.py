@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from parity.builds.build import Group
+from parity.builds.build import SEED, Group
 from parity.builds.tree import Role
 from parity.compare.aims import MARGIN, Aims, Place
-from parity.compare.comparison import SEED, Comparison
+from parity.compare.evidence import Evidence
+from parity.compare.runs import Runs
 from parity.values.noise import is_float, nudge
 from parity.values.stress_inputs import WILD, perturb
 
@@ -58,9 +59,9 @@ class Trial:
     count: int = 0
 
 
-def wild(work: Comparison, aims: Aims) -> Iterator[Trial]:
+def wild(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
     """Yields numbers over decades, large and tiny ones, zeros and ties."""
-    flats = {False: work.state, True: work.reference.build.inputs(SEED)}
+    flats = {False: evidence.state, True: evidence.reference.build.inputs(SEED)}
 
     def constants(inputs: bool) -> list[float]:
         """Those that floats of the state, or of the batch, meet; bounds of a counter are no sizes of floats."""
@@ -77,7 +78,7 @@ def wild(work: Comparison, aims: Aims) -> Iterator[Trial]:
     for kind in WILD:
         yield Trial(
             name=kind.name,
-            state=kind.state(work.state, work.builds[0].leaves, of_state),
+            state=kind.state(evidence.state, evidence.builds[0].leaves, of_state),
             alter=functools.partial(kind.batch, constants=of_inputs),
             steps=1 if kind.edges else None,  # a second step on saturated gradients amplifies rounding
             move=perturb,
@@ -85,9 +86,9 @@ def wild(work: Comparison, aims: Aims) -> Iterator[Trial]:
         )
 
 
-def over_scales(work: Comparison, aims: Aims) -> Iterator[Trial]:
+def over_scales(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
     """Yields leaves and inputs of about the size of each constant that computed numbers meet, and of its root."""
-    leaves = work.builds[0].leaves
+    leaves = evidence.builds[0].leaves
 
     def sized(flat: Mapping[str, np.ndarray], size: float, paths: Sequence[str]) -> Flat:
         return {**flat, **{path: _sized(flat[path], size) for path in paths if is_float(flat[path])}}
@@ -95,15 +96,15 @@ def over_scales(work: Comparison, aims: Aims) -> Iterator[Trial]:
     params = [path for path, leaf in leaves.items() if leaf.role is Role.PARAMS]
     for scale in aims.scales[:MOST_SCALES]:
         root = math.sqrt(scale)
-        state = _with_moments(work, lambda rng, shape, scale=scale: scale ** rng.uniform(1, 2, shape))
+        state = _with_moments(evidence, lambda rng, shape, scale=scale: scale ** rng.uniform(1, 2, shape))
         yield Trial(
             name=f"inputs of size {root:.3g}",
-            state=work.state,
+            state=evidence.state,
             alter=lambda batch, root=root: sized(batch, root, list(batch)),
             move=perturb,
         )
         yield Trial(
-            name=f"parameters of size {root:.3g}", state=sized(work.state, root, params), move=perturb
+            name=f"parameters of size {root:.3g}", state=sized(evidence.state, root, params), move=perturb
         )
         least = scale / BELOW
         yield Trial(
@@ -120,7 +121,7 @@ def _sized(array: np.ndarray, size: float) -> np.ndarray:
     return (wide * (size / own)).astype(array.dtype) if own and math.isfinite(own) else array
 
 
-def aimed(work: Comparison, aims: Aims) -> Iterator[Trial]:
+def aimed(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
     """Yields entries on both sides of every constant that floats of the state and the batch meet, then on it."""
     for ties in (False, True):
         sides = (0.0,) if ties else SIDES
@@ -129,12 +130,12 @@ def aimed(work: Comparison, aims: Aims) -> Iterator[Trial]:
             for place, found in aims.numbers.items()
         }
         for turn in range(MOST_AIMED):
-            state = _aimed(work.state, numbers, False, turn)
+            state = _aimed(evidence.state, numbers, False, turn)
             alter = functools.partial(_aimed, numbers=numbers, inputs=True, turn=turn)
-            batch = work.reference.build.inputs(SEED)
+            batch = evidence.reference.build.inputs(SEED)
             if all(
                 _left(flat, numbers, inputs, turn) <= 0
-                for flat, inputs in ((work.state, False), (batch, True))
+                for flat, inputs in ((evidence.state, False), (batch, True))
             ):
                 break
             name = f"entries {'on' if ties else 'next to'} constants of the programs"
@@ -175,7 +176,7 @@ def _aimed(
     return changed
 
 
-def not_finite(work: Comparison) -> Iterator[Trial]:
+def not_finite(evidence: Evidence) -> Iterator[Trial]:
     """Yields a NaN, then an infinity, in the float inputs and in one parameter after another."""
 
     def spoilt(flat: Mapping[str, np.ndarray], paths: Sequence[str], number: float) -> Flat:
@@ -187,31 +188,31 @@ def not_finite(work: Comparison) -> Iterator[Trial]:
     def floats(flat: Mapping[str, np.ndarray]) -> list[str]:
         return [path for path, array in sorted(flat.items()) if is_float(array) and array.ndim]
 
-    inputs = floats(work.reference.build.inputs(SEED))
-    leaves = work.builds[0].leaves
-    params = [path for path in floats(work.state) if leaves[path].role is Role.PARAMS]
+    inputs = floats(evidence.reference.build.inputs(SEED))
+    leaves = evidence.builds[0].leaves
+    params = [path for path in floats(evidence.state) if leaves[path].role is Role.PARAMS]
     for number in (np.nan, np.inf):
         if inputs:
             alter = functools.partial(spoilt, paths=inputs, number=number)
-            yield Trial(name=f"inputs with {number}", state=dict(work.state), alter=alter)
+            yield Trial(name=f"inputs with {number}", state=dict(evidence.state), alter=alter)
         for path in params[:MOST_SPOILT]:
-            yield Trial(name=f"{path} with {number}", state=spoilt(work.state, [path], number))
+            yield Trial(name=f"{path} with {number}", state=spoilt(evidence.state, [path], number))
 
 
 def _with_moments(
-    work: Comparison, size: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+    evidence: Evidence, size: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 ) -> Flat:
     """Returns the state with positive moments of some size."""
-    rng, state = np.random.default_rng(19), dict(work.state)
+    rng, state = np.random.default_rng(19), dict(evidence.state)
     for path in sorted(state):
         array = state[path]
-        if work.builds[0].leaves[path].role is Role.OPTIMIZER and is_float(array) and array.ndim:
+        if evidence.builds[0].leaves[path].role is Role.OPTIMIZER and is_float(array) and array.ndim:
             limit = float(jnp.finfo(array.dtype).max)
             state[path] = np.minimum(size(rng, array.shape), limit).astype(array.dtype)
     return state
 
 
-def at_counts(work: Comparison, aims: Aims) -> tuple[list[Trial], int]:
+def at_counts(evidence: Evidence, aims: Aims) -> tuple[list[Trial], int]:
     """Returns starts of the counters at 0, 1, around each constant that one meets, and halfway between those.
 
     Counters that advance together start together. Moments are large, so that an optimizer's step is no rounding
@@ -220,16 +221,16 @@ def at_counts(work: Comparison, aims: Aims) -> tuple[list[Trial], int]:
     Returns:
         The starts, and how many there would be without a bound.
     """
-    groups = _groups(work, aims)
-    lists = [_counts(work, aims, places) for places in groups]
+    groups = _groups(evidence, aims)
+    lists = [_counts(evidence, aims, places) for places in groups]
     if not lists:
         return [], 0
     wanted = max(map(len, lists))
     runs = list(itertools.product(*lists))
     if len(runs) > MOST_COUNTS:
         runs = [tuple(each[turn % len(each)] for each in lists) for turn in range(min(wanted, MOST_COUNTS))]
-    state = _with_moments(work, lambda rng, shape: 10.0 ** rng.uniform(0, 10, shape))
-    for path, leaf in work.builds[0].leaves.items():
+    state = _with_moments(evidence, lambda rng, shape: 10.0 ** rng.uniform(0, 10, shape))
+    for path, leaf in evidence.builds[0].leaves.items():
         if leaf.role is Role.PARAMS and is_float(state[path]) and state[path].ndim > 1:
             zero = np.random.default_rng(23).random(state[path].shape) < AIMED
             state[path] = np.where(zero, 0, state[path]).astype(state[path].dtype)
@@ -261,17 +262,17 @@ def _started(
     return changed
 
 
-def _groups(work: Comparison, aims: Aims) -> list[list[Place]]:
+def _groups(evidence: Evidence, aims: Aims) -> list[list[Place]]:
     """Returns the counters of state and batch, those together that begin and advance together."""
-    leaves, outputs = work.builds[0].leaves, work.outputs[0].get(Group.STATE, {})
+    leaves, outputs = evidence.builds[0].leaves, evidence.read(Runs).outputs[0].get(Group.STATE, {})
     groups: dict[tuple, list[Place]] = {}
-    batch = work.reference.build.inputs(SEED)
+    batch = evidence.reference.build.inputs(SEED)
     for inputs, path in sorted(aims.read):
-        array = (batch if inputs else work.state)[path]
+        array = (batch if inputs else evidence.state)[path]
         role = None if inputs else leaves[path].role
         if not _counts_something(array) or role in (Role.PARAMS, Role.RNG) or (inputs and array.ndim):
             continue
-        steps = (path, f"step1/{path}", f"step{work.reference.program.steps}/{path}")
+        steps = (path, f"step1/{path}", f"step{evidence.reference.program.steps}/{path}")
         after = [outputs[each] for each in steps if each in outputs]
         later = (inputs and path, *(int(np.ravel(each)[0]) for each in after if each.size and not inputs))
         groups.setdefault((int(np.ravel(array)[0]), later), []).append((inputs, path))
@@ -288,10 +289,10 @@ def _counts_something(array: np.ndarray) -> bool:
     )
 
 
-def _counts(work: Comparison, aims: Aims, places: Sequence[Place]) -> list[int]:
+def _counts(evidence: Evidence, aims: Aims, places: Sequence[Place]) -> list[int]:
     """Returns where counters start: those that constants of one side alone ask for come first, up to a bound."""
-    batch = work.reference.build.inputs(SEED)
-    dtypes = [(batch if inputs else work.state)[path].dtype for inputs, path in places]
+    batch = evidence.reference.build.inputs(SEED)
+    dtypes = [(batch if inputs else evidence.state)[path].dtype for inputs, path in places]
     limit = min(int(np.iinfo(dtype).max) for dtype in dtypes) - MARGIN
     found = dict.fromkeys(number for place in places for number in aims.numbers.get(place, ()))
     edges = [number for number in found if 0 <= number <= limit]

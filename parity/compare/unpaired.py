@@ -11,9 +11,19 @@ import numpy as np
 
 from parity.builds.build import SEED
 from parity.builds.tree import as_data
+from parity.builds.weights.map import WeightMap
 from parity.ir.jax_internals import key_implementation
 
-__all__ = ["POINTER", "Alone", "arrays_alone", "beginning", "with_counters_of", "without_alone"]
+__all__ = [
+    "POINTER",
+    "Alone",
+    "arrays_alone",
+    "beginning",
+    "carry_state",
+    "rename_to_reference",
+    "with_counters_of",
+    "without_alone",
+]
 
 POINTER = 8
 """Bytes that a result takes in the table of results."""
@@ -136,3 +146,48 @@ def with_counters_of(
         return same if int(same) == int(array) else array
 
     return {path: converted(path, array) for path, array in candidate.items()}
+
+
+def carry_state(
+    weights: WeightMap, abstract: Mapping[str, Any], state: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Returns the reference's state as the candidate's, in buffers of their own.
+
+    A leaf is cast to the dtype that the candidate stores: the channel ``tree`` reports a difference.
+
+    Args:
+        weights: the map.
+        abstract: the candidate's leaves.
+        state: the reference's.
+    """
+
+    def stored(path: str, array: np.ndarray) -> np.ndarray:
+        is_key = jnp.issubdtype(abstract[path].dtype, jax.dtypes.prng_key)
+        return np.array(array, copy=True, dtype=None if is_key else abstract[path].dtype)
+
+    carried = weights.to_candidate(state) | {
+        path: beginning(path, abstract[path]) for path in weights.alone[1]
+    }
+    return {path: stored(path, array) for path, array in carried.items()}
+
+
+def rename_to_reference(weights: WeightMap, leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the candidate's leaves under the reference's paths; others, such as ``logits``, keep theirs.
+
+    Args:
+        weights: the map.
+        leaves: by path; with several steps the paths begin with ``step1/`` and so on.
+    """
+    targets = {path for entry in weights.entries for path in entry.candidate}
+    steps: dict[str, dict[str, np.ndarray]] = {}
+    for path, array in leaves.items():
+        first, _, rest = path.partition("/")
+        stepped = first.startswith("step") and first[4:].isdigit() and bool(rest)
+        prefix, name = (f"{first}/", rest) if stepped else ("", path)
+        steps.setdefault(prefix, {})[name] = array
+    renamed: dict[str, np.ndarray] = {}
+    for prefix, group in steps.items():
+        mapped = weights.to_reference({path: array for path, array in group.items() if path in targets})
+        rest = {path: array for path, array in group.items() if path not in targets}
+        renamed.update({prefix + path: array for path, array in (mapped | rest).items()})
+    return renamed

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from parity.builds.tree import Role
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.compare.layout import Placed, placed
 
 __all__ = ["Picture", "cut_up", "draw", "placements", "shardings_page"]
@@ -34,7 +34,7 @@ class Picture:
     cells: Cells
 
 
-def placements(work: Comparison) -> list[tuple[Placed, Placed]]:
+def placements(work: Evidence) -> list[tuple[Placed, Placed]]:
     """Returns every leaf that has one partner, as it lies on both sides; parameters first.
 
     Args:

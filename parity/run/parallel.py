@@ -14,8 +14,8 @@ from parity.cases.case import Case
 from parity.channels import ALL
 from parity.compare.backends.compiler import Resources
 from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerError
-from parity.compare.comparison import Session
 from parity.compare.placement import place
+from parity.compare.session import Session
 from parity.run.outside import opened, watch
 from parity.run.run import SELDOM, CaseResult, error_result, run_case
 from parity.verdicts import ANY_RUNG, ChannelResult, Requirement

@@ -14,8 +14,9 @@ from parity.cases.case import Case
 from parity.channels import ALL, CHANNELS, Aspect, of_aspect
 from parity.channels.channel import ONE_PROGRAM
 from parity.compare.backends.compiler import Compiler
-from parity.compare.comparison import Comparison, Session
-from parity.compare.side import PHASES, SideError
+from parity.compare.clock import PHASES, SideError
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.run.errors import error_finding
 from parity.run.waiving import waive
 from parity.verdicts import ANY_RUNG, BLOCKING, ChannelResult, Finding, Requirement, Verdict
@@ -125,7 +126,7 @@ def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseR
     try:
         with raised_gc_threshold():
             with bench.clock.book("build"):
-                work = Comparison(case, bench)
+                work = Evidence.of(case, bench)
             names = (work.builds[0].name, work.builds[1].name)
             for name in channels:
                 with bench.clock.book("judge"):
@@ -230,7 +231,7 @@ def _same_error(one: ChannelResult, other: ChannelResult) -> bool:
     return one.findings[0].candidate == other.findings[0].candidate
 
 
-def _channel(name: str, work: Comparison) -> tuple[ChannelResult, BaseException | None]:
+def _channel(name: str, work: Evidence) -> tuple[ChannelResult, BaseException | None]:
     try:
         return CHANNELS[name].look(work), None
     except MapError:

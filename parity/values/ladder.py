@@ -9,7 +9,7 @@ import numpy as np
 from parity.values.layers import layer_table
 from parity.verdicts import ANY_RUNG, ChannelResult, Finding, Requirement, Row, Verdict, weakest
 
-__all__ = ["ARBITRATION", "FLOOR_FACTOR", "Deviation", "Judge", "climb", "deviation"]
+__all__ = ["ARBITRATION", "FLOOR_FACTOR", "Absent", "Deviation", "Judge", "climb", "deviation"]
 
 FLOOR_FACTOR = 10.0
 """A leaf is within the floor up to this many times its measured noise."""
@@ -43,18 +43,29 @@ class Deviation:
     note: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Absent:
+    """A run that there is not.
+
+    Args:
+        why: the reason, as text.
+    """
+
+    why: str
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Judge:
     """What the lower rungs need; both are only called when the rung above did not hold.
 
     Args:
         floor: measures ``{path: relative noise}`` of the reference.
-        exact: the reference's values in float64; None where there is no such run.
+        exact: the reference's values in float64, or why they are absent; None if the case has no such run.
         required: rungs this case may rest on.
     """
 
     floor: Callable[[], Mapping[str, float]]
-    exact: Callable[[], Flat] | None
+    exact: Callable[[], Flat | Absent] | None
     required: Requirement = ANY_RUNG
 
 
@@ -132,15 +143,21 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
         verdict = Verdict.BITWISE if judge.required.met_by(Verdict.BITWISE) else Verdict.FAILED
         return ChannelResult(name=name, verdict=verdict, detail=detail)
     floor = judge.floor()
-    rungs = {found.path: _rung(found, floor, reference, candidate, judge) for found in off}
+    beyond = [found for found in off if _is_beyond(found, reference[found.path], floor)]
+    truth = judge.exact() if beyond and judge.exact else {}
+    exact = {} if isinstance(truth, Absent) else truth
+    rungs = {found.path: Verdict.FLOOR for found in off}
+    rungs |= {found.path: _rung_beyond(found, reference, candidate, exact) for found in beyond}
+    rungs |= {found.path: Verdict.FAILED for found in off if not _has_floor(found, reference[found.path])}
     lowest = weakest(rungs.values())
     in_floors = {found.path: _relative(found.relative, floor.get(found.path, 0.0)) for found in off}
     off.sort(key=lambda found: (rungs[found.path] is Verdict.FAILED, in_floors[found.path]), reverse=True)
     detail = f"{len(off)} of {len(reference)} leaves differ, worst {max(in_floors.values()):.3g} x noise"
+    absent = [f"not arbitrated, no float64 run: {truth.why}"] if isinstance(truth, Absent) else []
     return ChannelResult(
         name=name,
         verdict=lowest if judge.required.met_by(lowest) else Verdict.FAILED,
-        detail="; ".join([detail, *_unmet(lowest, judge)]),
+        detail="; ".join([detail, *_unmet(lowest, judge), *absent]),
         findings=tuple(_finding(found, in_floors[found.path], rungs[found.path], judge) for found in off),
         tables={
             "leaves": [_row(found, in_floors[found.path], rungs[found.path]) for found in off],
@@ -149,16 +166,19 @@ def climb(name: str, reference: Flat, candidate: Flat, judge: Judge) -> ChannelR
     )
 
 
-def _rung(
-    found: Deviation, floor: Mapping[str, float], reference: Flat, candidate: Flat, judge: Judge
-) -> Verdict:
-    inexact = jnp.issubdtype(reference[found.path].dtype, np.inexact)
-    if not inexact or found.note:
-        return Verdict.FAILED
+def _has_floor(found: Deviation, reference: np.ndarray) -> bool:
+    return bool(jnp.issubdtype(reference.dtype, np.inexact)) and not found.note
+
+
+def _is_beyond(found: Deviation, reference: np.ndarray, floor: Mapping[str, float]) -> bool:
+    """Returns True if a leaf has a floor, and is not within it."""
     noise = floor.get(found.path, 0.0)
-    if np.isfinite(noise) and found.relative <= FLOOR_FACTOR * noise:
-        return Verdict.FLOOR
-    exact = judge.exact() if judge.exact else {}
+    within = bool(np.isfinite(noise)) and found.relative <= FLOOR_FACTOR * noise
+    return _has_floor(found, reference) and not within
+
+
+def _rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat) -> Verdict:
+    """Returns the rung of a leaf beyond its floor."""
     if found.path in exact:
         truth = _wide(exact[found.path])
         errors = [float(np.linalg.norm(_wide(side[found.path]) - truth)) for side in (candidate, reference)]

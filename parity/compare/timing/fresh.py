@@ -8,14 +8,14 @@ from pathlib import Path
 
 import jax
 
+from parity.builds.build import SEED
 from parity.builds.tree import to_host
 from parity.cases.case import made
 from parity.cases.settings import find_cases
 from parity.compare.backends.registry import find
 from parity.compare.backends.workers import RemoteError, Worker, WorkerError
-from parity.compare.comparison import Session
 from parity.compare.placement import place
-from parity.compare.runs import SEED
+from parity.compare.session import Session
 from parity.compare.side import built
 from parity.compare.timing.phases import first_step, source
 

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from parity.builds.build import Flavour
-from parity.compare.comparison import Comparison, Session
+from parity.compare.clock import SideError
+from parity.compare.evidence import Evidence
 from parity.compare.placement import place
-from parity.compare.side import Side, SideError
+from parity.compare.session import Session
+from parity.compare.side import Side
 from parity.compare.timing.dispatch import DISPATCH, calls
 from parity.compare.timing.fresh import FRESH, OWN, PEAK, Found, in_a_process
 from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
@@ -79,13 +81,13 @@ class MeasuredCase:
     """A case being measured.
 
     Args:
-        work: its two sides.
+        evidence: of the case.
         swap: whether they change places.
         rounds: how often each is measured.
         found: how another process finds the case.
     """
 
-    work: Comparison
+    evidence: Evidence
     swap: bool = False
     rounds: int = ROUNDS
     found: Found | None = None
@@ -97,12 +99,12 @@ class MeasuredCase:
     @property
     def sides(self) -> tuple[Side, Side]:
         """Under and over the line."""
-        return self.in_order((self.work.reference, self.work.candidate))
+        return self.in_order(self.evidence.sides)
 
     @property
     def states(self) -> tuple[Mapping[str, np.ndarray], ...]:
         """The same numbers for both sides."""
-        return self.in_order((self.work.state, self.work.candidate_state))
+        return self.in_order((self.evidence.state, self.evidence.candidate_state))
 
 
 def _init(desk: MeasuredCase) -> dict[str, Paired]:
@@ -121,7 +123,7 @@ def _first(desk: MeasuredCase) -> dict[str, Paired]:
 
 
 def _steady(desk: MeasuredCase) -> dict[str, Paired]:
-    clock = CLOCKS.get(desk.work.case.backend, time.perf_counter)
+    clock = CLOCKS.get(desk.evidence.case.backend, time.perf_counter)
     ours, theirs = (functools.partial(_quietest, one) for one in steps(desk.sides, desk.states, clock))
     return {"steady step": paired((ours, theirs), MORE * desk.rounds)}
 
@@ -149,7 +151,7 @@ def _temporary(desk: MeasuredCase) -> dict[str, Paired]:
 def _processes(desk: MeasuredCase) -> dict[str, Paired]:
     if desk.found is None:
         raise NotMeasuredError("no other process can find the case")
-    case = desk.work.case
+    case = desk.evidence.case
     sides = [in_a_process(desk.found, case.id, case.backend, which) for which in desk.in_order((0, 1))]
     return interleave((sides[0], sides[1]), min(desk.rounds, MOST_PROCESSES), warm=False)
 
@@ -176,7 +178,7 @@ def measured(
 
     Args:
         subject: what to measure.
-        desk: its sides, at work.
+        desk: the case.
         tell: told of each measure.
 
     Raises:
@@ -206,7 +208,7 @@ def measured(
         found=found,
         open=unknown,
         bounds=BOUNDS if usual else {},
-        same=desk.work.same_program,
+        same=desk.evidence.same_program,
     )
 
 
@@ -238,5 +240,7 @@ def measure_each(
         if case.skip_reason or case.too_few_devices:
             raise ValueError(f"{case.id}: {case.skip_reason or case.too_few_devices}")
         tell(f"[{number}/{len(subjects)}] {case.id}")
-        desk = MeasuredCase(work=Comparison(case, Session()), swap=subject.swap, rounds=rounds, found=found)
+        desk = MeasuredCase(
+            evidence=Evidence.of(case, Session()), swap=subject.swap, rounds=rounds, found=found
+        )
         yield measured(subject, desk, lambda words: tell(f"  {words}"))

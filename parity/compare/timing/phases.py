@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 import jax
 import numpy as np
 
-from parity.builds.build import Group
-from parity.compare.runs import SEED
+from parity.builds.build import SEED, Group
 from parity.compare.side import Side
 
 __all__ = ["Steps", "compile_seconds", "first_step", "initialise", "source", "steps"]

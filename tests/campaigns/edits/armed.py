@@ -68,7 +68,7 @@ def main() -> None:
     """Runs cases and prints the lines of a project that each comes by, as one line of JSON."""
     from parity.cases.case import select
     from parity.cases.settings import collect
-    from parity.compare.comparison import Session
+    from parity.compare.session import Session
     from parity.run.run import run_case
 
     parser = argparse.ArgumentParser()

@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from campaigns.prover.mutate import Mutant, mutants
-from parity.compare.comparison import AS_WRITTEN, Comparison, Session
+from parity.compare.evidence import Evidence
 from parity.compare.exactness import named, relation
+from parity.compare.session import Session
+from parity.compare.start import AS_WRITTEN
 from parity.ir.jax_internals import with_module
 from parity.prove.exact import Equality, ProofCache, equal
 
@@ -51,9 +53,9 @@ class Campaign:
     def __init__(self, name: str):
         from parity.matrix.exact import sample  # ours: the engine stands without them
 
-        self.comparison = Comparison(sample(name), Session())
-        self._sides = named(self.comparison.reference), named(self.comparison.candidate)
-        self._relation = relation(self.comparison.reference, self.comparison.weights, self.comparison.case)
+        self.evidence = Evidence.of(sample(name), Session())
+        self._sides = named(self.evidence.reference), named(self.evidence.candidate)
+        self._relation = relation(self.evidence.reference, self.evidence.weights, self.evidence.case)
         first = equal(*self._sides, self._relation)
         assert first.proved, first
         self._desk = ProofCache(most_steps=10 * first.steps)
@@ -71,7 +73,7 @@ class Campaign:
             seed: of the choice.
             part: which of them are tried.
         """
-        made = mutants(self.comparison.candidate.lowered, random.Random(seed), 4 * count)
+        made = mutants(self.evidence.candidate.lowered, random.Random(seed), 4 * count)
         telling = (mutant for mutant in made if "precision" not in mutant.detail)  # that is rounding
         tried = itertools.islice(itertools.islice(telling, count), part.start, part.stop, part.step)
         for mutant in tried:
@@ -79,13 +81,13 @@ class Campaign:
 
     @functools.cached_property
     def _truth(self) -> Any:
-        return self._run(self.comparison.candidate.lowered)
+        return self._run(self.evidence.candidate.lowered)
 
     @functools.cached_property
     def _arguments(self) -> Any:
-        side = self.comparison.candidate
+        side = self.evidence.candidate
         batch = side.build.inputs(0)
-        flat = [*(self.comparison.candidate_state[path] for path in side.state_paths)]
+        flat = [*(self.evidence.candidate_state[path] for path in side.state_paths)]
         flat += [batch[name] for name in sorted(batch)]
         shapes = jax.tree.leaves(side.arguments)
         return [
@@ -100,7 +102,7 @@ class Campaign:
 
     def _run(self, lowered: Any) -> Any:
         arguments = jax.tree.unflatten(
-            jax.tree.structure(self.comparison.candidate.arguments), [x.copy() for x in self._arguments]
+            jax.tree.structure(self.evidence.candidate.arguments), [x.copy() for x in self._arguments]
         )
         return jax.tree.map(_host, lowered.compile(AS_WRITTEN)(*arguments))
 
@@ -110,7 +112,7 @@ class Campaign:
         None where the compiler refuses the module.
         """
         try:
-            made = self._run(with_module(self.comparison.candidate.lowered, module))
+            made = self._run(with_module(self.evidence.candidate.lowered, module))
         except jax.errors.JaxRuntimeError:
             return None
         pairs = zip(jax.tree.leaves(self._truth), jax.tree.leaves(made), strict=True)

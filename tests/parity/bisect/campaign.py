@@ -23,7 +23,7 @@ def main(words):
     import plants
 
     from conftest import Planting  # pyright: ignore[reportAttributeAccessIssue]
-    from parity.compare.comparison import Session
+    from parity.compare.session import Session
 
     bench, results = Session(), []
     for name, bug in plants.plants().items():

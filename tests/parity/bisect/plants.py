@@ -15,7 +15,7 @@ import models_nnx
 from parity.bisect.evaluated import evaluate_case
 from parity.bisect.operation import describe
 from parity.bisect.single import on_one_device
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 
 MUTANTS = Path(__file__).parents[2] / "mutants"
 HERE = Path(__file__).parent
@@ -124,7 +124,7 @@ def _planted(bug, folder, planting):
 def found_in(bug, folder, planting, bench):
     """Returns what ``op`` says of a plant, and whether it names the function that holds it."""
     case = _planted(bug, folder, planting)
-    finding = describe(evaluate_case(Comparison(on_one_device(case), bench)))
+    finding = describe(evaluate_case(Evidence.of(on_one_device(case), bench)))
     named = [frame for frame in finding.facts.get("first", {}).get("blamed", []) if frame]
     right = any(
         file.rpartition("/")[2] == name and function in qualname.split(".")

@@ -9,7 +9,7 @@ import pytest
 import models_nnx.train
 from parity.bisect.constants import handed
 from parity.bisect.source import Frame, Site
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 
 OPTIMIZER = models_nnx.train.__file__
 

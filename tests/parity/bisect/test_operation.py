@@ -14,7 +14,7 @@ from parity.bisect.config import AXIS as CONFIG
 from parity.bisect.judge import signature_of
 from parity.bisect.report import bisect_case
 from parity.bisect.signature import Answer, Signature
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.run.run import run_case
 
 # B batch, T position, D in, F width

@@ -10,7 +10,7 @@ import pytest
 
 from models_nnx.shared import config as configs
 from parity.cases.coverage import Coverage, cover
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.matrix.cases import twins
 from parity.matrix.covering import PAIR, SHAPE
 from parity.matrix.covering.configs import SPACES, WRITTEN, recipe

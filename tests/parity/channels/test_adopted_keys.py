@@ -9,7 +9,7 @@ from flax import linen, nnx
 import parity
 from models_nnx.rngs import PathRngs
 from parity.cases.case import Keys
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.run.run import run_case
 
 FEATURES, HIDDEN = 5, 7

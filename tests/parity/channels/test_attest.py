@@ -12,8 +12,9 @@ from parity.builds.build import Flavour, nnx_build
 from parity.builds.meshes import MeshSpec
 from parity.channels.attest import Origins, attest, origins
 from parity.compare.backends.registry import find
-from parity.compare.comparison import Session
-from parity.compare.side import Clock, Side
+from parity.compare.clock import Clock
+from parity.compare.session import Session
+from parity.compare.side import Side
 from parity.matrix.llama2 import PAIR
 from parity.report.table import findings_text
 from parity.run.run import run_case

@@ -13,7 +13,9 @@ from parity.builds.build import linen_build
 from parity.builds.saving import Saving
 from parity.cases.case import Case
 from parity.channels import CHANNELS
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
+from parity.compare.side import Side
 from parity.report.table import findings_text
 from parity.run.run import run_case
 
@@ -139,9 +141,9 @@ def test_what_is_proved_is_not_compiled(paranoid):
         candidate=lambda: build("toy candidate"),
         program="train_step",
     )
-    work = Comparison(case, Session(paranoid=paranoid))
+    work = Evidence.of(case, Session(paranoid=paranoid))
     assert CHANNELS["checkpoint"].look(work).verdict == "bitwise"
-    assert [("compiled" in vars(side)) for side in (work.reference, work.candidate)] == [paranoid] * 2
+    assert [(Side.compiled in side.memo) for side in (work.reference, work.candidate)] == [paranoid] * 2
 
 
 @pytest.mark.slow
@@ -196,5 +198,5 @@ def test_builds_that_offer_nothing_are_skipped():
         candidate=lambda: build("plain candidate"),
         program="train_step",
     )
-    channel = CHANNELS["checkpoint"].look(Comparison(case, Session()))
+    channel = CHANNELS["checkpoint"].look(Evidence.of(case, Session()))
     assert (channel.verdict, channel.detail) == ("skipped", "the builds offer no save and load")

@@ -6,14 +6,15 @@ import pytest
 
 from models_nnx.shared.schedule import Schedule
 from parity.channels import CHANNELS
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.matrix.batch_split import PAIR
 from parity.matrix.exact import sample
 from parity.verdicts import Verdict
 
 
 def looked(case):
-    return CHANNELS["exact"].look(Comparison(case, Session()))
+    return CHANNELS["exact"].look(Evidence.of(case, Session()))
 
 
 @pytest.mark.slow

@@ -15,7 +15,8 @@ from parity.bisect.report import bisect_case
 from parity.builds.build import linen_build
 from parity.cases.case import Case, Flag
 from parity.channels.flags import CHANNEL
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.matrix.flags import FLAGS, PIPELINE
 from parity.run.run import run_case
 from parity.verdicts import Verdict
@@ -78,7 +79,7 @@ UNROLL = Flag(name="unroll=5", on={"unroll": "5"})
 
 
 def outcome(*given, **bugs):
-    return CHANNEL.look(Comparison(case(given, **bugs), Session()))
+    return CHANNEL.look(Evidence.of(case(given, **bugs), Session()))
 
 
 def words(result):
@@ -133,7 +134,7 @@ def test_a_flag_that_means_two_things_is_named():
 def test_a_case_without_flags_is_skipped_and_flags_need_vary():
     assert outcome().verdict is Verdict.SKIPPED
     with pytest.raises(ValueError, match="got flags, expected `vary` too"):
-        CHANNEL.look(Comparison(dataclasses.replace(case((FULL,)), vary=None), Session()))
+        CHANNEL.look(Evidence.of(dataclasses.replace(case((FULL,)), vary=None), Session()))
 
 
 SIZES = {

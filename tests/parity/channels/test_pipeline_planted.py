@@ -14,7 +14,7 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.matrix.decoders import decoder_build
 from parity.matrix.pipeline import pipelined
 from parity.report.table import findings_text

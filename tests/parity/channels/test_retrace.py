@@ -17,7 +17,8 @@ from parity.builds.build import linen_build, nnx_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels.retrace import CHANNEL
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.verdicts import Verdict
 
 B, D = 4, 6
@@ -75,7 +76,7 @@ def comparison(reference, candidate, program="step", made=create, mesh="single",
         program=program,
         mesh=MeshSpec.parse(mesh),
     )
-    return Comparison(case, Session())
+    return Evidence.of(case, Session())
 
 
 def outcome(reference, candidate, **options):
@@ -184,6 +185,17 @@ def test_it_is_found_whatever_was_traced_before_and_whatever_was_let_go(between)
     assert [finding.where.split()[0] for finding in CHANNEL.look(work).findings] == ["update"]
 
 
+def test_a_build_that_is_made_once_keeps_its_finding_in_another_session():
+    """What JAX traced for other builds before is a value of the build: a later session has traced its own step."""
+
+    def step(own, state, inputs):
+        return {"state": {**state, "params": own(state["params"], inputs["x"], next(NUMBERS))}}
+
+    case = comparison(plain, inside(step)).case
+    for _ in range(2):
+        assert len(CHANNEL.look(Evidence.of(case, Session())).findings) == 1
+
+
 def counted(function, calls):
     def step(state, inputs):
         calls.append(function)
@@ -197,14 +209,14 @@ def test_how_often_a_step_is_traced():
     calls = {"reference": [], "candidate": []}
     work = comparison(counted(plain, calls["reference"]), counted(plain, calls["candidate"]))
     calls["reference"].clear()
-    assert work.reference.lowered and work.reference.returned
+    assert work.reference.lowered and work.reference.traced.returned
     assert len(calls["reference"]) == 1
     assert CHANNEL.look(work).verdict is Verdict.EQUAL
     assert {name: len(made) for name, made in calls.items()} == {"reference": 2, "candidate": 2}
     for mesh, more in (("data8-auto", 2), ("data2.fsdp4-auto", 1), ("data8-explicit", 2)):
         calls["reference"].clear()
         elsewhere = dataclasses.replace(work.case, mesh=MeshSpec.parse(mesh))
-        assert CHANNEL.look(Comparison(elsewhere, work.bench)).verdict is Verdict.EQUAL
+        assert CHANNEL.look(Evidence.of(elsewhere, work.session)).verdict is Verdict.EQUAL
         assert len(calls["reference"]) == more, mesh
 
 
@@ -287,7 +299,7 @@ def test_a_python_attribute_that_a_step_changes_is_named():
         case = Case(
             id="toy/step@single", reference=lambda: sides[0], candidate=lambda: sides[1], program="step"
         )
-        return CHANNEL.look(Comparison(case, Session()))
+        return CHANNEL.look(Evidence.of(case, Session()))
 
     assert compared(stepping, stepping).findings == ()
     (finding,) = compared(stepping, counting).findings

@@ -12,7 +12,8 @@ import pytest
 from parity.builds.build import linen_build
 from parity.cases.case import Case, Keys
 from parity.channels.rng import rng
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.ir.jax_internals import content
 from parity.values.rng import audit, compare_draws, repeated_keys, unforeseen_draws
 from parity.verdicts import Verdict
@@ -208,7 +209,7 @@ def outcome(reference, candidate, **rest):
     case = Case(
         id="toy/forward@single", reference=lambda: ours, candidate=lambda: theirs, program="forward", **rest
     )
-    return rng(Comparison(case, Session()))
+    return rng(Evidence.of(case, Session()))
 
 
 def test_equal_twins_are_proved_and_counted():
@@ -268,7 +269,7 @@ def looked(monkeypatch, *creates):
             candidate=lambda pair=pair: pair[1],
             program="forward",
         )
-        results.append(rng(Comparison(case, bench)))
+        results.append(rng(Evidence.of(case, bench)))
     return results, compiled
 
 

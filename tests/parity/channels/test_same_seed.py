@@ -8,7 +8,8 @@ import pytest
 
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import to_host
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.matrix.llama2 import PAIR
 
 
@@ -26,7 +27,7 @@ def quick():
 def test_three_dropout_steps_from_one_seed(variant):
     id = f"llama2-{variant}/train_step@fsdp4.tensor2-auto"
     (case,) = [case for case in PAIR.cases({}) if case.id == id]
-    work = Comparison(dataclasses.replace(case, mesh=MeshSpec()), Session())
+    work = Evidence.of(dataclasses.replace(case, mesh=MeshSpec()), Session())
     fresh = [to_host(jax.jit(build.create)(jax.random.key(11))) for build in work.builds]
     carried = work.weights.to_reference(fresh[1])
     assert carried.keys() == fresh[0].keys()

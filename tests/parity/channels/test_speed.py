@@ -11,7 +11,7 @@ from flax import linen, nnx
 import parity
 from parity.cases.budgets import Budget, read_budgets
 from parity.compare.backends.registry import find
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.compare.timing.rounds import ROUNDS, Paired, paired
 from parity.gate.flips import Flip
 from parity.gate.judge import _over_budget

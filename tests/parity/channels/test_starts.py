@@ -14,7 +14,8 @@ from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Stack
 from parity.cases.case import Case, Keys
 from parity.channels.rng import rng
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.verdicts import Verdict
 
 D = 32
@@ -46,7 +47,7 @@ def compared(reference, candidate, keys=Keys.INDEPENDENT, rules=()):
         keys=keys,
         rules=rules,
     )
-    return rng(Comparison(case, Session()))
+    return rng(Evidence.of(case, Session()))
 
 
 def found(reference, candidate, keys=Keys.INDEPENDENT, rules=()):

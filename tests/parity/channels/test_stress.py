@@ -10,7 +10,7 @@ from parity.builds.build import linen_build
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Permute
 from parity.cases.case import Case
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 

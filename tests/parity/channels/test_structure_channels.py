@@ -12,8 +12,9 @@ from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels import ALL
-from parity.compare.comparison import Session
-from parity.compare.side import Side, SideError
+from parity.compare.clock import SideError
+from parity.compare.session import Session
+from parity.compare.side import Side
 from parity.ir.hlo.memory import Memory
 from parity.report.records import Run
 from parity.report.table import COLUMNS, SHORT, print_table

@@ -5,7 +5,9 @@ import functools
 import jax
 import pytest
 
-from parity.compare.comparison import SEED, Comparison, Session
+from parity.builds.build import SEED
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.matrix.trajectories import PAIR, SHORT
 
 pytestmark = pytest.mark.slow
@@ -27,7 +29,7 @@ def bench():
 @pytest.mark.parametrize("id", ["training-across-warmup", "training-past-the-end"])
 def test_the_data_of_the_cases_can_tell(id, bench):
     """One batch spikes and one is not finite; the learning rate is of both sides of an end of the schedule."""
-    work = Comparison(real(f"{id}/train_step@single"), bench)
+    work = Evidence.of(real(f"{id}/train_step@single"), bench)
     leaves = work.reference.run(work.state, SEED, steps=6)["state"]
     state = {path.removeprefix("step6/"): leaf for path, leaf in leaves.items() if path.startswith("step6/")}
     assert state["opt_state/total_notfinite"] == state["opt_state/inner_state/total_skipped"] == 1

@@ -13,7 +13,7 @@ import parity
 from parity.builds.build import linen_build
 from parity.cases.case import Case
 from parity.compare import sample
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.run.run import numbers_only, run_case
 from parity.verdicts import Verdict
 

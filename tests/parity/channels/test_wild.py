@@ -10,7 +10,7 @@ from flax import linen, nnx
 import parity
 from parity.builds.build import linen_build
 from parity.cases.case import Case
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 

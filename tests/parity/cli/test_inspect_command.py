@@ -8,8 +8,9 @@ import pytest
 
 from parity.builds.meshes import MeshSpec
 from parity.compare.backends import aot
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
 from parity.compare.inspection import inspect_sides
+from parity.compare.session import Session
 from parity.matrix.llama2 import PAIR
 
 REPO = Path(__file__).parents[3]
@@ -119,7 +120,7 @@ def test_rows_are_aligned_not_zipped():
         case for case in PAIR.cases({}) if case.id == "llama2-scan-against-unroll-linen/forward@single"
     ]
     assert case.mesh == MeshSpec()
-    sections = {section.title: section for section in inspect_sides(Comparison(case, Session()))}
+    sections = {section.title: section for section in inspect_sides(Evidence.of(case, Session()))}
     ((ours, theirs),) = sections["loops, before optimisation"].rows
     assert ours and ours["trips"] == 4 and theirs is None
     dots = [

@@ -9,15 +9,15 @@ import pytest
 from flax import linen, nnx
 
 import parity
-import parity.compare.comparison as comparison_module
+import parity.compare.evidence as evidence_module
 from parity.builds.build import linen_build
 from parity.builds.tree import Role
 from parity.builds.weights.map import MapError, normalise
 from parity.cases.case import Case
 from parity.channels import CHANNELS
-from parity.compare.certificate import certify
-from parity.compare.comparison import Comparison, Session
-from parity.compare.exporting import export
+from parity.compare.certificate import certify, export
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.prove import prove
 from parity.verdicts import Verdict
@@ -81,7 +81,7 @@ class NnxUnused(NnxUnproved):
 def comparison(linen_module=LinenGated, nnx_module=NnxGated, program="forward", **options):
     pair = parity.twins("gated", linen=linen_module, nnx=nnx_module, inputs=inputs, loss=loss, **options)
     case = next(case for case in pair.cases({}) if case.program == program)
-    return Comparison(case, Session())
+    return Evidence.of(case, Session())
 
 
 def parameters(work):
@@ -272,7 +272,7 @@ NOT_PROVED = {("added", CROSSED), ("added and forwarded", CROSSED), ("results wi
     "way, names", [one for one in itertools.product([*OPEN, *CLOSED], NAMES) if one not in NOT_PROVED]
 )
 def test_a_proof_confirms_a_leaf_only_if_no_other_could_take_its_place(way, names):
-    work = Comparison(toys((OPEN | CLOSED)[way][0], NAMES[names], *(OPEN | CLOSED)[way][1:]), Session())
+    work = Evidence.of(toys((OPEN | CLOSED)[way][0], NAMES[names], *(OPEN | CLOSED)[way][1:]), Session())
     assert work.proof is not None and work.proof.proved
     found = {one.entry.reference[0].rpartition("/")[2]: one for one in certify(work)}
     assert found["w"].confirmed_by == "proof"
@@ -291,11 +291,11 @@ def test_a_proof_confirms_a_leaf_only_if_no_other_could_take_its_place(way, name
 
 def test_the_channel_says_which_guesses_the_proof_leaves_open():
     names = NAMES[CROSSED]
-    tree = CHANNELS["tree"].look(Comparison(toys(unread, names), Session()))
+    tree = CHANNELS["tree"].look(Evidence.of(toys(unread, names), Session()))
     assert tree.verdict is Verdict.EQUAL  # nothing else could be said of them
     assert "2 guessed, such as batch_stats/" in tree.detail
     assert ", 2 one-to-one; used in the same way as batch_stats/" in tree.detail
-    assert "guessed" not in CHANNELS["tree"].look(Comparison(toys(distinct, names), Session())).detail
+    assert "guessed" not in CHANNELS["tree"].look(Evidence.of(toys(distinct, names), Session())).detail
 
 
 def test_many_leaves_that_nothing_reads_cost_few_proofs(monkeypatch):
@@ -322,10 +322,10 @@ def test_many_leaves_that_nothing_reads_cost_few_proofs(monkeypatch):
     case = Case(
         id="toy/forward@single", reference=lambda: builds[0], candidate=lambda: builds[1], program="forward"
     )
-    work = Comparison(case, Session())
+    work = Evidence.of(case, Session())
     assert work.proof is not None and work.proof.proved
     proofs = []
-    monkeypatch.setattr(comparison_module, "prove", lambda *a, **k: proofs.append(1) or prove(*a, **k))
+    monkeypatch.setattr(evidence_module, "prove", lambda *a, **k: proofs.append(1) or prove(*a, **k))
     found = certify(work)
     assert sum(one.confirmed_by == "proof" for one in found) == 1 and 0 < len(proofs) <= 64
 

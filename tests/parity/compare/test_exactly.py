@@ -10,7 +10,9 @@ import pytest
 from parity.builds.build import linen_build
 from parity.cases.case import Case
 from parity.compare import sample
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
+from parity.compare.side import Side
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -74,8 +76,8 @@ def test_what_is_equal_in_exact_arithmetic_is_not_run(monkeypatch):
     result = run_case(case, bench, ("values", "gradients"))
     assert {one.verdict for one in result.channels.values()} == {Verdict.EXACT} and result.verdict == "passed"
     assert "rounding aside" in result.channels["values"].detail
-    work = Comparison(case, bench)
-    assert not any("compiled" in vars(side) for side in (work.reference, work.candidate))
+    work = Evidence.of(case, bench)
+    assert not any(Side.compiled in side.memo for side in (work.reference, work.candidate))
     assert result.seconds["compile"] == 0
 
 
@@ -96,7 +98,7 @@ def test_what_differs_fails_by_its_numbers():
 @pytest.mark.slow
 def test_what_is_refused_is_run():
     case, bench = comparison(sorted_rows)
-    assert "sort" in Comparison(case, bench).exactly.refusal
+    assert "sort" in Evidence.of(case, bench).accepted_exact_proof.refusal
     verdict, found = rungs(sorted_rows)
     assert verdict == "passed" and found <= {"bitwise", "floor"}
 
@@ -114,8 +116,8 @@ def test_numbers_answer_for_exact_arithmetic_only_if_the_case_names_their_rung_t
 @pytest.mark.parametrize("require", ["bitwise", "floor", "arbitrated"])
 def test_a_proof_in_exact_arithmetic_does_not_answer_for_rounding(require):
     case, bench = comparison(row_by_row, require=require)
-    work = Comparison(case, bench)
-    assert work.equality.proved and work.exactly is None
+    work = Evidence.of(case, bench)
+    assert work.exact_proof.proved and work.accepted_exact_proof is None
     assert run_case(case, bench, ("values",)).channels["values"].verdict != "exact"
 
 

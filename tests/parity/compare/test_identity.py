@@ -7,7 +7,7 @@ import pytest
 
 from parity.builds.build import Flavour, linen_build
 from parity.cases.case import Case
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 

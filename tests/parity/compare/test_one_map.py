@@ -7,7 +7,8 @@ import pytest
 
 from parity.builds.build import linen_build
 from parity.cases.case import Case
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -83,7 +84,7 @@ def test_names_that_only_use_can_tell_are_paired_for_all_programs(program):
 def test_a_map_is_inferred_once_for_all_cases_of_two_builds():
     candidate, bench = build("candidate", ("b", "a"), {"forward": forward, "decode": forward}), Session()
     works = [
-        Comparison(
+        Evidence.of(
             Case(id=name, reference=lambda: REFERENCE, candidate=lambda: candidate, program=name), bench
         )
         for name in ("forward", "decode")

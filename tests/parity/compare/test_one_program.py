@@ -12,8 +12,8 @@ from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.backends.aot import missing_compiler
 from parity.compare.backends.registry import Devices
-from parity.compare.comparison import Session
 from parity.compare.placement import place
+from parity.compare.session import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 

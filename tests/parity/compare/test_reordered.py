@@ -11,7 +11,7 @@ from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.backends.registry import Devices
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 

@@ -11,7 +11,8 @@ from parity.builds.build import linen_build
 from parity.cases.case import Case
 from parity.channels import channel
 from parity.compare.backends.registry import Devices
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -88,7 +89,7 @@ def test_one_program_settles_structure_too():
 
 def test_what_a_comparison_says_of_itself():
     for apply, settled, same in ((plain, True, True), (ruled, True, False), (loose, False, False)):
-        work = Comparison(case(apply), Session())
+        work = Evidence.of(case(apply), Session())
         assert (work.settled, work.same_program, work.proof_covers_compiled) == (settled, same, same)
 
 

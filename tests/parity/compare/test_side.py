@@ -13,7 +13,8 @@ from parity.builds.build import Build, Flavour, Program
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import describe, to_host
 from parity.compare.backends.registry import find
-from parity.compare.side import PHASES, Clock, Side, SideError
+from parity.compare.clock import PHASES, Clock, SideError
+from parity.compare.side import Side
 
 MESH = "fsdp4.tensor2"
 
@@ -244,18 +245,46 @@ def test_a_crash_says_which_build_and_which_phase(where, kind):
     assert caught.value.cause is caught.value.__cause__
 
 
-@pytest.mark.parametrize("phase", ["lower", "compile"])
-def test_the_phase_is_that_of_the_stage_that_failed(phase):
-    class Failing:
-        def lower(self, **options):
-            raise MemoryError("out of memory")
-
-        compile = lower
+@pytest.mark.parametrize(("phase", "method"), [("lower", "lower"), ("compile", "start")])
+def test_the_phase_is_that_of_the_stage_that_failed(phase, method, monkeypatch):
+    def fail(*stages):
+        raise MemoryError("out of memory")
 
     one = side()
-    one.__dict__[{"lower": "traced", "compile": "lowered"}[phase]] = Failing()
+    monkeypatch.setattr(type(one.backend), method, fail)
     with pytest.raises(SideError, match=f"linen toy: {phase} failed: MemoryError: out of memory"):
         assert one.compiled
+
+
+def test_a_failed_observation_is_not_made_again():
+    calls = []
+
+    def function(state, inputs):
+        calls.append(1)
+        raise KeyError("no such layer")
+
+    one = side(function)
+    errors = []
+    for stage in ("traced", "lowered", "compiled", "operations", "traced"):
+        with pytest.raises(SideError, match="linen toy: trace failed: KeyError") as caught:
+            getattr(one, stage)
+        errors.append(caught.value)
+    assert len(calls) == 1 and all(error is errors[0] for error in errors)
+    with pytest.raises(SideError):
+        _ = dataclasses.replace(one).traced
+    assert len(calls) == 2
+
+
+def test_a_reading_is_made_once_for_a_side():
+    made = []
+
+    def names(of):
+        made.append(of)
+        return tuple(of.state_paths)
+
+    one, other = side(), side()
+    assert one.read(names) is one.read(names) and made == [one]
+    assert other.read(names) == one.read(names) and made == [one, other]
 
 
 def test_a_crash_in_the_inputs_belongs_to_a_phase():

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from parity.cli.request import Request, chosen, summarise_cases
 from parity.compare.backends import aot
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.compare.summary import SideSummary, Summary
 from parity.report import summaries_markdown
 

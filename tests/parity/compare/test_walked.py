@@ -14,10 +14,11 @@ from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Permute, Stack
 from parity.cases.case import Case
 from parity.channels.program import RESTS_ON_NUMBERS
-from parity.compare import unrolled as walking
+from parity.compare import exactness as walking
 from parity.compare.backends.registry import Devices
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
 from parity.compare.modulo import NOTHING, prove_modulo_sharding
+from parity.compare.session import Session
 from parity.run.run import run_case
 from parity.verdicts import Verdict
 
@@ -102,7 +103,7 @@ def scan_case(apply=scanned, **rest):
 
 @pytest.mark.slow
 def test_a_scan_is_its_layers_but_for_rounding_and_settles_nothing():
-    work = Comparison(scan_case(), Session())
+    work = Evidence.of(scan_case(), Session())
     proof = work.proof
     assert proof is not None and (proof.rung, proof.proved, proof.same_program) == (
         Verdict.REORDERED,
@@ -147,10 +148,14 @@ def test_a_map_that_transposes(right):
         return x
 
     rule = Rule(reference=(r"layer_(\d)",), candidate=(r"layer_\1",), transform=Permute((1, 0)))
-    work = Comparison(case(build("left", layers, written), build("right", layers, theirs), rule), Session())
+    work = Evidence.of(case(build("left", layers, written), build("right", layers, theirs), rule), Session())
     assert (work.proof is not None) is right
     if work.proof is None:
-        assert work.walked is not None and not work.walked.reordered and work.walked.frontier
+        assert (
+            work.unrolled_proof is not None
+            and not work.unrolled_proof.reordered
+            and work.unrolled_proof.frontier
+        )
     else:
         assert work.proof.rung is Verdict.REORDERED and "turned-weights" in work.proof.rules
 
@@ -171,7 +176,7 @@ def test_a_stack_that_is_read_layer_by_layer_is_proved_by_a_rule(program):
             build("left", layers, written, program=program),
             build("right", stacked, apply, program=program),
         )
-        return Comparison(case(*sides, STACKED), Session())
+        return Evidence.of(case(*sides, STACKED), Session())
 
     work = compared(theirs)
     assert work.proof is not None and not work.same_program
@@ -188,11 +193,11 @@ def test_loops_against_layers_under_one_map():
     def own(params, x):
         return scanned({"layers": jnp.stack([params[f"layer_{at}"] for at in range(L)])}, x)
 
-    work = Comparison(case(build("left", layers, written), build("right", layers, own)), Session())
+    work = Evidence.of(case(build("left", layers, written), build("right", layers, own)), Session())
     assert work.proof is not None and work.proof.rung is Verdict.REORDERED
     assert set(work.proof.rules) >= {"elements", "unroll"} and "moved-weights" not in work.proof.rules
     wrong = case(build("left", layers, written), build("right", layers, functools.partial(_turned, own)))
-    proof = Comparison(wrong, Session()).proof
+    proof = Evidence.of(wrong, Session()).proof
     assert proof is not None and proof.rung is Verdict.UNPROVED and proof.frontier
 
 
@@ -224,8 +229,8 @@ def test_a_program_with_the_same_loops_is_not_walked():
     def other(params, x):
         return written(params, x * 1.0)
 
-    work = Comparison(case(build("left", layers, written), build("right", layers, other)), Session())
-    assert work.walked is None and work.proof is not None and work.proof.rung is Verdict.UNPROVED
+    work = Evidence.of(case(build("left", layers, written), build("right", layers, other)), Session())
+    assert work.unrolled_proof is None and work.proof is not None and work.proof.rung is Verdict.UNPROVED
 
 
 def on_two(leaf: Any) -> jax.sharding.PartitionSpec:
@@ -237,19 +242,19 @@ MESHES = {"mesh": MeshSpec.parse("fsdp2-auto"), "candidate_mesh": MeshSpec.parse
 
 def test_modulo_sharding_lists_what_differs_and_claims_no_bits():
     sides = build("left", layers, written), build("right", layers, written, on_two)
-    found = prove_modulo_sharding(Comparison(case(*sides, **MESHES), Session()))
+    found = prove_modulo_sharding(Evidence.of(case(*sides, **MESHES), Session()))
     assert found.verdict == "same up to sharding"
     places = {row.place: (row.reference, row.candidate) for row in found.otherwise}
     assert places["argument params/layer_0"] == ("@mesh, [{}, {}]", '@mesh, [{"fsdp"}, {}]')
     assert found.proof is not None and "up to sharding annotations" in found.proof.sentence()
-    strict = Comparison(case(*sides, **MESHES), Session()).proof
+    strict = Evidence.of(case(*sides, **MESHES), Session()).proof
     assert strict is not None and not strict.proved
 
 
 def test_modulo_sharding_one_device_against_a_mesh():
     sides = build("left", layers, written), build("right", layers, written, on_two)
     meshes = {"mesh": MeshSpec.parse("single"), "candidate_mesh": MeshSpec.parse("fsdp2-auto")}
-    found = prove_modulo_sharding(Comparison(case(*sides, **meshes), Session()))
+    found = prove_modulo_sharding(Evidence.of(case(*sides, **meshes), Session()))
     assert found.verdict == "same up to sharding"
     assert {row.place: row.reference for row in found.otherwise}["mesh"] == NOTHING
 
@@ -257,13 +262,13 @@ def test_modulo_sharding_one_device_against_a_mesh():
 def test_modulo_sharding_leaves_out_nothing_else():
     other = functools.partial(_turned, written)
     sides = build("left", layers, written), build("right", layers, other, on_two)
-    found = prove_modulo_sharding(Comparison(case(*sides, **MESHES), Session()))
+    found = prove_modulo_sharding(Evidence.of(case(*sides, **MESHES), Session()))
     assert found.verdict == "differs" and found.proof is not None and found.proof.frontier
 
 
 def test_modulo_sharding_of_a_scan_against_layers():
     sides = build("left", layers, written), build("right", stacked, scanned)
-    found = prove_modulo_sharding(Comparison(case(*sides, STACKED), Session()))
+    found = prove_modulo_sharding(Evidence.of(case(*sides, STACKED), Session()))
     assert found.verdict == "same values up to sharding" and found.otherwise == ()
 
 
@@ -280,6 +285,6 @@ def test_a_walk_that_breaks_ends_no_run(monkeypatch):
 
 def test_a_walk_that_is_too_long_is_given_up(monkeypatch):
     monkeypatch.setattr(walking, "MOST_STEPS", 20)
-    work = Comparison(scan_case(), Session())
-    assert work.proof is None and work.walked is not None
-    assert "got over 20 operations" in work.walked.frontier[0].sentence()
+    work = Evidence.of(scan_case(), Session())
+    assert work.proof is None and work.unrolled_proof is not None
+    assert "got over 20 operations" in work.unrolled_proof.frontier[0].sentence()

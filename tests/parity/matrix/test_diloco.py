@@ -17,7 +17,8 @@ from parity.builds.build import Flavour
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import to_host
 from parity.compare.backends.registry import find
-from parity.compare.side import Clock, Side
+from parity.compare.clock import Clock
+from parity.compare.side import Side
 from parity.ir.hlo.crossings import crossings
 from parity.matrix.cases import Variant
 from parity.matrix.replicas import Replicated

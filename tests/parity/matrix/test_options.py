@@ -43,7 +43,8 @@ from models_nnx.shared.config import (
 from models_nnx.shared.presets import preset, tiny
 from models_nnx.shared.sharding import DEFAULT_RULES
 from parity.builds.weights.map import MapError
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.matrix.cases import PLAIN, Variant, twins
 from parity.matrix.pipeline import PREFETCH, STORAGE, pipelined
 from parity.matrix.replicas import Replicated
@@ -264,7 +265,7 @@ def bench():
 def same(case, bench, *, strictly):
     """True if both sides of a case are one program, or have the same values; not if their states do not fit."""
     try:
-        work = Comparison(case, bench)
+        work = Evidence.of(case, bench)
         return work.is_one_program() if strictly else work.proof is not None and work.proof.proved
     except MapError:
         return False

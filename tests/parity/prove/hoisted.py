@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.builds.build import linen_build
 from parity.cases.case import Case
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.ir.jax_internals import hoisted_constants, kept_arguments, main_position, stablehlo_module
 from parity.prove import argument_fingerprints, program_fingerprint, prove
 from parity.run.run import run_case

@@ -12,7 +12,7 @@ from jax import lax
 import parity
 from parity.cases.waivers import Waiver
 from parity.channels import ALL
-from parity.compare.comparison import Comparison
+from parity.compare.evidence import Evidence
 from parity.prove import prove
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import grade, regrouped
@@ -583,6 +583,8 @@ def test_a_waiver_accepts_it():
 
 @pytest.mark.slow
 def test_a_proof_in_exact_arithmetic_settles_it(monkeypatch):
-    monkeypatch.setattr(Comparison, "equality", dataclasses.make_dataclass("Equal", [("proved", bool)])(True))
+    monkeypatch.setattr(
+        Evidence, "exact_proof", dataclasses.make_dataclass("Equal", [("proved", bool)])(True)
+    )
     program = norms(1e-6, channels=("program",), arithmetic=True)[0].channels["program"]
     assert program.verdict == "unproved"

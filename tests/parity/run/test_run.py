@@ -13,8 +13,8 @@ from parity.builds.build import Build, linen_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels import ALL, CHANNELS
-from parity.compare.comparison import Session
-from parity.compare.side import PHASES
+from parity.compare.clock import PHASES
+from parity.compare.session import Session
 from parity.run.run import run_case, run_cases
 from parity.verdicts import Requirement, Verdict
 

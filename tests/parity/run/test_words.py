@@ -242,7 +242,7 @@ def test_a_side_that_cannot_be_built_is_named():
 
 @pytest.mark.slow
 def test_a_state_that_cannot_fit_is_said_before_it_is_made(monkeypatch):
-    monkeypatch.setattr("parity.compare.memory_check.machine_memory", lambda: 4 * 2**10)
+    monkeypatch.setattr("parity.compare.start.machine_memory", lambda: 4 * 2**10)
     (result,) = run(lambda rngs: Renamed(rngs, function=jnp.sin))
     assert str(result.verdict) == "error"
     assert (

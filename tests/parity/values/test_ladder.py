@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.values.ladder import ARBITRATION, FLOOR_FACTOR, Judge, climb, deviation
+from parity.values.ladder import ARBITRATION, FLOOR_FACTOR, Absent, Judge, climb, deviation
 from parity.verdicts import Requirement, Verdict
 
 few = settings(max_examples=150, deadline=None, database=None, derandomize=True)
@@ -269,3 +269,16 @@ def test_one_leaf_down_takes_the_channel_down():
     candidate = {"a": f32(5.0), "b": f32(8.25), "c": f32(1.0)}
     lower = judge({"a": 1.0}, {"b": np.array([8.0])})
     assert climb("values", reference, candidate, lower).verdict is Verdict.ARBITRATED
+
+
+def test_a_missing_float64_run_is_named_by_the_channels_that_needed_it():
+    reference, near, far = f32(1, 2), f32(1, 2.0001), f32(1, 2.5)
+    why = Absent("a carry is float32")
+    words = "; not arbitrated, no float64 run: a carry is float32"
+    beyond = one(reference, far, floor={"x": 1e-6}, exact=why)
+    assert beyond.verdict is Verdict.FAILED and beyond.detail.endswith(words)
+    within = one(reference, near, floor={"x": 1.0}, exact=why)
+    assert within.verdict is Verdict.FLOOR and "float64" not in within.detail
+    assert "float64" not in one(reference, reference, exact=why).detail
+    integers = one(np.array([1]), np.array([2]), exact=why)  # no run arbitrates these
+    assert integers.verdict is Verdict.FAILED and "float64" not in integers.detail

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.builds.meshes import MeshSpec
-from parity.compare.comparison import Session
+from parity.compare.session import Session
 from parity.matrix.moe import PAIR, nearly_alike
 from parity.report.table import findings_text, ties_text
 from parity.run.run import run_case

@@ -20,9 +20,9 @@ from parity.builds.convert.stored import read_stored, same_bits
 from parity.builds.skeleton import fill, skeleton
 from parity.builds.tree import flatten, to_host
 from parity.builds.weights.transforms import Split
-from parity.compare.certificate import certify
-from parity.compare.comparison import Comparison, Session
-from parity.compare.exporting import export
+from parity.compare.certificate import certify, export
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 
 # B batch, D in, H hidden, F out, L layers
 B, D, H, F, L = 4, 6, 5, 3, 3
@@ -72,7 +72,7 @@ def exported(linen, nnx, path, rules=()):
         "own", linen=linen, nnx=nnx, inputs=inputs, loss=loss, optimizer=TX, weight_rules=rules
     )
     (case,) = [case for case in pair.cases({}) if case.program == "train_step"]
-    work = Comparison(case, Session())
+    work = Evidence.of(case, Session())
     path.write_text(json.dumps(export(work, certify(work)).as_json()))
     return read_map(path)
 
@@ -377,7 +377,7 @@ def test_a_decoder_of_layers_in_one_array_becomes_one_of_single_layers(variant, 
     from parity.matrix.llama2 import PAIR
 
     (case,) = [case for case in PAIR.cases({}) if case.id == f"{variant}/train_step@single"]
-    work = Comparison(case, Session())
+    work = Evidence.of(case, Session())
     found = export(work, certify(work))
     states = [build.create(jax.random.key(3)) for build in work.builds]
     save(tmp_path / "scan", fill(work.builds[0].skeleton, states[0]))

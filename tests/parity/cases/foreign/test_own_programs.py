@@ -13,7 +13,8 @@ from flax.training.train_state import TrainState
 
 import parity
 from parity.channels import ALL
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.run.run import run_cases
 
 B, T, D, H, F = 4, 5, 12, 6, 3
@@ -219,11 +220,11 @@ def test_a_checkpoint_on_disk_takes_the_place_of_a_random_state(tmp_path):
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save(tmp_path / name, tree)
     for pair in pairs[:2]:
-        state = Comparison(pair.cases({})[0], Session()).state
+        state = Evidence.of(pair.cases({})[0], Session()).state
         np.testing.assert_array_equal(state["params/kernel"], variables["params"]["kernel"])
         assert "opt_state/0/mu/kernel" in state
     with pytest.raises(ValueError, match=r"got state leaves w float32\[3\]; expected some of"):
-        _ = Comparison(pairs[2].cases({})[0], Session()).state
+        _ = Evidence.of(pairs[2].cases({})[0], Session()).state
 
 
 def test_published_sizes_are_a_pair_of_their_own():

@@ -4,15 +4,17 @@ import dataclasses
 import functools
 import importlib
 import sys
+import types
 
 import pytest
 
 import parity
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
-from parity.channels.sharding import compare_shardings
+from parity.channels.sharding import sharding
 from parity.channels.tree import tree
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.matrix.cases import PLAIN
 from parity.matrix.decoders import decoder_build
 from parity.matrix.sharded import PAIR, VARIANTS
@@ -55,9 +57,11 @@ def seen():
     """``seen(case)`` is what the tree and sharding channels find; it traces, but never lowers or compiles."""
 
     def run(case):
-        work = Comparison(case, Session())
-        sides = work.reference, work.candidate
-        results = [tree(work), compare_shardings(*sides, work.weights, proved=lambda: True)]
+        work = Evidence.of(case, Session())
+        proved = types.SimpleNamespace(
+            sides=work.sides, weights=work.weights, same_program=False, proof_covers_compiled=True
+        )
+        results = [tree(work), sharding(proved)]
         return {result.name: [finding.sentence() for finding in result.findings] for result in results}
 
     return run

@@ -17,8 +17,9 @@ from parity.builds.build import Flavour
 from parity.builds.meshes import MeshSpec, Mode
 from parity.builds.tree import Codec, Role, flatten
 from parity.compare.backends.registry import find
+from parity.compare.clock import Clock
 from parity.compare.layout import bytes_by_role, placed
-from parity.compare.side import Clock, Side
+from parity.compare.side import Side
 from parity.matrix.sharded import PAIR
 from parity.run.run import run_cases
 

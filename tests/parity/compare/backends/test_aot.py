@@ -22,8 +22,8 @@ from parity.compare.backends.compiler import Compiler, Resources
 from parity.compare.backends.quiet import quiet
 from parity.compare.backends.registry import find, known_backends
 from parity.compare.backends.workers import Pool
-from parity.compare.comparison import Session
 from parity.compare.placement import place
+from parity.compare.session import Session
 from parity.compare.side import Side
 from parity.matrix import llama2, sharded
 from parity.run.run import run_case

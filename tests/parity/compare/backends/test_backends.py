@@ -13,8 +13,9 @@ from parity.builds.meshes import MeshSpec
 from parity.compare.backends.devices import Accelerators
 from parity.compare.backends.environment import PLATFORMS
 from parity.compare.backends.registry import BACKENDS
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
 from parity.compare.placement import place
+from parity.compare.session import Session
 from parity.matrix import llama2, sharded
 from parity.report.records import case_record
 from parity.run.run import run_case
@@ -53,7 +54,7 @@ def test_cpu_programs_are_what_xla_makes_of_them_by_default(lowered):
 @pytest.mark.long
 def test_a_train_step_is_what_xla_makes_of_it_by_default():
     (case,) = [case for case in SMOKE if case.id.startswith("llama2-scan/train_step")]
-    side = Comparison(case, Session()).reference
+    side = Evidence.of(case, Session()).reference
     with side.backend.context(side.mesh):
         assert side.compiled.as_text() == side.lowered.compile().as_text()
 

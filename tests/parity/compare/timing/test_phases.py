@@ -8,7 +8,9 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.compare.comparison import SEED, Comparison, Session
+from parity.builds.build import SEED
+from parity.compare.evidence import Evidence
+from parity.compare.session import Session
 from parity.compare.timing.phases import Steps, first_step, initialise, source, steps
 
 
@@ -37,7 +39,7 @@ PAIR = parity.twins(
 
 @pytest.fixture(scope="module")
 def work():
-    return {case.program: Comparison(case, Session()) for case in PAIR.cases({})}
+    return {case.program: Evidence.of(case, Session()) for case in PAIR.cases({})}
 
 
 def test_a_forward_pass_that_returns_some_of_the_state_is_repeated(work):

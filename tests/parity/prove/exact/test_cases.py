@@ -9,8 +9,9 @@ from models_nnx.shared.ops.pipeline import Pipe
 from models_nnx.shared.ops.stages import StageTransfers
 from models_nnx.shared.schedule import Schedule
 from parity.builds.build import Flavour
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
 from parity.compare.exactness import named, relation
+from parity.compare.session import Session
 from parity.matrix.exact import sample
 from parity.prove.exact import ProofCache, equal
 from parity.prove.exact.claim import _inputs, _Side
@@ -18,13 +19,13 @@ from parity.prove.exact.tensors import Tensors
 
 
 def comparison(name, flavour=Flavour.NNX):
-    return Comparison(sample(name, flavour), Session())
+    return Evidence.of(sample(name, flavour), Session())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flavour", Flavour)
 def test_a_pipeline_computes_what_its_layers_compute(flavour):
-    found = comparison("forward", flavour).equality
+    found = comparison("forward", flavour).exact_proof
     assert found.proved, found
     assert found.assumptions == ()
 
@@ -32,7 +33,7 @@ def test_a_pipeline_computes_what_its_layers_compute(flavour):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["grad", "prefetch", "train_step", "delay"])
 def test_gradients_and_steps_too(name):
-    found = comparison(name, Flavour.LINEN).equality
+    found = comparison(name, Flavour.LINEN).exact_proof
     assert found.proved, found
     jumps = [each.split(" across a threshold at ") for each in found.assumptions]
     clips = (
@@ -66,7 +67,7 @@ BUGS = {
 def test_a_bug_in_the_schedule_is_found(bug, monkeypatch):
     where, name, wrong = BUGS[bug]
     monkeypatch.setattr(where, name, wrong)
-    found = comparison("forward").equality
+    found = comparison("forward").exact_proof
     assert not found.proved and "values logits" in found.difference, found
 
 
@@ -74,7 +75,7 @@ def test_a_bug_in_the_schedule_is_found(bug, monkeypatch):
 def test_a_bug_that_lives_only_in_the_custom_vjp_is_found(monkeypatch):
     right = Pipe._scatter
     monkeypatch.setattr(Pipe, "_scatter", lambda self, leaves: [2 * x for x in right(self, leaves)])
-    found = comparison("prefetch").equality
+    found = comparison("prefetch").exact_proof
     assert not found.proved and found.difference.startswith("gradients "), found
 
 

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from parity.compare.comparison import Comparison, Session
+from parity.compare.evidence import Evidence
 from parity.compare.exactness import named
+from parity.compare.session import Session
 from parity.matrix import batch_split, diloco, pipeline, plans, sharded
 from parity.matrix.replicas import PLAIN
 from parity.prove.exact import Link, Named, Relation, equal
@@ -19,7 +20,7 @@ UNROLLED = dataclasses.replace(PLAIN, replicas=4, period=3)
 
 def case(pair, pattern, session=None):
     (found,) = [case for case in pair.cases({}) if fnmatch.fnmatch(case.id, pattern)]
-    return Comparison(found, session or Session())
+    return Evidence.of(found, session or Session())
 
 
 def only_clips(found):
@@ -30,13 +31,13 @@ def only_clips(found):
 
 @pytest.mark.slow
 def test_a_batch_in_parts_is_the_whole_batch():
-    found = case(plans.PAIR, "plans-accumulate2-*").equality
+    found = case(plans.PAIR, "plans-accumulate2-*").exact_proof
     assert found.proved and only_clips(found), found
 
 
 @pytest.mark.long
 def test_tiles_of_the_vocabulary_are_all_logits_at_once():
-    found = case(plans.PAIR, "plans-tiles2-*").equality
+    found = case(plans.PAIR, "plans-tiles2-*").exact_proof
     assert found.proved, found
     assert found.assumptions == ("input targets is in [0, 272)",)
 
@@ -44,7 +45,7 @@ def test_tiles_of_the_vocabulary_are_all_logits_at_once():
 @pytest.mark.long
 @pytest.mark.parametrize("family", ["gemma2", "qwen3"])
 def test_a_family_in_a_pipeline_is_its_layers_in_sequence(family):
-    found = case(plans.PAIR, f"*-{family}-*/grad@*").equality
+    found = case(plans.PAIR, f"*-{family}-*/grad@*").exact_proof
     assert found.proved and found.assumptions == (), found
 
 
@@ -55,7 +56,7 @@ def test_moments_that_are_spread_make_the_same_step():
         (sharded.PAIR, "sharded-plain-against-zero1-linen*"),
         (plans.PAIR, "plans-pipeline-zero1-*auto"),
     ):
-        found = case(pair, pattern, session).equality
+        found = case(pair, pattern, session).exact_proof
         assert found.proved and only_clips(found), found
 
 
@@ -69,7 +70,7 @@ def test_moments_that_are_spread_make_the_same_step():
     ids=["pipeline", "batch split"],
 )
 def test_experts_are_refused_where_they_are_chosen(pair, pattern):
-    found = case(pair, pattern).equality
+    found = case(pair, pattern).exact_proof
     assert not found.proved and "top_k" in found.refusal and "routing.py:" in found.refusal, found
 
 

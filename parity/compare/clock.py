@@ -1,0 +1,61 @@
+"""Time by phase, and the error that names the phase."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+__all__ = ["PHASES", "Clock", "SideError"]
+
+PHASES: tuple[str, ...] = ("build", "trace", "lower", "prove", "compile", "execute", "audit", "judge")
+"""``audit`` follows random keys; ``judge`` is what channels do by themselves, the weight map included."""
+
+
+class SideError(RuntimeError):
+    """A side crashed: says which side, in which phase, and the first line of why."""
+
+    def __init__(self, build: str, phase: str, cause: Exception):
+        super().__init__(f"{build}: {phase} failed: {type(cause).__name__}: {cause}")
+        self.build, self.phase, self.cause = build, phase, cause
+
+
+class Clock:
+    """Seconds spent in each phase since the last `take`.
+
+    Args:
+        tell: told of each phase that begins, in words.
+    """
+
+    def __init__(self, tell: Callable[[str], None] = lambda phase: None):
+        self._tell = tell
+        self._seconds = dict.fromkeys(PHASES, 0.0)
+        self._inner = 0.0
+
+    @contextlib.contextmanager
+    def phase(self, build: str, name: str) -> Iterator[None]:
+        """Adds the time of the block to ``name`` and says where an exception came from.
+
+        Raises:
+            SideError: the block raised.
+        """
+        self._tell(f"{build}, {name}")
+        with self.book(name):
+            try:
+                yield
+            except Exception as cause:
+                raise SideError(build, name, cause) from cause
+
+    @contextlib.contextmanager
+    def book(self, name: str) -> Iterator[None]:
+        """Adds the time of the block to ``name``, but for what blocks inside it book."""
+        start, outer, self._inner = time.perf_counter(), self._inner, 0.0
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self._seconds[name] += spent - self._inner
+            self._inner = outer + spent
+
+    def take(self) -> dict[str, float]:
+        """Returns the seconds and starts again from zero."""
+        seconds, self._seconds = self._seconds, dict.fromkeys(PHASES, 0.0)
+        return seconds

@@ -1,0 +1,321 @@
+"""Evidence of one case: everything that follows from its two sides and its settings, before anything runs."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from parity.builds.build import Build
+from parity.builds.weights.inference import Uses, infer
+from parity.builds.weights.map import MapError, WeightMap
+from parity.builds.weights.modules import Order
+from parity.cases.case import Case, made
+from parity.compare.backends.registry import find
+from parity.compare.clock import SideError
+from parity.compare.exactness import named, relation, walk
+from parity.compare.memo import Memo, Once
+from parity.compare.moving import pair_programs
+from parity.compare.pairing import Pairing, pair_positions, state_fingerprints, state_order
+from parity.compare.session import Session
+from parity.compare.side import Side, built
+from parity.compare.unpaired import Alone, arrays_alone, carry_state
+from parity.ir.stablehlo.reader import read_program
+from parity.prove import Frontier, Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
+from parity.prove.exact import Equality, equal
+from parity.verdicts import Finding, Requirement, Verdict
+
+__all__ = ["Evidence"]
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Evidence:
+    """What follows from two builds under the settings of a case. Each property is computed when it is first read.
+
+    Args:
+        case: the settings.
+        session: shared with other cases.
+        builds: of the reference and the candidate.
+        given: the weight map; None to infer it.
+    """
+
+    case: Case
+    session: Session
+    builds: tuple[Build, Build]
+    given: WeightMap | None = None
+    memo: Memo = dataclasses.field(default_factory=Memo, init=False, repr=False)
+
+    @classmethod
+    def of(cls, case: Case, session: Session) -> "Evidence":
+        """Builds both sides of a case.
+
+        Raises:
+            SideError: a build failed.
+        """
+        mesh_of = find(case.backend, session.compiler).mesh
+        makes = zip(("reference", "candidate"), (case.reference, case.candidate), case.meshes, strict=True)
+        reference, candidate = (built(name, made, make, mesh_of, mesh) for name, make, mesh in makes)
+        return cls(case=case, session=session, builds=(reference, candidate))
+
+    def under(self, weights: WeightMap) -> "Evidence":
+        """Returns the evidence under another weight map."""
+        return dataclasses.replace(self, given=weights)
+
+    def read(self, reader: Callable[["Evidence"], T]) -> T:
+        """Returns a reading of this evidence, such as its runs; made once, and its failure is kept.
+
+        Args:
+            reader: its result depends on the evidence alone.
+        """
+        return self.memo.of_owner(reader, self)
+
+    # --- sides ---
+
+    @Once
+    def reference(self) -> Side:
+        """The reference side."""
+        return self.session.side(self.builds[0], self.case, self.case.meshes[0])
+
+    @Once
+    def candidate(self) -> Side:
+        """The candidate side."""
+        return self.session.side(self.builds[1], self.case, self.case.meshes[1])
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """The reference and the candidate."""
+        return self.reference, self.candidate
+
+    def compiling(self) -> tuple[Side, Side]:
+        """Returns both sides, being compiled: at once, if the backend does that in other processes."""
+        for side in self.sides:
+            side.begin()
+        return self.sides
+
+    @property
+    def on_one_mesh(self) -> bool:
+        """True if both sides are placed in the same way."""
+        return self.case.meshes[0] == self.case.meshes[1]
+
+    # --- the weight map ---
+
+    @Once
+    def weights(self) -> WeightMap:
+        """The weight map: one for all programs of the two builds.
+
+        Raises:
+            MapError: leaves have no partner, or two programs require different maps.
+        """
+        if self.given is not None:
+            return self.given
+        found = self.session.memo.share(_infer, self, by=(*self.builds, tuple(self.case.rules)))
+        if isinstance(found, MapError):
+            raise found
+        return found
+
+    @Once
+    def unpaired(self) -> tuple[list[Alone], list[Alone]]:
+        """The arrays of RNG state that only one side has."""
+        tiled = self.reference.backend.tiled
+        sides = zip(self.builds, self.weights.alone, strict=True)
+        ours, theirs = (arrays_alone(build.abstract, paths, tiled=tiled) for build, paths in sides)
+        return ours, theirs
+
+    @Once
+    def unpaired_costs_loops(self) -> bool:
+        """True if state that one side has alone costs that side loops or collectives of its own."""
+        if not any(self.weights.alone):
+            return False
+        dropped = pair_positions(*self.sides, self.weights).alone.results
+        return any(
+            has_extra_loops(side.operations, read_program(side.lowered, without=paths))
+            for side, paths in zip(self.sides, dropped, strict=True)
+            if paths
+        )
+
+    @Once
+    def state(self) -> dict[str, np.ndarray]:
+        """The reference's state before the program runs."""
+        return self.case.arrange(self.session.state(self.builds[0]))
+
+    @Once
+    def candidate_state(self) -> dict[str, np.ndarray]:
+        """The same numbers as the candidate's state, in buffers of their own."""
+        return self.as_candidate(self.state)
+
+    def as_candidate(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the reference's state as the candidate's, in buffers of their own."""
+        return carry_state(self.weights, self.builds[1].abstract, state)
+
+    # --- proofs ---
+
+    @Once
+    def pairing(self) -> Pairing | None:
+        """The arguments and results that belong together; None if the map moves more than the prover follows."""
+        return pair_programs(*self.sides, self.weights)
+
+    @Once
+    def operation_proof(self) -> Proof | None:
+        """The proof operation by operation, or by rules, or its frontier; None without a `pairing`."""
+        pairing = self.pairing
+        if pairing is None:
+            return None
+        if pairing.unmatched:
+            differences = tuple(finding.sentence() for finding in pairing.unmatched)
+            entry = Frontier(where="arguments and results", differences=differences)
+            return Proof(proved=False, operations=(0, 0), seconds=0.0, frontier=(entry,))
+        return self._prove_with(prove, pairing)
+
+    @Once
+    def unrolled_proof(self) -> Proof | None:
+        """The proof iteration by iteration and element by element.
+
+        None if the operations prove it, and unless loops differ or the map moves numbers.
+        """
+        if not self.on_one_mesh:
+            return None
+        if self.operation_proof is not None and self.operation_proof.rung is not Verdict.UNPROVED:
+            return None
+        if self.weights.is_identity and not loop_counts_differ(*(side.operations for side in self.sides)):
+            return None
+        with self.session.clock.phase("both sides", "prove"):
+            return walk(*self.sides, self.weights, self.case)
+
+    @Once
+    def proof(self) -> Proof | None:
+        """The proof that counts, or its frontier; None if programs must differ and no proof shows them equal.
+
+        They must differ on other meshes, and if the map moves numbers.
+        """
+        if not self.on_one_mesh:
+            return None
+        found, unrolled = self.operation_proof, self.unrolled_proof
+        if found is not None and found.rung is not Verdict.UNPROVED:
+            return found
+        if unrolled is not None and unrolled.reordered:
+            return unrolled
+        return found if self.weights.is_identity else None
+
+    @Once
+    def exact_proof(self) -> Equality:
+        """The proof, or its failure, that both sides are equal in exact arithmetic."""
+        with self.session.clock.phase("both sides", "prove"):
+            reference, candidate = map(named, self.sides)
+            links = relation(self.reference, self.weights, self.case)
+            return equal(reference, candidate, links, self.session.proof_cache)
+
+    @property
+    def accepted_exact_proof(self) -> Equality | None:
+        """The proof in exact arithmetic; None unless the case accepts it, and if numbers are run."""
+        # The case's own words first: `required` needs the proof.
+        if self.must_run or Verdict.EXACT not in Requirement.of(self.case.require, "require").rungs:
+            return None
+        return self.exact_proof if Verdict.EXACT in self.required.rungs else None
+
+    @property
+    def differences(self) -> tuple[Finding, ...]:
+        """The places where the operations differ."""
+        return self.operation_proof.findings() if self.on_one_mesh and self.operation_proof else ()
+
+    @property
+    def same_program(self) -> bool:
+        """True if both are proved one program operation by operation: a proof by rules is one of values alone."""
+        return self.proof is not None and self.proof.same_program
+
+    def is_one_program(self) -> bool:
+        """Returns True if value numbering alone proves one program: no rules, no unrolling, no frontier."""
+        pairing = self.pairing if self.on_one_mesh else None
+        return pairing is not None and not pairing.unmatched and self._prove_with(is_one_program, pairing)
+
+    def _prove_with(self, prover: Callable[..., T], pairing: Pairing) -> T:
+        with self.session.clock.phase("both sides", "prove"):
+            programs = (
+                read_program(side.lowered, without=dropped) if dropped else side.operations
+                for side, dropped in zip(self.sides, pairing.alone.results, strict=True)
+            )
+            pairs = {"arguments": pairing.arguments, "results": pairing.results}
+            return prover(*programs, **pairs, alone=pairing.alone)
+
+    # --- what the case requires ---
+
+    @property
+    def required(self) -> Requirement:
+        """The rungs this case may rest on; those required of all cases count if both sides have one structure."""
+        own = Requirement.of(self.case.require, f"{self.case.id}: require")
+        moved = self.proof is None or not self.weights.is_identity
+        return own if moved or "program" in self.case.not_applicable else own & self.session.required
+
+    @Once
+    def required_of_numbers(self) -> Requirement:
+        """The rungs that numbers must reach if they are run.
+
+        Whatever meets the requirement without them says nothing of rounding: a reordered program leaves the noise
+        floor, a proof in exact arithmetic that is run all the same what is arbitrated.
+        """
+        required, shown = self.required, self.proof.rung if self.proof else Verdict.UNPROVED
+        if shown is Verdict.PROVED:
+            return Requirement((Verdict.BITWISE,))
+        if required.met_by(shown):
+            # Below the proof, `reordered` takes the same operations in any order that give equal bits.
+            least = Verdict.BITWISE if Verdict.REORDERED in required.rungs else Verdict.FLOOR
+            return Requirement((*required.rungs, least))
+        rests = self.must_run and Verdict.EXACT in required.rungs and self.exact_proof.proved
+        return Requirement((*required.rungs, Verdict.ARBITRATED)) if rests else required
+
+    @property
+    def must_run(self) -> bool:
+        """True if the user requires to run what is proved, too, and the backend can."""
+        return (self.session.paranoid or self.case.paranoid) and self.reference.backend.executes
+
+    @property
+    def settled(self) -> bool:
+        """True if a proof makes running needless, or is all that there can be: the values are equal."""
+        return not self.must_run and self.proof is not None and self.proof.proved
+
+    @property
+    def proof_covers_compiled(self) -> bool:
+        """True if a proof covers the compiled programs; never on a backend that exists to inspect them."""
+        return (
+            self.settled
+            and self.same_program
+            and not self.unpaired_costs_loops
+            and not self.reference.backend.inspects
+        )
+
+    @property
+    def refuted(self) -> bool:
+        """True if both sides should be one program but no proof shows it."""
+        if "program" in self.case.not_applicable or not self.on_one_mesh:
+            return False
+        return self.proof is None or self.proof.rung is Verdict.UNPROVED
+
+
+def _infer(evidence: Evidence) -> WeightMap | MapError:
+    """Returns the inferred map, or why there is none; programs are only read if leaves are ambiguous."""
+    reference, candidate = (build.leaves for build in evidence.builds)
+
+    def orders() -> Order:
+        return state_order(evidence.reference), state_order(evidence.candidate)
+
+    try:
+        return infer(reference, candidate, evidence.case.rules, lambda: _uses(evidence), orders)
+    except MapError as error:
+        return error
+
+
+def _uses(evidence: Evidence) -> Uses:
+    """Returns how every program that both builds have uses each leaf; one that cannot be traced is left out."""
+    uses = {}
+    builds, case = evidence.builds, evidence.case
+    for program in sorted(set(builds[0].programs) & set(builds[1].programs)):
+        one = dataclasses.replace(case, program=program)
+        with contextlib.suppress(SideError):  # the program's own case reports it
+            ours, theirs = (
+                evidence.session.side(build, one, mesh).read(state_fingerprints)
+                for build, mesh in zip(builds, case.meshes, strict=True)
+            )
+            uses[program] = (ours, theirs)
+    return uses

@@ -1,0 +1,94 @@
+"""Calls that are made once: results, and failures, are kept by the function and the values they depend on."""
+
+import types
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
+
+__all__ = ["Memo", "Once"]
+
+T = TypeVar("T")
+Owner = TypeVar("Owner", bound="HasMemo")
+
+
+class _Outcome(NamedTuple):
+    """The result of a call, or its exception with the frames that raised it."""
+
+    result: Any
+    error: Exception | None = None
+    frames: types.TracebackType | None = None
+
+
+class Memo:
+    """Makes each call once, so that the order of calls changes no result."""
+
+    def __init__(self):
+        self._outcomes: dict[tuple[Hashable, ...], _Outcome] = {}
+
+    def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Returns ``function(*arguments)``, or raises its exception, again if need be.
+
+        Args:
+            function: a result depends on its arguments alone.
+            *arguments: hashable.
+        """
+        return self._outcome((function, *arguments), function, arguments, keep_failure=True)
+
+    def of_owner(self, function: Callable[[Any], T], owner: Any) -> T:
+        """Returns ``function(owner)``, or raises its exception; the memo belongs to the owner alone."""
+        return self._outcome((function,), function, (owner,), keep_failure=True)
+
+    def share(self, function: Callable[..., T], *arguments: Any, by: tuple[Hashable, ...]) -> T:
+        """Returns ``function(*arguments)``, or an earlier result for the same values.
+
+        A failure is not kept: it may depend on the rest of the arguments.
+
+        Args:
+            function: the function.
+            *arguments: what it is called with if need be.
+            by: the values that a result depends on.
+        """
+        return self._outcome((function, *by), function, arguments, keep_failure=False)
+
+    def __contains__(self, one: "Once[Any, Any]") -> bool:
+        """Returns True if a property of the owner was read before, as in ``Side.compiled in side.memo``."""
+        return (one.function,) in self._outcomes
+
+    def _outcome(
+        self, key: tuple[Hashable, ...], function: Callable[..., T], arguments: tuple, *, keep_failure: bool
+    ) -> T:
+        if key not in self._outcomes:
+            try:
+                self._outcomes[key] = _Outcome(function(*arguments))
+            except Exception as error:
+                if not keep_failure:
+                    raise
+                self._outcomes[key] = _Outcome(None, error, error.__traceback__)
+        result, error, frames = self._outcomes[key]
+        if error is not None:
+            raise error.with_traceback(frames)
+        return result
+
+
+class HasMemo(Protocol):
+    """An object with properties that are computed `Once`."""
+
+    @property
+    def memo(self) -> Memo:
+        """The outcomes of its properties."""
+        ...
+
+
+class Once(Generic[Owner, T]):
+    """A property that is computed when it is first read, and once, whether that succeeds or fails."""
+
+    def __init__(self, function: Callable[[Owner], T]):
+        self.function, self.__doc__ = function, function.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> "Once[Owner, T]": ...
+
+    @overload
+    def __get__(self, instance: Owner, owner: type) -> T: ...
+
+    def __get__(self, instance: Owner | None, owner: type) -> "Once[Owner, T] | T":
+        return self if instance is None else instance.memo.of_owner(self.function, instance)

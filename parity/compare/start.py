@@ -1,0 +1,119 @@
+"""The program that makes the initial state of a build, observed as far as a channel needs."""
+
+import dataclasses
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from parity.builds.build import SEED, Build
+from parity.compare.backends.workers import GIB, machine_memory
+from parity.compare.clock import Clock
+from parity.compare.memo import Memo, Once
+from parity.ir.jax_internals import content
+
+__all__ = ["AS_WRITTEN", "InsufficientMemoryError", "Start", "check_fits_in_memory", "state_bytes"]
+
+AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Compiler options for a program that runs a few times, such as one that makes an initial state."""
+COPIES = 4
+"""How often a run holds a state at least: of both sides, on the host and where it runs."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Start:
+    """The program that makes all leaves of an initial state from a key, in the order of their paths.
+
+    Args:
+        build: the build.
+        clock: where time is booked.
+    """
+
+    build: Build
+    clock: Clock
+    memo: Memo = dataclasses.field(default_factory=Memo, init=False, repr=False)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.build.name}, initial state"
+
+    @Once
+    def traced(self) -> jax.stages.Traced:
+        """The traced program."""
+
+        def create(key: jax.Array) -> dict[str, Any]:
+            state = self.build.create(key)
+            return {path: state[path] for path in self.build.leaves}
+
+        with self.clock.phase(self._name, "trace"):
+            return jax.jit(create).trace(jax.random.key(SEED))
+
+    @Once
+    def lowered(self) -> jax.stages.Lowered:
+        """The lowered program."""
+        traced = self.traced
+        with self.clock.phase(self._name, "lower"):
+            return traced.lower()
+
+    @Once
+    def digest(self) -> Hashable:
+        """A digest of the program and its results; builds that differ in remat, say, share one.
+
+        It is an object that equals no other if the program's text leaves something open.
+        """
+        digest = content(self.lowered)
+        return (digest, *sorted(self.build.leaves)) if digest else object()
+
+    def compile(self) -> Callable[[jax.Array], dict[str, Any]]:
+        """Returns the compiled program; few runs pay for no optimisation.
+
+        Raises:
+            SideError: the state does not fit this machine, or the program does not compile.
+        """
+        with self.clock.phase(self._name, "compile"):
+            check_fits_in_memory(self.build)
+            return self.lowered.compile(compiler_options=AS_WRITTEN)
+
+
+class InsufficientMemoryError(ValueError):
+    """A state is larger than what there is to hold it."""
+
+
+def state_bytes(build: Build) -> int:
+    """Returns the bytes of a build's state."""
+
+    def size(leaf: jax.ShapeDtypeStruct) -> int:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.eval_shape(jax.random.key_data, leaf)
+        return int(leaf.size) * leaf.dtype.itemsize
+
+    return sum(size(leaf) for leaf in build.abstract.values())
+
+
+def check_fits_in_memory(build: Build) -> None:
+    """Raises where a build's state cannot be made and compared on this machine.
+
+    Args:
+        build: which nothing was made of yet.
+
+    Raises:
+        InsufficientMemoryError: the host, or the device that makes states, has less memory.
+    """
+    held, host = state_bytes(build), machine_memory()
+    advice = "prove it alone with parity prove, which makes no state, or compare a smaller configuration"
+    if COPIES * held > host:
+        raise InsufficientMemoryError(
+            f"a state of {_gib(held)}, of which a run holds {COPIES}, got {_gib(host)} of memory, expected "
+            f"{_gib(COPIES * held)}; {advice}"
+        )
+    device = jax.devices()[0]
+    limit = (device.memory_stats() or {}).get("bytes_limit") if device.platform != "cpu" else None
+    if limit and held > limit:
+        raise InsufficientMemoryError(
+            f"a state of {_gib(held)}, got {_gib(limit)} on {device}, expected room for it; {advice}"
+        )
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:.3g} GiB"
