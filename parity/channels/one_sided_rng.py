@@ -40,10 +40,10 @@ def idle_streams(evidence: Evidence) -> list[Finding]:
 
 def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
     """Returns the streams whose count moves while no draw depends on their key."""
-    inputs, info = {path: index for index, path in enumerate(side.state_paths)}, side.traced.out_info
+    inputs = {path: index for index, path in enumerate(side.state_paths)}
     outputs = {
         path: position
-        for position, (group, path) in enumerate((g, p) for g in sorted(info) for p in info[g])
+        for position, (group, path) in enumerate(side.results)
         if group == Group.STATE and path in paths
     }
     jaxpr = side.traced.jaxpr

@@ -92,8 +92,7 @@ def _candidate_draws(evidence: Evidence) -> Audited:
 
 
 def _follow_keys(side: Side, start: Callable[[str], np.ndarray]) -> Audited:
-    state, info = side.state_paths, side.traced.out_info
-    returned = {place: index for index, place in enumerate((g, p) for g in sorted(info) for p in info[g])}
+    state, returned = side.state_paths, {place: index for index, place in enumerate(side.results)}
     feedback = {
         index: returned[Group.STATE, path]
         for index, path in enumerate(state)

@@ -20,11 +20,14 @@ from parity.compare.memo import Memo, Once
 from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.optimised import optimised_module
-from parity.ir.jax_internals import key_implementation
+from parity.ir.jax_internals import key_implementation, main_position
 from parity.ir.stablehlo.program import StableProgram as ReadProgram
 from parity.ir.stablehlo.reader import read_program
 
-__all__ = ["Side", "Trace"]
+__all__ = ["INPUT", "STATE", "Side", "Trace"]
+
+STATE, INPUT = "state", "input"
+"""The kinds of arguments."""
 
 T = TypeVar("T")
 Flat = Mapping[str, np.ndarray]
@@ -175,6 +178,19 @@ class Side:
         return Trace(
             stage=stage, returned=returned, effects=functools.reduce(Effects.and_then, effects, Effects())
         )
+
+    @Once
+    def results(self) -> tuple[tuple[str, str], ...]:
+        """Group and path of each result, in the order in which the program returns them."""
+        info = self.traced.out_info
+        return tuple((str(group), path) for group in sorted(info) for path in info[group])
+
+    @Once
+    def read_arguments(self) -> Mapping[int, tuple[str, str]]:
+        """Kind, `STATE` or `INPUT`, and path of each argument in ``@main``, by position; dropped ones are absent."""
+        given = [(STATE, path) for path in self.state_paths]
+        given += [(INPUT, path) for path in sorted(self.build.abstract_inputs)]
+        return {position: given[index] for index, position in main_position(self.lowered).items()}
 
     @Once
     def lowered(self) -> jax.stages.Lowered:
