@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from parity.builds.build import Group
 from parity.builds.tree import Role
 from parity.compare.evidence import Evidence
-from parity.compare.pairing import input_arguments, state_arguments
+from parity.compare.pairing import state_arguments
 from parity.compare.sample import idle_outputs
-from parity.compare.side import Side
+from parity.compare.side import INPUT, Side
 from parity.values.static import Content, Fact, result_facts
 from parity.verdicts import Finding
 
@@ -36,20 +36,16 @@ def known_facts(side: Side) -> Facts:
     """Reads the lowered program once; nothing is compiled."""
     program, leaves = side.operations, side.build.leaves
     labels: list[frozenset[str]] = [frozenset()] * len(program.body.parameters)
-    taken = state_arguments(side)
-    for path, position in taken.items():
-        labels[position] = frozenset({PARAMETERS if leaves[path].role is Role.PARAMS else REST})
-    for position in input_arguments(side).values():
-        labels[position] = frozenset({INPUTS})
-    facts, info = result_facts(program, labels), side.traced.out_info
-    places = [(str(group), path) for group in sorted(info) for path in info[group]]
-    results: dict[str, dict[str, Fact]] = {group: {} for group, _ in places}
-    for (group, path), fact in zip(places, facts, strict=True):
+    for position, (kind, path) in side.read_arguments.items():
+        of = INPUTS if kind == INPUT else PARAMETERS if leaves[path].role is Role.PARAMS else REST
+        labels[position] = frozenset({of})
+    results: dict[str, dict[str, Fact]] = {group: {} for group, _ in side.results}
+    for (group, path), fact in zip(side.results, result_facts(program, labels), strict=True):
         results[group][path] = fact
-    outputs = dict(zip(places, program.body.outputs, strict=True))
+    outputs = dict(zip(side.results, program.body.outputs, strict=True))
     untouched = frozenset(
         path
-        for path, position in taken.items()
+        for path, position in state_arguments(side).items()
         if outputs.get(("state", path)) == program.body.parameters[position]
     )
     return Facts(results=results, untouched=untouched)

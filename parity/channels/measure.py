@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.builds.build import Group
 from parity.compare.evidence import Evidence
-from parity.compare.runs import Runs
+from parity.compare.runs import changed_choices, judged_runs, only_ties
 from parity.compare.stress import stress
 from parity.values.ladder import climb
 from parity.values.vacuity import constant_leaves, not_finite, same_buffers
@@ -34,7 +34,7 @@ def measured(
         )
     if not evidence.reference.backend.executes:
         return not_run(group, evidence)
-    runs = evidence.read(Runs)
+    runs = evidence.read(judged_runs)
     reference, candidate = (outputs.get(group, {}) for outputs in runs.outputs)
     missing = missing_outputs(reference, candidate)
     if missing:
@@ -44,8 +44,8 @@ def measured(
     result = climb(group, reference, candidate, runs.judge(group))
     if result.verdict is Verdict.FAILED and (exact := evidence.accepted_exact_proof) is not None:
         result = _with(result, f"not shown in exact arithmetic: {exact.refusal or 'another function'}")
-    if runs.only_ties:
-        result = _with(result, f"routing forced equal past {ties(runs)}")
+    if evidence.read(only_ties):
+        result = _with(result, f"routing forced equal past {ties(evidence)}")
     result = _contracted(evidence, group, _stressed(evidence, group, result))
     guards = constant_leaves(group, {}) if not reference else guard(reference)
     guards += not_finite(reference, evidence.case.not_finite) + same_buffers(reference, candidate)
@@ -82,7 +82,7 @@ def _contracted(evidence: Evidence, group: Group, result: ChannelResult) -> Chan
         return result
     if result.verdict is not Verdict.BITWISE or not getattr(backend, "options", ()):
         return result
-    runs = evidence.read(Runs)
+    runs = evidence.read(judged_runs)
     ours, theirs = (outputs.get(group, {}) for outputs in runs.contracted)
     found = climb(group, ours, theirs, runs.judge(group))
     if found.verdict is Verdict.BITWISE:
@@ -123,7 +123,7 @@ def not_run(name: str, evidence: Evidence) -> ChannelResult:
     return ChannelResult(name=name, verdict=Verdict.OPEN, detail=detail)
 
 
-def ties(runs: Runs) -> str:
+def ties(evidence: Evidence) -> str:
     """Returns how many tokens chose by rounding, as text."""
-    count = len(runs.flips)
+    count = len(evidence.read(changed_choices))
     return f"{count} token{'s' if count > 1 else ''} at a tie"

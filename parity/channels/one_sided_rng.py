@@ -1,16 +1,11 @@
 """RNG state that one side has alone: shown apart, and told where it costs something and gives nothing."""
 
-from typing import Any
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.build import Group
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
-from parity.compare.unpaired import beginning
-from parity.ir.jax_internals import key_implementation
+from parity.compare.unpaired import beginning, typed
 from parity.values.rng import Demand, Recorder
 from parity.verdicts import Finding
 
@@ -40,10 +35,10 @@ def idle_streams(evidence: Evidence) -> list[Finding]:
 
 def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
     """Returns the streams whose count moves while no draw depends on their key."""
-    inputs, info = {path: index for index, path in enumerate(side.state_paths)}, side.traced.out_info
+    inputs = {path: index for index, path in enumerate(side.state_paths)}
     outputs = {
         path: position
-        for position, (group, path) in enumerate((g, p) for g in sorted(info) for p in info[g])
+        for position, (group, path) in enumerate(side.results)
         if group == Group.STATE and path in paths
     }
     jaxpr = side.traced.jaxpr
@@ -56,7 +51,7 @@ def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
         return []
     starts = {path: beginning(path, side.build.abstract[path]) for path in inputs}
     given = [
-        _typed(starts[path], side.build.abstract[path]) if index in demand.inputs else None
+        typed(side.build.abstract[path], starts[path]) if index in demand.inputs else None
         for path, index in inputs.items()
     ]
     flat = [*given, *[None] * (len(jaxpr.jaxpr.invars) - len(given))]
@@ -68,14 +63,6 @@ def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
         and not np.array_equal(np.asarray(after[place]), starts[path])
     }
     return sorted({path.rpartition("/")[0] for path in moved})
-
-
-def _typed(array: np.ndarray, leaf: Any) -> Any:
-    """Returns a leaf as the program takes it: the words of a key as a key."""
-    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return (
-        jax.random.wrap_key_data(jnp.asarray(array), impl=key_implementation(leaf.dtype)) if is_key else array
-    )
 
 
 def _note(stream: str, which: str) -> Finding:

@@ -22,6 +22,19 @@ __all__ = ["CHANNEL", "Called", "call_twice", "traced_twice"]
 SIDES = ("reference", "candidate")
 ENGINE = str(Path(__file__).parents[1])
 MATRIX = str(Path(ENGINE, "matrix"))
+DRIFTED = (
+    "the state comes back with another type, so that the next call traces the step again",
+    "cast what is returned, or create the leaf with the type the step gives it",
+)
+ALTERED = (
+    "Python state: a step that is traced once changes it once, and a new value traces the step again",
+    "hold it in an nnx.Variable, or set it outside of the step",
+)
+AGAIN = (
+    "a static argument, or something it closes over, that is new in every step",
+    "pass it as an array, or make it one object for all steps",
+)
+"""The cause and the next step of each kind of finding."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,51 +197,43 @@ def _called(session: Session, side: Side) -> Called:
 
 def _findings(called: list[Called], index: int) -> list[Finding]:
     one, other, side = called[index], called[1 - index], SIDES[index]
-    found = []
-    for path, (before, after) in one.drifted.items():
-        words: dict[str, Any] = {
-            SIDES[1 - index]: _stable(other, path),
-            side: f"takes {before}, returns {after}",
-        }
-        found.append(
-            Finding(
-                where=f"{path} of the {side}",
-                **words,
-                cause="the state comes back with another type, so that the next call traces the step again",
-                next_step="cast what is returned, or create the leaf with the type the step gives it",
+
+    def finding(where: str, words: str, elsewhere: str, cause: str, next_step: str) -> Finding:
+        texts: dict[str, Any] = {side: words, SIDES[1 - index]: elsewhere}
+        return Finding(where=f"{where} of the {side}", **texts, cause=cause, next_step=next_step)
+
+    return [
+        *(
+            finding(path, _moved(types), _stable(other, path), *DRIFTED)
+            for path, types in one.drifted.items()
+        ),
+        *(
+            finding(
+                f"attribute {path}",
+                f"{before} before the step, {after} after it",
+                "left alone, or another name",
+                *ALTERED,
             )
-        )
-    for path, (before, after) in one.altered.items():
-        words = {
-            SIDES[1 - index]: "left alone, or another name",
-            side: f"{before} before the step, {after} after it",
-        }
-        found.append(
-            Finding(
-                where=f"attribute {path} of the {side}",
-                **words,
-                cause="Python state: a step that is traced once changes it once, and a new value traces the step again",
-                next_step="hold it in an nnx.Variable, or set it outside of the step",
+            for path, (before, after) in one.altered.items()
+        ),
+        *(
+            finding(
+                name,
+                f"traced again in the second call: {why}",
+                "traced again" if name in other.again else "traced once",
+                *AGAIN,
             )
-        )
-    for name, why in one.again.items():
-        words: dict[str, Any] = {SIDES[1 - index]: "traced again" if name in other.again else "traced once"}
-        found.append(
-            Finding(
-                where=f"{name} of the {side}",
-                **{**words, side: f"traced again in the second call: {why}"},
-                cause="a static argument, or something it closes over, that is new in every step",
-                next_step="pass it as an array, or make it one object for all steps",
-            )
-        )
-    return found
+            for name, why in one.again.items()
+        ),
+    ]
+
+
+def _moved(types: tuple[str, str]) -> str:
+    return f"takes {types[0]}, returns {types[1]}"
 
 
 def _stable(other: Called, path: str) -> str:
-    if path not in other.drifted:
-        return "stable, or another name"
-    before, after = other.drifted[path]
-    return f"takes {before}, returns {after}"
+    return _moved(other.drifted[path]) if path in other.drifted else "stable, or another name"
 
 
 CHANNEL = Channel(

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.build import SEED, Build, Group
@@ -16,8 +15,7 @@ from parity.channels.starts import compare_starts, recipes
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.compare.side import Side
-from parity.compare.unpaired import beginning
-from parity.ir.jax_internals import key_implementation
+from parity.compare.unpaired import beginning, typed
 from parity.values.rng import Audited, audit, compare_draws, named_by_leaf, repeated_keys, unforeseen_draws
 from parity.verdicts import ChannelResult, Finding, Verdict
 
@@ -92,8 +90,7 @@ def _candidate_draws(evidence: Evidence) -> Audited:
 
 
 def _follow_keys(side: Side, start: Callable[[str], np.ndarray]) -> Audited:
-    state, info = side.state_paths, side.traced.out_info
-    returned = {place: index for index, place in enumerate((g, p) for g in sorted(info) for p in info[g])}
+    state, returned = side.state_paths, {place: index for index, place in enumerate(side.results)}
     feedback = {
         index: returned[Group.STATE, path]
         for index, path in enumerate(state)
@@ -103,19 +100,12 @@ def _follow_keys(side: Side, start: Callable[[str], np.ndarray]) -> Audited:
 
     def value(index: int, step: int) -> Any:
         if index < len(state):
-            return _typed(side.build, state[index], start(state[index]))
+            return typed(side.build.abstract[state[index]], start(state[index]))
         return side.build.inputs(SEED + step - 1)[inputs[index - len(state)]]
 
     steps = STEPS if side.program.steps > 1 else 1
     with side.clock.book("audit"):
         return audit(side.build.name, side.traced.jaxpr, value, feedback, steps)
-
-
-def _typed(build: Build, path: str, host: np.ndarray) -> Any:
-    dtype = build.abstract[path].dtype
-    if not jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        return host
-    return jax.random.wrap_key_data(jnp.asarray(host), impl=key_implementation(dtype))
 
 
 # --- initial states ---

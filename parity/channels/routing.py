@@ -4,7 +4,7 @@ from parity.builds.build import Group
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.measure import missing_outputs, not_run, ties
 from parity.compare.evidence import Evidence
-from parity.compare.runs import Runs
+from parity.compare.runs import changed_choices, only_ties
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["CHANNEL"]
@@ -20,16 +20,18 @@ def routing(evidence: Evidence) -> ChannelResult:
         return ChannelResult(
             name="routing", verdict=Verdict.FAILED, detail="outputs differ", findings=findings
         )
-    runs = evidence.read(Runs)
-    findings = tuple(flip.finding() for flip in runs.flips)
-    measures = {"flips": len(findings), "ties": sum(flip.is_tie for flip in runs.flips)}
+    changed = evidence.read(changed_choices)
+    findings = tuple(choice.finding() for choice in changed)
+    measures = {"flips": len(findings), "ties": sum(choice.is_tie for choice in changed)}
     if not findings:
         return ChannelResult(
             name="routing", verdict=Verdict.EQUAL, detail="every token chooses alike", measures=measures
         )
-    if runs.only_ties:
-        widest = max(flip.margin for flip in runs.flips)
-        detail = f"{ties(runs)}, margins up to {widest:.3g}; values are compared with routing forced equal"
+    if evidence.read(only_ties):
+        widest = max(choice.margin for choice in changed)
+        detail = (
+            f"{ties(evidence)}, margins up to {widest:.3g}; values are compared with routing forced equal"
+        )
         return ChannelResult(
             name="routing", verdict=Verdict.TIE, detail=detail, findings=findings, measures=measures
         )

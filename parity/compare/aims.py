@@ -9,8 +9,7 @@ import numpy as np
 
 from parity.builds.build import Group
 from parity.compare.evidence import Evidence
-from parity.compare.pairing import input_arguments, state_arguments
-from parity.compare.side import Side
+from parity.compare.side import INPUT, Side
 from parity.ir.stablehlo.provenance import op_place
 from parity.values.constants import Constants, Met, Use, met_constants
 
@@ -95,17 +94,14 @@ class _Side:
         """Reads a side; ``names`` are the reference's paths of its state leaves."""
         constants = side.read(_constants)
         places = {
-            position: [(False, name) for name in names.get(path, ())]
-            for path, position in state_arguments(side).items()
+            position: [(True, path)] if kind == INPUT else [(False, name) for name in names.get(path, ())]
+            for position, (kind, path) in side.read_arguments.items()
         }
-        places.update({position: [(True, path)] for path, position in input_arguments(side).items()})
-        info = side.traced.out_info
-        results = [(group, path) for group in sorted(info) for path in info[group]]
         wraps = {
             name: divisor
             for position, divisor in constants.wraps.items()
-            for name in names.get(results[position][1], ())
-            if results[position][0] == Group.STATE
+            for name in names.get(side.results[position][1], ())
+            if side.results[position][0] == Group.STATE
         }
         return cls(constants=constants, places=places, wraps=wraps)
 

@@ -19,7 +19,7 @@ from parity.builds.weights.map import Entry, WeightMap, normalise
 from parity.compare.backends.environment import describe_environment
 from parity.compare.evidence import Evidence
 from parity.compare.pairing import state_fingerprints
-from parity.compare.runs import Runs
+from parity.compare.runs import judged_runs
 from parity.ir.jax_internals import key_implementation
 from parity.verdicts import Verdict
 
@@ -65,7 +65,7 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
     asked = evidence.weights.entries if entries is None else entries
     if evidence.proof is not None and evidence.proof.proved:
         return _by_proof(evidence, asked)
-    base = [outputs[Group.VALUES] for outputs in evidence.read(Runs).outputs]
+    base = [outputs[Group.VALUES] for outputs in evidence.read(judged_runs).outputs]
     return [_probe(evidence, entry, base) for entry in asked]
 
 

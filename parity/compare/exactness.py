@@ -8,7 +8,6 @@ from parity.builds.weights.map import WeightMap
 from parity.builds.weights.transforms import Identity
 from parity.cases.case import Case
 from parity.compare.side import Side
-from parity.ir.jax_internals import main_position
 from parity.prove import Frontier, Proof
 from parity.prove.exact import Equality, Link, Named, ProofCache, Relation, equal
 from parity.prove.exact.rounded import BITS, NUMBERS
@@ -46,14 +45,10 @@ def _line(text: str) -> str:
 
 def named(side: Side) -> Named:
     """Returns the lowered program of a side with the names of its arguments and results."""
-    flat = [f"state {path}" for path in side.state_paths]
-    flat += [f"input {path}" for path in sorted(side.build.abstract_inputs)]
-    positions = main_position(side.lowered)
-    info = side.traced.out_info
     return Named(
         program=side.lowered,
-        arguments=[flat[index] for index in sorted(positions, key=positions.__getitem__)],
-        results=[f"{group} {path}" for group in sorted(info) for path in info[group]],
+        arguments=[" ".join(name) for _, name in sorted(side.read_arguments.items())],
+        results=list(map(" ".join, side.results)),
     )
 
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from parity.compare.evidence import Evidence
 from parity.compare.exactness import walk
 from parity.compare.pairing import pair_positions, without_counters
-from parity.compare.side import Side
-from parity.ir.jax_internals import main_position
+from parity.compare.side import STATE, Side
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Proof, annotations, prove
 
@@ -105,12 +104,8 @@ def _named(side: Side, place: str) -> str:
     """Returns a place with the leaf's name for its position."""
     kind, _, rest = place.partition(" ")
     if kind == "argument":
-        inputs = sorted(side.build.abstract_inputs)
-        flat = [*side.state_paths, *(f"input {path}" for path in inputs)]
-        names = {position: flat[index] for index, position in main_position(side.lowered).items()}
-        return f"argument {names.get(int(rest), rest)}"
+        of, path = side.read_arguments.get(int(rest), (STATE, rest))
+        return f"argument {path}" if of == STATE else f"argument {of} {path}"
     if kind == "result":
-        info = side.traced.out_info
-        flat = [f"{group} {path}" for group in sorted(info) for path in info[group]]
-        return f"result {flat[int(rest)]}" if int(rest) < len(flat) else place
+        return f"result {' '.join(side.results[int(rest)])}" if int(rest) < len(side.results) else place
     return place

@@ -7,8 +7,7 @@ from parity.builds.build import Group
 from parity.builds.tree import is_counter
 from parity.builds.weights.map import Entry, WeightMap
 from parity.builds.weights.order import first_uses
-from parity.compare.side import Side
-from parity.ir.jax_internals import main_position
+from parity.compare.side import STATE, Side
 from parity.prove import Alone, argument_fingerprints
 from parity.prove.counters import increment
 from parity.prove.proof import NOTHING_ALONE
@@ -16,7 +15,6 @@ from parity.verdicts import Finding
 
 __all__ = [
     "Pairing",
-    "input_arguments",
     "pair_positions",
     "result_positions",
     "state_arguments",
@@ -165,19 +163,16 @@ def _apart(
 
 
 def _read(side: Side, names: Mapping[str, str]) -> dict[str, int]:
-    """Returns the position in ``@main`` of each argument that the program reads."""
-    inputs = sorted(side.build.abstract_inputs)
-    flat = [f"state {names.get(path, path)}" for path in side.state_paths] + [
-        f"input {path}" for path in inputs
-    ]
-    return {flat[index]: position for index, position in main_position(side.lowered).items()}
+    """Returns the position in ``@main`` of each argument that the program reads, paths of the state renamed."""
+    return {
+        f"{kind} {names.get(path, path) if kind == STATE else path}": position
+        for position, (kind, path) in side.read_arguments.items()
+    }
 
 
 def result_positions(side: Side, names: Mapping[str, str]) -> dict[str, int]:
     """Returns the position of each result by group and path, paths renamed."""
-    info = side.traced.out_info
-    flat = [(group, path) for group in sorted(info) for path in info[group]]
-    return {f"{group} {names.get(path, path)}": position for position, (group, path) in enumerate(flat)}
+    return {f"{group} {names.get(path, path)}": at for at, (group, path) in enumerate(side.results)}
 
 
 def state_fingerprints(side: Side) -> dict[str, str]:
@@ -196,15 +191,7 @@ def state_order(side: Side) -> dict[str, tuple[int, ...]]:
 
 def state_arguments(side: Side) -> dict[str, int]:
     """Returns the position in ``@main`` of each state leaf that the program reads."""
-    positions = main_position(side.lowered)
-    return {path: positions[index] for index, path in enumerate(side.state_paths) if index in positions}
-
-
-def input_arguments(side: Side) -> dict[str, int]:
-    """Returns the position in ``@main`` of each input that the program reads."""
-    positions, first = main_position(side.lowered), len(side.state_paths)
-    inputs = enumerate(sorted(side.build.abstract_inputs), first)
-    return {path: positions[index] for index, path in inputs if index in positions}
+    return {path: position for position, (kind, path) in side.read_arguments.items() if kind == STATE}
 
 
 def _match(

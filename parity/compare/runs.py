@@ -21,7 +21,16 @@ from parity.values.ladder import Absent, Judge, deviation
 from parity.values.noise import DRAWS, measure_floor, nudge, to_float64
 from parity.values.routing import ChangedChoice, find_flips, forced_inputs, margin_noise
 
-__all__ = ["Outputs", "Runs", "pair_outputs"]
+__all__ = [
+    "Outputs",
+    "Runs",
+    "changed_choices",
+    "forced_runs",
+    "free_runs",
+    "judged_runs",
+    "only_ties",
+    "pair_outputs",
+]
 
 Outputs = dict[str, dict[str, np.ndarray]]
 
@@ -44,12 +53,12 @@ def pair_outputs(evidence: Evidence, reference: Outputs, candidate: Outputs) -> 
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Routed:
-    """Runs in which some choices of experts are inputs next to the batch.
+class Runs:
+    """Runs of both sides from one state and one batch a step, each made when it is first read.
 
     Args:
-        evidence: the case.
-        choices: the inputs; empty to let each side choose.
+        evidence: the case, on a backend that executes.
+        choices: choices of experts that are inputs next to the batch; empty to let each side choose.
     """
 
     evidence: Evidence
@@ -70,37 +79,39 @@ class _Routed:
         return dataclasses.replace(side, build=forced)
 
     @Once
-    def _reference(self) -> Side:
-        return self._side(self.evidence.reference)
+    def _sides(self) -> tuple[Side, Side]:
+        return self._side(self.evidence.reference), self._side(self.evidence.candidate)
+
+    def _run(self, sides: tuple[Side, Side]) -> tuple[Outputs, Outputs]:
+        reference = sides[0].run(self.evidence.state, SEED)
+        return pair_outputs(self.evidence, reference, sides[1].run(self.evidence.candidate_state, SEED))
 
     @Once
     def outputs(self) -> tuple[Outputs, Outputs]:
-        return self._both(self._reference, self._side(self.evidence.candidate))
+        """The outputs of both sides, the candidate's under the reference's paths."""
+        return self._run(self._sides)
 
     @Once
     def contracted(self) -> tuple[Outputs, Outputs]:
+        """The same if the compiler may round a product and a sum once: at LLVM's level 3."""
         backend: Any = self.evidence.reference.backend
         backend = dataclasses.replace(backend, options=(("xla_backend_optimization_level", 3),))
-        sides = (self._reference, self._side(self.evidence.candidate))
-        ours, theirs = (dataclasses.replace(side, backend=backend) for side in sides)
-        return self._both(ours, theirs)
-
-    def _both(self, ours: Side, theirs: Side) -> tuple[Outputs, Outputs]:
-        evidence = self.evidence
-        reference = ours.run(evidence.state, SEED)
-        return pair_outputs(evidence, reference, theirs.run(evidence.candidate_state, SEED))
+        ours, theirs = (dataclasses.replace(side, backend=backend) for side in self._sides)
+        return self._run((ours, theirs))
 
     @Once
     def nudged(self) -> list[Outputs]:
+        """The outputs of the reference from weights and inputs that are one ulp off, draw by draw."""
         runs = []
         for draw in range(DRAWS):
             alter = functools.partial(nudge, rng=np.random.default_rng(1_000 + draw))
-            run = self._reference.run(alter(self.evidence.state), SEED, alter)
+            run = self._sides[0].run(alter(self.evidence.state), SEED, alter)
             runs.append(without_alone(run, self.evidence.weights.alone[0]))
         return runs
 
     @Once
     def float64(self) -> Outputs | Absent:
+        """The outputs of the reference in float64, or why there are none."""
         case, session = self.evidence.case, self.evidence.session
         if case.exact is None:
             return Absent("the case has no float64 reference")
@@ -112,77 +123,6 @@ class _Routed:
             except SideError as error:  # a carry that starts in float32, whatever the inputs
                 return Absent(str(error.cause).partition("\n")[0])
             return side.run(to_float64(self.evidence.state), SEED)
-
-
-class Runs:
-    """The runs of a case, each made when it is first read; a reader of `Evidence`.
-
-    If the sides choose other experts only because of rounding, values are judged by runs with the reference's choices
-    forced on both sides.
-
-    Args:
-        evidence: of a case on a backend that executes.
-    """
-
-    def __init__(self, evidence: Evidence):
-        self._evidence, self.memo = evidence, Memo()
-
-    @Once
-    def _free(self) -> _Routed:
-        return _Routed(self._evidence, {})
-
-    @Once
-    def _forced(self) -> _Routed:
-        return _Routed(self._evidence, forced_inputs(self._free.outputs[0][Group.ROUTING]))
-
-    @property
-    def _judged(self) -> _Routed:
-        return self._forced if self.only_ties else self._free
-
-    @Once
-    def flips(self) -> list[ChangedChoice]:
-        """The tokens that choose other experts, apart from those that follow from an earlier choice.
-
-        With the reference's choices forced on both sides, every layer sees what it would see without
-        earlier flips, and says what it would choose.
-        """
-        ours, theirs = (outputs.get(Group.ROUTING, {}) for outputs in self._free.outputs)
-        free = find_flips(ours, theirs, {}) if set(ours) == set(theirs) else []
-        if (
-            not free or self._evidence.reference.program.steps > 1
-        ):  # choices of the first step are all there are
-            return free
-        reference, candidate = (outputs[Group.ROUTING] for outputs in self._forced.outputs)
-        runs = [again[Group.ROUTING] for again in self._forced.nudged]
-        exact = self._forced.float64
-        runs += [] if isinstance(exact, Absent) else [exact[Group.ROUTING]]
-        noise = margin_noise(reference, runs)
-        return find_flips(reference, candidate, noise) or find_flips(ours, theirs, noise)
-
-    @property
-    def only_ties(self) -> bool:
-        """True if the sides choose other experts, and only because of rounding."""
-        return bool(self.flips) and all(flip.is_tie for flip in self.flips)
-
-    @property
-    def outputs(self) -> tuple[Outputs, Outputs]:
-        """The outputs of both sides, the candidate's under the reference's paths."""
-        return self._judged.outputs
-
-    @property
-    def contracted(self) -> tuple[Outputs, Outputs]:
-        """The same if the compiler may round a product and a sum once: at LLVM's level 3."""
-        return self._judged.contracted
-
-    @property
-    def nudged(self) -> list[Outputs]:
-        """The outputs of the reference from weights and inputs that are one ulp off, draw by draw."""
-        return self._judged.nudged
-
-    @property
-    def float64(self) -> Outputs | Absent:
-        """The outputs of the reference in float64, or why there are none."""
-        return self._judged.float64
 
     @Once
     def _differs_anywhere(self) -> bool:
@@ -201,7 +141,7 @@ class Runs:
 
         What is proved and runs all the same must give equal bits.
         """
-        has_float64 = self._evidence.case.exact is not None
+        has_float64 = self.evidence.case.exact is not None
         if jax.process_count() > 1 and self._differs_anywhere:
             _ = self.nudged, has_float64 and self.float64  # by all processes: none can run alone
 
@@ -212,5 +152,44 @@ class Runs:
         return Judge(
             floor=lambda: measure_floor(self.outputs[0][group], [again[group] for again in self.nudged]),
             exact=float64 if has_float64 else None,
-            required=self._evidence.required_of_numbers,
+            required=self.evidence.required_of_numbers,
         )
+
+
+def free_runs(evidence: Evidence) -> Runs:
+    """Returns the runs in which each side chooses its experts; a reader of `Evidence`, like those below."""
+    return Runs(evidence, {})
+
+
+def forced_runs(evidence: Evidence) -> Runs:
+    """Returns the runs in which both sides are given the choices of the reference."""
+    return Runs(evidence, forced_inputs(evidence.read(free_runs).outputs[0][Group.ROUTING]))
+
+
+def judged_runs(evidence: Evidence) -> Runs:
+    """Returns the runs that values are judged by: with the routing forced equal if rounding decides it."""
+    return evidence.read(forced_runs if evidence.read(only_ties) else free_runs)
+
+
+def only_ties(evidence: Evidence) -> bool:
+    """Returns True if the sides choose other experts, and only because of rounding."""
+    changed = evidence.read(changed_choices)
+    return bool(changed) and all(choice.is_tie for choice in changed)
+
+
+def changed_choices(evidence: Evidence) -> list[ChangedChoice]:
+    """Returns the tokens that choose other experts, apart from those that follow from an earlier choice.
+
+    With the reference's choices forced on both sides, every layer sees what it would see without earlier changes, and
+    says what it would choose.
+    """
+    ours, theirs = (outputs.get(Group.ROUTING, {}) for outputs in evidence.read(free_runs).outputs)
+    free = find_flips(ours, theirs, {}) if set(ours) == set(theirs) else []
+    if not free or evidence.reference.program.steps > 1:  # choices of the first step are all there are
+        return free
+    forced = evidence.read(forced_runs)
+    reference, candidate = (outputs[Group.ROUTING] for outputs in forced.outputs)
+    runs = [again[Group.ROUTING] for again in forced.nudged]
+    runs += [] if isinstance(forced.float64, Absent) else [forced.float64[Group.ROUTING]]
+    noise = margin_noise(reference, runs)
+    return find_flips(reference, candidate, noise) or find_flips(ours, theirs, noise)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.attributes import Effects, collect_effects
@@ -17,14 +16,18 @@ from parity.builds.tree import Role, to_host
 from parity.compare.backends.backend import Backend
 from parity.compare.clock import Clock, SideError
 from parity.compare.memo import Memo, Once
+from parity.compare.unpaired import typed
 from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.optimised import optimised_module
-from parity.ir.jax_internals import key_implementation
+from parity.ir.jax_internals import main_position
 from parity.ir.stablehlo.program import StableProgram as ReadProgram
 from parity.ir.stablehlo.reader import read_program
 
-__all__ = ["Side", "Trace"]
+__all__ = ["INPUT", "STATE", "Side", "Trace"]
+
+STATE, INPUT = "state", "input"
+"""The kinds of arguments."""
 
 T = TypeVar("T")
 Flat = Mapping[str, np.ndarray]
@@ -177,6 +180,19 @@ class Side:
         )
 
     @Once
+    def results(self) -> tuple[tuple[str, str], ...]:
+        """Group and path of each result, in the order in which the program returns them."""
+        info = self.traced.out_info
+        return tuple((str(group), path) for group in sorted(info) for path in info[group])
+
+    @Once
+    def read_arguments(self) -> Mapping[int, tuple[str, str]]:
+        """Kind, `STATE` or `INPUT`, and path of each argument in ``@main``, by position; dropped ones are absent."""
+        given = [(STATE, path) for path in self.state_paths]
+        given += [(INPUT, path) for path in sorted(self.build.abstract_inputs)]
+        return {position: given[index] for index, position in main_position(self.lowered).items()}
+
+    @Once
     def lowered(self) -> jax.stages.Lowered:
         """The lowered program."""
         stage = self.traced.stage
@@ -229,19 +245,12 @@ class Side:
         self, host: Mapping[str, np.ndarray], shardings: Mapping[str, Any], like: Any
     ) -> dict[str, Any]:
         placed = {}
-        array: Any
         for path, array in host.items():
-            dtype, sharding = like[path].dtype, shardings.get(path)
-            is_key = jnp.issubdtype(dtype, jax.dtypes.prng_key)
+            sharding = shardings.get(path)
             if sharding is not None and not sharding.is_fully_addressable:
-                array = _spread(array, sharding)
-                placed[path] = (
-                    jax.random.wrap_key_data(array, impl=key_implementation(dtype)) if is_key else array
-                )
-                continue
-            if is_key:
-                array = jax.random.wrap_key_data(jnp.array(array), impl=key_implementation(dtype))
-            placed[path] = jax.device_put(array, sharding, may_alias=False)
+                placed[path] = typed(like[path], _spread(array, sharding))
+            else:
+                placed[path] = jax.device_put(typed(like[path], array), sharding, may_alias=False)
         return placed
 
     def placed(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from parity.builds.build import SEED, Group
 from parity.builds.tree import Role
 from parity.compare.aims import MARGIN, Aims, Place
 from parity.compare.evidence import Evidence
-from parity.compare.runs import Runs
+from parity.compare.runs import judged_runs
 from parity.values.noise import is_float, nudge
 from parity.values.stress_inputs import WILD, perturb
 
@@ -264,7 +264,7 @@ def _started(
 
 def _groups(evidence: Evidence, aims: Aims) -> list[list[Place]]:
     """Returns the counters of state and batch, those together that begin and advance together."""
-    leaves, outputs = evidence.builds[0].leaves, evidence.read(Runs).outputs[0].get(Group.STATE, {})
+    leaves, outputs = evidence.builds[0].leaves, evidence.read(judged_runs).outputs[0].get(Group.STATE, {})
     groups: dict[tuple, list[Place]] = {}
     batch = evidence.reference.build.inputs(SEED)
     for inputs, path in sorted(aims.read):

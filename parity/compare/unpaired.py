@@ -21,6 +21,7 @@ __all__ = [
     "beginning",
     "carry_state",
     "rename_to_reference",
+    "typed",
     "with_counters_of",
     "without_alone",
 ]
@@ -104,6 +105,19 @@ def beginning(path: str, leaf: Any) -> np.ndarray:
     root = jax.random.key(SEED, impl=key_implementation(leaf.dtype))
     key = jax.random.fold_in(root, np.uint32(zlib.crc32(path.encode())))
     return np.asarray(jax.random.key_data(jax.random.split(key, leaf.shape) if leaf.shape else key))
+
+
+def typed(leaf: Any, array: Any) -> Any:
+    """Returns an array as a program takes it: the uint32 data of keys as typed keys.
+
+    Args:
+        leaf: has the dtype that the program takes.
+        array: on the host, or placed on devices; of a host array, keys are a copy.
+    """
+    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return array
+    data = array if isinstance(array, jax.Array) else jnp.array(array)
+    return jax.random.wrap_key_data(data, impl=key_implementation(leaf.dtype))
 
 
 def without_alone(
