@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from parity.prove.exact.algebra import Algebra, Number
+from parity.prove.exact.contents import Step
 from parity.prove.exact.floats import fits, holds
-from parity.prove.exact.program import Step, ints
 from parity.prove.exact.tensors import Floats, Tensor
 from parity.prove.exact.terms import REAL, RefusalError
 from parity.prove.rules.types import is_whole_number, widens
@@ -94,9 +94,9 @@ def _is_exact(
     if name == "reduce":
         return all(inner.name.partition(".")[2] in ("maximum", "minimum") for inner in step.blocks[0].steps)
     if name == "iota":
-        return fits(step.shapes[0][ints(step.attributes["iota_dimension"])[0]], step.element)
+        return fits(step.shapes[0][step.dims("iota_dimension")[0]], step.element)
     if name == "convert":
-        source = str(step.source.operands[0].type.element_type)
+        source = str(step.read.source.operands[0].type.element_type)
         whole = is_whole_number(source)
         if fits(1 << int(source.lstrip("ui")), step.element) if whole else widens(source, step.element):
             return True
