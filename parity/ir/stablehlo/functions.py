@@ -1,8 +1,9 @@
 """Reads the functions of a StableHLO module, each once: operations with their forms, values by slot."""
 
+import functools
 from typing import Any
 
-from parity.ir.jax_internals import stablehlo_module
+from parity.ir.jax_internals import hoisted_constants, stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items
 from parity.ir.stablehlo.program import Block, Form, Function, Kind, Step
 from parity.ir.stablehlo.signatures import OpSignatures
@@ -22,11 +23,31 @@ class Functions:
         program: a ``jax.stages.Lowered`` or an MLIR module.
         ignore_shardings: whether to drop sharding annotations.
 
+    Attributes:
+        module: the MLIR module, kept alive because steps point into it.
+        signatures: words of its operations.
+
     Raises:
         ValueError: the module has no ``@main``; while reading, if it has unstructured control flow or recursion.
     """
 
+    @classmethod
+    def of(cls, program: Any, *, ignore_shardings: bool = False) -> "Functions":
+        """Returns the functions of a program; if it is `Functions` already, itself.
+
+        Raises:
+            ValueError: it was read with the other treatment of shardings.
+        """
+        if not isinstance(program, Functions):
+            return cls(program, ignore_shardings=ignore_shardings)
+        if program.ignored_shardings != ignore_shardings:
+            raise ValueError(
+                f"program: read with ignore_shardings={program.ignored_shardings}, expected the other"
+            )
+        return program
+
     def __init__(self, program: Any, *, ignore_shardings: bool = False):
+        self.program, self.ignored_shardings = program, ignore_shardings
         self.module = stablehlo_module(program)
         with self.module.context:
             self.signatures = OpSignatures(self.module, ignore_shardings)
@@ -45,6 +66,11 @@ class Functions:
         if function is None:
             raise ValueError(f"function @{name}: calls itself, expected no recursion")
         return function
+
+    @functools.cached_property
+    def hoisted(self) -> tuple[Any, ...]:
+        """The constants that JAX made arguments of ``@main``; none are known of a bare module."""
+        return () if self.program is self.module else hoisted_constants(self.program)
 
     def sides(self, attributes: Any, count: int) -> tuple[dict[str, str], ...]:
         """Returns the attributes of each argument or result as text, without names.

@@ -78,7 +78,7 @@ class Form:
         return tuple(str(kind.element_type) for kind in self.types[: len(self.shapes)])
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, slots=True)
 class Step:
     """One operation of a function.
 
@@ -103,7 +103,7 @@ class Step:
         for block in self.blocks:
             block.owner = self
 
-    @functools.cached_property
+    @property
     def name(self) -> str:
         """The operation's name, such as ``stablehlo.add``."""
         return self.form.name

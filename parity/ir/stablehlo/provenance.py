@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from parity.ir.hlo.model import Provenance
 from parity.ir.stablehlo.program import Chain, Op
 
-__all__ = ["SourceLocation", "op_place", "short_path"]
+__all__ = ["SourceLocation", "join_names", "locate", "op_place", "short_path"]
 
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
 _FRAME = re.compile(rf"{_QUOTED}\({_QUOTED}:(\d+):")
@@ -17,6 +18,7 @@ _JITTED = re.compile(r"jit\(([^()]*)\)$")
 _Frame = tuple[str, str, int]
 _parsed: dict[str, tuple[str, tuple[_Frame, ...]]] = {}
 _PARSED_LIMIT = 200_000
+_DEEP = 200
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,3 +107,40 @@ def _parse(location: Any) -> tuple[str, tuple[_Frame, ...]]:
             _parsed.clear()
         found = _parsed[text] = (name.group(1) if name else "", tuple(frames))
     return found
+
+
+def join_names(outer: str, inner: str) -> str:
+    """Returns the name stack of an operation in a function called at the name stack ``outer``."""
+    if not outer or not inner or inner.split("/", 1)[0] == outer.split("/", 1)[0]:
+        return inner or outer
+    return f"{outer}/{inner}"
+
+
+def locate(op: Any, caller: Provenance) -> Provenance:
+    """Returns where an operation comes from.
+
+    Args:
+        op: an operation of the lowered module.
+        caller: the call that leads to the function it is in; its source stands in where there is none.
+    """
+    location, names = op.location, []
+    for _ in range(_DEEP):
+        kind = type(location).__name__
+        if kind == "FileLineColLoc" or hasattr(location, "filename"):
+            stack, function = names[0] if names else "", names[-1] if len(names) > 1 else ""
+            return Provenance(
+                name=join_names(caller.name, stack),
+                function=function,
+                file=location.filename,
+                line=location.start_line,
+            )
+        if hasattr(location, "name_str"):
+            names.append(location.name_str)
+            location = location.child_loc
+        elif hasattr(location, "callee"):
+            location = location.callee
+        elif hasattr(location, "locations") and len(location.locations):
+            location = location.locations[0]
+        else:
+            break
+    return dataclasses.replace(caller, name=join_names(caller.name, names[0] if names else ""))

@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from parity.ir.jax_internals import hoisted_constants, stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.liveness import mark_live
@@ -37,7 +36,7 @@ def read_program(
     """Reads a lowered program, inlines its calls and marks what its results need.
 
     Args:
-        program: a ``jax.stages.Lowered``, an MLIR module, or a program that was read before.
+        program: a ``jax.stages.Lowered``, an MLIR module, its functions, or a program that was read before.
         ignore_shardings: whether to drop sharding annotations.
         without: positions of results that do not count: what only they need is dead.
 
@@ -53,22 +52,19 @@ def read_program(
         if program.without != frozenset(without):
             raise ValueError(f"program: read without results {sorted(program.without)}, expected others")
         return program
-    hoisted = () if stablehlo_module(program) is program else hoisted_constants(program)
-    functions = Functions(program, ignore_shardings=ignore_shardings)
+    functions = Functions.of(program, ignore_shardings=ignore_shardings)
     with functions.module.context, collector_paused():
-        result = _read(functions, hoisted, ignore_shardings, frozenset(without))
+        result = _inlined(functions, frozenset(without))
         mark_live(result)
     return result
 
 
-def _read(
-    functions: Functions, hoisted: tuple[Any, ...], ignore_shardings: bool, without: frozenset[int]
-) -> StableProgram:
+def _inlined(functions: Functions, without: frozenset[int]) -> StableProgram:
     signatures, main = functions.signatures, functions["main"]
     inliner = _Inliner(functions)
     body = inliner.function("main", None)
     items = dict(attribute_items(main.operation))
-    dropped = ("mhlo.num_partitions", "mhlo.num_replicas") if ignore_shardings else ()
+    dropped = ("mhlo.num_partitions", "mhlo.num_replicas") if functions.ignored_shardings else ()
     texts = signatures.attributes(
         attribute_items(functions.module.operation), frozenset({"sym_name", *dropped})
     )
@@ -82,13 +78,13 @@ def _read(
         argument_names=_argument_names(main.operation),
         result_names=_result_names(items.get("res_attrs"), len(body.outputs)),
         constants={
-            position: f"{signatures.array(hoisted, position)} {sorted(side.items())} {kind}"
+            position: f"{signatures.array(functions.hoisted, position)} {sorted(side.items())} {kind}"
             for position, (side, kind) in enumerate(zip(arguments, body.types, strict=True))
             if _HOISTED in side
         },
         module={**texts, **signatures.definitions(), **({"main": main.notes} if main.notes else {})},
         module_op=functions.module,
-        ignored_shardings=ignore_shardings,
+        ignored_shardings=functions.ignored_shardings,
         without=without,
     )
 
