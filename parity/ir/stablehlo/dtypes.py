@@ -8,8 +8,8 @@ import dataclasses
 import re
 from typing import Any
 
-from parity.ir.hlo.model import Provenance
 from parity.ir.jax_internals import stablehlo_module
+from parity.ir.location import SourceLocation, operation_source
 from parity.ir.mlir import attribute_items
 from parity.ir.stablehlo import mlir
 
@@ -53,7 +53,7 @@ class TypedOp:
     result: str
     sizes: tuple[int, ...]
     loops: int
-    provenance: Provenance
+    provenance: SourceLocation
     precision: str = ""
 
     @property
@@ -82,7 +82,7 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
     if "main" not in functions:
         raise ValueError(f"lowered module: got functions {sorted(functions)}, expected one named main")
     reader = _Reader(functions)
-    return tuple(reader.function("main", Provenance(), 0))
+    return tuple(reader.function("main", SourceLocation(), 0))
 
 
 class _Reader:
@@ -90,7 +90,7 @@ class _Reader:
         self.functions = functions
         self._known: dict[str, tuple[TypedOp, ...]] = {}
 
-    def function(self, name: str, caller: Provenance, loops: int) -> list[TypedOp]:
+    def function(self, name: str, caller: SourceLocation, loops: int) -> list[TypedOp]:
         """Returns the operations of a function as one call reaches them."""
         if name not in self._known:
             found: list[TypedOp] = []
@@ -98,7 +98,7 @@ class _Reader:
                 self._block(block, 0, found)
             self._known[name] = tuple(found)
         return [
-            dataclasses.replace(one, loops=one.loops + loops, provenance=_within(caller, one.provenance))
+            dataclasses.replace(one, loops=one.loops + loops, provenance=one.provenance.called_by(caller))
             for one in self._known[name]
         ]
 
@@ -106,7 +106,7 @@ class _Reader:
         for op in block.operations:
             name = mlir.name_of(op)
             if name in ("func.call", "call"):
-                caller = mlir.locate(op, Provenance())
+                caller = operation_source(op)
                 found += self.function(op.attributes["callee"].value, caller, loops)
                 continue
             if name in SENSITIVE and (typed := _typed(op, name, loops)) is not None:
@@ -114,11 +114,6 @@ class _Reader:
             for region in op.operation.regions:
                 for inner in region.blocks:
                     self._block(inner, loops + (name == "stablehlo.while"), found)
-
-
-def _within(caller: Provenance, one: Provenance) -> Provenance:
-    place = one if one.file else caller
-    return dataclasses.replace(place, name=mlir.join_names(caller.name, one.name))
 
 
 def _typed(op: Any, name: str, loops: int) -> TypedOp | None:
@@ -137,7 +132,7 @@ def _typed(op: Any, name: str, loops: int) -> TypedOp | None:
         result=str(result.element_type),
         sizes=tuple(result.shape),
         loops=loops,
-        provenance=mlir.locate(op, Provenance()),
+        provenance=operation_source(op),
         precision=_precision(op),
     )
 

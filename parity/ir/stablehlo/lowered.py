@@ -6,9 +6,10 @@ import math
 import re
 from typing import Any
 
-from parity.ir.hlo.model import Leaf, Loop, LoopTree, Provenance
+from parity.ir.hlo.model import Leaf, Loop, LoopTree
 from parity.ir.hlo.trips import count_trips, swap
 from parity.ir.jax_internals import stablehlo_module
+from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo import mlir
 from parity.ir.stablehlo.mlir import Affine, Scope, Values, name_of
 
@@ -74,7 +75,7 @@ class _Reader:
 
     def tree(self) -> LoopTree:
         items = self._function_items("main")
-        loops = tuple(self._loops(items, None, Provenance()))
+        loops = tuple(self._loops(items, None, SourceLocation()))
         return LoopTree(stage="lowered", loops=loops, operations=self.operations)
 
     def _function_items(self, name: str) -> tuple[_Item, ...]:
@@ -98,7 +99,7 @@ class _Reader:
                         found.append(_Item(op, inner))
         return tuple(found)
 
-    def _loops(self, items: tuple[_Item, ...], scope: Scope | None, caller: Provenance) -> list[Loop]:
+    def _loops(self, items: tuple[_Item, ...], scope: Scope | None, caller: SourceLocation) -> list[Loop]:
         found = []
         for item in items:
             name = name_of(item.op)
@@ -107,15 +108,13 @@ class _Reader:
             elif name in ("func.call", "call"):
                 callee = Scope(self.values.callee(item.op), item.op.operands, scope)
                 inside = self._function_items(item.op.attributes["callee"].value)
-                found += self._loops(inside, callee, mlir.locate(item.op, caller))
+                found += self._loops(inside, callee, operation_source(item.op, caller))
             else:
                 found += self._loops(item.inner, scope, caller)
         return found
 
-    def _loop(self, item: _Item, scope: Scope | None, caller: Provenance) -> Loop:
-        place = mlir.locate(item.op, caller)
-        if place.label == "rng" and caller.file:  # JAX traces it once, for its first caller in the process
-            place = dataclasses.replace(caller, name=place.name)
+    def _loop(self, item: _Item, scope: Scope | None, caller: SourceLocation) -> Loop:
+        place = operation_source(item.op, caller)
         reader = _WhileReader(self.values, item.op, scope, place)
         kinds = [operand.type for operand in item.op.operands]
         stacked = reader.stacked()
@@ -133,7 +132,7 @@ class _Reader:
 class _WhileReader:
     """One while operation: its counter and what it stacks."""
 
-    def __init__(self, values: Values, op: Any, scope: Scope | None, provenance: Provenance):
+    def __init__(self, values: Values, op: Any, scope: Scope | None, provenance: SourceLocation):
         self.values, self.op, self.scope, self.provenance = values, op, scope, provenance
         self.condition, self.body = (region.blocks[0] for region in op.operation.regions)
         self.yields = mlir.terminator(self.body).operands
@@ -194,7 +193,7 @@ class _WhileReader:
             leaf = Leaf(
                 shape=mlir.shape_text(value.type),
                 bytes=mlir.byte_size(value.type),
-                provenance=mlir.locate(writer, self.provenance),
+                provenance=operation_source(writer, self.provenance),
             )
             found.append((leaf, self._is_scanned(update, scope, index)))
         return found

@@ -1,4 +1,4 @@
-"""Values, constants and locations of a StableHLO module, followed through calls.
+"""Values and constants of a StableHLO module, followed through calls.
 
 The module comes from ``lowered.compiler_ir("stablehlo")``; nothing is imported from jaxlib, the objects are
 read by their attributes only.
@@ -8,16 +8,13 @@ import dataclasses
 import re
 from typing import Any
 
-from parity.ir.hlo.model import Provenance
-
-__all__ = ["Affine", "Scope", "Values", "byte_size", "join_names", "locate", "name_of", "shape_text"]
+__all__ = ["Affine", "Scope", "Values", "byte_size", "name_of", "shape_text"]
 
 _INT = re.compile(r"dense<(-?\d+)> : tensor<(?:i|ui|si)\d+>$")
 _INTEGER = re.compile(r"tensor<(?:i|ui|si)\d+>")
 _WIDTH = re.compile(r"(\d+)")
 _SCALAR_MOVES = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
 _FOLDED = frozenset({"stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"})
-_DEEP = 200
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,43 +73,6 @@ def byte_size(kind: Any) -> int:
             raise ValueError(f"structure: got a dynamic dimension in {kind}, expected static shapes")
         count *= size
     return -(-count * bits // 8)
-
-
-def join_names(outer: str, inner: str) -> str:
-    """Returns the name stack of an operation in a function called at the name stack ``outer``."""
-    if not outer or not inner or inner.split("/", 1)[0] == outer.split("/", 1)[0]:
-        return inner or outer
-    return f"{outer}/{inner}"
-
-
-def locate(op: Any, caller: Provenance) -> Provenance:
-    """Returns where an operation comes from.
-
-    Args:
-        op: an operation of the lowered module.
-        caller: the call that leads to the function it is in; its source stands in where there is none.
-    """
-    location, names = op.location, []
-    for _ in range(_DEEP):
-        kind = type(location).__name__
-        if kind == "FileLineColLoc" or hasattr(location, "filename"):
-            stack, function = names[0] if names else "", names[-1] if len(names) > 1 else ""
-            return Provenance(
-                name=join_names(caller.name, stack),
-                function=function,
-                file=location.filename,
-                line=location.start_line,
-            )
-        if hasattr(location, "name_str"):
-            names.append(location.name_str)
-            location = location.child_loc
-        elif hasattr(location, "callee"):
-            location = location.callee
-        elif hasattr(location, "locations") and len(location.locations):
-            location = location.locations[0]
-        else:
-            break
-    return dataclasses.replace(caller, name=join_names(caller.name, names[0] if names else ""))
 
 
 class Values:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.ir.jax_internals import ir
+from parity.ir.location import operation_source
 from parity.ir.mlir import attribute_items
 from parity.prove.exact.memory import Contents
 from parity.prove.exact.pieces import Data
@@ -56,8 +57,8 @@ class Step:
     @functools.cached_property
     def place(self) -> str:
         """``file:line``, as its location says it; asked for while the module is alive."""
-        found = re.findall(r'"([^"]*\.py)":(\d+)', str(self.source.location))
-        return f"{found[0][0]}:{found[0][1]}" if found else "(no source line)"
+        frames = operation_source(self.source).frames
+        return f"{frames[0].file}:{frames[0].line}" if frames else "(no source line)"
 
     @functools.cached_property
     def callee(self) -> str:
