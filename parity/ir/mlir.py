@@ -1,4 +1,4 @@
-"""Attributes of MLIR operations by name, also those that the bindings cannot cast; sizes of their types."""
+"""Attributes of MLIR operations by name, also those that the bindings cannot cast."""
 
 import dataclasses
 import math
@@ -64,7 +64,6 @@ def _attribute(attributes: Any, place: int, name: str) -> Any:
         return UnreadAttribute(text.removeprefix(start).removesuffix(")"))
 
 
-_WIDTH = re.compile(r"(\d+)")
 # MLIR prints a NaN and an infinity as the bits they are.
 _SPLAT = re.compile(r"dense<(?P<number>[^\[\]<>()\",]*)> : tensor<(?:[^<>]*x)?(?P<type>\w+)>")
 _FRACTIONS = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
@@ -130,29 +129,3 @@ def _number(text: str, kind: str) -> tuple[float, ...]:
         return (float(text),)
     except ValueError:  # an element type that is no number, such as a complex pair
         return ()
-
-
-def shape_text(kind: Any) -> str:
-    """Returns a tensor type as HLO writes it, such as ``f32[2,3]``; other types as MLIR prints them."""
-    if not hasattr(kind, "shape"):
-        return str(kind)
-    element = str(kind.element_type).lower().replace("ui", "u")
-    element = {"i1": "pred"}.get(element, re.sub(r"^i(?=\d)", "s", element))
-    return f"{element}[{','.join(map(str, kind.shape))}]"
-
-
-def byte_size(kind: Any) -> int:
-    """Returns the bytes of a tensor type without padding; 0 for tokens and other types without a shape.
-
-    Raises:
-        ValueError: the tensor has a dynamic dimension.
-    """
-    if not hasattr(kind, "shape"):
-        return 0
-    text = str(kind.element_type).lower()
-    width = _WIDTH.search(text)
-    bits = 8 if text == "i1" or width is None else int(width.group(1))
-    bits = bits * 2 if text.startswith("complex") else bits
-    if any(size < 0 for size in kind.shape):
-        raise ValueError(f"structure: got a dynamic dimension in {kind}, expected static shapes")
-    return -(-math.prod(kind.shape) * bits // 8)

@@ -8,10 +8,9 @@ import dataclasses
 import re
 from typing import Any
 
-from parity.ir.hlo.model import Provenance
+from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import Block, Function, Step
-from parity.ir.stablehlo.provenance import join_names, locate
 
 __all__ = ["SENSITIVE", "TypedOp", "read_dtypes"]
 
@@ -53,7 +52,7 @@ class TypedOp:
     result: str
     sizes: tuple[int, ...]
     loops: int
-    provenance: Provenance
+    provenance: SourceLocation
     precision: str = ""
 
     @property
@@ -77,7 +76,7 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
     """
     functions = Functions.of(lowered)
     with functions.module.context:
-        return tuple(_TypedOps(functions).function("main", Provenance(), 0))
+        return tuple(_TypedOps(functions).function("main", SourceLocation(), 0))
 
 
 class _TypedOps:
@@ -85,30 +84,25 @@ class _TypedOps:
         self.functions = functions
         self._known: dict[str, tuple[TypedOp, ...]] = {}
 
-    def function(self, name: str, caller: Provenance, loops: int) -> list[TypedOp]:
+    def function(self, name: str, caller: SourceLocation, loops: int) -> list[TypedOp]:
         """Returns the operations of a function as one call reaches them."""
         if name not in self._known:
             found: list[TypedOp] = []
             self._block(self.functions[name], self.functions[name].body, 0, found)
             self._known[name] = tuple(found)
         return [
-            dataclasses.replace(one, loops=one.loops + loops, provenance=_within(caller, one.provenance))
+            dataclasses.replace(one, loops=one.loops + loops, provenance=one.provenance.called_by(caller))
             for one in self._known[name]
         ]
 
     def _block(self, function: Function, block: Block, loops: int, found: list[TypedOp]) -> None:
         for step in block.steps:
             if step.callee:
-                found += self.function(step.callee, locate(step.source, Provenance()), loops)
+                found += self.function(step.callee, operation_source(step.source), loops)
             if step.name in SENSITIVE and (typed := _typed(function, step, loops)) is not None:
                 found.append(typed)
             for inner in step.blocks:
                 self._block(function, inner, loops + (step.name == "stablehlo.while"), found)
-
-
-def _within(caller: Provenance, one: Provenance) -> Provenance:
-    place = one if one.file else caller
-    return dataclasses.replace(place, name=join_names(caller.name, one.name))
 
 
 def _typed(function: Function, step: Step, loops: int) -> TypedOp | None:
@@ -126,7 +120,7 @@ def _typed(function: Function, step: Step, loops: int) -> TypedOp | None:
         result=result,
         sizes=sizes,
         loops=loops,
-        provenance=locate(step.source, Provenance()),
+        provenance=operation_source(step.source),
         precision=_precision(step),
     )
 

@@ -7,17 +7,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from parity.ir.hlo.model import Leaf, Loop, LoopTree, Provenance
+from parity.ir.hlo.model import Leaf, Loop, LoopTree
 from parity.ir.hlo.trips import count_trips, swap
-from parity.ir.mlir import byte_size, shape_text
+from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo.affine import Affine, Scope, Values
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import Block, Function, Step
-from parity.ir.stablehlo.provenance import locate
 
 __all__ = ["lowered_loops"]
 
 _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
+_WIDTH = re.compile(r"(\d+)")
 _MOVES = frozenset(
     {
         "stablehlo.bitcast_convert",
@@ -59,7 +59,7 @@ def lowered_loops(lowered: Any) -> LoopTree:
     with functions.module.context:
         main = Scope(functions["main"])
         reader = _Loops(Values(functions))
-        loops = tuple(reader.loops(reader.items(main.function), main, Provenance()))
+        loops = tuple(reader.loops(reader.items(main.function), main, SourceLocation()))
         return LoopTree(stage="lowered", loops=loops, operations=reader.operations)
 
 
@@ -94,7 +94,7 @@ class _Loops:
                     found.append(_Item(step, inner))
         return tuple(found)
 
-    def loops(self, items: tuple[_Item, ...], scope: Scope, caller: Provenance) -> list[Loop]:
+    def loops(self, items: tuple[_Item, ...], scope: Scope, caller: SourceLocation) -> list[Loop]:
         """Returns the loops of operations in a scope, once per call site."""
         found = []
         for item in items:
@@ -102,22 +102,22 @@ class _Loops:
                 found.append(self._loop(item, scope, caller))
             elif item.step.callee:
                 callee = self.values.enter(item.step, scope)
-                found += self.loops(self.items(callee.function), callee, locate(item.step.source, caller))
+                found += self.loops(
+                    self.items(callee.function), callee, operation_source(item.step.source, caller)
+                )
             else:
                 found += self.loops(item.inner, scope, caller)
         return found
 
-    def _loop(self, item: _Item, scope: Scope, caller: Provenance) -> Loop:
-        place = locate(item.step.source, caller)
-        if place.label == "rng" and caller.file:  # JAX traces it once, for its first caller in the process
-            place = dataclasses.replace(caller, name=place.name)
+    def _loop(self, item: _Item, scope: Scope, caller: SourceLocation) -> Loop:
+        place = operation_source(item.step.source, caller)
         reader = _While(self.values, item.step, scope, place)
         types = item.step.form.types
         stacked = reader.stacked()
         return Loop(
             trips=reader.trips(),
             carries=len(types),
-            carry_bytes=sum(map(byte_size, types)),
+            carry_bytes=sum(map(_byte_size, types)),
             provenance=reader.provenance,
             stacked=tuple(leaf for leaf, _ in stacked),
             passthrough=tuple(leaf for leaf, passed in stacked if passed),
@@ -128,7 +128,7 @@ class _Loops:
 class _While:
     """One while operation: its counter and what it stacks."""
 
-    def __init__(self, values: Values, step: Step, scope: Scope, provenance: Provenance):
+    def __init__(self, values: Values, step: Step, scope: Scope, provenance: SourceLocation):
         self.values, self.step, self.scope, self.provenance = values, step, scope, provenance
         self.condition, self.body = step.blocks
 
@@ -187,9 +187,9 @@ class _While:
             writer = returned if isinstance(returned, Step) else made.step
             kind = self.step.form.types[slot]
             leaf = Leaf(
-                shape=shape_text(kind),
-                bytes=byte_size(kind),
-                provenance=locate(writer.source, self.provenance),
+                shape=_shape_text(kind),
+                bytes=_byte_size(kind),
+                provenance=operation_source(writer.source, self.provenance),
             )
             found.append((leaf, self._is_scanned(update, made.scope, index)))
         return found
@@ -235,3 +235,29 @@ class _While:
 def _same_count(step: Step) -> bool:
     """A slice may drop elements (an unrolled body takes its inputs apart); nothing may be repeated."""
     return math.prod(step.form.shapes[0]) <= math.prod(step.source.operands[0].type.shape)
+
+
+def _shape_text(kind: Any) -> str:
+    """Returns a tensor type as HLO writes it, such as ``f32[2,3]``; other types as MLIR prints them."""
+    if not hasattr(kind, "shape"):
+        return str(kind)
+    element = str(kind.element_type).lower().replace("ui", "u")
+    element = {"i1": "pred"}.get(element, re.sub(r"^i(?=\d)", "s", element))
+    return f"{element}[{','.join(map(str, kind.shape))}]"
+
+
+def _byte_size(kind: Any) -> int:
+    """Returns the bytes of a tensor type without padding; 0 for tokens and other types without a shape.
+
+    Raises:
+        ValueError: the tensor has a dynamic dimension.
+    """
+    if not hasattr(kind, "shape"):
+        return 0
+    text = str(kind.element_type).lower()
+    width = _WIDTH.search(text)
+    bits = 8 if text == "i1" or width is None else int(width.group(1))
+    bits = bits * 2 if text.startswith("complex") else bits
+    if any(size < 0 for size in kind.shape):
+        raise ValueError(f"structure: got a dynamic dimension in {kind}, expected static shapes")
+    return -(-math.prod(kind.shape) * bits // 8)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
+from parity.ir.location import operation_source
 from parity.ir.mlir import integers
 from parity.ir.stablehlo import program as stablehlo
 from parity.ir.stablehlo.functions import Functions
@@ -67,8 +68,8 @@ class Step:
     @functools.cached_property
     def place(self) -> str:
         """``file:line`` of its location; to be read while the module is alive."""
-        found = re.findall(r'"([^"]*\.py)":(\d+)', str(self.read.source.location))
-        return f"{found[0][0]}:{found[0][1]}" if found else "(no source line)"
+        frames = operation_source(self.read.source).frames
+        return f"{frames[0].file}:{frames[0].line}" if frames else "(no source line)"
 
     @functools.cached_property
     def captured(self) -> tuple[int, ...]:
