@@ -4,10 +4,11 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 
+from parity.ir.stablehlo.operations import FUNCTIONS
 from parity.prove.exact.definedness import Definedness
 from parity.prove.exact.exponentials import Exponentials
 from parity.prove.exact.floats import in_range, rounded
-from parity.prove.exact.integers import COMMUTE, fold, saturate, wrap
+from parity.prove.exact.integers import fold, saturate, wrap
 from parity.prove.exact.tables import Tables
 from parity.prove.exact.terms import REAL, Axis, Label, Node, Referring, RefusalError, Terms
 
@@ -15,6 +16,8 @@ __all__ = ["Algebra", "Number"]
 
 Number = int | Fraction
 BOOL = "i1"
+COMMUTING = frozenset(name for name, each in FUNCTIONS.items() if each.commutes)
+"""Functions of two elements in any order; sums and products of reals have normal forms of their own."""
 NEUTRAL = {"maximum": "-inf", "minimum": "inf", "and": True, "or": False}
 ABSORBING = {"maximum": "inf", "minimum": "-inf", "and": False, "or": True}
 NOT_BELOW = {"GE": True, "LT": False}
@@ -300,7 +303,7 @@ class Algebra:
             if value is not None:
                 return self.constant(value, sort)
         cells = list(cells)
-        if name in COMMUTE:
+        if name in COMMUTING:
             cells = [cells[i] for i in self.terms.ordered(cells)]
         return self.terms.make("map", (name, detail) if detail is not None else name, cells, sort)
 
