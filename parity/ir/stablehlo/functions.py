@@ -5,6 +5,7 @@ from typing import Any
 
 from parity.ir.jax_internals import hoisted_constants, stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items
+from parity.ir.stablehlo.operations import Group, facts
 from parity.ir.stablehlo.program import Form, Function, Kind, Op, Region
 from parity.ir.stablehlo.signatures import OpSignatures
 from parity.ir.stablehlo.tokens import symbol_of
@@ -13,7 +14,6 @@ __all__ = ["Functions"]
 
 _NAMES = frozenset({"jax.result_info", "jax.arg_info"})
 _FUNCTION_NAMES = frozenset({"sym_name", "sym_visibility", "function_type", "arg_attrs", "res_attrs"})
-_RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 
 
 class Functions:
@@ -111,7 +111,7 @@ class Functions:
             operation = op.operation
             operands = tuple([numbers[value] for value in operation.operands])
             form = self.signatures.form(operation)
-            if form.name in _RETURNS:
+            if facts(form.name).group is Group.ENDS:
                 found.outputs = operands
                 if form.attributes:  # nothing is known to put any here: compare them, do not skip them
                     found.ops.append(Op(form, operands, range(0), (), operation, effect=True))

@@ -2,12 +2,13 @@
 
 import collections
 
+from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import SLOTTED, Kind, Op, Region, StableProgram
 
 __all__ = ["has_extra_loops", "loop_counts_differ", "mark_live"]
 
 _HEAVY = frozenset({Kind.WHILE, Kind.BRANCH, Kind.REGION, Kind.MANUAL, Kind.BARRIER})
-_MOVING = ("stablehlo.all_", "stablehlo.collective_", "stablehlo.reduce_scatter", "stablehlo.custom_call")
+_HEAVY_NAMES = names_of(Group.COLLECTIVE, "custom_call")
 _TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
 
 
@@ -30,7 +31,7 @@ def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
     return any(
         ours.live is not None
         and theirs.live is None
-        and (ours.form.kind in _HEAVY or ours.form.name.startswith(_MOVING))
+        and (ours.form.kind in _HEAVY or ours.form.name in _HEAVY_NAMES)
         for ours, theirs in zip(whole.body.walk(), part.body.walk(), strict=True)
     )
 

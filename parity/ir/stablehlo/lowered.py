@@ -12,24 +12,14 @@ from parity.ir.hlo.trips import count_trips, swap
 from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo.affine import Affine, Scope, Values
 from parity.ir.stablehlo.functions import Functions
+from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Function, Op, Region
 
 __all__ = ["lowered_loops"]
 
 _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
 _WIDTH = re.compile(r"(\d+)")
-_MOVES = frozenset(
-    {
-        "stablehlo.bitcast_convert",
-        "stablehlo.broadcast_in_dim",
-        "stablehlo.convert",
-        "stablehlo.reshape",
-        "stablehlo.slice",
-        "stablehlo.transpose",
-        "sdy.reshard",
-        "sdy.sharding_constraint",
-    }
-)
+_MOVES = names_of(Group.REARRANGES, Group.SAME, "bitcast_convert", "convert", "slice")
 _MOVING_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 
 

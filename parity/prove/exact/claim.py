@@ -10,7 +10,7 @@ import numpy as np
 from parity.ir.stablehlo.functions import Functions
 from parity.prove.exact.algebra import Algebra
 from parity.prove.exact.contents import Contents, WalkedFunctions
-from parity.prove.exact.explain import explain, where
+from parity.prove.exact.explain import definitions, explain, where
 from parity.prove.exact.interpreter import REALS, Arithmetic, Interpreter
 from parity.prove.exact.relation import Link, Relation, atom, carry, splits
 from parity.prove.exact.tensors import Tensor, Tensors, common
@@ -211,7 +211,7 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: ProofCac
     if difference:
         return ended(proved=False, difference=difference)
     within = [f"{name} is in [{low}, {high})" for name, (low, high) in sorted(relation.ranges.items())]
-    defined = desk.definedness.causes(algebra.assumed)
+    defined = definitions(terms, desk.definedness.all_undefined(algebra.assumed))
     return ended(proved=True, assumptions=(*within, *defined, *sorted(algebra.thresholds)))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from parity.ir.mlir import integers
 from parity.prove.exact.contents import Step
+from parity.prove.exact.contractions import reducer
 from parity.prove.exact.operations import cut, join
 from parity.prove.exact.tensors import Tensor, common
 from parity.prove.exact.terms import REAL, RefusalError
@@ -217,8 +218,6 @@ def _groups_over_axes(interpreter: Any, text: str) -> list[list[int]]:
 
 
 def _all_reduce(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
-    from parity.prove.exact.contractions import reducer
-
     _need_partitions(step)
     name, algebra, sort = reducer(step.blocks[0]), interpreter.algebra, x[0].sort
     if sort != REAL or name not in ("add", "maximum", "minimum"):
