@@ -11,7 +11,7 @@ __all__ = ["CHANNEL"]
 
 def dots(evidence: Evidence) -> ChannelResult:
     """Types of dots, exponentials, sums and roots, as the source asks for them."""
-    return compare_dots(read_dtypes(evidence.reference.lowered), read_dtypes(evidence.candidate.lowered))
+    return compare_dots(read_dtypes(evidence.reference.functions), read_dtypes(evidence.candidate.functions))
 
 
 CHANNEL = Channel(

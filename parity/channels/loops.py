@@ -29,7 +29,7 @@ def loops(evidence: Evidence) -> ChannelResult:
     sides = evidence.sides if evidence.proof_covers_compiled else evidence.compiling()
     ours, theirs = (
         Loops(
-            lowered=lowered_loops(side.lowered),
+            lowered=lowered_loops(side.functions),
             optimised=None if evidence.proof_covers_compiled else optimised_loops(side.optimised),
         )
         for side in sides

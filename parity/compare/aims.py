@@ -10,7 +10,7 @@ import numpy as np
 from parity.builds.build import Group
 from parity.compare.evidence import Evidence
 from parity.compare.side import INPUT, Side
-from parity.ir.stablehlo.provenance import op_place
+from parity.ir.location import inlined_source
 from parity.values.constants import Constants, Met, Use, met_constants
 
 __all__ = ["MARGIN", "Aims", "harvest"]
@@ -66,7 +66,7 @@ def harvest(evidence: Evidence) -> Aims:
         wraps={**sides[0].wraps, **sides[1].wraps},
         scales=_scales(each for (_, _, place, _), each in met if place is None),
         elsewhere=tuple(
-            f"{each.constant:.6g} {each.use} at {op_place(each.op)}"
+            f"{each.constant:.6g} {each.use} at {inlined_source(each.op)}"
             for key, each in met
             if key in alone
             and each.use in (Use.COMPARED, Use.CLAMPED)

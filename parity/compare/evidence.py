@@ -131,7 +131,7 @@ class Evidence:
             return False
         dropped = pair_positions(*self.sides, self.weights).alone.results
         return any(
-            has_extra_loops(side.operations, read_program(side.lowered, without=paths))
+            has_extra_loops(side.operations, read_program(side.functions, without=paths))
             for side, paths in zip(self.sides, dropped, strict=True)
             if paths
         )
@@ -233,7 +233,7 @@ class Evidence:
     def _prove_with(self, prover: Callable[..., T], pairing: Pairing) -> T:
         with self.session.clock.phase("both sides", "prove"):
             programs = (
-                read_program(side.lowered, without=dropped) if dropped else side.operations
+                read_program(side.functions, without=dropped) if dropped else side.operations
                 for side, dropped in zip(self.sides, pairing.alone.results, strict=True)
             )
             pairs = {"arguments": pairing.arguments, "results": pairing.results}

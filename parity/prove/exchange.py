@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from parity.ir.mlir import attribute_items, dense_array
+from parity.ir.location import inlined_source
+from parity.ir.mlir import dense_array
+from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
-from parity.ir.stablehlo.provenance import op_place
 from parity.prove.conditions import MOVES, Conditions, without
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import apart_in, grade, number, regrouped
 from parity.prove.numbering import Numbering, Table, captures
-from parity.prove.regions import operations, users
+from parity.prove.regions import users
 from parity.prove.rules.types import is_whole_number, parse_array
 from parity.prove.search import Search, side_of
 
@@ -24,17 +25,13 @@ MOST_OPERATIONS = 1_000_000
 """About how many operations are numbered again to find out what a difference decides."""
 MOST_ENTRIES = 4_000_000
 """Of a table that is read."""
-_BOUNDS = ("add", "subtract", "maximum", "minimum", "clamp")
-_BOUNDED = frozenset(f"stablehlo.{name}" for name in _BOUNDS)
-_ARITHMETIC = frozenset(
-    f"stablehlo.{name}"
-    for name in (*_BOUNDS, "multiply", "divide", "power", "remainder", "compare", "and", "or", "xor")
-)
+_BOUNDED = names_of("add", "subtract", "maximum", "minimum", "clamp")
+_ARITHMETIC = _BOUNDED | names_of("multiply", "divide", "power", "remainder", "compare", "and", "or", "xor")
 """Operations whose constants are graded; a selected, padded, sliced or initial one may never be read."""
-_READS_TABLES = frozenset({"stablehlo.gather", "stablehlo.dynamic_slice"})
-_SHAPED = frozenset({"stablehlo.constant", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
-_COUNTING = _BOUNDED | {"stablehlo.multiply", "stablehlo.divide", "stablehlo.remainder"}
-_READS_COUNTERS = _ARITHMETIC | {"stablehlo.convert"}
+_READS_TABLES = names_of("gather", "dynamic_slice")
+_SHAPED = names_of("constant", "reshape", "broadcast_in_dim")
+_COUNTING = _BOUNDED | names_of("multiply", "divide", "remainder")
+_READS_COUNTERS = _ARITHMETIC | names_of("convert")
 """Not what indexes: one spelling wraps negative indices, another does not."""
 _PRECISIONS = frozenset({"precision_config", "algorithm", "exponent_bits", "mantissa_bits"})
 _LASTING = frozenset(
@@ -109,7 +106,7 @@ class _Exchange:
         visited = sum(numbering.visited for numbering in self._numberings)
         entries, swaps = self._search(unequal)
         if not any(map(grade, entries)) and 4 * visited <= MOST_OPERATIONS:
-            for op in (op for side in self._sides for op in operations(side.body)):
+            for op in (op for side in self._sides for op in side.body.walk()):
                 _ = captures(op) if op.regions else ()  # cached, so that no value of an exchange gets in
             rounds = min(MOST_ROUNDS, MOST_OPERATIONS // (2 * max(visited, 1)))
             try:
@@ -298,7 +295,7 @@ def _counted(program: StableProgram, value: int) -> tuple[int, str] | None:
     made = {result: op for op in program.body.ops for result in op.results}
     last, words = made.get(value), ""
     if last is not None:
-        words = f"{last.form.name} at {op_place(last)}"
+        words = f"{last.form.name} at {inlined_source(last)}"
     while value in made:
         op = made[value]
         inputs = [each for each in op.operands if not _is_constant(made, each)]
@@ -332,7 +329,7 @@ def _array(program: StableProgram, value: int) -> np.ndarray | None:
             return None
         if op.form.name == "stablehlo.reshape":
             return inner.reshape(kind.shape)
-        places = dict(attribute_items(op.source))["broadcast_dimensions"]
+        places = op.form.attributes["broadcast_dimensions"]
         sizes = dict(zip(places, inner.shape, strict=True))
         lined = inner.reshape([sizes.get(axis, 1) for axis in range(len(kind.shape))])
         return np.broadcast_to(lined, kind.shape)

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from parity.ir.mlir import attribute_items
+from parity.ir.location import inlined_source
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
-from parity.ir.stablehlo.provenance import op_place
 from parity.prove.elements import Elements
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide, apart, attribute_differences, short
 from parity.prove.numbering import Numbering, Table, captures, initial_colours
@@ -144,7 +143,7 @@ class Search:
 
     def _literal_text(self, op: Op, inputs: list[int]) -> str:
         if op.form.name == "stablehlo.constant":
-            text = str(dict(attribute_items(op.source))["value"]).partition(" : ")[0]
+            text = str(op.form.attributes["value"]).partition(" : ")[0]
             return short(text.removeprefix("dense<").removesuffix(">"))
         texts = [self._literals[number] for number in inputs]
         if op.form.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"):
@@ -172,7 +171,7 @@ class Search:
         ours, theirs = self._elements.numbers(0, _inputs(left)), self._elements.numbers(1, _inputs(right))
         shared = len(ours & theirs) / max(len(ours | theirs), 1)
         same_type = left.form.slots_out == right.form.slots_out
-        same_place = op_place(left).stack == op_place(right).stack
+        same_place = inlined_source(left).stack == inlined_source(right).stack
         return 4 * (left.form.name == right.form.name) + 3 * shared + same_type + same_place
 
     def _descend(self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int) -> list[Frontier]:
@@ -366,7 +365,7 @@ def _maker(region: Region, value: int) -> Op | None:
 
 
 def _attributes(op: Op) -> dict[str, str]:
-    return {name: str(value) for name, value in attribute_items(op.source) if name not in ("value", "callee")}
+    return {name: str(value) for name, value in op.form.attributes.items() if name not in ("value", "callee")}
 
 
 def _types(op: Op) -> str:
@@ -377,4 +376,4 @@ def side_of(op: Op | None, loops: int) -> FrontierSide | None:
     """Returns an operation as one side of a difference."""
     if op is None:
         return None
-    return FrontierSide(operation=op.form.name, place=op_place(op), loop_depth=loops, type=_types(op))
+    return FrontierSide(operation=op.form.name, place=inlined_source(op), loop_depth=loops, type=_types(op))

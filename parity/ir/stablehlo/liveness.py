@@ -1,16 +1,15 @@
 """Marks the operations and slots that the results of a program, or its side effects, need."""
 
 import collections
-from collections.abc import Iterator
 
-from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
+from parity.ir.stablehlo.operations import Group, names_of
+from parity.ir.stablehlo.program import SLOTTED, Kind, Op, Region, StableProgram
 
 __all__ = ["has_extra_loops", "loop_counts_differ", "mark_live"]
 
 _HEAVY = frozenset({Kind.WHILE, Kind.BRANCH, Kind.REGION, Kind.MANUAL, Kind.BARRIER})
-_MOVING = ("stablehlo.all_", "stablehlo.collective_", "stablehlo.reduce_scatter", "stablehlo.custom_call")
+_HEAVY_NAMES = names_of(Group.COLLECTIVE, "custom_call")
 _TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
-_SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
 
 
 def mark_live(program: StableProgram) -> None:
@@ -32,8 +31,8 @@ def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
     return any(
         ours.live is not None
         and theirs.live is None
-        and (ours.form.kind in _HEAVY or ours.form.name.startswith(_MOVING))
-        for ours, theirs in zip(_operations(whole.body), _operations(part.body), strict=True)
+        and (ours.form.kind in _HEAVY or ours.form.name in _HEAVY_NAMES)
+        for ours, theirs in zip(whole.body.walk(), part.body.walk(), strict=True)
     )
 
 
@@ -44,17 +43,10 @@ def loop_counts_differ(*sides: StableProgram) -> bool:
         *sides: the programs.
     """
     counts = [
-        collections.Counter(op.form.kind for op in _operations(side.body) if op.form.kind in _TURNING)
+        collections.Counter(op.form.kind for op in side.body.walk() if op.form.kind in _TURNING)
         for side in sides
     ]
     return any(count != counts[0] for count in counts)
-
-
-def _operations(region: Region) -> Iterator[Op]:
-    for op in region.ops:
-        yield op
-        for inner in op.regions:
-            yield from _operations(inner)
 
 
 class _Marker:
@@ -87,7 +79,7 @@ class _Marker:
     def _follow(self, op: Op, region: int, position: int) -> None:
         """Marks what a needed value needs: a result (region -1) or the parameter of a region."""
         kind = op.form.kind
-        if kind == Kind.WHILE or (region < 0 and kind in _SLOTTED):
+        if kind == Kind.WHILE or (region < 0 and kind in SLOTTED):
             self._need_slot(op, position)
         elif region < 0:
             self._need(op)
@@ -100,7 +92,7 @@ class _Marker:
                 self._definers[value] = (op, -1, position)
             if op.effect:
                 self._effects.append(op)
-            if op.form.kind in _SLOTTED:
+            if op.form.kind in SLOTTED:
                 self._slotted.append(op)
             for number, inner in enumerate(op.regions):
                 for position, value in enumerate(inner.parameters):
@@ -115,7 +107,7 @@ class _Marker:
     def _need(self, op: Op) -> None:
         """Marks what an operation needs whatever its slots: everything, or what steers its regions."""
         kind = op.form.kind
-        if kind in _SLOTTED:
+        if kind in SLOTTED:
             if id(op) in self._slots:
                 return
             self._slots[id(op)] = set()

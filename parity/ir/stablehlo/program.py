@@ -1,10 +1,18 @@
-"""The shape of a program as the prover sees it: calls inlined, values numbered 0, 1, 2, ..."""
+"""A StableHLO program in two views: by function, as the module has it, and with its calls inlined.
+
+By function, values are slots of their function and each function is read once. Inlined, values are numbered
+0, 1, 2, ... through the whole program.
+"""
 
 import dataclasses
 import enum
+import functools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["Chain", "Form", "Kind", "Op", "Region", "StableProgram"]
+from parity.ir.jax_internals import ir
+
+__all__ = ["SLOTTED", "Chain", "Form", "Function", "Kind", "Op", "Region", "StableProgram"]
 
 
 class Kind(enum.IntEnum):
@@ -18,12 +26,16 @@ class Kind(enum.IntEnum):
     BRANCH = 5  # case and if: regions without parameters, results by slot
     BARRIER = 6
     MANUAL = 7  # sdy.manual_computation: parameters and results by slot
-    CALL = 8  # only in templates: inlined before numbering
-    SKIP = 9  # results are the operands (sharding constraints under ignore_shardings)
+    CALL = 8  # only by function: inlined before numbering
+    SKIP = 9  # never read: results are the operands (sharding constraints under ignore_shardings)
     CONSTRAINT = 10  # a closed sharding constraint; the same one twice in a row counts once
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
+"""Kinds whose results are numbered slot by slot."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Form:
     """What an operation is, apart from its operands: shared by all operations that look alike.
 
@@ -36,8 +48,9 @@ class Form:
         slots_out: the same for each result slot.
         symbols: functions that the attributes refer to; their bodies become regions.
         effect: whether the operation must be kept, in order, even if nothing uses its results.
-        results: the number of results.
-        attributed: whether it has attributes.
+        attributed: whether it has attributes that count.
+        attributes: all attributes, as MLIR has them.
+        types: of the results, as MLIR has them.
     """
 
     name: str
@@ -48,8 +61,25 @@ class Form:
     slots_out: tuple[str, ...]
     symbols: tuple[str, ...]
     effect: bool
-    results: int
     attributed: bool
+    attributes: Mapping[str, Any]
+    types: tuple[Any, ...]
+
+    @property
+    def results(self) -> int:
+        """The number of results."""
+        return len(self.types)
+
+    @functools.cached_property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Dimensions of each result; empty if one is no tensor."""
+        ranked = all(isinstance(kind, ir.RankedTensorType) for kind in self.types)
+        return tuple(tuple(kind.shape) for kind in self.types) if ranked else ()
+
+    @functools.cached_property
+    def elements(self) -> tuple[str, ...]:
+        """Element type of each result, as MLIR prints it; empty if one is no tensor."""
+        return tuple(str(kind.element_type) for kind in self.types[: len(self.shapes)])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,40 +90,100 @@ class Chain:
     parent: "Chain | None"
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Op:
-    """One operation of the inlined program.
+    """One operation, of a function or of the inlined program.
 
-    ``live`` is None for a dead operation, else the result slots in use; kinds without slots have ``(0,)``.
-    ``captures`` caches the outer values that the regions read.
+    Args:
+        form: its name, attributes and result types.
+        operands, results: values.
+        regions: its regions; in the inlined program also the bodies of functions that it names.
+        source: the operation in the module.
+        callee: the function that it calls; empty if none.
+        effect: whether it, its regions or the functions that it names do more than compute results.
+        chain: how it was reached; only in the inlined program.
+        live: None for a dead operation, else the result slots in use; kinds without slots have ``(0,)``. Only in the
+            inlined program.
+        captures: caches the outer values that the regions read.
     """
 
-    __slots__ = ("captures", "chain", "effect", "form", "live", "operands", "regions", "results", "source")
+    form: Form
+    operands: tuple[int, ...]
+    results: range
+    regions: "tuple[Region, ...]"
+    source: Any
+    callee: str = ""
+    effect: bool = False
+    chain: Chain | None = None
+    live: tuple[int, ...] | None = None
+    captures: tuple[int, ...] | None = None
 
-    def __init__(
-        self, form: Form, operands: tuple[int, ...], results: range, source: Any, chain: Chain | None
-    ):
-        self.form = form
-        self.operands = operands
-        self.results = results
-        self.source = source
-        self.chain = chain
-        self.regions: tuple[Region, ...] = ()
-        self.effect = form.effect
-        self.live: tuple[int, ...] | None = None
-        self.captures: tuple[int, ...] | None = None
+    @property
+    def name(self) -> str:
+        """The operation's name, such as ``stablehlo.add``."""
+        return self.form.name
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Region:
-    """A block: parameters, operations, and the values that it returns."""
+    """A block; it may read the values of the regions around it.
 
-    __slots__ = ("effect", "ops", "outputs", "parameters", "types")
+    Args:
+        parameters: values.
+        types: of the parameters, as text.
+        ops: in order.
+        outputs: values that it returns.
+        owner: the operation of a function that it belongs to; None for the body of one.
+    """
 
-    def __init__(self, parameters: tuple[int, ...], types: tuple[str, ...]):
-        self.parameters = parameters
-        self.types = types
-        self.ops: list[Op] = []
-        self.outputs: tuple[int, ...] = ()
-        self.effect = False
+    parameters: tuple[int, ...]
+    types: tuple[str, ...]
+    ops: list[Op] = dataclasses.field(default_factory=list)
+    outputs: tuple[int, ...] = ()
+    owner: Op | None = None
+
+    @property
+    def effect(self) -> bool:
+        """True if an operation has an effect."""
+        return any(op.effect for op in self.ops)
+
+    def walk(self) -> Iterator[Op]:
+        """Yields the operations and those inside them, outer before inner."""
+        for op in self.ops:
+            yield op
+            for inner in op.regions:
+                yield from inner.walk()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Function:
+    """A function, read once.
+
+    Args:
+        operation: in the module.
+        body: its region.
+        slots: how many slots there are.
+        notes: attributes that carry meaning, as text: then a call to it is not inlined.
+        effect: whether it does more than compute results.
+    """
+
+    operation: Any
+    body: Region
+    slots: int
+    notes: str
+    effect: bool
+
+    @functools.cached_property
+    def makers(self) -> dict[int, tuple[Op | Region, int]]:
+        """The operation or the region that gives each slot, and the position of its result or parameter."""
+        found: dict[int, tuple[Op | Region, int]] = {}
+        regions = [self.body]
+        for region in regions:  # grows
+            found.update({slot: (region, place) for place, slot in enumerate(region.parameters)})
+            for op in region.ops:
+                found.update({slot: (op, place) for place, slot in enumerate(op.results)})
+                regions += op.regions
+        return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

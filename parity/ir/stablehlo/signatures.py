@@ -12,15 +12,13 @@ import numpy as np
 
 from parity.ir.jax_internals import ir
 from parity.ir.mlir import UnreadAttribute, attribute_items
-from parity.ir.stablehlo.program import Form, Kind
+from parity.ir.stablehlo.operations import Group, facts, has_effect
+from parity.ir.stablehlo.program import SLOTTED, Form, Kind
 from parity.ir.stablehlo.tokens import replace_symbols, split_list, symbol_of
 
 __all__ = ["OpSignatures"]
 
-_COMMUTING = frozenset(
-    f"stablehlo.{name}" for name in ("add", "multiply", "and", "or", "xor", "minimum", "maximum")
-)
-# Exactly these commute bit for bit; of two NaNs, or of two products to be fused into one, order chooses.
+# Only integers and booleans commute bit for bit.
 _EXACT = re.compile(r"tensor<(?:[\dx?]*x)?(?:i|si|ui)\d+>")
 _KINDS = {
     "stablehlo.while": Kind.WHILE,
@@ -30,22 +28,6 @@ _KINDS = {
     "sdy.manual_computation": Kind.MANUAL,
     "func.call": Kind.CALL,
 }
-_SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
-_COLLECTIVES = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "all_gather",
-        "all_reduce",
-        "all_to_all",
-        "collective_broadcast",
-        "collective_permute",
-        "reduce_scatter",
-    )
-)
-# Order and number of these matter even when their results are not used. `rng` has hidden state.
-_EFFECTS = frozenset(f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv", "rng"))
-_PURE_DIALECTS = ("stablehlo.", "chlo.", "sdy.", "func.")
-_TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 _SHARDINGS = frozenset({"mhlo.sharding", "sdy.sharding"})
 _SHARDING_OPS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _SHARDING_TARGETS = frozenset({'"Sharding"'})
@@ -80,6 +62,7 @@ class OpSignatures:
         self._meshes: dict[str, str] = {}
         self._others: list[str] = []
         self.functions: dict[str, Any] = {}
+        self.meshes: dict[str, str] = {}
         for op in module.body.operations:
             self._define(op.operation)
 
@@ -91,6 +74,7 @@ class OpSignatures:
             name = symbol_of(str(items.pop("sym_name")))
             rest = sorted((key, str(value)) for key, value in items.items() if key != "sym_visibility")
             self._meshes[name] = f"{operation.name}{rest}"
+            self.meshes[name] = str(items["mesh"])
         else:
             self._others.append(operation.get_asm(enable_debug_info=False))
 
@@ -157,7 +141,7 @@ class OpSignatures:
             for key, value in items
             if not (self._ignore and key in _SHARDINGS) and not (name == "func.call" and key == "callee")
         }
-        if name in _COLLECTIVES and "channel_handle" in texts:
+        if facts(name).group is Group.COLLECTIVE and "channel_handle" in texts:
             texts["channel_handle"] = _CHANNEL.sub(_channel_sign, texts["channel_handle"])
         if _is_host_callback(name, texts):
             texts["host function"] = self._private
@@ -174,9 +158,10 @@ class OpSignatures:
             slots_in=ins,
             slots_out=outs,
             symbols=tuple(symbols),
-            effect=_has_effect(name, len(types), texts),
-            results=len(types),
+            effect=has_effect(name, len(types), declared=texts.get("has_side_effect") == "true"),
             attributed=bool(texts),
+            attributes=dict(items),
+            types=tuple(result.type for result in operation.results),
         )
 
     def _kind(self, name: str, operation: Any, texts: dict[str, str]) -> Kind:
@@ -184,7 +169,7 @@ class OpSignatures:
             return Kind.SKIP
         if name == "sdy.sharding_constraint" and "?" not in texts["sharding"]:
             return Kind.CONSTRAINT
-        if name in _COMMUTING and len(operation.operands) == 2:
+        if facts(name).commutes and len(operation.operands) == 2:
             exact = _EXACT.fullmatch(self.type_text(operation.results[0].type))
             return Kind.COMMUTE if exact else Kind.REORDER
         if name in _KINDS:
@@ -245,9 +230,9 @@ def _slots(
         inner = [str(a.type) for a in operation.regions[0].blocks[0].arguments]
         ins = _per_slot(shared, "in_shardings", inner)
         outs = _per_slot(shared, "out_shardings", outs)
-    elif kind in _SLOTTED and "sdy.sharding" in shared:
+    elif kind in SLOTTED and "sdy.sharding" in shared:
         outs = _per_slot(shared, "sdy.sharding", outs)
-    if kind in _SLOTTED and set(shared) - {"manual_axes"}:
+    if kind in SLOTTED and set(shared) - {"manual_axes"}:
         ins, outs = _numbered(ins), _numbered(outs)
     return tuple(ins), tuple(outs), shared
 
@@ -263,14 +248,6 @@ def _per_slot(shared: dict[str, str], name: str, slots: list[str]) -> list[str]:
 
 def _numbered(slots: list[str]) -> list[str]:
     return [f"{index} {slot}" for index, slot in enumerate(slots)]
-
-
-def _has_effect(name: str, results: int, texts: dict[str, str]) -> bool:
-    if name in _TERMINATORS:
-        return False
-    unknown = not name.startswith(_PURE_DIALECTS)
-    declared = texts.get("has_side_effect") == "true"
-    return name in _EFFECTS or declared or unknown or (results == 0 and name != "func.call")
 
 
 def _is_host_callback(name: str, texts: dict[str, str]) -> bool:

@@ -12,37 +12,19 @@ from typing import Any, cast
 import numpy as np
 
 from parity.ir.jax_internals import ir
+from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact import contractions, operations
-from parity.prove.exact.interpreter import Arithmetic
+from parity.prove.exact.contents import SHARDING, Block, Step
+from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.pieces import Data
-from parity.prove.exact.program import PLACES, Block, Step, data_of
 from parity.prove.exact.rounding import Rounding, is_float, sort_of
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import Label, RefusalError
 
 __all__ = ["BITS", "NUMBERS"]
 
-ELEMENTWISE = operations.MAPS | {"reduce_precision", "real", "imag", "complex", "is_finite"}
 PIECE = ("piece",)
-WHOLE = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "batch_norm_grad",
-        "batch_norm_inference",
-        "batch_norm_training",
-        "cholesky",
-        "convolution",
-        "fft",
-        "reduce_window",
-        "rng_bit_generator",
-        "scatter",
-        "select_and_scatter",
-        "sort",
-        "triangular_solve",
-    )
-) | {"chlo.top_k", "chlo.ragged_dot"}
-"""Pure operations that are functions of their operands as wholes."""
 
 
 def attributes(step: Step, but: str = "") -> str:
@@ -52,7 +34,7 @@ def attributes(step: Step, but: str = "") -> str:
         RefusalError: one names something that is kept elsewhere.
     """
     texts = (
-        f"{name} = {value}" for name, value in sorted(step.attributes.items()) if name not in (PLACES, but)
+        f"{name} = {value}" for name, value in sorted(step.attributes.items()) if name not in (SHARDING, but)
     )
     text = ", ".join(texts)
     if "dense_resource" in text or "@" in text:
@@ -184,7 +166,7 @@ def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
     """Applies an operation place by place; of floats with all that its attributes say."""
     if not any(map(is_float, (*step.sorts, *(x.sort for x in operands)))):
         return operations.elementwise(tensors, step, operands)
-    name, (sort,) = step.name.split(".", 1)[1], step.sorts
+    name, (sort,) = facts(step.name).short, step.sorts
     step.remember(
         "function",
         lambda: (_function(tensors, name, sort, attributes(step)), operations.function_key(step)),
@@ -232,7 +214,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
             raise RefusalError(f"constant: {error}") from error
         known = str(value).partition(" : ")[0] if number != number else number
         return [tensors.uniform(algebra_of(tensors).element(known, sort), shape, sort)]
-    data: Data = step.remember("data", lambda: data_of(value, shape))
+    data: Data = step.remember("data", lambda: Data.of(value, shape))
     if np.dtype(data.dtype) != {"f16": np.float16, "f32": np.float32, "f64": np.float64}.get(sort):
         raise RefusalError(f"constant: got elements of {sort} as {data.dtype}, expected those that NumPy has")
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
@@ -241,7 +223,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
 
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """The index along a dimension; of floats a row of its own."""
-    (shape,), (sort,), (dim,) = step.shapes, step.sorts, operations.ints(step.attributes["iota_dimension"])
+    (shape,), (sort,), (dim,) = step.shapes, step.sorts, step.dims("iota_dimension")
     if not is_float(sort):
         return OPERATIONS["stablehlo.iota"](tensors, step, operands)
     row = algebra_of(tensors).opaque("iota of floats", (), (), (), (shape[dim],), sort)
@@ -267,24 +249,13 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 
 _rows = moving(contractions.gather)
-MOVES = (
-    "bitcast_convert",
-    "broadcast_in_dim",
-    "concatenate",
-    "dynamic_slice",
-    "dynamic_update_slice",
-    "pad",
-    "reshape",
-    "reverse",
-    "slice",
-    "transpose",
-)
+MOVES = names_of(Group.REARRANGES, Group.PICKS, Group.JOINS, "bitcast_convert")
 BITS = Arithmetic(
     algebra=Rounding,
     handlers={
-        **{name: operation for name in WHOLE},
-        **{f"stablehlo.{name}": moving(OPERATIONS[f"stablehlo.{name}"]) for name in MOVES},
-        **{f"{dialect}.{name}": elementwise for dialect in ("stablehlo", "chlo") for name in ELEMENTWISE},
+        **dict.fromkeys(names_of(Group.WHOLE), operation),
+        **{name: moving(REALS.handlers[name]) for name in MOVES},
+        **dict.fromkeys(names_of(Group.ELEMENTWISE), elementwise),
         "stablehlo.constant": constant,
         "stablehlo.iota": iota,
         "stablehlo.dot_general": dot_general,

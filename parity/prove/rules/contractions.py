@@ -10,10 +10,7 @@ from parity.prove.rules.terms import Terms, Value
 from parity.prove.rules.types import Array
 from parity.prove.rules.views import View, whole
 
-__all__ = ["DOT", "dot", "reduction_pattern", "sum_of_one"]
-
-DOT = frozenset({"dot_dimension_numbers", "precision_config", "algorithm"})
-"""The attributes of ``dot_general`` that are known."""
+__all__ = ["dot", "reduction_pattern", "sum_of_one"]
 
 _DIMENSIONS = re.compile(r"(lhs|rhs)_(batching|contracting)_dimensions = \[([\d, ]*)\]")
 _Roles = list[tuple[str, int]]

@@ -3,10 +3,11 @@
 from typing import Any
 
 from parity.ir.mlir import attribute_items
+from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, Region
 from parity.prove.numbering import Numbering
-from parity.prove.rules.contractions import DOT, reduction_pattern, sum_of_one
-from parity.prove.rules.elementwise import ELEMENTWISE, elementwise
+from parity.prove.rules.contractions import reduction_pattern, sum_of_one
+from parity.prove.rules.elementwise import elementwise
 from parity.prove.rules.literals import constant, iota
 from parity.prove.rules.moves import MOVES
 from parity.prove.rules.terms import Normal, Terms, Value
@@ -15,22 +16,8 @@ from parity.prove.rules.views import View, whole
 
 __all__ = ["RuledNumbering"]
 
-_KNOWN: dict[str, frozenset[str]] = {
-    "stablehlo.constant": frozenset({"value"}),
-    "stablehlo.iota": frozenset({"iota_dimension"}),
-    "stablehlo.reshape": frozenset(),
-    "stablehlo.broadcast_in_dim": frozenset({"broadcast_dimensions"}),
-    "stablehlo.transpose": frozenset({"permutation"}),
-    "stablehlo.reverse": frozenset({"dimensions"}),
-    "stablehlo.slice": frozenset({"start_indices", "limit_indices", "strides"}),
-    "stablehlo.dynamic_slice": frozenset({"slice_sizes"}),
-    "stablehlo.dynamic_update_slice": frozenset(),
-    "stablehlo.pad": frozenset({"edge_padding_low", "edge_padding_high", "interior_padding"}),
-    "stablehlo.concatenate": frozenset({"dimension"}),
-    "stablehlo.dot_general": DOT,
-    **ELEMENTWISE,
-}
-"""The operations that rules read, and the attributes they know; one that has others is left as it is."""
+_READ = names_of(Group.ELEMENTWISE, "constant", "iota") | MOVES.keys()
+"""The operations that rules read; one with attributes that the table does not have is left as it is."""
 
 
 class _Facts:
@@ -41,8 +28,9 @@ class _Facts:
     def __init__(self, form: Form, op: Op):
         self.form = form  # keeps the id that it is remembered by
         self.out = parse_array(form.slots_out[0]) if form.results == 1 else None
-        known, items = _KNOWN.get(form.name), dict(attribute_items(op.source))
-        self.attributes: dict[str, Any] | None = items if known is not None and known >= set(items) else None
+        items = dict(attribute_items(op.source))
+        known = form.name in _READ and facts(form.name).attributes >= set(items)
+        self.attributes: dict[str, Any] | None = items if known else None
 
 
 def _is_narrow(operands: list[Value], *types: Array) -> bool:
