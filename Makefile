@@ -66,7 +66,8 @@ mutants: setup  ## planted bugs, each against every channel: docs/mutants.md; PA
 	$(BIN)/python tests/campaigns edits build/benign --count 60
 	$(BIN)/parity mutants tests/mutants build/benign --shard $(PART) --workers $(WORKERS) --json parity-report/mutants.json
 
-docs: setup  ## the pages as a site, in build/site; links that lead nowhere fail
+docs: setup  ## the generated tables of the pages, and the pages as a site, in build/site; links that lead nowhere fail
+	$(BIN)/python tests/docs/generate.py
 	$(BIN)/mkdocs build --strict
 
 pictures: setup  ## the pictures of the first page, made anew; Chromium or Chrome must be on the path

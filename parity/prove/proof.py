@@ -13,7 +13,7 @@ from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
 from parity.prove.grade import grade
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
-from parity.prove.weight_views import NOTHING_MOVED, WeightViews, given, not_met
+from parity.prove.rules.weight_views import NOTHING_MOVED, WeightViews, given, not_met
 from parity.verdicts import Finding, Verdict
 
 __all__ = ["NOTHING_ALONE", "Alone", "Proof", "is_one_program", "prove"]

@@ -5,43 +5,26 @@ from typing import Any
 from parity.ir.mlir import attribute_items
 from parity.ir.stablehlo.program import Form, Kind, Op, Region
 from parity.prove.numbering import Numbering
-from parity.prove.rules.contractions import DOT, reduction_pattern, sum_of_one
+from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import ELEMENTWISE, elementwise
-from parity.prove.rules.literals import constant, iota
-from parity.prove.rules.moves import MOVES
-from parity.prove.rules.terms import Normal, Terms, Value
+from parity.prove.rules.registry import NORMAL_FORMS
+from parity.prove.rules.terms import Normal, Operation, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array
-from parity.prove.rules.views import View, whole
+from parity.prove.rules.views import whole
 
 __all__ = ["RuledNumbering"]
 
-_KNOWN: dict[str, frozenset[str]] = {
-    "stablehlo.constant": frozenset({"value"}),
-    "stablehlo.iota": frozenset({"iota_dimension"}),
-    "stablehlo.reshape": frozenset(),
-    "stablehlo.broadcast_in_dim": frozenset({"broadcast_dimensions"}),
-    "stablehlo.transpose": frozenset({"permutation"}),
-    "stablehlo.reverse": frozenset({"dimensions"}),
-    "stablehlo.slice": frozenset({"start_indices", "limit_indices", "strides"}),
-    "stablehlo.dynamic_slice": frozenset({"slice_sizes"}),
-    "stablehlo.dynamic_update_slice": frozenset(),
-    "stablehlo.pad": frozenset({"edge_padding_low", "edge_padding_high", "interior_padding"}),
-    "stablehlo.concatenate": frozenset({"dimension"}),
-    "stablehlo.dot_general": DOT,
-    **ELEMENTWISE,
-}
-"""The operations that rules read, and the attributes they know; one that has others is left as it is."""
-
 
 class _Facts:
-    """What rules need of a form: the types of its results, and its attributes where all are known."""
+    """The function that normalises a form, its result type, and its attributes; None if it has unknown ones."""
 
-    __slots__ = ("attributes", "form", "out")
+    __slots__ = ("attributes", "form", "normalise", "out")
 
     def __init__(self, form: Form, op: Op):
         self.form = form  # keeps the id that it is remembered by
         self.out = parse_array(form.slots_out[0]) if form.results == 1 else None
-        known, items = _KNOWN.get(form.name), dict(attribute_items(op.source))
+        self.normalise, known = NORMAL_FORMS.get(form.name, (None, ELEMENTWISE.get(form.name)))
+        items = dict(attribute_items(op.source))
         self.attributes: dict[str, Any] | None = items if known is not None and known >= set(items) else None
 
 
@@ -149,7 +132,12 @@ class RuledNumbering(Numbering):
             return None
         self.table.narrow = _is_narrow(operands, facts.out)
         self.table.built = False
-        view = self._view(op, facts.attributes, facts.out, operands)
+        operation = Operation(facts.attributes, facts.out, operands)
+        if facts.normalise is not None:
+            view = facts.normalise(self.table, operation)
+        else:
+            commutes = op.form.kind >= self._commuting
+            view = elementwise(self.table, op.form.name, operation, commutes)
         if view is None:
             return None
         view = self.table.settled(view, facts.out.element)
@@ -171,14 +159,3 @@ class RuledNumbering(Numbering):
 
     def _type(self, op: Op, position: int) -> Array | None:
         return parse_array(str(op.source.operands[position].type))
-
-    def _view(self, op: Op, attributes: dict[str, Any], out: Array, operands: list[Value]) -> View | None:
-        name = op.form.name
-        if name in MOVES:
-            return MOVES[name](self.table, attributes, out, operands)
-        if name == "stablehlo.constant":
-            return constant(self.table, attributes, out)
-        if name == "stablehlo.iota":
-            return iota(self.table, attributes, out)
-        commutes = op.form.kind >= self._commuting
-        return elementwise(self.table, name, attributes, out, operands, commutes)
