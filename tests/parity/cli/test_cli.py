@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from expected import surprises
 
 import parity.cli.request
 from parity.channels import ALL
@@ -151,16 +152,13 @@ def test_paranoid_on_the_scanned_decoder_finds_equal_bits_loops_and_memory(comma
         found = {name: channel["verdict"] for name, channel in case["channels"].items()}
         values = {found.pop(name) for name in ("values", "gradients", "state")} - {"skipped"}
         assert (case["verdict"], values) == ("passed", {"bitwise"})
-        assert (found.pop("program"), found.pop("rng"), found.pop("flags")) == (
-            "proved",
-            "proved",
-            "skipped",
-        )
-        assert found.pop("checkpoint") == "skipped"  # only cases that offer it, in the pair training
-        assert found.pop("speed") == "skipped"  # only where a budget asks
-        assert found.pop("exact") == "skipped"  # only where a case asks
-        assert found.pop("retrace") == ("equal" if case["program"] == "train_step" else "skipped")
-        assert found.pop("routing", "skipped") == "skipped" and set(found.values()) == {"equal"}
+        stated = {
+            **dict.fromkeys(("program", "rng"), "proved"),
+            **dict.fromkeys(("dots", "memory", "collectives"), "equal"),
+            **dict.fromkeys(("exact", "routing", "speed", "flags", "checkpoint"), "skipped"),
+            "retrace": "equal" if case["program"] == "train_step" else "skipped",
+        }
+        assert surprises(found, **stated) == {}
 
 
 @pytest.mark.long
