@@ -123,7 +123,7 @@ def _spread(operand: Value, count: int) -> View:
     "a product and a sum keeps these from becoming one operation.",
     attacked_by="selection between equals",
     loose=True,
-    narrow=True,
+    keeps_narrow=True,
 )
 def _simplified(table: Terms, call: Call) -> Call | View:
     for _ in range(_MAX_STEPS):

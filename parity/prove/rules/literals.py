@@ -19,7 +19,7 @@ from parity.prove.rules.views import View, whole
     condition="the values are at hand; floats by what MLIR prints or by their bytes",
     argument="A constant is its elements.",
     attacked_by="positions counted or added up",
-    narrow=True,
+    keeps_narrow=True,
 )
 def _constant(table: Terms, op: Operation) -> View | None:
     """Returns a constant as a view; None where its values are not at hand."""
@@ -59,7 +59,7 @@ def _constant(table: Terms, op: Operation) -> View | None:
     condition="any",
     argument="The specification says so.",
     attacked_by="columns counted, or rows",
-    narrow=True,
+    keeps_narrow=True,
 )
 def _iota(table: Terms, op: Operation) -> View | None:
     """Returns a count along an axis as a view of a count."""

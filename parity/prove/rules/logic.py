@@ -53,7 +53,7 @@ def inside(table: Terms, view: View, name: str) -> tuple[Term, tuple[View, ...]]
     condition="any type and order of comparison",
     argument="Holds for each pair of numbers, NaN included: all are false but !=, in both spellings.",
     attacked_by="greater or less",
-    narrow=True,
+    keeps_narrow=True,
 )
 def _direction(table: Terms, call: Call) -> Call | None:
     """``a > b`` is ``b < a``; ``a == b`` is ``b == a``."""
@@ -87,7 +87,7 @@ def _twice(table: Terms, call: Call) -> View | None:
     condition="order relations of integers only: with NaN both a < b and b <= a are false",
     argument="== and != are opposite for NaN, too.",
     attacked_by="not equal as unequal",
-    narrow=True,
+    keeps_narrow=True,
 )
 def _opposite(table: Terms, call: Call) -> Call | None:
     """``not (a == b)`` is ``a != b``; of integers ``not (a < b)`` is ``b <= a``."""
@@ -125,7 +125,7 @@ def _known_predicate(table: Terms, call: Call) -> View | None:
     condition="any",
     argument="Case by case.",
     attacked_by="selection by the opposite",
-    narrow=True,
+    keeps_narrow=True,
 )
 def _negated_predicate(table: Terms, call: Call) -> Call | None:
     """Selects by the opposite where the predicate is a negation, unequal, or known and false at first.
@@ -181,7 +181,7 @@ def _equal_branches(table: Terms, call: Call) -> View | None:
     condition="element types are one",
     argument="The identity.",
     attacked_by="to its own type",
-    narrow=True,
+    keeps_narrow=True,
 )
 def _same_type(table: Terms, call: Call) -> View | None:
     return call.operands[0] if call.elements[0] == call.element else None
@@ -211,7 +211,7 @@ def _through_wider(table: Terms, call: Call) -> Call | None:
     argument="As for through-wider; but see narrow-floats.",
     attacked_by="half there and back",
     loose=True,
-    narrow=True,
+    keeps_narrow=True,
 )
 def _float_through_wider(table: Terms, call: Call) -> Call | None:
     """A conversion of a widened float is one conversion."""

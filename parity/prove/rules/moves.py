@@ -15,7 +15,7 @@ from parity.prove.rules.views import View, joined, whole
     condition="any",
     argument="StableHLO defines reshape by row-major order; places do not change.",
     attacked_by="reshape of reshape",
-    narrow=True,
+    keeps_narrow=True,
 )
 def _reshape(table: Terms, op: Operation) -> View | None:
     return _counted(table, "reshape", op.operands[0].view)
@@ -28,7 +28,7 @@ def _reshape(table: Terms, op: Operation) -> View | None:
     condition="as many elements as before, axes in ascending order",
     argument="Each element occurs once and in the old order.",
     attacked_by="unit axis by broadcast or by reshape",
-    narrow=True,
+    keeps_narrow=True,
 )
 @RewriteRule(
     name="broadcast",
@@ -36,7 +36,7 @@ def _reshape(table: Terms, op: Operation) -> View | None:
     condition="the source's digits fall on its axes",
     argument="The result's place is a function of the source's place; functions compose.",
     attacked_by="mask with unit axes or without",
-    narrow=True,
+    keeps_narrow=True,
 )
 def _broadcast(table: Terms, op: Operation) -> View | None:
     (operand,) = op.operands
@@ -53,7 +53,7 @@ def _broadcast(table: Terms, op: Operation) -> View | None:
     condition="digits fall on axes",
     argument="As for broadcast.",
     attacked_by="two transpositions for none",
-    narrow=True,
+    keeps_narrow=True,
 )
 def _transpose(table: Terms, op: Operation) -> View | None:
     (operand,) = op.operands
@@ -83,7 +83,7 @@ def _reverse(table: Terms, op: Operation) -> View | None:
     condition="the slice cuts one digit, or whole inner ones",
     argument="As for broadcast.",
     attacked_by="slice of a slice",
-    narrow=True,
+    keeps_narrow=True,
 )
 def _slice(table: Terms, op: Operation) -> View | None:
     (operand,) = op.operands
@@ -100,7 +100,7 @@ def _slice(table: Terms, op: Operation) -> View | None:
     condition="the starts are known integers, or the slice is as long as the axis",
     argument="StableHLO clamps starts to [0, size - length]; the rule does the same to numbers it knows.",
     attacked_by="dynamic slice at one known start or another",
-    narrow=True,
+    keeps_narrow=True,
 )
 def _dynamic_slice(table: Terms, op: Operation) -> View | None:
     """A dynamic slice whose starts are known is a slice; starts are clamped so that it lies inside."""

@@ -25,7 +25,7 @@ class Padding(Term):
     condition="low and high padding zero, interior zero or an axis of size one",
     argument="No element is added or dropped.",
     attacked_by="pad by nothing",
-    narrow=True,
+    keeps_narrow=True,
 )
 @RewriteRule(
     name="pad",

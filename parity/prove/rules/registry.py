@@ -49,7 +49,7 @@ class RewriteRule:
             that misses its condition by one.
         on: the elementwise operations that the function simplifies; empty if other code of the normaliser calls it.
         loose: True if compiled programs gave other bits, or may; then it serves the rung ``reordered`` only.
-        narrow: True if it keeps the bits of compiled bf16, f16 and f8, too; if not, `NARROW` must allow it on these.
+        keeps_narrow: True if it keeps the bits of compiled bf16, f16 and f8, too; on these, `NARROW` must allow others.
         vanishes: True if it removes an operation that a compiler may keep; of floats `VANISHING` must allow it.
         function: the function that applies it, which the decorator fills in.
     """
@@ -61,7 +61,7 @@ class RewriteRule:
     attacked_by: str
     on: tuple[str, ...] = ()
     loose: bool = False
-    narrow: bool = False
+    keeps_narrow: bool = False
     vanishes: bool = False
     function: Callable[..., Any] | None = None
 

@@ -87,7 +87,7 @@ class Terms(Table):
     def __init__(self, enabled: Collection[str]) -> None:
         super().__init__()
         self.enabled = frozenset(enabled)
-        kept = {name for name, rule in RULES.items() if rule.narrow or NARROW in self.enabled}
+        kept = {name for name, rule in RULES.items() if rule.keeps_narrow or NARROW in self.enabled}
         self._on_narrow = self.enabled & kept
         self.used: dict[str, int] = {}
         self.trail: list[str] = []
@@ -113,7 +113,7 @@ class Terms(Table):
 
     def use(self, rule: str) -> None:
         """Counts one use of a rule."""
-        used = (rule, NARROW) if self.narrow and not RULES[rule].narrow else (rule,)
+        used = (rule, NARROW) if self.narrow and not RULES[rule].keeps_narrow else (rule,)
         self.trail += used
         self.use_again(used)
 

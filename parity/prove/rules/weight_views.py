@@ -123,7 +123,7 @@ def _result_types(program: StableProgram) -> list[str]:
     condition="the map's transform is a reshape or a join, after reshapes, of whole arrays",
     argument="Both sides are given the same elements; the map says where each lies. Reshapes and joins are views.",
     attacked_by="stacked layers",
-    narrow=True,
+    keeps_narrow=True,
 )
 @RewriteRule(
     name="turned-weights",
@@ -132,7 +132,7 @@ def _result_types(program: StableProgram) -> list[str]:
     argument="As for moved-weights; but compiled loops and products then run in another order.",
     attacked_by="transposed",
     loose=True,
-    narrow=True,
+    keeps_narrow=True,
 )
 def carried(table: Terms, parts: Sequence[Value], steps: Sequence[Step]) -> Value | None:
     """Returns what the steps make of the parts; None where a rule does not allow it."""
