@@ -9,6 +9,7 @@ from campaigns.prover.pairs import PAIRS, Pair
 
 from parity.ir.stablehlo import liveness, reader
 from parity.ir.stablehlo import signatures as words
+from parity.mutants.mutant import find_old
 from parity.prove import fingerprint, numbering, proof
 from parity.verdicts import Verdict
 
@@ -70,10 +71,12 @@ SABOTAGES = (
 def test_a_broken_prover_is_noticed(module, line, careless, monkeypatch):
     """Rewrites one line of the prover; the table of pairs must then fail."""
     source = pathlib.Path(module.__file__).read_text()
-    assert source.count(line) == 1, f"{module.__name__} has this line {source.count(line)} times: {line}"
+    spans = find_old(source, line)
+    assert len(spans) == 1, f"{module.__name__} has this line {len(spans)} times: {line}"
     broken = types.ModuleType(module.__name__)
     broken.__dict__["__file__"] = module.__file__
-    exec(compile(source.replace(line, careless), module.__file__, "exec"), broken.__dict__)
+    text = source[: spans[0][0]] + careless + source[spans[0][1] :]
+    exec(compile(text, module.__file__, "exec"), broken.__dict__)
     for user in (numbering, reader, proof, fingerprint, campaign_run):
         for name in getattr(broken, "__all__", ()):
             if hasattr(user, name):
