@@ -4,20 +4,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from parity.ir.mlir import dense_numbers
+from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Kind, Op, StableProgram
 from parity.prove.regions import operations, users
 from parity.prove.rules.types import is_whole_number, parse_array
 
 __all__ = ["Conditions", "without"]
 
-MOVES = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "transpose", "convert"))
-_JOINS = MOVES | {f"stablehlo.{name}" for name in ("and", "or", "xor", "not", "reduce")}
+MOVES = names_of(Group.REARRANGES, "convert")
+_JOINS = MOVES | names_of("and", "or", "xor", "not", "reduce")
 """What makes one condition of several."""
-_PRODUCTS = frozenset(f"stablehlo.{name}" for name in ("multiply", "dot_general"))
-_KEEPS_ZERO = MOVES | {f"stablehlo.{name}" for name in ("negate", "reduce", "slice", "divide")}
-_INDEXES = {"stablehlo.gather": 1, "stablehlo.scatter": 1, "stablehlo.dynamic_slice": 1}
-_INDEXES["stablehlo.dynamic_update_slice"] = 2
-"""The first operand that is an index."""
+_PRODUCTS = names_of("multiply", "dot_general")
 
 
 class Conditions:
@@ -37,7 +34,7 @@ class Conditions:
         self._indices = {
             self._origin(value)
             for op in self._ops
-            for value in op.operands[_INDEXES.get(op.form.name, len(op.operands)) :]
+            for value in op.operands[facts(op.form.name).first_index or len(op.operands) :]
         }
 
     def run(self) -> Iterator[tuple[Op, frozenset[int]]]:
@@ -261,13 +258,13 @@ class _Fold:
     def _vanish(self, op: Op) -> None:
         """Follows zeros through products, and takes them out of sums."""
         name, result = op.form.name, op.results.start
-        zeros = [value in self._zeros for value in op.operands]
+        zeros = [value in self._zeros for value in op.operands[: facts(name).first_index]]
         if name in MOVES and op.operands[0] in self._constants:
             self._constants.add(result)
-        elif (name in _PRODUCTS and any(zeros)) or (name in _KEEPS_ZERO and zeros[0]):
-            self._zeros.add(result)
         elif name == "stablehlo.add" and any(zeros):
             self.same[result] = op.operands[1 - zeros.index(True)]
             self._zeros.update([result] if all(zeros) else [])
         elif name == "stablehlo.subtract" and zeros[1]:
             self.same[result] = op.operands[0]
+        elif (name == "stablehlo.reduce" and zeros[0]) or facts(name).zero.suffice(zeros):
+            self._zeros.add(result)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from parity.ir.mlir import attribute_items, dense_array
+from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.ir.stablehlo.provenance import op_place
 from parity.prove.conditions import MOVES, Conditions, without
@@ -24,17 +25,13 @@ MOST_OPERATIONS = 1_000_000
 """About how many operations are numbered again to find out what a difference decides."""
 MOST_ENTRIES = 4_000_000
 """Of a table that is read."""
-_BOUNDS = ("add", "subtract", "maximum", "minimum", "clamp")
-_BOUNDED = frozenset(f"stablehlo.{name}" for name in _BOUNDS)
-_ARITHMETIC = frozenset(
-    f"stablehlo.{name}"
-    for name in (*_BOUNDS, "multiply", "divide", "power", "remainder", "compare", "and", "or", "xor")
-)
+_BOUNDED = names_of("add", "subtract", "maximum", "minimum", "clamp")
+_ARITHMETIC = _BOUNDED | names_of("multiply", "divide", "power", "remainder", "compare", "and", "or", "xor")
 """Operations whose constants are graded; a selected, padded, sliced or initial one may never be read."""
-_READS_TABLES = frozenset({"stablehlo.gather", "stablehlo.dynamic_slice"})
-_SHAPED = frozenset({"stablehlo.constant", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
-_COUNTING = _BOUNDED | {"stablehlo.multiply", "stablehlo.divide", "stablehlo.remainder"}
-_READS_COUNTERS = _ARITHMETIC | {"stablehlo.convert"}
+_READS_TABLES = names_of("gather", "dynamic_slice")
+_SHAPED = names_of("constant", "reshape", "broadcast_in_dim")
+_COUNTING = _BOUNDED | names_of("multiply", "divide", "remainder")
+_READS_COUNTERS = _ARITHMETIC | names_of("convert")
 """Not what indexes: one spelling wraps negative indices, another does not."""
 _PRECISIONS = frozenset({"precision_config", "algorithm", "exponent_bits", "mantissa_bits"})
 _LASTING = frozenset(

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from parity.ir.mlir import dense_numbers
+from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
 __all__ = ["Constants", "Met", "Use", "met_constants"]
@@ -133,15 +134,11 @@ INVERSES: Mapping[str, Inverse] = {
     "logistic": lambda y, c: [math.log(y / (1 - y))],
     "power": lambda y, c: [y ** (1 / c)] if y > 0 else [],
 }
-STAY = frozenset(
-    {
-        *("convert", "broadcast_in_dim", "reshape", "transpose", "slice", "reverse", "reduce_precision"),
-        *("floor", "ceil", "round_nearest_even", "round_nearest_afz", "dynamic_slice", "gather", "copy"),
-        *("sharding_constraint", "reshard", "all_gather", "optimization_barrier"),
-    }
-)
+STAY = names_of(
+    Group.REARRANGES, Group.PICKS, Group.SAME, "convert", "reduce_precision", "all_gather"
+) | names_of("floor", "ceil", "round_nearest_even", "round_nearest_afz")
 """Operations whose result has entries of the first operand, up to rounding."""
-JOINED = frozenset({"select", "concatenate", "pad", "dynamic_update_slice", "clamp"})
+JOINED = names_of(Group.JOINS, "select", "clamp")
 FOLDS: Mapping[str, Callable[[float, float], float]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
@@ -191,8 +188,10 @@ def _indexed(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
     """Every entry of a short table, and the last one of a long table."""
     sizes = [size for size in op.source.operands[0].type.shape if size > 1]
     entries = [range(size) if size <= MOST_NUMBERS else (size - 1,) for size in sizes]
-    first = 2 if op.form.name.endswith("update_slice") else 1
-    return [(Use.INDEXED, index, [float(n) for each in entries for n in each]) for index in sides[first:]]
+    return [
+        (Use.INDEXED, index, [float(n) for each in entries for n in each])
+        for index in sides[facts(op.form.name).first_index :]
+    ]
 
 
 MEETINGS: Mapping[str, Callable[[Op, Sequence[_Known]], list[Meeting]]] = {
@@ -353,11 +352,11 @@ def _result(op: Op, name: str, operands: Sequence[_Known]) -> _Known:
     if name == "iota":
         size = op.source.results[0].type.shape[int(op.source.attributes["iota_dimension"])]
         return _Known(numbers=(0.0, float(size - 1)))
-    if name in STAY:
+    if op.form.name in STAY:
         return operands[0]
-    if name in JOINED:
-        inputs = {"select": operands[1:], "clamp": operands[1:2], "dynamic_update_slice": operands[:2]}
-        first, *others = inputs.get(name, operands)
+    if op.form.name in JOINED:
+        inputs = {"select": operands[1:], "clamp": operands[1:2]}
+        first, *others = inputs.get(name, operands[: facts(op.form.name).first_index])
         for other in others:
             first = first.join(other)
         return first

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from parity.ir.mlir import dense_numbers
+from parity.ir.stablehlo.operations import Operation, facts
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
 __all__ = ["Content", "Fact", "result_facts"]
@@ -53,28 +54,6 @@ def result_facts(program: StableProgram, labels: Sequence[frozenset[str]]) -> tu
         walk.facts[value] = Fact(label)
     walk.region(program.body)
     return tuple(walk.facts[value] for value in program.body.outputs)
-
-
-UNARY = frozenset(
-    {"negate", "abs", "sqrt", "tanh", "sine", "sign", "floor", "ceil", "cbrt", "expm1", "convert"}
-)
-MOVES = frozenset(
-    {
-        *("reshape", "broadcast_in_dim", "transpose", "slice", "dynamic_slice", "gather", "reverse"),
-        *("all_gather", "all_reduce", "collective_permute", "all_to_all", "reduce_scatter"),
-        *("sharding_constraint", "reshard", "reduce_precision"),
-    }
-)
-JOINS = frozenset({"concatenate", "dynamic_update_slice", "pad", "scatter"})
-SUMS = frozenset({"add", "subtract"})
-PRODUCTS = frozenset({"multiply", "dot_general", "convolution", "divide"})
-CARRIES_NAN = frozenset(
-    {*UNARY, *SUMS, *PRODUCTS, "maximum", "minimum", "exponential", "log", "rsqrt", "logistic", "power"}
-    - {"sign", "convert", "convolution", "power"}
-)
-INDEXED = {"dynamic_slice": 1, "gather": 1, "dynamic_update_slice": 2, "pad": 2}
-"""How many operands hold numbers; the rest says where they are."""
-REDUCING = frozenset({"add", "multiply", "maximum", "minimum"})
 
 
 class _Walk:
@@ -163,29 +142,27 @@ SLOTTED: Mapping[Kind, Callable[[_Walk, Op], None]] = {
 
 def _content(op: Op, known: Sequence[Fact]) -> Content:
     """Returns what all entries of an operation's results are, given what is known of its operands."""
-    name = op.form.name.rpartition(".")[2]
-    found = [fact.content for fact in known[: INDEXED.get(name, len(known))]]
-    if name == "constant":
+    name, found = op.form.name, [fact.content for fact in known]
+    if name == "stablehlo.constant":
         return _constant(op)
-    if name == "select":
-        found = found[1:]
-    if name == "scatter":
-        keeps_zero = not op.regions[0].ops or _combiner(op) in REDUCING
-        found = [found[0], found[-1] if keeps_zero else Content.ANY]
-    if name == "reduce" and len(found) == 2 and _combiner(op) in REDUCING:
-        return found[0] if found[0] is Content.NAN or found[0] is found[1] else Content.ANY
-    if name in CARRIES_NAN and Content.NAN in found:
-        return Content.NAN
-    if name in PRODUCTS and Content.ZERO in found[: 1 if name == "divide" else 2]:
-        return Content.ZERO
-    same = len(set(found)) == 1
-    keeps = name in UNARY or name in MOVES or name in JOINS or name in SUMS or name == "select"
-    return found[0] if same and keeps and (found[0] is Content.ZERO or name not in UNARY) else Content.ANY
+    if name == "stablehlo.scatter":
+        zeros = _combiner(op).zero.suffice([True, True])
+        return found[0] if found[0] is found[-1] and (zeros or not op.regions[0].ops) else Content.ANY
+    if name == "stablehlo.reduce":
+        function = _combiner(op) if len(found) == 2 else facts("")
+    else:
+        function = facts(name)
+        found = found[1:] if name == "stablehlo.select" else found[: function.first_index]
+    for content, operands in ((Content.NAN, function.nan), (Content.ZERO, function.zero)):
+        if operands.suffice([each is content for each in found]):
+            return content
+    return Content.ANY
 
 
-def _combiner(op: Op) -> str:
-    inner = op.regions[0].ops
-    return inner[0].form.name.rpartition(".")[2] if len(inner) == 1 else ""
+def _combiner(op: Op) -> Operation:
+    """Returns the operation by which a region combines two values; nothing is known if it does more."""
+    inner = [facts(each.form.name) for each in op.regions[0].ops]
+    return inner[0] if len(inner) == 1 and inner[0].commutes else facts("")
 
 
 def _constant(op: Op) -> Content:

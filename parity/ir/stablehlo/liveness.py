@@ -3,12 +3,13 @@
 import collections
 from collections.abc import Iterator
 
+from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
 __all__ = ["has_extra_loops", "loop_counts_differ", "mark_live"]
 
 _HEAVY = frozenset({Kind.WHILE, Kind.BRANCH, Kind.REGION, Kind.MANUAL, Kind.BARRIER})
-_MOVING = ("stablehlo.all_", "stablehlo.collective_", "stablehlo.reduce_scatter", "stablehlo.custom_call")
+_HEAVY_NAMES = names_of(Group.COLLECTIVE, "custom_call")
 _TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
 _SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
 
@@ -32,7 +33,7 @@ def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
     return any(
         ours.live is not None
         and theirs.live is None
-        and (ours.form.kind in _HEAVY or ours.form.name.startswith(_MOVING))
+        and (ours.form.kind in _HEAVY or ours.form.name in _HEAVY_NAMES)
         for ours, theirs in zip(_operations(whole.body), _operations(part.body), strict=True)
     )
 

@@ -11,25 +11,13 @@ from parity.ir.hlo.trips import count_trips, swap
 from parity.ir.jax_internals import stablehlo_module
 from parity.ir.stablehlo import mlir
 from parity.ir.stablehlo.mlir import Affine, Scope, Values, name_of
+from parity.ir.stablehlo.operations import Group, names_of
 
 __all__ = ["lowered_loops"]
 
 _DIRECTION = re.compile(r"comparison_direction\s+(\w+)")
-_IDLE = frozenset(
-    {"stablehlo.constant", "stablehlo.return", "func.return", "return", "sdy.return", "func.func"}
-)
-_MOVES = frozenset(
-    {
-        "stablehlo.bitcast_convert",
-        "stablehlo.broadcast_in_dim",
-        "stablehlo.convert",
-        "stablehlo.reshape",
-        "stablehlo.slice",
-        "stablehlo.transpose",
-        "sdy.reshard",
-        "sdy.sharding_constraint",
-    }
-)
+_IDLE = names_of(Group.ENDS, "constant") | {"func.func"}
+_MOVES = names_of(Group.REARRANGES, Group.SAME, "bitcast_convert", "convert", "slice")
 _MOVING_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 
 

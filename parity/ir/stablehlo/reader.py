@@ -10,6 +10,7 @@ from typing import Any
 from parity.ir.jax_internals import hoisted_constants, ir, stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items
 from parity.ir.stablehlo.liveness import mark_live
+from parity.ir.stablehlo.operations import Group, facts
 from parity.ir.stablehlo.program import Chain, Form, Kind, Op, Region, StableProgram
 from parity.ir.stablehlo.signatures import OpSignatures
 from parity.ir.stablehlo.tokens import symbol_of
@@ -169,7 +170,7 @@ class _Reader:
             operation = op.operation
             operands = [numbers[value] for value in operation.operands]
             form = form_of(operation)
-            if form.name in ("func.return", "stablehlo.return", "sdy.return"):
+            if facts(form.name).group is Group.ENDS:
                 block.outputs = operands
                 if len(
                     operation.attributes

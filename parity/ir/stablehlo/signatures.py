@@ -12,15 +12,13 @@ import numpy as np
 
 from parity.ir.jax_internals import ir
 from parity.ir.mlir import UnreadAttribute, attribute_items
+from parity.ir.stablehlo.operations import Group, facts, has_effect
 from parity.ir.stablehlo.program import Form, Kind
 from parity.ir.stablehlo.tokens import replace_symbols, split_list, symbol_of
 
 __all__ = ["OpSignatures"]
 
-_COMMUTING = frozenset(
-    f"stablehlo.{name}" for name in ("add", "multiply", "and", "or", "xor", "minimum", "maximum")
-)
-# Exactly these commute bit for bit; of two NaNs, or of two products to be fused into one, order chooses.
+# Only integers and booleans commute bit for bit.
 _EXACT = re.compile(r"tensor<(?:[\dx?]*x)?(?:i|si|ui)\d+>")
 _KINDS = {
     "stablehlo.while": Kind.WHILE,
@@ -31,21 +29,6 @@ _KINDS = {
     "func.call": Kind.CALL,
 }
 _SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
-_COLLECTIVES = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "all_gather",
-        "all_reduce",
-        "all_to_all",
-        "collective_broadcast",
-        "collective_permute",
-        "reduce_scatter",
-    )
-)
-# Order and number of these matter even when their results are not used. `rng` has hidden state.
-_EFFECTS = frozenset(f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv", "rng"))
-_PURE_DIALECTS = ("stablehlo.", "chlo.", "sdy.", "func.")
-_TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 _SHARDINGS = frozenset({"mhlo.sharding", "sdy.sharding"})
 _SHARDING_OPS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _SHARDING_TARGETS = frozenset({'"Sharding"'})
@@ -157,7 +140,7 @@ class OpSignatures:
             for key, value in items
             if not (self._ignore and key in _SHARDINGS) and not (name == "func.call" and key == "callee")
         }
-        if name in _COLLECTIVES and "channel_handle" in texts:
+        if facts(name).group is Group.COLLECTIVE and "channel_handle" in texts:
             texts["channel_handle"] = _CHANNEL.sub(_channel_sign, texts["channel_handle"])
         if _is_host_callback(name, texts):
             texts["host function"] = self._private
@@ -174,7 +157,7 @@ class OpSignatures:
             slots_in=ins,
             slots_out=outs,
             symbols=tuple(symbols),
-            effect=_has_effect(name, len(types), texts),
+            effect=has_effect(name, len(types), declared=texts.get("has_side_effect") == "true"),
             results=len(types),
             attributed=bool(texts),
         )
@@ -184,7 +167,7 @@ class OpSignatures:
             return Kind.SKIP
         if name == "sdy.sharding_constraint" and "?" not in texts["sharding"]:
             return Kind.CONSTRAINT
-        if name in _COMMUTING and len(operation.operands) == 2:
+        if facts(name).commutes and len(operation.operands) == 2:
             exact = _EXACT.fullmatch(self.type_text(operation.results[0].type))
             return Kind.COMMUTE if exact else Kind.REORDER
         if name in _KINDS:
@@ -263,14 +246,6 @@ def _per_slot(shared: dict[str, str], name: str, slots: list[str]) -> list[str]:
 
 def _numbered(slots: list[str]) -> list[str]:
     return [f"{index} {slot}" for index, slot in enumerate(slots)]
-
-
-def _has_effect(name: str, results: int, texts: dict[str, str]) -> bool:
-    if name in _TERMINATORS:
-        return False
-    unknown = not name.startswith(_PURE_DIALECTS)
-    declared = texts.get("has_side_effect") == "true"
-    return name in _EFFECTS or declared or unknown or (results == 0 and name != "func.call")
 
 
 def _is_host_callback(name: str, texts: dict[str, str]) -> bool:

@@ -1,13 +1,15 @@
 """Normal forms of arithmetic in exact real numbers, and of integers and booleans, which fold away."""
 
+import itertools
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
+from typing import Any
 
+from parity.ir.stablehlo.operations import FUNCTIONS
 from parity.prove.exact.definedness import Definedness
-from parity.prove.exact.exponentials import Exponentials
 from parity.prove.exact.floats import in_range, rounded
-from parity.prove.exact.integers import COMMUTE, fold, saturate, wrap
+from parity.prove.exact.integers import fold, saturate, wrap
 from parity.prove.exact.tables import Tables
 from parity.prove.exact.terms import REAL, Axis, Label, Node, Referring, RefusalError, Terms
 
@@ -15,6 +17,10 @@ __all__ = ["Algebra", "Number"]
 
 Number = int | Fraction
 BOOL = "i1"
+COMMUTING = frozenset(name for name, each in FUNCTIONS.items() if each.commutes)
+"""Functions of two elements in any order; sums and products of reals have normal forms of their own."""
+MOST_POWER = 8
+"""Largest n of which ``exp(n * log(x))`` is written as a product of n factors."""
 NEUTRAL = {"maximum": "-inf", "minimum": "inf", "and": True, "or": False}
 ABSORBING = {"maximum": "inf", "minimum": "-inf", "and": False, "or": True}
 NOT_BELOW = {"GE": True, "LT": False}
@@ -47,9 +53,8 @@ class Algebra:
         self.one = terms.leaf("one", ())
         self.zero = terms.make("sum", (), ())
         self.infinities = {terms.leaf("word", word): sign for word, sign in (("inf", 1), ("-inf", -1))}
-        self.exponentials = Exponentials(self)
         self.definedness = Definedness(terms)
-        self.tables = Tables(self)
+        self.tables = Tables(terms)
 
     # --- real numbers ---
 
@@ -119,7 +124,7 @@ class Algebra:
             number, rest = self.content(cell)
             factor *= number
             found += self.factors(rest)
-        if (made := self.exponentials.merged(found)) is not None:
+        if (made := self._merge_exponentials(found)) is not None:
             return self.product([self.number(factor), *made])
         if factor == 0:
             for cell in found:
@@ -151,12 +156,12 @@ class Algebra:
 
     def reciprocal(self, cell: int) -> int:
         """Returns ``1 / x``, factor by factor; undefined exactly where a factor is zero."""
-        number, rest = self.content(self.exponentials.pulled(cell))
+        number, rest = self.content(self._pulled(cell))
         if number == 0:
             return self.terms.make("map", "reciprocal", [cell])
         parts = [
-            self.exponentials.inverse(factor)
-            if self.exponentials.is_exponential(factor)
+            self._inverse_exponential(factor)
+            if self._is_exponential(factor)
             else self.terms.make("map", "reciprocal", [factor])
             for factor in self.factors(rest)
         ]
@@ -187,13 +192,131 @@ class Algebra:
             return self.total([(times, terms.make("over", "add", [body], bound=present))])
         return self.total([(times, terms.make("over", "add", [cell], bound=present))])
 
+    # --- exponentials: exp(a + b) is exp(a) * exp(b), and a product has at most one of each term ---
+    # A running maximum that is taken off before exponentials and put back after them drops out.
+
+    def _exponential(self, cell: int) -> int:
+        """Returns ``exp(x)``, with ``exp(a + b) = exp(a) * exp(b)``; zero where x is minus infinity."""
+        literal = self.literal(cell)
+        if literal in ("-inf", "inf"):
+            return self.zero if literal == "-inf" else cell
+        return self.product([self._power(factor, term) for factor, term in self._entries(cell)])
+
+    def _power(self, factor: Number, term: int) -> int:
+        """Returns ``exp(factor * term)`` of a term that is no sum; ``exp(n * log(x))`` is the n-th power of x."""
+        node = self.terms.node(term)
+        of_log = node.kind == "map" and node.params == "log"
+        if of_log and isinstance(factor, int) and 0 < abs(factor) <= MOST_POWER:
+            self.assumed[self.terms.term(term)] = None  # x is positive, or there is no value
+            (base,) = self.terms.open(term)[1]
+            base = base if factor > 0 else self.reciprocal(base)
+            return self.product([base] * abs(factor))
+        return self.terms.make("map", "exponential", [self.total([(factor, term)])])
+
+    def _is_exponential(self, cell: int) -> bool:
+        """Whether a cell is the exponential of something."""
+        node = self.terms.node(cell)
+        return node.kind == "map" and node.params == "exponential"
+
+    def _merge_exponentials(self, factors: Sequence[int]) -> list[int] | None:
+        """Returns factors with one exponential for each term, ``exp(x) * exp(-x) = 1``; None where they have."""
+        found = [cell for cell in factors if self._is_exponential(cell)]
+        if len(found) < 2:
+            return None
+        powers = self._powers(found)
+        if len(powers) == len(found) and all(powers.values()):
+            return None
+        rest = [cell for cell in factors if not self._is_exponential(cell)]
+        for term, power in powers.items():
+            if power:
+                rest.append(self._power(power, term))
+            else:
+                self.assumed[self.terms.term(term)] = None
+        return rest
+
+    def _inverse_exponential(self, cell: int) -> int:
+        """Returns ``1 / exp(x)``, which is ``exp(-x)``."""
+        ((term, power),) = self._powers([cell]).items()
+        return self._power(-power, term)
+
+    def _logarithm(self, cell: int) -> int:
+        """Returns ``log(x)``, with ``log(exp(a) * b) = a + log(b)``: b is positive where the product is."""
+        number, rest = self.content(self._pulled(cell))
+        factors = self.factors(rest)
+        found = [factor for factor in factors if self._is_exponential(factor)]
+        if not found:
+            return self._log(cell)
+        others = [factor for factor in factors if not self._is_exponential(factor)]
+        inner = self.product([self.number(number), *others])
+        entries = [(power, term) for term, power in self._powers(found).items()]
+        return self.total([*entries, (1, self._log(inner))])
+
+    def _log(self, cell: int) -> int:
+        if cell == self.one:
+            return self.zero
+        return self.terms.make("map", "log", [cell], REAL)
+
+    def _pulled(self, cell: int) -> int:
+        """Returns the same with exponentials that all terms of a sum share in front of the sum."""
+        if self.terms.node(cell).kind == "prod":
+            factors = self.factors(cell)
+            made = [self._pulled(each) if self._is_sum(each) else each for each in factors]
+            return cell if made == factors else self.product(made)
+        if not self._is_sum(cell):
+            return cell
+        entries = [(c, factors) for n, term in self._entries(cell) for c, factors in self._expanded(n, term)]
+        powers = [
+            self._powers([each for each in factors if self._is_exponential(each)]) for _, factors in entries
+        ]
+        first = powers[0] if powers else {}
+        common = {
+            term: power for term, power in first.items() if all(other.get(term) == power for other in powers)
+        }
+        if not common:
+            return cell
+        inside = self.total(
+            (c, self.product([*factors, *(self._power(-p, t) for t, p in common.items())]))
+            for c, factors in entries
+        )
+        return self.product([*(self._power(p, t) for t, p in common.items()), self._pulled(inside)])
+
+    def _expanded(self, number: Number, term: int) -> Iterable[tuple[Number, list[int]]]:
+        """Yields the terms that a product of exponentials and one sum has when the sum is multiplied out."""
+        factors = self.factors(term)
+        sums = [each for each in factors if self._is_sum(each)]
+        if len(sums) != 1 or not any(self._is_exponential(each) for each in factors):
+            yield number, factors
+            return
+        others = [each for each in factors if each != sums[0]]
+        for inner, part in self._entries(sums[0]):
+            found, rest = self.content(self.product([*others, part]))
+            yield from self._expanded(number * inner * found, rest)
+
+    def _is_sum(self, cell: int) -> bool:
+        node = self.terms.node(cell)
+        return node.kind == "sum" and len(node.args) > 1
+
+    def _entries(self, cell: int) -> list[tuple[Number, int]]:
+        node = self.terms.node(cell)
+        if node.kind != "sum":
+            return [(1, cell)]
+        return list(zip(node.params, self.terms.open(cell)[1], strict=True))
+
+    def _powers(self, found: Iterable[int]) -> dict[int, Number]:
+        """Returns, by term, what it is multiplied by in the exponents together."""
+        powers: dict[int, Number] = {}
+        inner = itertools.chain.from_iterable(self._entries(self.terms.open(cell)[1][0]) for cell in found)
+        for factor, term in inner:
+            powers[term] = powers.get(term, 0) + factor
+        return powers
+
     # --- what is idempotent and commutes: maximum, minimum, and, or ---
 
     def extreme(self, name: str, cells: Iterable[int], sort: str = REAL) -> int:
         """Returns the maximum, minimum, conjunction or disjunction of a set."""
         terms, cells = self.terms, list(cells)
         found: dict[int, None] = {}
-        if sort == BOOL and (table := self.tables.map(name, cells, sort, None)) is not None:
+        if sort == BOOL and (table := self._tabulated(name, cells, sort, None)) is not None:
             return table
         for cell in cells:
             node = terms.node(cell)
@@ -261,18 +384,37 @@ class Algebra:
             sort: of the result.
             detail: what the operation's attributes say.
         """
-        if sort != REAL and (table := self.tables.map(name, cells, sort, detail)) is not None:
+        if sort != REAL and (table := self._tabulated(name, cells, sort, detail)) is not None:
             return table
         own = {
             "select": lambda: self._select(cells[0], cells[1], cells[2], sort),
             "convert": lambda: self._convert(cells[0], self.terms.node(cells[0]).sort, sort),
-            "exponential": lambda: self.exponentials.exponential(cells[0]),
-            "log": lambda: self.exponentials.logarithm(cells[0]),
+            "exponential": lambda: self._exponential(cells[0]),
+            "log": lambda: self._logarithm(cells[0]),
             "abs": lambda: self._size(cells[0], sort),
             "sqrt": lambda: self._root(name, cells[0], sort),
             "rsqrt": lambda: self._root(name, cells[0], sort),
         }
         return own[name]() if name in own else self._folded(name, cells, sort, detail)
+
+    def _tabulated(self, name: str, cells: Sequence[int], sort: str, detail: Hashable) -> int | None:
+        """Returns a function of one integer of known range as a table; None of anything else."""
+        if not self.tables.ranges:
+            return None
+        known = [self.literal(cell) for cell in cells]
+        found = self.tables.tabulate(name, cells, known, sort, detail)
+        return None if found is None else self._table(*found, sort)
+
+    def _table(self, base: int, low: int, values: tuple[Any, ...], sort: str) -> int:
+        """Returns the table of a cell: a constant where all values are one, the cell where it is itself."""
+        if all(value == values[0] for value in values):
+            return self.constant(values[0], sort)
+        literal = self.literal(base)
+        if literal is not None:
+            return self.constant(values[int(literal) - low], sort)
+        if sort == self.terms.node(base).sort and values == tuple(range(low, low + len(values))):
+            return base
+        return self.terms.make("map", ("table", (low, values)), [base], sort)
 
     def _size(self, cell: int, sort: str) -> int:
         if sort == REAL and self.definedness.sign(self.terms.term(cell)):
@@ -300,7 +442,7 @@ class Algebra:
             if value is not None:
                 return self.constant(value, sort)
         cells = list(cells)
-        if name in COMMUTE:
+        if name in COMMUTING:
             cells = [cells[i] for i in self.terms.ordered(cells)]
         return self.terms.make("map", (name, detail) if detail is not None else name, cells, sort)
 
@@ -328,7 +470,7 @@ class Algebra:
             if value is not None:
                 return self.constant(saturate(value, target), target)
         elif (literal := self.literal(cell)) is not None:
-            return self.constant(literal != 0 if target == BOOL else int(literal), target)
+            return self.constant(int(literal), target)
         return self.terms.make("map", ("convert", source, target), [cell], target)
 
     def narrowed(self, cell: int, element: str) -> int:
@@ -403,5 +545,5 @@ class Algebra:
         name, detail = node.params if isinstance(node.params, tuple) else (node.params, None)
         if name == "table":
             low, values = node.params[1]
-            return self.tables.table(args[0], low, values, node.sort)
+            return self._table(args[0], low, values, node.sort)
         return self.map(name, args, node.sort, detail)

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.ir.jax_internals import is_main, stablehlo_module
 from parity.prove.exact.algebra import Algebra
-from parity.prove.exact.explain import explain, where
+from parity.prove.exact.explain import definitions, explain, where
 from parity.prove.exact.interpreter import REALS, Arithmetic, Interpreter
 from parity.prove.exact.memory import Contents
 from parity.prove.exact.program import Module
@@ -198,7 +198,7 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: ProofCac
     if difference:
         return ended(proved=False, difference=difference)
     within = [f"{name} is in [{low}, {high})" for name, (low, high) in sorted(relation.ranges.items())]
-    defined = desk.definedness.causes(algebra.assumed)
+    defined = definitions(terms, desk.definedness.all_undefined(algebra.assumed))
     return ended(proved=True, assumptions=(*within, *defined, *sorted(algebra.thresholds)))
 
 

@@ -3,33 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
+from parity.ir.stablehlo.operations import FUNCTIONS
 from parity.prove.exact.terms import REAL, Terms
 
 __all__ = ["Definedness"]
-
-TOTAL = frozenset(
-    [
-        "exponential",
-        "logistic",
-        "tanh",
-        "sine",
-        "cosine",
-        "abs",
-        "convert",
-        "select",
-        "sign",
-        "erf",
-        "atan",
-        "floor",
-        "ceil",
-        "exponential_minus_one",
-        "is_finite",
-        "compare",
-        "not",
-        "clamp",
-    ]
-)
-"""Functions that are defined wherever their arguments are."""
 
 PASSING = frozenset({"over", "concat", "reshape", "slice", "at", "take"})
 """Kinds whose values are those of their arguments, or sums of them."""
@@ -50,13 +27,6 @@ class Definedness:
         self.terms = terms
         self._undefined: dict[int, frozenset[int]] = {}
         self._signs: dict[int, str] = {}
-
-    def causes(self, wanted: Iterable[int]) -> tuple[str, ...]:
-        """Returns what has to hold so that all terms are defined, in words."""
-        from parity.prove.exact.explain import words
-
-        found = self.all_undefined(wanted)
-        return tuple(sorted({f"{words(self.terms, term)} is defined" for term in found}))
 
     def all_undefined(self, wanted: Iterable[int]) -> set[int]:
         """Returns what `undefined` says of all terms together."""
@@ -91,7 +61,7 @@ class Definedness:
         if node.kind != "map" or node.sort != REAL:
             return True
         name = node.params if isinstance(node.params, str) else node.params[0]
-        if name in TOTAL:
+        if name in FUNCTIONS and FUNCTIONS[name].total:
             return True
         if name == "bitcast_convert":
             return self._is_mantissa(node.args[0][0])
@@ -165,14 +135,10 @@ class Definedness:
 
     def _sign_of_map(self, params: Any, args: list[int]) -> str:
         name = params if isinstance(params, str) else params[0]
-        if name in ("exponential", "logistic"):
-            return "positive"
-        if name == "abs":
-            return self.sign(args[0]) or "nonnegative"
         if name in ("reciprocal", "rsqrt", "power"):
             return "positive" if self.sign(args[0]) == "positive" else ""
-        if name == "sqrt":
-            return self.sign(args[0]) or "nonnegative"
+        if name in ("abs", "sqrt"):
+            return self.sign(args[0]) or FUNCTIONS[name].sign
         if name == "select":
             return self._least(args[1:], all)
-        return ""
+        return FUNCTIONS[name].sign if name in FUNCTIONS else ""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.prove.exact.contractions import reducer
 from parity.prove.exact.operations import cut, join
 from parity.prove.exact.program import Step, ints
 from parity.prove.exact.tensors import Tensor, common
@@ -216,8 +217,6 @@ def _groups_over_axes(interpreter: Any, text: str) -> list[list[int]]:
 
 
 def _all_reduce(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
-    from parity.prove.exact.contractions import reducer
-
     _need_partitions(step)
     name, algebra, sort = reducer(step.blocks[0]), interpreter.algebra, x[0].sort
     if sort != REAL or name not in ("add", "maximum", "minimum"):

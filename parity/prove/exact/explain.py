@@ -1,13 +1,13 @@
 """Where two terms part, in words that a person reads."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from parity.prove.exact.integers import COMMUTE
+from parity.prove.exact.algebra import COMMUTING
 from parity.prove.exact.terms import Node, RefusalError, Terms
 
-__all__ = ["explain", "where", "words"]
+__all__ = ["definitions", "explain", "where", "words"]
 
 DEPTH = 3
 CONSTANTS: dict[str, Callable[[Any], str]] = {
@@ -46,6 +46,11 @@ def explain(terms: Terms, reference: int, candidate: int) -> str:
     return "\n".join(lines)
 
 
+def definitions(terms: Terms, undefined: Iterable[int]) -> tuple[str, ...]:
+    """Returns the conditions that terms are defined, as text."""
+    return tuple(sorted({f"{words(terms, term)} is defined" for term in undefined}))
+
+
 def inputs(terms: Terms, term: int) -> set[str]:
     """Returns what a term reads of the inputs, in words."""
     found: set[str] = set()
@@ -75,7 +80,7 @@ def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
     a, b = terms.nodes[ours], terms.nodes[theirs]
     if a.kind != b.kind or not a.args or not b.args:
         return None
-    turned = a.kind == "map" and a.params == b.params and a.params in COMMUTE
+    turned = a.kind == "map" and a.params == b.params and a.params in COMMUTING
     if a.kind in ("sum", "prod", "extreme") or turned:
         only = [
             [arg for arg, _ in node.args if arg not in {other for other, _ in against.args}]

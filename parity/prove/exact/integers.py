@@ -6,10 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["COMMUTE", "fold", "is_signed", "saturate", "width", "wrap"]
-
-COMMUTE = frozenset({"add", "multiply", "and", "or", "xor", "maximum", "minimum"})
-"""Operations on integers that commute; sums and products of reals have normal forms of their own."""
+__all__ = ["fold", "is_signed", "saturate", "width", "wrap"]
 
 COMPARE = {
     "EQ": operator.eq,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact.integers import is_signed, width
 from parity.prove.exact.pieces import Data
 from parity.prove.exact.program import Step, data_of, ints, splat
@@ -14,76 +15,17 @@ __all__ = ["OPERATIONS", "elementwise", "signed_index"]
 
 Handler = Callable[[Tensors, Step, Sequence[Tensor]], list[Tensor]]
 
-MAPS = frozenset(
-    [
-        "abs",
-        "atan2",
-        "cbrt",
-        "ceil",
-        "clamp",
-        "compare",
-        "convert",
-        "cosine",
-        "divide",
-        "exponential",
-        "exponential_minus_one",
-        "floor",
-        "is_finite",
-        "log",
-        "log_plus_one",
-        "logistic",
-        "negate",
-        "not",
-        "popcnt",
-        "power",
-        "remainder",
-        "round_nearest_afz",
-        "round_nearest_even",
-        "rsqrt",
-        "select",
-        "shift_left",
-        "shift_right_arithmetic",
-        "shift_right_logical",
-        "sign",
-        "sine",
-        "sqrt",
-        "subtract",
-        "tan",
-        "tanh",
-        "xor",
-        "add",
-        "multiply",
-        "maximum",
-        "minimum",
-        "and",
-        "or",
-        "square",
-        "erf",
-        "erf_inv",
-        "lgamma",
-        "digamma",
-        "acos",
-        "asin",
-        "sinh",
-        "cosh",
-        "atan",
-        "asinh",
-        "acosh",
-        "atanh",
-    ]
+NOT_OF_REALS = frozenset({"chlo.next_after", "stablehlo.reduce_precision"}) | names_of(
+    "complex", "imag", "real"
 )
+"""Elementwise operations that are refused: real numbers do not have the bits of floats, nor imaginary parts."""
+ELEMENTWISE = names_of(Group.ELEMENTWISE) - NOT_OF_REALS
 EXTREMES = frozenset({"maximum", "minimum"})
 
 
 def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
-    """Returns what an operation does to cells, one from each operand, element by element.
-
-    Raises:
-        RefusalError: it is no such operation.
-    """
-    name, sort = step.name.split(".", 1)[1], step.sorts[0]
-    if name not in MAPS:
-        raise RefusalError(f"{step.name}: not known, and its operands are taken apart")
+    """Returns what an elementwise operation does to cells, one from each operand."""
+    name, sort = facts(step.name).short, step.sorts[0]
     algebra = tensors.algebra
     if sort == REAL and (real := _real(tensors, name)):
         return real
@@ -372,5 +314,5 @@ OPERATIONS: dict[str, Handler] = {
     "stablehlo.reverse": reverse,
     "stablehlo.bitcast_convert": bitcast,
     "stablehlo.optimization_barrier": identity,
-    **{f"{dialect}.{name}": elementwise for dialect in ("stablehlo", "chlo") for name in MAPS},
+    **dict.fromkeys(ELEMENTWISE, elementwise),
 }

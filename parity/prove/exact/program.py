@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.ir.jax_internals import ir
 from parity.ir.mlir import attribute_items
+from parity.ir.stablehlo.operations import Group, facts, has_effect
 from parity.prove.exact.memory import Contents
 from parity.prove.exact.pieces import Data
 from parity.prove.exact.terms import REAL, RefusalError
@@ -24,7 +25,6 @@ NAMING = frozenset(
     {"sdy.manual_computation", *(f"stablehlo.{name}" for name in ("all_gather", "all_reduce"))}
 )
 """Operations whose attributes name a mesh by its symbol."""
-EFFECTS = re.compile(r"custom_call|send|recv|infeed|outfeed|callback|rng$")
 
 
 @dataclasses.dataclass(eq=False)
@@ -40,6 +40,7 @@ class Step:
         source: the operation, for messages.
         content: a number for all of this but operands, results and source; equal numbers mean equal contents.
         memory: what handlers keep of the content; all steps that say the same share it.
+        effect: True if it has to run even if nothing uses its results, because of itself or of what it calls.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Step:
     source: Any
     content: int
     memory: dict[str, Any]
+    effect: bool
 
     @functools.cached_property
     def place(self) -> str:
@@ -209,7 +211,7 @@ class Module:
         for op in blocks[0].operations:
             operation = op.operation
             operands = tuple([numbers[value] for value in operation.operands])
-            if operation.name in ("func.return", "stablehlo.return", "sdy.return"):
+            if facts(operation.name).group is Group.ENDS:
                 outputs = operands
                 continue
             if operation.name == SAME_VALUE:
@@ -241,6 +243,14 @@ class Module:
             source=operation,
             content=content,
             memory=self.contents.memory(content),
+            effect=self._has_effect(operation, attributes, inner),
+        )
+
+    def _has_effect(self, operation: Any, attributes: Mapping[str, Any], inner: tuple[Block, ...]) -> bool:
+        called = self.function(attributes["callee"].value)[:1] if operation.name == "func.call" else ()
+        declared = str(attributes.get("has_side_effect")) == "true"
+        return has_effect(operation.name, len(operation.results), declared=declared) or any(
+            step.effect for block in (*inner, *called) for step in block.steps
         )
 
     def _content(self, name: str, attributes: dict[str, Any], types: list[Any], inner: tuple) -> int:
@@ -264,7 +274,7 @@ def _living(steps: list[Step], outputs: tuple[int, ...]) -> list[Step]:
     """Leaves out what nothing in the block uses."""
     used, kept = set(outputs), []
     for step in reversed(steps):
-        if used & set(step.results) or EFFECTS.search(step.name):
+        if used & set(step.results) or step.effect:
             kept.append(step)
             used |= {*step.operands, *step.captured}
     return kept[::-1]

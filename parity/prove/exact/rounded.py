@@ -12,8 +12,9 @@ from typing import Any, cast
 import numpy as np
 
 from parity.ir.jax_internals import ir
+from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact import contractions, operations
-from parity.prove.exact.interpreter import Arithmetic
+from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.pieces import Data
 from parity.prove.exact.program import PLACES, Block, Step, data_of
@@ -23,26 +24,7 @@ from parity.prove.exact.terms import Label, RefusalError
 
 __all__ = ["BITS", "NUMBERS"]
 
-ELEMENTWISE = operations.MAPS | {"reduce_precision", "real", "imag", "complex", "is_finite"}
 PIECE = ("piece",)
-WHOLE = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "batch_norm_grad",
-        "batch_norm_inference",
-        "batch_norm_training",
-        "cholesky",
-        "convolution",
-        "fft",
-        "reduce_window",
-        "rng_bit_generator",
-        "scatter",
-        "select_and_scatter",
-        "sort",
-        "triangular_solve",
-    )
-) | {"chlo.top_k", "chlo.ragged_dot"}
-"""Pure operations that are functions of their operands as wholes."""
 
 
 def attributes(step: Step, but: str = "") -> str:
@@ -184,7 +166,7 @@ def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
     """Applies an operation place by place; of floats with all that its attributes say."""
     if not any(map(is_float, (*step.sorts, *(x.sort for x in operands)))):
         return operations.elementwise(tensors, step, operands)
-    name, (sort,) = step.name.split(".", 1)[1], step.sorts
+    name, (sort,) = facts(step.name).short, step.sorts
     step.remember(
         "function",
         lambda: (_function(tensors, name, sort, attributes(step)), operations.function_key(step)),
@@ -267,24 +249,13 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 
 _rows = moving(contractions.gather)
-MOVES = (
-    "bitcast_convert",
-    "broadcast_in_dim",
-    "concatenate",
-    "dynamic_slice",
-    "dynamic_update_slice",
-    "pad",
-    "reshape",
-    "reverse",
-    "slice",
-    "transpose",
-)
+MOVES = names_of(Group.REARRANGES, Group.PICKS, Group.JOINS, "bitcast_convert")
 BITS = Arithmetic(
     algebra=Rounding,
     handlers={
-        **{name: operation for name in WHOLE},
-        **{f"stablehlo.{name}": moving(OPERATIONS[f"stablehlo.{name}"]) for name in MOVES},
-        **{f"{dialect}.{name}": elementwise for dialect in ("stablehlo", "chlo") for name in ELEMENTWISE},
+        **dict.fromkeys(names_of(Group.WHOLE), operation),
+        **{name: moving(REALS.handlers[name]) for name in MOVES},
+        **dict.fromkeys(names_of(Group.ELEMENTWISE), elementwise),
         "stablehlo.constant": constant,
         "stablehlo.iota": iota,
         "stablehlo.dot_general": dot_general,

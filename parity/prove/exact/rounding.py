@@ -10,14 +10,10 @@ import re
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from parity.prove.exact.algebra import Algebra
+from parity.prove.exact.algebra import COMMUTING, Algebra
 from parity.prove.exact.terms import REAL, Axis, Label, Referring, RefusalError, Terms
 
 __all__ = ["Rounding", "is_float", "sort_of"]
-
-COMMUTE = frozenset({"add", "multiply", "maximum", "minimum"})
-"""Functions of two floats that give the same number in either order; which of two NaNs they keep aside."""
-
 
 ZEROS = ("0x0.0p+0", "-0x0.0p+0")
 
@@ -71,7 +67,7 @@ class Rounding(Algebra):
         ):
             self.dropped += 1
             return left[0] if left else cells[0]
-        if name in COMMUTE:
+        if name in COMMUTING:  # up to which of two NaNs is kept
             cells = [cells[i] for i in self.terms.ordered(cells)]
         return self.terms.make("map", (name, detail) if detail is not None else name, cells, sort)
 

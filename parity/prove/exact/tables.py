@@ -1,13 +1,10 @@
 """Integers of a small range: functions of one of them are tables, so equal functions are equal tables."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from parity.prove.exact.integers import fold
-from parity.prove.exact.terms import REAL, RefusalError
-
-if TYPE_CHECKING:
-    from parity.prove.exact.algebra import Algebra
+from parity.prove.exact.integers import fold, wrap
+from parity.prove.exact.terms import REAL, RefusalError, Terms
 
 __all__ = ["Tables"]
 
@@ -18,17 +15,17 @@ PASSING = frozenset({"at", "slice", "reshape"})
 
 
 class Tables:
-    """Writes what is computed of one integer whose range is known as a table over that range.
+    """Functions of one integer whose range is known, as their values over that range.
 
     Args:
-        algebra: of the cells.
+        terms: the table of terms.
 
     Attributes:
         ranges: by term of an input, its least value and one more than its greatest.
     """
 
-    def __init__(self, algebra: "Algebra"):
-        self.algebra, self.terms = algebra, algebra.terms
+    def __init__(self, terms: Terms):
+        self.terms = terms
         self.ranges: dict[int, tuple[int, int]] = {}
 
     def limit(self, cells: Iterable[int], within: tuple[int, int]) -> None:
@@ -45,18 +42,21 @@ class Tables:
                 raise RefusalError("got a range of what is no integer")
             self.ranges[self.terms.term(cell)] = within
 
-    def map(self, name: str, cells: Sequence[int], sort: str, detail: Hashable) -> int | None:
-        """Returns a function of cells as a table; None where it is not one of a single integer of known range.
+    def tabulate(
+        self, name: str, cells: Sequence[int], known: Sequence[Any], sort: str, detail: Hashable
+    ) -> tuple[int, int, tuple[Any, ...]] | None:
+        """Returns the integer that a function is of, the least value of it, and the function's values.
 
         Args:
             name, sort, detail: as for `Algebra.map`; of integers or booleans.
             cells: the operands.
+            known: the values of operands that are constants.
+
+        Returns:
+            None if it is not a function of a single integer of known range.
         """
-        if not self.ranges:
-            return None
         columns, base = [], None
-        for cell in cells:
-            literal = self.algebra.literal(cell)
+        for cell, literal in zip(cells, known, strict=True):
             if literal is not None:
                 columns.append(literal)
                 continue
@@ -73,21 +73,7 @@ class Tables:
             for place in range(high - low)
         ]
         made = [_folded(name, row, sort, detail) for row in rows]
-        if any(value is None for value in made):
-            return None
-        return self.table(base, low, tuple(made), sort)
-
-    def table(self, base: int, low: int, values: tuple[Any, ...], sort: str) -> int:
-        """Returns the table of a cell: a constant where all values are one, the cell where it is itself."""
-        if all(value == values[0] for value in values):
-            return self.algebra.constant(values[0], sort)
-        node = self.terms.node(base)
-        literal = self.algebra.literal(base)
-        if literal is not None:
-            return self.algebra.constant(values[int(literal) - low], sort)
-        if sort == node.sort and values == tuple(range(low, low + len(values))):
-            return base
-        return self.terms.make("map", ("table", (low, values)), [base], sort)
+        return None if any(value is None for value in made) else (base, low, tuple(made))
 
     def _column(self, cell: int) -> tuple[int, tuple[Any, ...]] | None:
         """Returns the integer that a cell is a function of, and the function's values."""
@@ -109,5 +95,5 @@ def _folded(name: str, row: Sequence[Any], sort: str, detail: Hashable) -> Any:
     if name == "select":
         return row[1] if row[0] else row[2]
     if name == "convert":
-        return bool(row[0]) if sort == "i1" else fold("add", [int(row[0]), 0], sort, None)
+        return wrap(int(row[0]), sort)
     return fold(name, row, sort, detail)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import enum
-import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
 
@@ -240,10 +239,6 @@ class Tensors:
             cell = self.pieces.reshape(cell, old, new)
         cell = self.terms.relabel(cell, moved)
         return self.terms.relabel(cell, {("to", dim): dim for dim in range(len(after))})
-
-    def places(self, x: Tensor) -> list[tuple[int, ...]]:
-        """Returns the indices of all cells."""
-        return list(itertools.product(*(range(length) for length in x.cells.shape)))
 
 
 def common(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

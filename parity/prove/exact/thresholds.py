@@ -3,8 +3,10 @@
 import dataclasses
 from collections.abc import Sequence
 
+from parity.ir.stablehlo.operations import OPERATIONS, Group, facts, names_of
 from parity.prove.exact.algebra import Algebra, Number
 from parity.prove.exact.floats import fits, holds
+from parity.prove.exact.integers import is_signed
 from parity.prove.exact.program import Step, ints
 from parity.prove.exact.tensors import Floats, Tensor
 from parity.prove.exact.terms import REAL, RefusalError
@@ -12,32 +14,16 @@ from parity.prove.rules.types import is_whole_number, widens
 
 __all__ = ["judged"]
 
-SNAPS = frozenset(("ceil", "floor", "round_nearest_afz", "round_nearest_even", "sign"))
+SNAPS = names_of("ceil", "floor", "round_nearest_afz", "round_nearest_even", "sign")
 """Functions to whole numbers."""
-JUMPS = SNAPS | {"compare", "convert", "remainder"}
-"""Functions that are not continuous; a conversion is one if it leads to integers or booleans."""
-MOVES = frozenset(
-    (
-        *(
-            "bitcast_convert",
-            "broadcast_in_dim",
-            "concatenate",
-            "constant",
-            "dynamic_slice",
-            "reverse",
-            "select",
-        ),
-        *("dynamic_update_slice", "gather", "maximum", "minimum", "pad", "reshape", "slice", "transpose"),
-    )
-)
+CHOICES = frozenset(each.name for each in OPERATIONS.values() if each.chooses)
+MOVES = CHOICES | names_of(Group.REARRANGES, Group.PICKS, Group.JOINS, "bitcast_convert", "constant")
 """Operations whose floats are floats of their operands."""
-KEEPS = MOVES | SNAPS | {"abs", "clamp", "negate"}
+KEEPS = MOVES | SNAPS | names_of("abs", "negate")
 """Operations that do not round."""
-CORRECT = frozenset(("add", "convert", "divide", "multiply", "subtract"))
+CORRECT = names_of("add", "convert", "divide", "multiply", "subtract")
 """Operations that return the exact result if the element type holds it."""
-NOT_NEGATIVE = frozenset(("abs", "exponential", "logistic", "sqrt"))
-"""Functions whose floats are not negative."""
-KEEP_SIGN = MOVES | {"add", "convert", "divide", "dot_general", "multiply", "reduce", "scatter"}
+KEEP_SIGN = MOVES | names_of("add", "convert", "divide", "dot_general", "multiply", "reduce", "scatter")
 """Operations whose floats are not negative if those of the operands are not."""
 
 
@@ -54,56 +40,56 @@ def judged(algebra: Algebra, step: Step, operands: Sequence[Tensor], results: li
     Raises:
         RefusalError: such operands are constants; then rounding decides, and nothing is left to assume.
     """
-    name = step.name.partition(".")[2]
-    if name == "optimization_barrier":
+    if facts(step.name).group is Group.SAME:
         return results
-    reals = [x for x in operands if x.sort == REAL]
+    short, reals = facts(step.name).short, [x for x in operands if x.sort == REAL]
     exact = all(x.floats is Floats.EXACT for x in reals)
-    if not exact and _jumps(algebra, name, step, operands):
+    if not exact and _jumps(algebra, step, operands):
         if all(_values(algebra, x) for x in reals):
             raise RefusalError(
-                f"{name}: got a constant that was rounded, which may take it across a threshold"
+                f"{short}: got a constant that was rounded, which may take it across a threshold"
             )
-        algebra.thresholds[f"rounding takes no operand of {name} across a threshold at {step.place}"] = None
+        algebra.thresholds[f"rounding takes no operand of {short} across a threshold at {step.place}"] = None
     if REAL not in step.sorts:
         return results
     floats = Floats.ROUNDED
-    if name in SNAPS or (exact and _is_exact(algebra, name, step, operands, results)):
+    if step.name in SNAPS or (exact and _is_exact(algebra, step, operands, results)):
         floats = Floats.EXACT
-    elif name in NOT_NEGATIVE or (name in KEEP_SIGN and all(_keeps_sign(algebra, x) for x in reals)):
+    elif facts(step.name).sign or (
+        step.name in KEEP_SIGN and all(_is_not_negative(algebra, x) for x in reals or operands)
+    ):
         floats = Floats.SIGN
     return [dataclasses.replace(x, floats=floats) if x.sort == REAL else x for x in results]
 
 
-def _jumps(algebra: Algebra, name: str, step: Step, operands: Sequence[Tensor]) -> bool:
+def _jumps(algebra: Algebra, step: Step, operands: Sequence[Tensor]) -> bool:
     """True if an operation is no continuous function of its operands, all floats of which may have been rounded."""
-    if name == "compare" and operands[0].sort == REAL:
+    if step.name == "stablehlo.compare" and operands[0].sort == REAL:
         left, right = operands
         of_sign = step.text("comparison_direction").split()[-1].rstrip(">") in ("GE", "LT")
         sure = of_sign and left.floats is Floats.SIGN and _values(algebra, right) == [0]
         return not sure and step.operands[0] != step.operands[1]  # `x != x` finds NaN
-    return name in JUMPS and operands[0].sort == REAL and (name != "convert" or step.sorts[0] != REAL)
+    between_floats = step.name == "stablehlo.convert" and step.sorts[0] == REAL
+    return facts(step.name).jumps and operands[0].sort == REAL and not between_floats
 
 
-def _is_exact(
-    algebra: Algebra, name: str, step: Step, operands: Sequence[Tensor], results: Sequence[Tensor]
-) -> bool:
+def _is_exact(algebra: Algebra, step: Step, operands: Sequence[Tensor], results: Sequence[Tensor]) -> bool:
     """True if an operation does not round, given that its operands were not rounded."""
-    if name in KEEPS:
+    if step.name in KEEPS:
         return True
-    if name == "reduce":
-        return all(inner.name.partition(".")[2] in ("maximum", "minimum") for inner in step.blocks[0].steps)
-    if name == "iota":
+    if step.name == "stablehlo.reduce":
+        return all(inner.name in CHOICES for inner in step.blocks[0].steps)
+    if step.name == "stablehlo.iota":
         return fits(step.shapes[0][ints(step.attributes["iota_dimension"])[0]], step.element)
-    if name == "convert":
+    if step.name == "stablehlo.convert":
         source = str(step.source.operands[0].type.element_type)
         whole = is_whole_number(source)
         if fits(1 << int(source.lstrip("ui")), step.element) if whole else widens(source, step.element):
             return True
-    if name not in CORRECT:
+    if step.name not in CORRECT:
         return False
     (made,) = results
-    if name != "convert" and any(x.cells.tobytes() == made.cells.tobytes() for x in operands):
+    if step.name != "stablehlo.convert" and any(x.cells.tobytes() == made.cells.tobytes() for x in operands):
         return True  # a sum with zero, a product with one
     values = _values(algebra, made)
     return all(holds(value, step.element) for value in values) if values else _are_fractions(algebra, made)
@@ -116,7 +102,10 @@ def _are_fractions(algebra: Algebra, x: Tensor) -> bool:
     )
 
 
-def _keeps_sign(algebra: Algebra, x: Tensor) -> bool:
+def _is_not_negative(algebra: Algebra, x: Tensor) -> bool:
+    """True if the numbers of a tensor are known not to be negative, nor the floats that a program has for them."""
+    if x.sort != REAL:
+        return x.sort == "i1" or not is_signed(x.sort)
     if x.floats is not Floats.EXACT:
         return x.floats is Floats.SIGN
     return all(algebra.definedness.sign(algebra.terms.term(cell)) for cell in set(x.cells.ravel().tolist()))

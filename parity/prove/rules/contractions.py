@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from parity.ir.stablehlo.program import Region
 from parity.prove.rules.registry import RewriteRule, normal_form
-from parity.prove.rules.terms import Operation, Terms, Value
+from parity.prove.rules.terms import Application, Terms, Value
 from parity.prove.rules.views import View, whole
 
 __all__ = ["reduction_pattern", "sum_of_one"]
@@ -83,7 +83,7 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     return operand.view
 
 
-@normal_form("stablehlo.dot_general", "dot_dimension_numbers", "precision_config", "algorithm")
+@normal_form("stablehlo.dot_general")
 @RewriteRule(
     name="dot-axes",
     rewrites="free and batch axes of dot_general of size one -> none; neighbouring free axes, or axes that are "
@@ -109,7 +109,7 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     attacked_by="weights written transposed",
     loose=True,
 )
-def _dot(table: Terms, op: Operation) -> View | None:
+def _dot(table: Terms, op: Application) -> View | None:
     """Returns a product of matrices by the roles of its axes; None without a rule for it."""
     if not table.allows("dot-axes"):
         return None

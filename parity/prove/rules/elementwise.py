@@ -8,54 +8,13 @@ import numpy as np
 
 from parity.prove.rules.logic import Call
 from parity.prove.rules.registry import SIMPLIFICATIONS, VANISHING, RewriteRule
-from parity.prove.rules.terms import FOLDED, Operation, Term, Terms, Value
+from parity.prove.rules.terms import FOLDED, Application, Term, Terms, Value
 from parity.prove.rules.types import is_whole_number, numpy_type
 from parity.prove.rules.views import View, compose, merged, refined
 
-__all__ = ["ELEMENTWISE", "elementwise"]
+__all__ = ["elementwise"]
 
 _MAX_STEPS = 16
-_PLAIN = frozenset({"result_accuracy"})
-_STABLEHLO = (
-    *("abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "complex", "convert", "cosine", "divide"),
-    *("count_leading_zeros", "exponential", "exponential_minus_one", "floor", "imag", "is_finite", "log"),
-    *("log_plus_one", "logistic", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power"),
-    *("real", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "select", "shift_left"),
-    *(
-        "shift_right_arithmetic",
-        "shift_right_logical",
-        "sign",
-        "sine",
-        "sqrt",
-        "subtract",
-        "tan",
-        "tanh",
-        "xor",
-    ),
-)
-_CHLO = (
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "cosh",
-    "digamma",
-    "erf",
-    "erf_inv",
-    "erfc",
-    "lgamma",
-)
-_MORE_CHLO = ("next_after", "polygamma", "sinh", "square", "zeta")
-ELEMENTWISE: dict[str, frozenset[str]] = {
-    **{f"stablehlo.{name}": _PLAIN for name in _STABLEHLO},
-    **{f"chlo.{name}": _PLAIN for name in (*_CHLO, *_MORE_CHLO)},
-    "stablehlo.compare": frozenset({"comparison_direction", "compare_type"}),
-    "stablehlo.reduce_precision": frozenset({"exponent_bits", "mantissa_bits"}),
-}
-"""Operations whose every element is one function of the operands' elements, and the attributes that are known."""
-
 _COMPARED = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}
 _FOLDS = {
     "add": np.add,
@@ -72,7 +31,7 @@ _FOLDS = {
 _BOOLEANS = frozenset({"and", "or", "xor", "not"})
 
 
-def elementwise(table: Terms, name: str, op: Operation, commutes: bool) -> View:
+def elementwise(table: Terms, name: str, op: Application, commutes: bool) -> View:
     """Returns an elementwise operation in normal form.
 
     Args:

@@ -7,12 +7,12 @@ import numpy as np
 
 from parity.ir.jax_internals import ir
 from parity.prove.rules.registry import RewriteRule, normal_form
-from parity.prove.rules.terms import FOLDED, Operation, Terms
+from parity.prove.rules.terms import FOLDED, Application, Terms
 from parity.prove.rules.types import is_number, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
 
 
-@normal_form("stablehlo.constant", "value")
+@normal_form("stablehlo.constant")
 @RewriteRule(
     name="constant",
     rewrites="a constant -> its one element repeated, or its elements in order",
@@ -21,7 +21,7 @@ from parity.prove.rules.views import View, whole
     attacked_by="positions counted or added up",
     keeps_narrow=True,
 )
-def _constant(table: Terms, op: Operation) -> View | None:
+def _constant(table: Terms, op: Application) -> View | None:
     """Returns a constant as a view; None where its values are not at hand."""
     value, out = op.attributes["value"], op.out
     if not isinstance(value, ir.DenseElementsAttr) or not table.allows("constant"):
@@ -52,7 +52,7 @@ def _constant(table: Terms, op: Operation) -> View | None:
     return whole(table.number(f"#literals {out.element} {count} {data.dtype} {digest}"), count)
 
 
-@normal_form("stablehlo.iota", "iota_dimension")
+@normal_form("stablehlo.iota")
 @RewriteRule(
     name="iota",
     rewrites="iota along an axis -> a count, repeated",
@@ -61,7 +61,7 @@ def _constant(table: Terms, op: Operation) -> View | None:
     attacked_by="columns counted, or rows",
     keeps_narrow=True,
 )
-def _iota(table: Terms, op: Operation) -> View | None:
+def _iota(table: Terms, op: Application) -> View | None:
     """Returns a count along an axis as a view of a count."""
     axis, out = int(op.attributes["iota_dimension"]), op.out
     size, kind = out.shape[axis], numpy_type(out.element)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from parity.prove.rules.registry import RewriteRule, normal_form
-from parity.prove.rules.terms import Operation, Term, Terms, Value
+from parity.prove.rules.terms import Application, Term, Terms, Value
 from parity.prove.rules.views import View, joined, whole
 
 
@@ -17,11 +17,11 @@ from parity.prove.rules.views import View, joined, whole
     attacked_by="reshape of reshape",
     keeps_narrow=True,
 )
-def _reshape(table: Terms, op: Operation) -> View | None:
+def _reshape(table: Terms, op: Application) -> View | None:
     return _counted(table, "reshape", op.operands[0].view)
 
 
-@normal_form("stablehlo.broadcast_in_dim", "broadcast_dimensions")
+@normal_form("stablehlo.broadcast_in_dim")
 @RewriteRule(
     name="unit-dims",
     rewrites="broadcast_in_dim that adds axes of size one only -> reshape",
@@ -38,7 +38,7 @@ def _reshape(table: Terms, op: Operation) -> View | None:
     attacked_by="mask with unit axes or without",
     keeps_narrow=True,
 )
-def _broadcast(table: Terms, op: Operation) -> View | None:
+def _broadcast(table: Terms, op: Application) -> View | None:
     (operand,) = op.operands
     axes = list(op.attributes["broadcast_dimensions"])
     if operand.type.count == op.out.count and axes == sorted(axes):
@@ -46,7 +46,7 @@ def _broadcast(table: Terms, op: Operation) -> View | None:
     return _counted(table, "broadcast", operand.view.broadcast(operand.type.shape, axes, op.out.shape))
 
 
-@normal_form("stablehlo.transpose", "permutation")
+@normal_form("stablehlo.transpose")
 @RewriteRule(
     name="transpose",
     rewrites="transpose -> digits in another order; compositions merged, identities removed",
@@ -55,13 +55,13 @@ def _broadcast(table: Terms, op: Operation) -> View | None:
     attacked_by="two transpositions for none",
     keeps_narrow=True,
 )
-def _transpose(table: Terms, op: Operation) -> View | None:
+def _transpose(table: Terms, op: Application) -> View | None:
     (operand,) = op.operands
     view = operand.view.transposed(operand.type.shape, list(op.attributes["permutation"]))
     return _counted(table, "transpose", view)
 
 
-@normal_form("stablehlo.reverse", "dimensions")
+@normal_form("stablehlo.reverse")
 @RewriteRule(
     name="reverse",
     rewrites="reverse -> digits that count backwards",
@@ -69,14 +69,14 @@ def _transpose(table: Terms, op: Operation) -> View | None:
     argument="i becomes size - 1 - i in an axis, hence in each of its digits.",
     attacked_by="reverse twice",
 )
-def _reverse(table: Terms, op: Operation) -> View | None:
+def _reverse(table: Terms, op: Application) -> View | None:
     (operand,) = op.operands
     return _counted(
         table, "reverse", operand.view.reversed(operand.type.shape, list(op.attributes["dimensions"]))
     )
 
 
-@normal_form("stablehlo.slice", "start_indices", "limit_indices", "strides")
+@normal_form("stablehlo.slice")
 @RewriteRule(
     name="slice",
     rewrites="slice -> an offset and shorter digits; slices of slices composed, whole slices removed",
@@ -85,7 +85,7 @@ def _reverse(table: Terms, op: Operation) -> View | None:
     attacked_by="slice of a slice",
     keeps_narrow=True,
 )
-def _slice(table: Terms, op: Operation) -> View | None:
+def _slice(table: Terms, op: Application) -> View | None:
     (operand,) = op.operands
     starts, limits, steps = (
         list(op.attributes[name]) for name in ("start_indices", "limit_indices", "strides")
@@ -93,7 +93,7 @@ def _slice(table: Terms, op: Operation) -> View | None:
     return _part(table, operand, starts, limits, steps)
 
 
-@normal_form("stablehlo.dynamic_slice", "slice_sizes")
+@normal_form("stablehlo.dynamic_slice")
 @RewriteRule(
     name="static-slice",
     rewrites="dynamic_slice -> slice",
@@ -102,7 +102,7 @@ def _slice(table: Terms, op: Operation) -> View | None:
     attacked_by="dynamic slice at one known start or another",
     keeps_narrow=True,
 )
-def _dynamic_slice(table: Terms, op: Operation) -> View | None:
+def _dynamic_slice(table: Terms, op: Application) -> View | None:
     """A dynamic slice whose starts are known is a slice; starts are clamped so that it lies inside."""
     operand, *places = op.operands
     sizes = list(op.attributes["slice_sizes"])
@@ -158,7 +158,7 @@ def _of_concatenation(
     return None
 
 
-@normal_form("stablehlo.concatenate", "dimension")
+@normal_form("stablehlo.concatenate")
 @RewriteRule(
     name="concatenate",
     rewrites="concatenate of neighbouring slices -> the slice of both; nested ones flattened; "
@@ -167,7 +167,7 @@ def _of_concatenation(
     argument="Both say for each place of the result the same place of the same source.",
     attacked_by="slices put together again",
 )
-def _concatenate(table: Terms, op: Operation) -> View | None:
+def _concatenate(table: Terms, op: Application) -> View | None:
     if not table.allows("concatenate"):
         return None
     axis = int(op.attributes["dimension"])

@@ -3,12 +3,13 @@
 from typing import Any
 
 from parity.ir.mlir import attribute_items
+from parity.ir.stablehlo.operations import Group, facts
 from parity.ir.stablehlo.program import Form, Kind, Op, Region
 from parity.prove.numbering import Numbering
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
-from parity.prove.rules.elementwise import ELEMENTWISE, elementwise
+from parity.prove.rules.elementwise import elementwise
 from parity.prove.rules.registry import NORMAL_FORMS
-from parity.prove.rules.terms import Normal, Operation, Terms, Value
+from parity.prove.rules.terms import Application, Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array
 from parity.prove.rules.views import whole
 
@@ -16,16 +17,18 @@ __all__ = ["RuledNumbering"]
 
 
 class _Facts:
-    """The function that normalises a form, its result type, and its attributes; None if it has unknown ones."""
+    """The function that normalises a form, its result type, and its attributes; None if the table lacks one."""
 
     __slots__ = ("attributes", "form", "normalise", "out")
 
     def __init__(self, form: Form, op: Op):
         self.form = form  # keeps the id that it is remembered by
         self.out = parse_array(form.slots_out[0]) if form.results == 1 else None
-        self.normalise, known = NORMAL_FORMS.get(form.name, (None, ELEMENTWISE.get(form.name)))
+        self.normalise = NORMAL_FORMS.get(form.name)
+        known = facts(form.name)
+        read = self.normalise is not None or known.group is Group.ELEMENTWISE
         items = dict(attribute_items(op.source))
-        self.attributes: dict[str, Any] | None = items if known is not None and known >= set(items) else None
+        self.attributes: dict[str, Any] | None = items if read and known.attributes >= set(items) else None
 
 
 def _is_narrow(operands: list[Value], *types: Array) -> bool:
@@ -132,7 +135,7 @@ class RuledNumbering(Numbering):
             return None
         self.table.narrow = _is_narrow(operands, facts.out)
         self.table.built = False
-        operation = Operation(facts.attributes, facts.out, operands)
+        operation = Application(facts.attributes, facts.out, operands)
         if facts.normalise is not None:
             view = facts.normalise(self.table, operation)
         else:

@@ -3,7 +3,7 @@
 import dataclasses
 
 from parity.prove.rules.registry import RewriteRule, normal_form
-from parity.prove.rules.terms import Operation, Term, Terms
+from parity.prove.rules.terms import Application, Term, Terms
 from parity.prove.rules.types import Array
 from parity.prove.rules.views import View, whole
 
@@ -18,7 +18,7 @@ class Padding(Term):
     edges: _Edges = ()
 
 
-@normal_form("stablehlo.pad", "edge_padding_low", "edge_padding_high", "interior_padding")
+@normal_form("stablehlo.pad")
 @RewriteRule(
     name="empty-pad",
     rewrites="pad by nothing -> its operand",
@@ -37,7 +37,7 @@ class Padding(Term):
     attacked_by="pad of a pad",
     loose=True,
 )
-def _pad(table: Terms, op: Operation) -> View | None:
+def _pad(table: Terms, op: Application) -> View | None:
     """Returns a pad: its operand where nothing is added, else one pad of what is not padded with the same."""
     operand, value = op.operands
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
@@ -54,7 +54,7 @@ def _pad(table: Terms, op: Operation) -> View | None:
     attacked_by="put into zeros here or there",
     loose=True,
 )
-def _update(table: Terms, op: Operation) -> View | None:
+def _update(table: Terms, op: Application) -> View | None:
     """Returns an update of one element everywhere, at a known place, as a pad; starts are clamped."""
     operand, new, *starts = op.operands
     if not operand.view.is_splat:

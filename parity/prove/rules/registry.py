@@ -32,8 +32,8 @@ RULES: dict[str, "RewriteRule"] = {}
 """All rules by name."""
 SIMPLIFICATIONS: dict[str, list[tuple["RewriteRule", Callable[..., Any]]]] = {}
 """The rules on each elementwise operation with their functions, tried in this order until none applies."""
-NORMAL_FORMS: dict[str, tuple[Callable[..., Any], frozenset[str]]] = {}
-"""The function that brings an operation into normal form as a whole, and the attributes that it knows."""
+NORMAL_FORMS: dict[str, Callable[..., Any]] = {}
+"""The function that brings an operation into normal form as a whole."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,11 +79,11 @@ class RewriteRule:
         return function
 
 
-def normal_form(operation: str, *attributes: str) -> Callable[[_Function], _Function]:
-    """Returns a decorator: the function brings an operation into normal form, if it has no other attributes."""
+def normal_form(operation: str) -> Callable[[_Function], _Function]:
+    """Returns a decorator: the function brings an operation into normal form."""
 
     def register(function: _Function) -> _Function:
-        NORMAL_FORMS[operation] = (function, frozenset(attributes))
+        NORMAL_FORMS[operation] = function
         return function
 
     return register

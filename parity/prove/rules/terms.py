@@ -12,7 +12,7 @@ from parity.prove.rules.registry import NARROW, RULES, RewriteRule
 from parity.prove.rules.types import Array, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
 
-__all__ = ["FOLDED", "Operation", "Term", "Terms", "Value"]
+__all__ = ["FOLDED", "Application", "Term", "Terms", "Value"]
 
 FOLDED = 1 << 14
 """The most elements that an array of integers or booleans has to be folded."""
@@ -27,8 +27,8 @@ class Value:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Operation:
-    """An operation that is about to be numbered.
+class Application:
+    """An operation and the arrays it is applied to, about to be numbered.
 
     Args:
         attributes: its attributes by name, all of them known to the rules.

@@ -9,7 +9,7 @@ from parity.ir.stablehlo.program import StableProgram
 from parity.prove.frontier import Frontier
 from parity.prove.numbering import Numbering, Table
 from parity.prove.rules.registry import MOVED, NORMAL_FORMS, RewriteRule
-from parity.prove.rules.terms import Operation, Terms, Value
+from parity.prove.rules.terms import Application, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array
 
 __all__ = ["NOTHING_MOVED", "WeightView", "WeightViews", "given", "not_met"]
@@ -167,6 +167,5 @@ def _step(table: Terms, name: str, numbers: tuple[int, ...], values: Sequence[Va
         length = sum(value.type.shape[axis] for value in values)
         out = Array((*shape[:axis], length, *shape[axis + 1 :]), element)
         attributes, operation = {"dimension": axis}, "stablehlo.concatenate"
-    normalise, _ = NORMAL_FORMS[operation]
-    view = normalise(table, Operation(attributes, out, values))
+    view = NORMAL_FORMS[operation](table, Application(attributes, out, values))
     return None if view is None else Value(view, out)

@@ -6,9 +6,9 @@ from typing import Any
 
 from parity.ir.jax_internals import ir
 from parity.ir.mlir import attribute_items
+from parity.ir.stablehlo.operations import facts
 
 __all__ = [
-    "COMMUTING",
     "Edited",
     "attribute",
     "commutes",
@@ -23,14 +23,10 @@ __all__ = [
 Edited = tuple[str, dict] | None
 """What was done in words, and facts about it; None if there is nothing to do."""
 
-COMMUTING = frozenset(
-    f"stablehlo.{name}" for name in ("add", "multiply", "and", "or", "xor", "maximum", "minimum")
-)
-
 
 def commutes(operation: Any, *, exactly: bool = True) -> bool:
     """Says whether the order of an operation's two operands is without meaning: to the bit, or but for rounding."""
-    if operation.name not in COMMUTING or len(operation.operands) != 2:
+    if not facts(operation.name).commutes or len(operation.operands) != 2:
         return False
     whole = isinstance(ir.RankedTensorType(operation.results[0].type).element_type, ir.IntegerType)
     return whole or not exactly

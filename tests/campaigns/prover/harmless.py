@@ -6,6 +6,7 @@ from typing import Any
 from campaigns.prover.edits import attribute, commutes, walk
 from campaigns.prover.mutate import Mutant
 from parity.ir.jax_internals import ir, is_main
+from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.numbering import Numbering, Table, number_program
 
@@ -14,7 +15,7 @@ __all__ = ["Original"]
 _CHANNEL = re.compile(
     r"channel_handle: .*handle = [1-9]\d*, type = (\d+)> -> .*handle = [1-9]\d*, type = \1>"
 )
-_RETURNS = ("func.return", "stablehlo.return", "sdy.return")
+_RETURNS = names_of(Group.ENDS)
 _SLOTTED = (Kind.WHILE, Kind.BARRIER, Kind.BRANCH, Kind.MANUAL)
 
 

@@ -20,6 +20,7 @@ from campaigns.prover.edits import (
 from campaigns.prover.rewrites import REWRITES
 from parity.ir.jax_internals import ir, stablehlo_module
 from parity.ir.mlir import attribute_items
+from parity.ir.stablehlo.operations import Group, facts
 
 __all__ = ["KINDS", "Mutant", "mutants"]
 
@@ -351,4 +352,4 @@ def _describe(mutant: Mutant, facts: dict, operations: list[Any]) -> Mutant:
 
 
 def _is_return(op: Any) -> bool:
-    return op.name in ("func.return", "stablehlo.return", "sdy.return")
+    return facts(op.name).group is Group.ENDS

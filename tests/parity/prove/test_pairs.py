@@ -7,7 +7,7 @@ import pytest
 from campaigns.prover import run as campaign_run
 from campaigns.prover.pairs import PAIRS, Pair
 
-from parity.ir.stablehlo import liveness, reader
+from parity.ir.stablehlo import liveness, operations, reader
 from parity.ir.stablehlo import signatures as words
 from parity.mutants.mutant import find_old
 from parity.prove import fingerprint, numbering, proof
@@ -48,7 +48,7 @@ SABOTAGES = (
     (numbering, 'slots_in[position]}", env[outer]', 'slots_in[position]}"'),
     (numbering, "repeated = self.table.nodes[operand][0] == word", "repeated = True"),
     (liveness, "for op in self._effects:\n            self._need(op)", "pass"),
-    (words, '("add", "multiply",', '("add", "subtract", "multiply",'),
+    (operations, '"stablehlo.subtract",', '"stablehlo.subtract", commutes=True,'),
     (words, "if int(match.group(2)) > 0 else match.group(2)", ""),
     (words, "return self._meshes[name]", "return name"),
     (words, "_digest_text(blob[4:], kind)", "text"),
@@ -56,8 +56,8 @@ SABOTAGES = (
     (words, "_digest_text(str(attribute).encode()", '_digest_text(b""'),
     (words, 'texts["host function"] = self._private', "pass"),
     (words, 'texts.get("has_side_effect") == "true"', "False"),
-    (words, ' or (results == 0 and name != "func.call")', ""),
-    (words, '("infeed", "outfeed", "send", "recv", "rng")', '("infeed",)'),
+    (operations, ' or (results == 0 and name != "func.call")', ""),
+    (operations, '("infeed", "outfeed", "recv", "rng", "send")', '("infeed",)'),
     (reader, "if template.notes or form.bare", "if form.bare"),
     (reader, 'if template.notes or form.bare != "func.call []"', "if template.notes"),
     (reader, "if not region.effect:\n                calls", "if True:\n                calls"),
@@ -77,7 +77,7 @@ def test_a_broken_prover_is_noticed(module, line, careless, monkeypatch):
     broken = types.ModuleType(module.__name__)
     broken.__dict__["__file__"] = module.__file__
     exec(compile(source.replace(line, careless), module.__file__, "exec"), broken.__dict__)
-    for user in (numbering, reader, proof, fingerprint, campaign_run):
+    for user in (words, numbering, reader, proof, fingerprint, campaign_run):
         for name in getattr(broken, "__all__", ()):
             if hasattr(user, name):
                 monkeypatch.setattr(user, name, getattr(broken, name))

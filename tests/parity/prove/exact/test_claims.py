@@ -387,6 +387,36 @@ def test_a_channel_that_is_not_between_partitions_is_refused(channel):
     assert not found.proved and "channel" in found.refusal
 
 
+INSIDE = {
+    "a function": "%r = func.call @f(%x) : (tensor<f32>) -> tensor<f32>",
+    "a branch": """%r = "stablehlo.if"(%flag) ({
+        %s = func.call @f(%x) : (tensor<f32>) -> tensor<f32>
+        stablehlo.return %s : tensor<f32>
+      }, { stablehlo.return %x : tensor<f32> }) : (tensor<i1>) -> tensor<f32>""",
+}
+PRINTING = """
+  func.func public @main(%x: tensor<f32>) -> tensor<f32> {
+    %flag = stablehlo.constant dense<true> : tensor<i1>
+    INSIDE
+    return %x : tensor<f32>
+  }
+  func.func private @f(%x: tensor<f32>) -> tensor<f32> {
+    stablehlo.custom_call @print(%x) {has_side_effect = true} : (tensor<f32>) -> ()
+    return %x : tensor<f32>
+  }
+"""
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+def test_an_effect_is_not_left_out_with_the_unused_result_of_what_holds_it(inside):
+    quiet = jax.jit(lambda x: x).lower(jnp.float32(1))
+    noisy = parse_module(PRINTING.replace("INSIDE", INSIDE[inside]), stablehlo_module(quiet))
+    link = [Link(reference=("x",), candidate=("x",))]
+    sides = [Named(program=each, arguments=["x"], results=["x"]) for each in (quiet, noisy)]
+    found = equal(*sides, Relation(arguments=link, results=link))
+    assert not found.proved and "custom_call" in found.refusal
+
+
 def test_an_argument_without_a_link_is_refused():
     reference, candidate, relation = programs()
     found = equal(reference, candidate, dataclasses.replace(relation, arguments=relation.arguments[:2]))

@@ -40,7 +40,7 @@ def test_both_kinds_are_met():
 
 CARELESS = (
     (rounding, "    return element\n", '    return element.replace("b", "")\n'),
-    (rounding, 'COMMUTE = frozenset({"add",', 'COMMUTE = frozenset({"add", "subtract", "divide",'),
+    (rounding, "if name in COMMUTING:", "if len(cells) == 2:"),
     (rounding, 'return self.terms.make("map", (name, detail)', 'return self.terms.make("map", (name, None)'),
     (rounding, "else float(value).hex()", "else float(value // 1).hex()"),
     (rounding, "Referring((key, tuple(shape))", "Referring(((), tuple(shape))"),

@@ -184,6 +184,33 @@ def test_what_is_not_rounded_or_does_not_jump_needs_no_assumption(name):
     assert found.proved and found.assumptions == (), found
 
 
+def test_a_rounded_integer_may_be_negative():
+    """Added up in another order, -1, 2**30 and -2**30 are 0 or -1."""
+    numbers = [np.array([number], I32) for number in (-1, 2**30, -(2**30))]
+
+    def first(x, y, z):
+        x, y, z = (each.astype(F32) for each in (x, y, z))
+        return jnp.where((x + y) + z >= 0, 1.0, 2.0)
+
+    def last(x, y, z):
+        x, y, z = (each.astype(F32) for each in (x, y, z))
+        return jnp.where(x + (y + z) >= 0, 1.0, 2.0)
+
+    assert jax.jit(first)(*numbers) != jax.jit(last)(*numbers), "the pair is no attack"
+    assert "threshold" in str(claim(first, last, *numbers).assumptions)
+
+
+def test_an_angle_jumps():
+    """A sum that rounds to another sign of zero is on the other side of half a turn."""
+    x, y = (np.array([number], F32) for number in (1e8, -1e-3))
+    ours, theirs = (
+        lambda x, y: jnp.arctan2(y + x - x, -jnp.ones_like(x)),
+        lambda x, y: jnp.arctan2(y, -jnp.ones_like(x)),
+    )
+    assert abs(jax.jit(ours)(x, y) - jax.jit(theirs)(x, y)) > 6, "the pair is no attack"
+    assert "atan2" in str(claim(ours, theirs, x, y).assumptions)
+
+
 def test_a_widened_input_is_not_rounded():
     whole = lambda x: jnp.floor(x.astype(F32))  # noqa: E731
     found = claim(whole, lambda x: whole(x) + 0, SQUARE.astype(BF16))

@@ -18,7 +18,7 @@ from steps import B, D, Step, T  # pyright: ignore[reportMissingImports]
 from parity.prove import Proof, prove
 from parity.prove.rules import elementwise, numbering
 from parity.prove.rules.registry import NORMAL_FORMS, SIMPLIFICATIONS, RewriteRule
-from parity.prove.rules.terms import Operation, Term, Terms, Value
+from parity.prove.rules.terms import Application, Term, Terms, Value
 from parity.prove.rules.types import numpy_type
 from parity.prove.rules.views import View, whole
 
@@ -109,9 +109,9 @@ def make_careless(rule: RewriteRule, monkeypatch: Any) -> bool:
     Returns:
         False for the rules that only let others act, and for those of the weight map.
     """
-    for operation, (function, attributes) in NORMAL_FORMS.items():
+    for operation, function in NORMAL_FORMS.items():
         if function is rule.function:
-            monkeypatch.setitem(NORMAL_FORMS, operation, (_one_value(rule), attributes))
+            monkeypatch.setitem(NORMAL_FORMS, operation, _one_value(rule))
             return True
     for operation in rule.on:
         monkeypatch.setitem(
@@ -134,7 +134,7 @@ def make_careless(rule: RewriteRule, monkeypatch: Any) -> bool:
 def _one_value(rule: RewriteRule) -> Any:
     def careless(table: Terms, call: Any) -> View:
         table.use(rule.name)
-        count = call.out.count if isinstance(call, Operation) else call.operands[-1].count
+        count = call.out.count if isinstance(call, Application) else call.operands[-1].count
         return _anything(table, count)
 
     return careless

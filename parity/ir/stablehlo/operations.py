@@ -1,0 +1,318 @@
+"""The operations of StableHLO, CHLO and Shardy: each fact that a client needs to know of one is written here, once.
+
+Nothing is known of an operation that is not in the table. Tests compare the names, arities and attributes with the
+dialects that jaxlib has, and run each elementwise operation to check the other facts.
+"""
+
+import dataclasses
+import enum
+import functools
+from collections.abc import Sequence
+
+__all__ = ["FUNCTIONS", "OPERATIONS", "Entries", "Group", "Operation", "facts", "has_effect", "names_of"]
+
+
+class Group(enum.Enum):
+    """The kind of function that an operation is."""
+
+    OPAQUE = "nothing is known of it"
+    ELEMENTWISE = "every entry of the result is one function of the operands' entries at the same index"
+    REARRANGES = "the entries of the operand in other places, none left out"
+    PICKS = "some entries of the first operand"
+    JOINS = "the entries of several operands in one array"
+    WHOLE = "a pure function of its operands as wholes"
+    MAKES = "made from attributes, or from the device that runs it"
+    SAME = "the operands; it says where they are placed, or what the compiler may not reorder"
+    COLLECTIVE = "an exchange between devices"
+    CONTROL = "runs regions or functions"
+    ENDS = "ends a region"
+    EFFECT = "must run, in order, even if nothing uses its results"
+
+
+class Entries(enum.Enum):
+    """The operands that must consist of one number so that the result consists of it; the largest choice that holds."""
+
+    NONE = "no operands suffice"
+    ALL = "all operands"
+    FIRST = "the first operand"
+    ANY = "any operand"
+
+    def suffice(self, flags: Sequence[bool]) -> bool:
+        """True if operands suffice, given for each whether it consists of the number."""
+        if self is Entries.ANY:
+            return any(flags)
+        if self is Entries.FIRST:
+            return any(flags[:1])
+        return self is Entries.ALL and bool(flags) and all(flags)
+
+
+NONE, ALL, FIRST, ANY = Entries
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation.
+
+    Args:
+        name: with its dialect.
+        group: the kind of function that it is.
+        arity: number of operands; None if it varies, or if the operation is not elementwise.
+        attributes: all that the dialect defines; empty if no client reads them.
+        commutes: True if the two operands may be exchanged. Integers and booleans keep every bit; with floats, which of
+            two NaNs is returned and which of two products is fused into a sum may change.
+        total: True if the result is defined for all real operands.
+        jumps: True if it is not continuous where it is defined. ``convert`` is continuous between floats.
+        chooses: True if each entry of the result is an entry of an operand.
+        sign: ``positive`` or ``nonnegative`` if all real results are; empty if not, or if no client needs it.
+        zero: operands that make the result zero if they are, where the others are finite and not zero.
+        nan: operands that make the result NaN if they are, where all of these are floats.
+        first_index: position of the first operand that is an index; None if there is none.
+    """
+
+    name: str
+    group: Group = Group.OPAQUE
+    arity: int | None = None
+    attributes: frozenset[str] = frozenset()
+    commutes: bool = False
+    total: bool = False
+    jumps: bool = False
+    chooses: bool = False
+    sign: str = ""
+    zero: Entries = NONE
+    nan: Entries = NONE
+    first_index: int | None = None
+
+    @property
+    def short(self) -> str:
+        """The name without its dialect."""
+        return self.name.partition(".")[2]
+
+
+_unary = functools.partial(Operation, group=Group.ELEMENTWISE, arity=1, nan=ANY)
+_binary = functools.partial(Operation, group=Group.ELEMENTWISE, arity=2, nan=ANY)
+_bits = functools.partial(Operation, group=Group.ELEMENTWISE)
+_move = functools.partial(Operation, zero=ANY, nan=ANY)
+_join = functools.partial(Operation, group=Group.JOINS, zero=ALL, nan=ALL)
+_collective = functools.partial(Operation, group=Group.COLLECTIVE)
+_ACCURACY = frozenset({"result_accuracy"})
+
+_FUNCTIONS = (
+    _unary("stablehlo.abs", total=True, sign="nonnegative", zero=ANY),
+    _unary("stablehlo.cbrt", attributes=_ACCURACY, total=True, zero=ANY),
+    _unary("stablehlo.ceil", total=True, jumps=True, zero=ANY),
+    _unary("stablehlo.convert", total=True, jumps=True, zero=ANY),
+    _unary("stablehlo.cosine", attributes=_ACCURACY, total=True),
+    _unary("stablehlo.exponential", attributes=_ACCURACY, total=True, sign="positive"),
+    _unary("stablehlo.exponential_minus_one", attributes=_ACCURACY, total=True, zero=ANY),
+    _unary("stablehlo.floor", total=True, jumps=True, zero=ANY),
+    _unary("stablehlo.imag", zero=ANY, nan=NONE),
+    _unary("stablehlo.is_finite", total=True, nan=NONE),
+    _unary("stablehlo.log", attributes=_ACCURACY),
+    _unary("stablehlo.log_plus_one", attributes=_ACCURACY, zero=ANY),
+    _unary("stablehlo.logistic", attributes=_ACCURACY, total=True, sign="positive"),
+    _unary("stablehlo.negate", total=True, zero=ANY),
+    _unary("stablehlo.real", zero=ANY, nan=NONE),
+    _unary(
+        "stablehlo.reduce_precision",
+        attributes=frozenset({"exponent_bits", "mantissa_bits"}),
+        total=True,
+        jumps=True,
+        zero=ANY,
+    ),
+    _unary("stablehlo.round_nearest_afz", total=True, jumps=True, zero=ANY),
+    _unary("stablehlo.round_nearest_even", total=True, jumps=True, zero=ANY),
+    _unary("stablehlo.rsqrt", attributes=_ACCURACY),
+    _unary("stablehlo.sign", total=True, jumps=True, zero=ANY),
+    _unary("stablehlo.sine", attributes=_ACCURACY, total=True, zero=ANY),
+    _unary("stablehlo.sqrt", attributes=_ACCURACY, sign="nonnegative", zero=ANY),
+    _unary("stablehlo.tan", attributes=_ACCURACY, zero=ANY),
+    _unary("stablehlo.tanh", attributes=_ACCURACY, total=True, zero=ANY),
+    _unary("chlo.acos"),
+    _unary("chlo.acosh"),
+    _unary("chlo.asin", zero=ANY),
+    _unary("chlo.asinh", total=True, zero=ANY),
+    _unary("chlo.atan", total=True, zero=ANY),
+    _unary("chlo.atanh", zero=ANY),
+    _unary("chlo.cosh", total=True),
+    _unary("chlo.digamma"),
+    _unary("chlo.erf", total=True, zero=ANY),
+    _unary("chlo.erf_inv", zero=ANY),
+    _unary("chlo.erfc", total=True),
+    _unary("chlo.lgamma"),
+    _unary("chlo.sinh", total=True, zero=ANY),
+    _unary("chlo.square", total=True, zero=ANY),
+    _unary("chlo.tan", zero=ANY),
+    _binary("stablehlo.add", commutes=True, total=True, zero=ALL),
+    _binary("stablehlo.atan2", jumps=True, zero=ALL),
+    _binary(
+        "stablehlo.compare",
+        attributes=frozenset({"comparison_direction", "compare_type"}),
+        total=True,
+        jumps=True,
+        nan=NONE,
+    ),
+    _binary("stablehlo.complex", zero=ALL, nan=NONE),
+    _binary("stablehlo.divide", zero=FIRST),
+    _binary("stablehlo.maximum", commutes=True, total=True, chooses=True, zero=ALL),
+    _binary("stablehlo.minimum", commutes=True, total=True, chooses=True, zero=ALL),
+    _binary("stablehlo.multiply", commutes=True, total=True, zero=ANY),
+    _binary("stablehlo.power", nan=ALL),
+    _binary("stablehlo.remainder", jumps=True, zero=FIRST),
+    _binary("stablehlo.subtract", total=True, zero=ALL),
+    _binary("chlo.next_after", jumps=True, zero=ALL),
+    _binary("chlo.polygamma"),
+    _binary("chlo.zeta", nan=FIRST),
+    _bits("stablehlo.clamp", arity=3, total=True, chooses=True, zero=ALL, nan=ANY),
+    # Of ``select``, `zero` and `nan` are about the two operands that it chooses from.
+    _bits("stablehlo.select", arity=3, total=True, chooses=True, zero=ALL, nan=ALL),
+    # Integers and booleans.
+    _bits("stablehlo.and", arity=2, commutes=True, zero=ANY),
+    _bits("stablehlo.count_leading_zeros", arity=1),
+    _bits("stablehlo.not", arity=1),
+    _bits("stablehlo.or", arity=2, commutes=True, zero=ALL),
+    _bits("stablehlo.popcnt", arity=1, zero=ANY),
+    _bits("stablehlo.shift_left", arity=2, zero=FIRST),
+    _bits("stablehlo.shift_right_arithmetic", arity=2, zero=FIRST),
+    _bits("stablehlo.shift_right_logical", arity=2, zero=FIRST),
+    _bits("stablehlo.xor", arity=2, commutes=True, zero=ALL),
+)
+_MOVES = (
+    _move("stablehlo.broadcast_in_dim", Group.REARRANGES, attributes=frozenset({"broadcast_dimensions"})),
+    _move("stablehlo.reshape", Group.REARRANGES),
+    _move("stablehlo.reverse", Group.REARRANGES, attributes=frozenset({"dimensions"})),
+    _move("stablehlo.transpose", Group.REARRANGES, attributes=frozenset({"permutation"})),
+    _move("stablehlo.dynamic_slice", Group.PICKS, attributes=frozenset({"slice_sizes"}), first_index=1),
+    _move(
+        "stablehlo.gather",
+        Group.PICKS,
+        attributes=frozenset({"dimension_numbers", "slice_sizes", "indices_are_sorted"}),
+        first_index=1,
+    ),
+    _move(
+        "stablehlo.slice",
+        Group.PICKS,
+        attributes=frozenset({"start_indices", "limit_indices", "strides"}),
+    ),
+    _join("stablehlo.concatenate", attributes=frozenset({"dimension"})),
+    _join("stablehlo.dynamic_update_slice", first_index=2),
+    _join(
+        "stablehlo.pad",
+        attributes=frozenset({"edge_padding_low", "edge_padding_high", "interior_padding"}),
+    ),
+    _move("stablehlo.optimization_barrier", Group.SAME),
+    _move("sdy.reshard", Group.SAME),
+    _move("sdy.sharding_constraint", Group.SAME),
+)
+_OTHERS = (
+    Operation(
+        "stablehlo.dot_general",
+        Group.WHOLE,
+        attributes=frozenset({"dot_dimension_numbers", "precision_config", "algorithm"}),
+        zero=ANY,
+        nan=ANY,
+    ),
+    Operation("stablehlo.convolution", Group.WHOLE, zero=ANY),
+    Operation("stablehlo.scatter", Group.WHOLE, first_index=1),
+    *(
+        Operation(name, Group.WHOLE)
+        for name in (
+            "stablehlo.batch_norm_grad",
+            "stablehlo.batch_norm_inference",
+            "stablehlo.batch_norm_training",
+            "stablehlo.bitcast_convert",
+            "stablehlo.cholesky",
+            "stablehlo.fft",
+            "stablehlo.reduce",
+            "stablehlo.reduce_window",
+            "stablehlo.rng_bit_generator",
+            "stablehlo.select_and_scatter",
+            "stablehlo.sort",
+            "stablehlo.triangular_solve",
+            "chlo.ragged_dot",
+            "chlo.top_k",
+        )
+    ),
+    Operation("stablehlo.constant", Group.MAKES, attributes=frozenset({"value"})),
+    Operation("stablehlo.iota", Group.MAKES, attributes=frozenset({"iota_dimension"})),
+    Operation("stablehlo.partition_id", Group.MAKES),
+    Operation("stablehlo.replica_id", Group.MAKES),
+    _collective("stablehlo.all_gather", zero=ANY, nan=ANY),
+    _collective("stablehlo.all_reduce", zero=ANY, nan=ANY),
+    _collective("stablehlo.all_to_all", zero=ANY, nan=ANY),
+    _collective("stablehlo.collective_broadcast"),
+    _collective("stablehlo.collective_permute", zero=ANY),  # a device without a source gets zeros
+    _collective("stablehlo.collective_reduce"),
+    _collective("stablehlo.reduce_scatter", zero=ANY, nan=ANY),
+    *(
+        Operation(name, Group.CONTROL)
+        for name in (
+            "func.call",
+            "sdy.manual_computation",
+            "stablehlo.case",
+            "stablehlo.if",
+            "stablehlo.while",
+        )
+    ),
+    *(Operation(name, Group.ENDS) for name in ("func.return", "sdy.return", "stablehlo.return")),
+    *(
+        Operation(f"stablehlo.{name}", Group.EFFECT) for name in ("infeed", "outfeed", "recv", "rng", "send")
+    ),  # `rng` has hidden state
+)
+_OPAQUE = {
+    "func": "call_indirect constant func",
+    "sdy": """all_gather all_reduce all_slice all_to_all collective_permute constant data_flow_edge
+        func_data_flow_edge mesh named_computation propagation_barrier reduce_scatter replicated_to_unreduced
+        sharded_to_unreduced sharding_group""",
+    "stablehlo": """after_all async_done async_start broadcast composite create_token cross-replica-sum custom_call dot
+        dynamic_broadcast_in_dim dynamic_conv dynamic_gather dynamic_iota dynamic_pad dynamic_reshape einsum
+        get_dimension_size get_tuple_element map real_dynamic_slice set_dimension_size torch_index_select tuple
+        unary_einsum uniform_dequantize uniform_quantize""",
+    "chlo": """_asin_acos_kernel bessel_i1e broadcast_add broadcast_and broadcast_atan2 broadcast_compare
+        broadcast_complex broadcast_divide broadcast_maximum broadcast_minimum broadcast_multiply broadcast_next_after
+        broadcast_or broadcast_polygamma broadcast_power broadcast_remainder broadcast_select broadcast_shift_left
+        broadcast_shift_right_arithmetic broadcast_shift_right_logical broadcast_subtract broadcast_xor broadcast_zeta
+        conj constant constant_like is_inf is_neg_inf is_pos_inf mulhi scan""",
+}
+OPERATIONS = {
+    each.name: each
+    for each in (
+        *_FUNCTIONS,
+        *_MOVES,
+        *_OTHERS,
+        *(Operation(f"{dialect}.{name}") for dialect, several in _OPAQUE.items() for name in several.split()),
+    )
+}
+"""The table, by name."""
+FUNCTIONS = {each.short: each for each in _FUNCTIONS}
+"""The elementwise operations without their dialect, as terms of the exact prover have them."""
+_DIALECTS = tuple(f"{dialect}." for dialect in _OPAQUE)
+
+
+def facts(name: str) -> Operation:
+    """Returns the facts of an operation; of an unknown one nothing is known."""
+    return OPERATIONS.get(name) or Operation(name)
+
+
+def names_of(*what: Group | str) -> frozenset[str]:
+    """Returns the names of groups of operations, and of single StableHLO operations given without their dialect.
+
+    Raises:
+        KeyError: an operation is not in the table.
+    """
+    single = {OPERATIONS[f"stablehlo.{each}"].name for each in what if isinstance(each, str)}
+    return frozenset(single | {name for name, each in OPERATIONS.items() if each.group in what})
+
+
+def has_effect(name: str, results: int, *, declared: bool = False) -> bool:
+    """True if an operation must be kept, in order, even if nothing uses its results.
+
+    Args:
+        name: the operation's.
+        results: the number of its results; without any it can only have an effect.
+        declared: True if its attributes declare a side effect.
+    """
+    group = facts(name).group
+    if group is Group.ENDS:
+        return False
+    unknown = not name.startswith(_DIALECTS)
+    return group is Group.EFFECT or declared or unknown or (results == 0 and name != "func.call")

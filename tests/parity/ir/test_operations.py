@@ -1,0 +1,484 @@
+"""The table of operations: complete, as the dialects have it, and true when the operations run."""
+
+import ast
+import itertools
+import pathlib
+import re
+
+import jax
+import numpy as np
+import pytest
+from campaigns.exact import evaluate
+from campaigns.prover import mutate
+from jax.extend.mlir.dialects import chlo, func, sdy, stablehlo
+
+from parity.ir.jax_internals import parse_module, run_module, stablehlo_module
+from parity.ir.stablehlo.operations import (
+    FUNCTIONS,
+    OPERATIONS,
+    Entries,
+    Group,
+    Operation,
+    facts,
+    has_effect,
+)
+from parity.prove.exact import integers
+from parity.prove.exact.devices import COLLECTIVES
+from parity.prove.exact.interpreter import REALS
+from parity.prove.exact.rounded import BITS
+from parity.prove.rules.numbering import _READ as READ_BY_RULES
+from parity.values import constants
+
+REPO = pathlib.Path(__file__).parents[3]
+DIALECTS = (chlo, func, sdy, stablehlo)
+ELEMENTWISE = [each for each in OPERATIONS.values() if each.group is Group.ELEMENTWISE]
+COMPLEX = {"stablehlo.complex": ("f32", "complex<f32>"), "stablehlo.real": ("complex<f32>", "f32")}
+COMPLEX["stablehlo.imag"] = COMPLEX["stablehlo.real"]
+DTYPES = {"f32": np.float32, "i8": np.int8, "i32": np.int32, "ui32": np.uint32, "i1": np.bool_}
+DTYPES["complex<f32>"] = np.complex64
+"""Element types that are tried."""
+ATTRIBUTES = {
+    "stablehlo.compare": "{comparison_direction = #stablehlo<comparison_direction LE>}",
+    "stablehlo.reduce_precision": "{exponent_bits = 5 : i32, mantissa_bits = 10 : i32}",
+}
+NUMBERS = np.array([0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 20, -0.25, -0.5, -1, -1.5, -2, -3, -20])
+STEP = 1e-5
+"""How far an argument is moved to find jumps."""
+NOT_OF_REALS = {"chlo.next_after", "stablehlo.reduce_precision"}
+"""Functions of floats that mean nothing for real numbers."""
+NO_BAD_NUMBER = {"stablehlo.atan2"}
+"""Functions that floats give a value where they are undefined: the angle of nothing."""
+
+
+def adaptors():
+    """Returns, by operation, what the dialect's adaptor has: operands and attributes."""
+    return {
+        each.OPERATION_NAME: {name for name in vars(each) if not name.startswith("_")} - {"OPERATION_NAME"}
+        for dialect in DIALECTS
+        for each in vars(dialect).values()
+        if isinstance(each, type) and hasattr(each, "OPERATION_NAME") and each.__name__.endswith("Adaptor")
+    }
+
+
+def types(each: Operation, element: str) -> tuple[tuple[str, ...], str] | None:
+    """Returns the element types of operands and result if an operation is tried on elements of one type."""
+    if each.name in COMPLEX:
+        given, made = COMPLEX[each.name]
+        return ((given,) * (each.arity or 0), made) if element == "f32" else None
+    if each.name == "stablehlo.select":
+        return ("i1", element, element), element
+    made = "i1" if each.name in ("stablehlo.compare", "stablehlo.is_finite") else element
+    return (element,) * (each.arity or 0), made
+
+
+class Runner:
+    """Runs elementwise operations, each as a module of one operation."""
+
+    def __init__(self):
+        self.like = stablehlo_module(jax.jit(lambda x: x + 1).lower(1.0))
+
+    def module(self, each: Operation, given: tuple[str, ...], made: str, count: int):
+        """Returns the module; None if the dialect refuses the types."""
+        tensors = [f"tensor<{count}x{element}>" for element in given]
+        arguments = ", ".join(f"%a{place}: {tensor}" for place, tensor in enumerate(tensors))
+        operands = ", ".join(f"%a{place}" for place in range(len(given)))
+        result = f"tensor<{count}x{made}>"
+        text = f"""
+          func.func public @main({arguments}) -> {result} {{
+            %r = "{each.name}"({operands}) {ATTRIBUTES.get(each.name, "")} : ({", ".join(tensors)}) -> {result}
+            return %r : {result}
+          }}"""
+        try:
+            return parse_module(text, self.like)
+        except Exception as error:  # MLIR's error type has no public name
+            assert type(error).__name__ == "MLIRError", error
+            return None
+
+    def __call__(self, each: Operation, element: str, rows, made: str = ""):
+        """Returns what an operation makes of rows of operands; None if it is not defined for the type."""
+        found = types(each, element)
+        if found is None:
+            return None
+        given, made = found[0], made or found[1]
+        columns = [np.array(column).astype(DTYPES[kind]) for column, kind in zip(rows.T, given, strict=True)]
+        module = self.module(each, given, made, len(columns[0]))
+        if module is None or (each.name == "stablehlo.clamp" and element == "i1"):  # the compiler has none
+            return None
+        return run_module(module, [columns])[0][0]
+
+
+@pytest.fixture(scope="module")
+def run():
+    return Runner()
+
+
+def grid(each: Operation) -> np.ndarray:
+    """Returns rows of operands: all combinations of a few numbers."""
+    arity = each.arity or 0
+    numbers = NUMBERS if arity < 3 else NUMBERS[[0, 2, 4, 8, 10, 14]]
+    return np.array(list(itertools.product(numbers, repeat=arity)))
+
+
+def on_functions(test):
+    return pytest.mark.parametrize("each", ELEMENTWISE, ids=lambda each: each.name)(test)
+
+
+# --- the dialects ---
+
+
+def test_the_table_names_every_operation_of_the_dialects():
+    """Else a new operation would be opaque without anybody's decision."""
+    missing = set(adaptors()) - set(OPERATIONS)
+    assert not missing, f"new operations: add them to the table, with their facts or as opaque: {missing}"
+
+
+def test_no_name_is_wrong():
+    """``collective_reduce`` is new in JAX 0.12."""
+    assert set(OPERATIONS) - set(adaptors()) <= {"stablehlo.collective_reduce"}
+
+
+@pytest.mark.parametrize("each", [each for each in OPERATIONS.values() if each.attributes or each.arity])
+def test_arity_and_attributes_are_those_of_the_dialect(each):
+    known = adaptors()[each.name]
+    assert each.attributes <= known
+    if each.arity is not None:
+        assert len(known - each.attributes) == each.arity
+
+
+def test_every_operation_that_is_named_in_the_code_is_in_the_table():
+    full = re.compile(r"(stablehlo|chlo|sdy|func)\.\w+")
+    for path in (*(REPO / "parity").rglob("*.py"), *(REPO / "tests" / "campaigns").rglob("*.py")):
+        texts = {
+            node.value
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and full.fullmatch(node.value)
+        }
+        assert texts <= set(OPERATIONS) | {"sdy.sharding"}, path
+
+
+# --- facts, by running ---
+
+
+@on_functions
+def test_an_elementwise_operation_works_index_by_index(each, run):
+    """The result at an index stays the same if all other operands change."""
+    tried = 0
+    for element in ("f32", "i32", "i1"):
+        rows = grid(each)
+        whole = run(each, element, rows)
+        if whole is None:
+            continue
+        tried += 1
+        order = np.random.default_rng(0).permutation(len(rows))
+        assert run(each, element, rows[order]).tobytes() == whole[order].tobytes()
+    assert tried
+
+
+@on_functions
+def test_operands_commute_exactly_if_the_table_says_so(each, run):
+    if each.arity != 2:
+        assert not each.commutes
+        return
+    rows = grid(each)
+    same = []
+    for element in ("f32", "i32", "i1"):
+        made = run(each, element, rows)
+        if made is not None:
+            same.append(np.array_equal(made, run(each, element, rows[:, ::-1]), equal_nan=made.dtype != bool))
+    assert all(same) == each.commutes or (each.name == "stablehlo.compare" and not each.commutes)
+
+
+@on_functions
+def test_a_total_function_has_a_value_everywhere(each, run):
+    made = run(each, "f32", grid(each))
+    if made is None or each.name in COMPLEX:
+        assert not each.total
+        return
+    pole = run(each, "f32", np.full((1, each.arity or 0), np.pi / 2))
+    has_values = np.isfinite(made).all() and abs(float(pole[0])) < 1e6
+    assert has_values if each.total else not has_values or each.name in NO_BAD_NUMBER | NOT_OF_REALS
+
+
+@on_functions
+def test_a_function_without_jumps_is_continuous(each, run):
+    rows = grid(each)
+    made = run(each, "f32", rows)
+    if made is None or each.name in COMPLEX | {"stablehlo.is_finite": ()} or each.name in NOT_OF_REALS:
+        return  # a finite number stays finite
+    if each.name == "stablehlo.power":
+        rows = rows[rows[:, 0] > 0]
+    jumps, first = [], 1 if each.name == "stablehlo.select" else 0
+    results = "i32" if each.name == "stablehlo.convert" else ""
+    for place in range(first, each.arity or 0):
+        ends = []
+        for step in (-STEP, STEP):
+            moved = rows.copy()
+            moved[:, place] += step
+            ends.append(np.asarray(run(each, "f32", moved, results), np.float64))
+        size = np.abs(ends[0]) + np.abs(ends[1])
+        sane = np.isfinite(size) & (size < 1e3)
+        left, right = (end[sane] for end in ends)
+        jumps.append((np.abs(left - right) > 0.1 * np.maximum(size[sane], 1)).any())
+    assert any(jumps) == each.jumps
+
+
+@on_functions
+def test_a_choice_is_an_operand(each, run):
+    made = run(each, "f32", rows := grid(each))
+    if made is None:
+        assert not each.chooses
+        return
+    rows = rows if each.name != "stablehlo.select" else rows[:, 1:]
+    chosen = (made[:, None] == rows.astype(np.float32)).any(axis=1).all()
+    assert chosen if each.chooses else not chosen or each.arity == 1
+
+
+@on_functions
+def test_signs_hold(each, run):
+    if each.sign:
+        made = run(each, "f32", grid(each))
+        made = made[~np.isnan(made)]
+        assert (made > 0).all() if each.sign == "positive" else (made >= 0).all()
+
+
+def suffices(each, run, number, element):
+    """Returns the largest choice of operands that make the result a number if they are this number."""
+    count = each.arity - (each.name == "stablehlo.select")
+    others = {"i1": [1], "i32": [1, 2, 3, -1, -2, 5]}.get(element, NUMBERS)
+    others = [other for other in others if other or number]
+    choices = {
+        Entries.ANY: [{place} for place in range(count)],
+        Entries.FIRST: [{0}],
+        Entries.ALL: [set(range(count))],
+    }
+    for choice, several in choices.items():
+        rows = [
+            [number if place in held else other[place] for place in range(count)]
+            for held in several
+            for other in itertools.product(others, repeat=count)
+        ]
+        if each.name == "stablehlo.select":
+            rows = [(flag, *row) for flag in (0, 1) for row in rows]
+        made = run(each, element, np.array(rows))
+        if made is None:
+            return None
+        if (np.isnan(made) if np.isnan(number) else made == 0).all():
+            return choice
+    return Entries.NONE
+
+
+ORDER = [Entries.NONE, Entries.ALL, Entries.FIRST, Entries.ANY]
+
+
+@on_functions
+def test_zeros_make_zero(each, run):
+    """The least that holds of any element type is what the table has."""
+    found = [suffices(each, run, 0.0, element) for element in ("f32", "i32", "i1")]
+    assert min([x for x in found if x is not None], key=ORDER.index) is each.zero
+
+
+@on_functions
+def test_nan_makes_nan(each, run):
+    if each.name in COMPLEX or types(each, "f32")[1] != "f32":
+        assert each.nan is Entries.NONE
+        return
+    assert (suffices(each, run, float("nan"), "f32") or Entries.NONE) is each.nan
+
+
+def placed(x, y):
+    return jax.lax.dynamic_update_slice(x, y[:2], (1, 2))
+
+
+SAMPLES = {
+    "stablehlo.broadcast_in_dim": lambda x, y: jax.lax.broadcast_in_dim(x, (2, 4, 3), (1, 2)),
+    "stablehlo.reshape": lambda x, y: x.reshape(2, 6),
+    "stablehlo.reverse": lambda x, y: jax.lax.rev(x, (0,)),
+    "stablehlo.transpose": lambda x, y: x.T,
+    "stablehlo.dynamic_slice": lambda x, y: jax.lax.dynamic_slice(x, (1, 2), (2, 1)),
+    "stablehlo.gather": lambda x, y: x.at[np.array([1, 3, 3])].get(mode="promise_in_bounds"),
+    "stablehlo.slice": lambda x, y: jax.lax.slice(x, (1, 0), (4, 3), (2, 1)),
+    "stablehlo.concatenate": lambda x, y: jax.lax.concatenate([x, y], 0),
+    "stablehlo.dynamic_update_slice": placed,
+    "stablehlo.pad": lambda x, y: jax.lax.pad(x, y[0, 0], [(1, 2, 1), (0, -1, 0)]),
+    "stablehlo.optimization_barrier": lambda x, y: jax.lax.optimization_barrier(x),
+    "stablehlo.dot_general": lambda x, y: x.T @ y,
+    "stablehlo.convolution": lambda x, y: jax.lax.conv(x[None, None], y[None, None], (1, 1), "SAME"),
+}
+"""Functions of two arrays ``[4, 3]`` that hold one of the operations."""
+UNTRIED = {"sdy.reshard", "sdy.sharding_constraint"}
+"""They need several devices."""
+
+
+def test_every_operation_that_moves_has_a_sample():
+    groups = (Group.REARRANGES, Group.PICKS, Group.JOINS, Group.SAME)
+    assert {name for name, each in OPERATIONS.items() if each.group in groups} - UNTRIED <= SAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_facts_of_operations_that_move_or_multiply(name):
+    each, function = facts(name), jax.jit(SAMPLES[name])
+    x, y = (np.random.default_rng(seed).uniform(0.5, 1, (4, 3)).astype(np.float32) for seed in (0, 1))
+    assert name in function.lower(x, y).as_text()
+    made, entries = set(np.asarray(function(x, y)).ravel()), ({*x.ravel()}, {*y.ravel()})
+    if each.group in (Group.REARRANGES, Group.SAME):
+        assert made == entries[0]
+    elif each.group is Group.PICKS:
+        assert made < entries[0]
+    elif each.group is Group.JOINS:
+        assert made <= entries[0] | entries[1] and made & entries[0] and made & entries[1]
+    count = 2 if each.group in (Group.JOINS, Group.WHOLE) else 1
+    for number, needed in ((0.0, each.zero), (np.nan, each.nan)):
+        for flags in itertools.product((True, False), repeat=count):
+            held = [np.full_like(x, number) if flags[0] else x, np.full_like(y, number) if flags[-1] else y]
+            made = np.asarray(function(*held))
+            whole = np.isnan(made).all() if np.isnan(number) else not made.any()
+            assert whole or not needed.suffice(flags)
+
+
+# --- effects ---
+
+
+def test_effects():
+    assert has_effect("stablehlo.outfeed", 1)
+    assert has_effect("stablehlo.custom_call", 1, declared=True)
+    assert has_effect("stablehlo.custom_call", 0)
+    assert has_effect("tpu.unheard_of", 1)
+    assert not has_effect("stablehlo.custom_call", 1)
+    assert not has_effect("stablehlo.return", 0)
+    assert not has_effect("func.call", 0)
+    assert facts("stablehlo.of_tomorrow") == Operation("stablehlo.of_tomorrow")
+
+
+# --- clients ---
+
+
+READ = {
+    name for name, each in OPERATIONS.items() if each.group not in (Group.OPAQUE, Group.ENDS, Group.CONTROL)
+}
+"""Operations of which a client says something, or that it names here."""
+EFFECTS = {name for name, each in OPERATIONS.items() if each.group is Group.EFFECT}
+DEVICES = {
+    *("stablehlo.all_to_all", "stablehlo.collective_broadcast", "stablehlo.collective_reduce"),
+    *("stablehlo.reduce_scatter", "stablehlo.partition_id", "stablehlo.replica_id"),
+}
+"""Exchanges that the exact prover refuses, and numbers of devices, which are no handler."""
+PLACES = {"sdy.reshard", "sdy.sharding_constraint"}
+WHOLES = {name for name, each in OPERATIONS.items() if each.group is Group.WHOLE}
+UNREAD = {
+    "real numbers": {
+        *(NOT_OF_REALS | EFFECTS | DEVICES | PLACES | WHOLES | COMPLEX.keys()),
+    }
+    - {"stablehlo.bitcast_convert", "stablehlo.dot_general", "stablehlo.reduce", "stablehlo.scatter"},
+    "floats that round": EFFECTS | DEVICES | PLACES,
+    "rules": {
+        *(EFFECTS | DEVICES | PLACES | WHOLES | COLLECTIVES.keys()),
+        *("stablehlo.gather", "stablehlo.optimization_barrier"),
+    }
+    - {"stablehlo.dot_general"},
+}
+"""Operations that a client leaves alone: they are refused, or stay as they are."""
+CLIENTS = {
+    "real numbers": REALS.handlers.keys() | COLLECTIVES.keys(),
+    "floats that round": BITS.handlers.keys() | COLLECTIVES.keys(),
+    "rules": READ_BY_RULES,
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_reads_an_operation_or_leaves_it_alone_on_purpose(client):
+    assert CLIENTS[client] | UNREAD[client] == READ
+    assert not CLIENTS[client] & UNREAD[client]
+
+
+NOT_FOLLOWED = {
+    *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "complex", "cosh", "cosine"),
+    *(
+        "count_leading_zeros",
+        "digamma",
+        "erf",
+        "erf_inv",
+        "erfc",
+        "imag",
+        "is_finite",
+        "lgamma",
+        "next_after",
+    ),
+    *("not", "or", "polygamma", "popcnt", "real", "shift_left", "sign", "sine", "sinh", "tan", "xor", "zeta"),
+}
+"""Functions whose results are computed numbers: no constant is followed through them."""
+
+
+def test_constants_are_followed_through_a_function_or_not_on_purpose():
+    followed = {facts(name).short for name in constants.STAY | constants.JOINED} & FUNCTIONS.keys()
+    followed |= (constants.INVERSES.keys() | constants.FOLDS.keys() | constants.MEETINGS.keys()) - {
+        "from",
+        "into",
+    }
+    assert FUNCTIONS.keys() - followed == NOT_FOLLOWED
+
+
+NOT_EVALUATED = {"compare", "convert"}  # in a function of their own
+NOT_EVALUATED |= {facts(name).short for name in NOT_OF_REALS | COMPLEX.keys()}
+NOT_EVALUATED |= {
+    *(
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "cbrt",
+        "cosh",
+        "count_leading_zeros",
+        "digamma",
+    ),
+    *("erf", "erf_inv", "erfc", "lgamma", "polygamma", "popcnt", "round_nearest_afz", "round_nearest_even"),
+    *("shift_right_arithmetic", "sinh", "square", "tan", "zeta"),
+}
+
+
+def test_the_evaluator_of_the_campaigns_knows_a_function_or_not_on_purpose():
+    assert evaluate.MAPS.keys() - {"reciprocal"} == FUNCTIONS.keys() - NOT_EVALUATED
+
+
+EVALUATED_ON = {
+    **dict.fromkeys(("divide", "remainder"), ("i32", "ui32")),
+    **dict.fromkeys(("shift_left", "shift_right_logical"), ("ui32",)),
+    "power": ("f32",),
+}
+"""Element types of functions that the evaluator does not compute on all: on others a sum or a product is there."""
+
+
+@pytest.mark.parametrize("name", sorted(evaluate.MAPS.keys() - {"reciprocal"}))
+def test_the_evaluator_computes_what_the_machine_computes(name, run):
+    each, tried = FUNCTIONS[name], 0
+    for element in EVALUATED_ON.get(name, ("f32", "i32", "ui32", "i1")):
+        rows = grid(each) if element != "ui32" else abs(grid(each))
+        if name in ("divide", "remainder"):
+            rows = rows[abs(rows[:, 1]) >= 1]
+        made, kinds = run(each, element, rows), types(each, element)
+        if made is None or kinds is None:
+            continue
+        tried += 1
+        columns = [np.array(x).astype(DTYPES[kind]) for x, kind in zip(rows.T, kinds[0], strict=True)]
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(evaluate.MAPS[name](*columns), made, rtol=1e-5, atol=1e-6)
+    assert tried
+
+
+@pytest.mark.parametrize("name", integers.FOLDS)
+def test_integers_are_folded_as_the_machine_computes_them(name, run):
+    ends = np.array([-128, -7, -1, 0, 1, 3, 100, 127])
+    rows = np.array(list(itertools.product(ends, repeat=FUNCTIONS[name].arity)))
+    if name in ("divide", "remainder"):
+        rows = rows[(rows[:, 1] != 0) & ~((rows[:, 0] == -128) & (rows[:, 1] == -1))]
+    if name == "clamp":
+        rows = rows[rows[:, 0] <= rows[:, 2]]
+    made = run(FUNCTIONS[name], "i8", rows)
+    assert [integers.fold(name, row, "i8", None) for row in rows.tolist()] == made.tolist()
+
+
+def test_families_of_mutants_are_functions_of_as_many_operands():
+    for family in mutate._FAMILIES:
+        assert len({FUNCTIONS[name].arity for name in family}) == 1
