@@ -7,32 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from toys import DENSE, write_project
 
 PAIRS = """
-import jax.numpy as jnp, numpy as np
-from flax import linen, nnx
-import parity
-
-class Linen(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        return jnp.tanh(linen.Dense(5, name="dense")(x))
-
-class Nnx(nnx.Module):
-    def __init__(self, rngs):
-        self.dense = nnx.Linear(6, 5, rngs=rngs)
-
+class Changed(Nnx):
     def __call__(self, x):
         return {nnx}
 
-def inputs(seed):
-    rng = np.random.default_rng(seed)
-    return {{name: rng.normal(size=(4, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}}
-
-def loss(out, batch):
-    return jnp.mean((out - batch["y"]) ** 2)
-
-PAIR = parity.twins("toy", linen=Linen, nnx=Nnx, inputs=inputs, loss=loss, programs=("forward", "grad"))
+PAIR = pair("toy", nnx=Changed, programs=("forward", "grad"))
 """
 SOUND, WRONG, RAISES = "jnp.tanh(self.dense(x))", "jnp.sin(self.dense(x))", "self.dense(x[:, :3])"
 
@@ -41,10 +23,9 @@ SOUND, WRONG, RAISES = "jnp.tanh(self.dense(x))", "jnp.sin(self.dense(x))", "sel
 def runs(command, tmp_path, monkeypatch):
     """``runs(nnx, options...)`` runs ``parity run`` on a pair, in a project and with a cache of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "pyproject.toml").write_text('[tool.parity]\npairs = ["toy_twins:PAIR"]\n')
 
     def run(nnx, *options):
-        (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=nnx))
+        write_project(tmp_path, "toy_twins", PAIRS.format(nnx=nnx), "PAIR")
         return command("run", *options)
 
     return run
@@ -90,12 +71,12 @@ def test_the_debugger_opens_where_a_side_raised_once_an_error(runs, monkeypatch)
     assert ended.code == 1
     assert ended.err.count("`continue` goes on with the run") == 2  # cases, not channels
     assert "TypeError: dot_general requires" in ended.err and "`up 1` goes to your own code" in ended.err
-    assert "('batch of', 4)" in ended.out and "2 error in" in ended.out
+    assert "('batch of', 8)" in ended.out and "2 error in" in ended.out
 
 
 @pytest.mark.slow
 def test_quitting_the_debugger_leaves_a_partial_report(shell, tmp_path):
-    (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=RAISES))
+    (tmp_path / "toy_twins.py").write_text(DENSE + PAIRS.format(nnx=RAISES))
     arguments = ("run", "--pair", "toy_twins:PAIR", "toy", "--pdb", "--json", "report.json")
     ended = subprocess.run(
         [sys.executable, "-m", "parity", *arguments],
@@ -124,13 +105,15 @@ def test_the_report_has_the_traceback_of_an_error(runs, tmp_path):
         "findings"
     ]
     assert finding["traceback"].startswith("Traceback") and "toy_twins.py" in finding["traceback"]
-    assert finding["where"] == "nnx toy, trace" and "toy_twins.py:16 in __call__" in finding["next_step"]
+    line = (DENSE + PAIRS.format(nnx=RAISES)).partition(RAISES)[0].count("\n") + 1
+    assert finding["where"] == "nnx toy, trace"
+    assert f"toy_twins.py:{line} in __call__" in finding["next_step"]
 
 
 @pytest.mark.long
 def test_a_full_disk_is_a_sentence(shell, tmp_path):
     for arguments in (("list",), ("run", "--pair", "toy_twins:PAIR", "toy/forward")):
-        (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=SOUND))
+        (tmp_path / "toy_twins.py").write_text(DENSE + PAIRS.format(nnx=SOUND))
         with Path("/dev/full").open("w") as full:
             ended = subprocess.run(
                 [sys.executable, "-m", "parity", *arguments],
