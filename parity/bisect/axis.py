@@ -1,15 +1,65 @@
-"""What an axis is: it asks one question about a failure and answers in a sentence and a table."""
+"""An axis: one question about a failure, how it is put to cases, and its answer as a sentence and a table."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parity.bisect.judge import Judge
-from parity.bisect.signature import Signature
+from parity.bisect.signature import Answer, Signature
 from parity.cases.case import Case
 from parity.compare.comparison import Comparison, Session
+from parity.run.run import CaseResult, run_case
+from parity.verdicts import BLOCKING
 
-__all__ = ["Question", "Search", "SearchResult"]
+__all__ = ["Judge", "Question", "Search", "SearchResult", "signature_of"]
+
+
+def signature_of(result: CaseResult, channel: str = "") -> Signature | None:
+    """Returns the signature of a case's worst failure; None where nothing fails.
+
+    Args:
+        result: of the case.
+        channel: the channel that is asked about; the worst by default.
+    """
+    blocking = [each for each in result.blocking if not channel or each.name == channel]
+    if not blocking:
+        return None
+    return Signature.seen(blocking[0])
+
+
+class Judge:
+    """Asks cases whether they fail alike.
+
+    Args:
+        signature: the failure.
+        bench: where what cases share is kept.
+    """
+
+    def __init__(self, signature: Signature, bench: Session | None = None):
+        self.signature, self._bench = signature, bench or Session()
+        self.asked = 0
+
+    def ask(self, case: Case) -> Answer:
+        """Returns whether a case fails alike.
+
+        Args:
+            case: to be run on the signature's channel.
+        """
+        return self._once(case, self._bench)
+
+    def ask_twice(self, case: Case) -> Answer:
+        """Returns the same, or ``ambiguous`` where a second run that shares nothing with the first disagrees."""
+        first = self.ask(case)
+        return first if self._once(case, Session()) is first else Answer.AMBIGUOUS
+
+    def _once(self, case: Case, bench: Session) -> Answer:
+        self.asked += 1
+        result = run_case(case, bench, (self.signature.channel,))
+        found = result.channels.get(self.signature.channel)
+        if found is None:
+            return Answer.OTHER
+        if self.signature.of(found):
+            return Answer.FAILS
+        return Answer.OTHER if found.verdict in BLOCKING else Answer.PASSES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,12 +82,12 @@ class Question:
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tell: Callable[[str], None] = lambda words: None
 
-    def work(self) -> Comparison:
-        """Returns the case at work."""
-        return Comparison(self.case, self.bench)
+    def work(self, case: Case | None = None) -> Comparison:
+        """Returns the sides of the case, or of another one that is made from it."""
+        return Comparison(case or self.case, self.bench)
 
     def judge(self) -> Judge:
-        """Returns who says whether another case fails alike."""
+        """Returns the judge of whether another case fails alike."""
         return Judge(self.signature, self.bench)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from parity.bisect.check import Check, CheckResult, Found, Log, Outcome, engine
 from parity.bisect.signature import Answer, Signature
 
-__all__ = ["Search", "search_commits", "step"]
+__all__ = ["CommitSearch", "search_commits", "step"]
 
 QUESTION = "question.json"
 
@@ -27,7 +27,7 @@ EXITS = {Answer.PASSES: 0, Answer.FAILS: 1, Answer.OTHER: 125, Answer.AMBIGUOUS:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Search:
+class CommitSearch:
     """What is searched for.
 
     Args:
@@ -42,7 +42,7 @@ class Search:
     check: Check
 
 
-def search_commits(search: Search, tell: Callable[[str], None] = lambda words: None) -> Found:
+def search_commits(search: CommitSearch, tell: Callable[[str], None] = lambda words: None) -> Found:
     """Finds the first commit that fails as the bad one does.
 
     Args:
@@ -86,7 +86,7 @@ def _commit(where: Path, name: str) -> str:
     )
 
 
-def _folder(search: Search, good: str, bad: str) -> Path:
+def _folder(search: CommitSearch, good: str, bad: str) -> Path:
     """Returns where a search keeps what it knows: the same place for the same question."""
     common = Path(search.repository, _git(search.repository, "rev-parse", "--git-common-dir"))
     key = hashlib.sha256(repr((good, bad, search.check)).encode()).hexdigest()[:16]
@@ -109,7 +109,7 @@ def _worktree(repository: Path, folder: Path, commit: str) -> Iterator[Path]:
 
 
 def _ends(
-    search: Search, folder: Path, tree: Path, ends: tuple[str, str], tell: Callable[[str], None]
+    search: CommitSearch, folder: Path, tree: Path, ends: tuple[str, str], tell: Callable[[str], None]
 ) -> Signature:
     """Checks that the bad commit fails and the good one passes; returns the failure."""
     good, bad = ends

@@ -1,4 +1,4 @@
-"""Where a constant that a library works with was handed to it: no call stack tells, but the code does."""
+"""The call by which the user gave a library a constant: it is on no call stack, but in the source."""
 
 import ast
 import functools
@@ -10,18 +10,18 @@ from typing import Any
 
 from parity.ir.location import Frame, SourceLocation
 
-__all__ = ["handed"]
+__all__ = ["library_call"]
 
 DEEP = 3
-"""Functions of a library between what a user calls and what works with the constant."""
+"""Most functions of a library between the one that the user calls and the one that uses the constant."""
 
 
-def handed(one: SourceLocation, files: Iterable[str]) -> Frame | None:
-    """Returns the user's call that made the library's function with the constant in it; None where none is found.
+def library_call(one: SourceLocation, files: Iterable[str]) -> Frame | None:
+    """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
     Args:
-        one: where the library works with the constant.
-        files: of the user.
+        one: where the library uses the constant.
+        files: the user's.
     """
     makers = [
         (frame.file, frame.function.partition(".<locals>")[0])
@@ -44,7 +44,7 @@ def _package(thing: Any) -> str:
 
 
 def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
-    """Gives the calls in a file of functions that its module knows by name."""
+    """Yields the calls in a file of functions that its module knows by name."""
     for name, node in _functions(file):
         for call in ast.walk(node):
             if isinstance(call, ast.Call) and (function := _value(call.func, vars(module))) is not None:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from parity.bisect.alignment import Alignment
 from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.evaluated import Evaluated, evaluate_case
-from parity.bisect.single import on_one_device
+from parity.bisect.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.bisect.trace import Trace
 from parity.builds.tree import Role
 from parity.builds.weights.map import strip_container
@@ -63,7 +62,7 @@ def uses(trace: Trace) -> list[Use]:
 
 def look(question: Question) -> SearchResult:
     """Says of each module how far its activation and its cotangent are apart, in floors."""
-    work = Comparison(on_one_device(question.case), question.bench)
+    work = question.work(on_one_device(question.case))
     question.tell("module: what each module makes")
     return describe(work, evaluate_case(work, question.signature.channel))
 

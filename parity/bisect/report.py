@@ -1,12 +1,11 @@
 """A failure followed along its axes: what each found, and the record of it."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from parity.bisect.axis import Question, SearchResult
-from parity.bisect.judge import Judge, signature_of
-from parity.bisect.registry import AXES
+from parity.bisect import config, module, operation, size, weight
+from parity.bisect.axis import Judge, Question, Search, SearchResult, signature_of
 from parity.bisect.signature import Answer, Signature
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case
@@ -14,8 +13,10 @@ from parity.compare.comparison import Session
 from parity.compare.side import SideError
 from parity.run.run import CaseResult, run_case
 
-__all__ = ["SCHEMA", "Report", "bisect_case", "unknown_axis"]
+__all__ = ["AXES", "SCHEMA", "Report", "bisect_case", "unknown_axis"]
 
+AXES: Mapping[str, Search] = {each.AXIS.name: each.AXIS for each in (operation, module, weight, config, size)}
+"""The axes, in the order in which they are searched."""
 SCHEMA = 1
 
 

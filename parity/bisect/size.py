@@ -13,7 +13,6 @@ from parity.bisect.signature import Answer
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
-from parity.compare.comparison import Comparison
 from parity.compare.side import SideError
 from parity.ir.jaxprs import bodies, opened
 
@@ -136,7 +135,7 @@ def entries_made(jaxpr: Any) -> int:
 def look(question: Question) -> SearchResult:
     """Makes one size after another smaller, as far as the case still fails alike."""
     case, judge = question.case, question.judge()
-    first = Comparison(case, question.bench)
+    first = question.work(case)
     start = Sizes(
         fields=tuple(case.sizes.items()) if case.vary else (), cuts=tuple(_lengths(first.builds[0]).items())
     )
@@ -218,7 +217,7 @@ def _words(sizes: Sizes) -> str:
 
 def _work(case: Case, question: Question) -> int:
     try:
-        return entries_made(Comparison(case, question.bench).reference.traced.jaxpr)
+        return entries_made(question.work(case).reference.traced.jaxpr)
     except SideError:
         return 0
 

@@ -106,7 +106,7 @@ def look(question: Question) -> SearchResult:
 
 def _passes(work: Comparison, change: Change, question: Question) -> bool:
     case = dataclasses.replace(work.case, reference=lambda: work.builds[0], candidate=lambda: work.builds[1])
-    other = Comparison(case, question.bench)
+    other = question.work(case)
     vars(other)["weights"] = change.weights
     return CHANNELS[question.signature.channel].look(other).verdict not in BLOCKING
 

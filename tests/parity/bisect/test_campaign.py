@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import models_nnx.train
-from parity.bisect.constants import handed
+from parity.bisect.constants import library_call
 from parity.compare.comparison import Session
 from parity.ir.location import Frame, SourceLocation
 
@@ -35,8 +35,9 @@ def plants():
     ],
 )
 def test_a_plant_is_traced_to_its_function(name, words, plants, planting, tmp_path):
-    finding, right = plants.found_in(plants.plants()[name], tmp_path, planting, Session())
-    assert right and words in finding.sentence, finding.sentence
+    bug = plants.plants()[name]
+    finding = plants.describe(plants.evaluated(bug, tmp_path, planting, Session()))
+    assert plants.is_right(finding, bug) and words in finding.sentence, finding.sentence
 
 
 def test_every_plant_is_in_a_function(plants):
@@ -49,10 +50,12 @@ def library(*functions):
 
 
 def test_a_constant_in_a_library_is_traced_to_the_call_that_handed_it_over():
-    decay = handed(library("add_decayed_weights.<locals>.update_fn.<locals>.<lambda>"), {OPTIMIZER})
+    decay = library_call(library("add_decayed_weights.<locals>.update_fn.<locals>.<lambda>"), {OPTIMIZER})
     assert decay is not None and (decay.file, decay.function) == (OPTIMIZER, "make_optimizer")
-    schedule = handed(library("cosine_decay_schedule.<locals>.schedule"), {OPTIMIZER})
+    schedule = library_call(library("cosine_decay_schedule.<locals>.schedule"), {OPTIMIZER})
     assert schedule is not None and schedule.function == "make_optimizer" and schedule.line < decay.line
-    assert handed(library("adagrad.<locals>.update_fn"), {OPTIMIZER}) is None
-    assert handed(library("add_decayed_weights"), {OPTIMIZER}) is None  # called outright: the stack tells
-    assert handed(library("add_decayed_weights.<locals>.update_fn"), {__file__}) is None
+    assert library_call(library("adagrad.<locals>.update_fn"), {OPTIMIZER}) is None
+    assert (
+        library_call(library("add_decayed_weights"), {OPTIMIZER}) is None
+    )  # called outright: the stack tells
+    assert library_call(library("add_decayed_weights.<locals>.update_fn"), {__file__}) is None
