@@ -12,9 +12,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from parity.bisect.alignment import Alignment
-from parity.bisect.constants import library_call
+from parity.bisect.constants import constructor_call, library_call
 from parity.bisect.divergence import Divergence
-from parity.bisect.source import function_of, innermost, site
+from parity.bisect.source import function_of, functions_around, innermost, site
 from parity.bisect.trace import Node
 from parity.ir.location import Frame, equation_source
 
@@ -222,7 +222,81 @@ def _step_left_out(parting: Parting) -> Blame | None:
     return None
 
 
-# --- a constant inside a library ---
+# --- a function that ends too soon ---
+
+
+def _ends_too_soon(parting: Parting) -> Blame | None:
+    """Blames the function that made a value which this side uses, and of which the other side makes more in one run."""
+    alignment, ends = parting.alignment, (parting.divergence.reference, parting.divergence.candidate)
+    names = {node.name for node in parting.nodes if node}
+    if len(parting.divergence.path) > 1 or (None not in ends and len(names) == 1):
+        return None
+    for side, at in enumerate(ends):
+        for value in alignment.traces[side].nodes[at].inputs if at is not None else ():
+            frame = _made_by(parting, side, value)
+            if frame is not None:
+                return Blame((None, frame) if side == 0 else (frame, None))
+    return None
+
+
+def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
+    """Returns the line of the other side that makes only a value; None unless it leaves out what this side adds."""
+    alignment, ends = parting.alignment, (parting.divergence.reference, parting.divergence.candidate)
+    node, nodes = parting.nodes[side], alignment.traces[side].nodes
+    partner, other = alignment.matches[side][value], ends[1 - side]
+    plain = nodes[value].literal or nodes[value].sketch.plain
+    if partner < 0 or plain or not nodes[value].inputs or node is None or not _one_run(nodes[value], node):
+        return None
+    frame = innermost(site(alignment.traces[1 - side].nodes[partner]).own, parting.common)
+    if other is None or frame is None:
+        return frame
+    user = alignment.traces[1 - side].nodes[other]
+    names = {nodes[at].name for at in alignment.users(side, ends[side] or 0)}
+    skipped = partner in user.inputs and user.name in names
+    return frame if skipped and frame.function != next(iter(functions_around(user)), "") else None
+
+
+def _one_run(value: Node, more: Node) -> bool:
+    """Returns True if one run of a function makes both values: all lines around it are the same."""
+    one, other = (
+        (*source.library, *(frame for frame in source.own if frame not in source.library))
+        for source in (site(value), site(more))
+    )
+    if not one or not other or value.around.iterations != more.around.iterations:
+        return False
+    return (one[0].file, one[0].function, one[1:]) == (other[0].file, other[0].function, other[1:])
+
+
+# --- a constant that the code was given ---
+
+
+def _constructed(parting: Parting) -> Blame | None:
+    nodes, operands = parting.nodes, parting.divergence.operands
+    if nodes[0] is None or nodes[1] is None or nodes[0].name != nodes[1].name or not operands:
+        return None
+    traces = parting.alignment.traces
+    for node, trace in zip(nodes, traces, strict=True):
+        if node is None or not all(trace.nodes[node.inputs[at]].literal for at in operands):
+            return None
+    found = [_constructor(parting, side) for side in (0, 1)]
+    return Blame(found) if any(found) else None
+
+
+def _constructor(parting: Parting, side: int) -> Frame | None:
+    """Returns the line that makes the object whose code is right elsewhere, in the class that calls the object."""
+    at = (parting.divergence.reference, parting.divergence.candidate)[side]
+    nodes, matches = parting.alignment.traces[side].nodes, parting.alignment.matches[side]
+    own = site(nodes[at or 0]).own
+    shared = 0
+    for other, node in enumerate(nodes):
+        if other != at and node.name == nodes[at or 0].name and not node.literal and matches[other] >= 0:
+            pairs = zip(own, site(node).own, strict=False)
+            around = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+            shared = max(
+                shared, around if around < len(own) else 0
+            )  # the very same lines may be another instance
+    kind = own[shared - 1].function.rpartition(".")[0].rpartition(".")[2] if shared else ""
+    return constructor_call(kind, parting.files[side], own)
 
 
 def _library_constant(parting: Parting) -> Blame | None:
@@ -236,6 +310,18 @@ def _library_constant(parting: Parting) -> Blame | None:
 
 
 STRATEGIES = (
+    Strategy(
+        "constructor",
+        "code that is right elsewhere is not to blame for its constant, so the call that made its object is",
+        "two dropout layers of one class, one of them made with another rate",
+        _constructed,
+    ),
+    Strategy(
+        "ends too soon",
+        "one function makes a value and more of it, so its counterpart that makes only the value ends too soon",
+        "a projection without its bias, a norm without its bias",
+        _ends_too_soon,
+    ),
     Strategy(
         "not passed",
         "a function makes a value itself if its caller passes none, so the caller decided",

@@ -80,33 +80,7 @@ class _Search:
         )
         pairs = [self._completed(self._computing(pair)) for pair in self._pair(ours, theirs, known)]
         pairs += [self._descend(*pair, pair[0]) for pair in choices]
-        return self._told(sorted(pairs, key=self._order))
-
-    def _told(self, found: list[Divergence]) -> list[Divergence]:
-        """Puts first, where the first is a bare constant that has no line, one of the same code that has."""
-        first = found[0] if found else None
-        if first is None or len(first.path) != 1 or not self._given(first.path[0], first.operands):
-            return found
-        alike = (
-            each
-            for each in found
-            if len(each.path) == 2
-            and self._like(each.path[0]) == self._like(first.path[0])
-            and all(trace.nodes[at].literal for trace, at in zip(self._traces, each.path[1], strict=True))
-        )
-        further = next(alike, first)
-        return [further, *(each for each in found if each is not further)]
-
-    def _given(self, pair: tuple[int, int], operands: Sequence[int]) -> bool:
-        """Whether two operations differ in constants alone."""
-        ends = [trace.nodes[at] for trace, at in zip(self._traces, pair, strict=True)]
-        taken = [self._traces[side].nodes[end.inputs[at]] for side, end in enumerate(ends) for at in operands]
-        return bool(taken) and all(node.name == "constant" for node in taken)
-
-    def _like(self, pair: tuple[int, int]) -> list[tuple]:
-        """Returns which operations of which code two are."""
-        nodes = [trace.nodes[at] for trace, at in zip(self._traces, pair, strict=True)]
-        return [(node.name, functions_around(node), _turn(node)) for node in nodes]
+        return sorted(pairs, key=self._order)
 
     def _order(self, pair: Divergence) -> tuple:
         """The forward pass first, then as far as the reference had come; what only follows comes last."""
