@@ -1,4 +1,4 @@
-"""Which values of two evaluated programs are the same, and what each side makes of them."""
+"""Which values of two evaluated programs are the same, and the operations that make and use them."""
 
 import collections
 import functools
@@ -16,13 +16,13 @@ GIVEN = frozenset({"argument", "constant"})
 TELLING = 255
 """Single numbers above it are hardly the same by chance."""
 SHORT = 60
-"""Values below one that are looked through for what it is made of."""
+"""Values below one that are searched for its origin."""
 
 
 NEAR = 3
-"""How many of the innermost functions around an operation tell which code made it."""
+"""Innermost functions around an operation that identify the code that made it."""
 MOVES = frozenset({"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"})
-"""Operations that put a value elsewhere: who made it is below them."""
+"""Operations that move a value: its maker is below them."""
 
 
 def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
@@ -59,11 +59,11 @@ class Alignment:
         self.matches = self._match()
 
     def same(self, ours: int, theirs: int) -> bool:
-        """Whether a value of the reference and one of the candidate are the same up to noise."""
+        """Returns True if a value of the reference and one of the candidate are the same up to noise."""
         return self.in_floors(ours, theirs) <= FLOOR_FACTOR
 
     def in_floors(self, ours: int, theirs: int) -> float:
-        """How far two values are apart, in units of the reference's noise."""
+        """Returns the distance of two values in units of the reference's noise."""
         sketches = [trace.nodes[at].sketch for trace, at in zip(self.traces, (ours, theirs), strict=True)]
         off = distance(*sketches)
         return 0.0 if off == 0 else off / self._noise[ours] if self._noise[ours] else float("inf")
@@ -78,7 +78,7 @@ class Alignment:
         ]
 
     def shares(self, ours: int, theirs: int) -> bool:
-        """Whether two operations have an operand in common that tells something."""
+        """Returns True if two operations share an operand that is hardly the same by chance."""
         inputs = [trace.nodes[at].inputs for trace, at in zip(self.traces, (ours, theirs), strict=True)]
         for i, j in zip(*inputs, strict=False):
             sketch = self.traces[0].nodes[i].sketch
@@ -87,7 +87,7 @@ class Alignment:
         return False
 
     def more(self, ours: int, theirs: int) -> int | None:
-        """Returns the side, 0 or 1, that makes its value of the other's, which it has too; None where neither does.
+        """Returns the side, 0 or 1, that makes its value from the other's, which it has too; None if neither does.
 
         Args:
             ours, theirs: two values that are not the same.
@@ -96,7 +96,7 @@ class Alignment:
             made, less = self.traces[side].nodes[at], self.traces[1 - side].nodes[other]
             if less.literal or less.sketch.plain or self.matches[1 - side][other] < 0:
                 continue
-            alike = made.name == less.name  # they stand for each other, unless one is the other's operand
+            alike = made.name == less.name  # they correspond to each other, unless one is the other's operand
             if self.shares(ours, theirs) if alike else self.matches[side][at] >= 0:
                 continue
             waiting, seen = [at], {at}
@@ -129,7 +129,7 @@ class Alignment:
         return tuple(at for at, pair in enumerate(zip(*inputs, strict=False)) if not self.same(*pair))
 
     def instead(self, side: int, at: int) -> int | None:
-        """Returns what the other side makes of a value that an operation takes, and this side does not."""
+        """Returns an operation of the other side that uses an operand of this one, and that this side does not have."""
         nodes = self.traces[side].nodes
         for value in nodes[at].inputs:
             partner = self.matches[side][value]
@@ -157,7 +157,7 @@ class Alignment:
             members = groups.get(node.sketch.kind, [])
             found = self._near(node, members, stacked.get(node.sketch.kind))
             if node.sketch.plain and node.name not in GIVEN:
-                found = [member for member in found if self._alike_made(member, node)]
+                found = [member for member in found if self._made_equally(member, node)]
             for member in found:
                 if ours[member] < 0 or node.name == self.traces[0].nodes[member].name:
                     ours[member] = at
@@ -167,8 +167,8 @@ class Alignment:
                     here = theirs[at]
         return ours, theirs
 
-    def _alike_made(self, ours: int, right: Node) -> bool:
-        """Whether two values are made by the same operation of the same values."""
+    def _made_equally(self, ours: int, right: Node) -> bool:
+        """Returns True if the same operation makes two values from the same values."""
         left = self.traces[0].nodes[ours]
         if left.name != right.name or len(left.inputs) != len(right.inputs):
             return False

@@ -312,38 +312,39 @@ def _library_constant(parting: Parting) -> Blame | None:
 STRATEGIES = (
     Strategy(
         "constructor",
-        "code that is right elsewhere is not to blame for its constant, so the call that made its object is",
-        "two dropout layers of one class, one of them made with another rate",
+        "the code is right elsewhere, so the call that made its object chose the constant",
+        "one of two dropout layers has another rate",
         _constructed,
     ),
     Strategy(
         "ends too soon",
-        "one function makes a value and more of it, so its counterpart that makes only the value ends too soon",
-        "a projection without its bias, a norm without its bias",
+        "one function makes a value and more of it; its counterpart stops at the value",
+        "a projection without its bias",
         _ends_too_soon,
     ),
     Strategy(
         "not passed",
-        "a function makes a value itself if its caller passes none, so the caller decided",
-        "a rate is computed for each microbatch because the caller passes none for the whole batch",
+        "a function makes a value itself if its caller passes none",
+        "a rate of each microbatch instead of one for the batch",
         _not_passed,
     ),
     Strategy(
         "exchanged",
-        "both sides have both values, so the innermost function that had both chose the wrong one",
-        "the value projection reads the kernel of the key projection",
+        "the innermost function that had both values chose the wrong one",
+        "the value projection reads the kernel of the key",
         _exchanged,
     ),
     Strategy(
         "step left out",
-        "one side uses a value of which the other first makes more, so the function that uses it leaves out a step",
-        "a predictor uses an activation without its norm",
+        "one side uses a value of which the other first makes more",
+        "a predictor without its norm",
         _step_left_out,
     ),
     Strategy(
         "library constant",
-        "a library applies a constant that it was given earlier, so the call that made the library's function decided",
-        "the weight decay of an optimizer is doubled",
+        "the call that made the library's function gave it the constant",
+        "a doubled weight decay",
         _library_constant,
     ),
 )
+"""In the order in which they are tried. docs/bisect.md has the planted bugs that each earns."""

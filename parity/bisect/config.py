@@ -124,7 +124,7 @@ def ddmin(whole: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
 
     Args:
         whole: elements that fail together.
-        fails: whether a part does; what cannot be told does not fail.
+        fails: True if a part fails; inconclusive parts do not fail.
     """
     part, pieces = list(whole), 2
     if fails([]):

@@ -1,4 +1,4 @@
-"""The first operations from which the values of two evaluated programs are not the same."""
+"""The first operations from which the values of two evaluated programs differ."""
 
 import collections
 import dataclasses
@@ -13,15 +13,15 @@ __all__ = ["Divergence", "find_divergences"]
 
 BRANCH = frozenset({"branch"})
 TURNS = frozenset({"transpose", "turn"})
-"""Operations that only put entries in another order, or hand them to the turns of a loop."""
+"""Operations that only reorder entries, or pass them to the iterations of a loop."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """A place where the two programs part: what goes in agrees, what comes out does not.
+    """A place where the two programs part: its inputs agree, its result does not.
 
     Args:
-        reference, candidate: the number of the value on each side; None where a side has nothing there.
+        reference, candidate: the number of the value on each side; None if a side has nothing there.
         place: how far the reference had come.
         operands: positions of operands that are not the same value.
         path: operations of both sides, each pair an operand of the one before, on the way to this one.
@@ -83,7 +83,7 @@ class _Search:
         return sorted(pairs, key=self._order)
 
     def _order(self, pair: Divergence) -> tuple:
-        """The forward pass first, then as far as the reference had come; what only follows comes last."""
+        """Returns the order's key: the forward pass first, then how far the reference had come; consequences last."""
         follows = pair.place >= len(self._traces[0].nodes)
         return (
             follows,
@@ -93,7 +93,7 @@ class _Search:
         )
 
     def _front(self, side: int, ends: set) -> list[int]:
-        """Walks back from some results through values that the other side lacks, to where that begins."""
+        """Walks back from some results through values that the other side lacks, to the first of them."""
         nodes, match = self._traces[side].nodes, self._matches[side]
         waiting, seen, front = list(ends), set(ends), []
         fed: dict[int, list[int]] = collections.defaultdict(list)
@@ -111,9 +111,9 @@ class _Search:
         return sorted(front)
 
     def _kept_for_later(self, side: int, values: set[int], fed: Mapping[int, list[int]]) -> set[int]:
-        """Returns the values of the forward pass that only the backward pass asks for.
+        """Returns the values of the forward pass that only the backward pass uses.
 
-        Where a side has no such backward pass it has none of them either: that is what follows, not the cause.
+        A side without that backward pass has none of them either: they are a consequence, not the cause.
         """
         nodes, kept = self._traces[side].nodes, set()
         for at in sorted(values, reverse=True):
@@ -123,19 +123,19 @@ class _Search:
         return kept
 
     def _place(self, side: int, at: int) -> int:
-        """How far the reference has come when a value's inputs are there."""
+        """Returns how far the reference has come when a value's inputs are there."""
         nodes = self._traces[side].nodes
-        told = self._matches[side][at] < 0 and not nodes[at].literal and at not in self._residuals[side]
-        if (
-            not told
-        ):  # a result that the other side has elsewhere, such as zeros; or what follows from another
-            return len(self._traces[0].nodes)
+        residual = at in self._residuals[side]
+        if self._matches[side][at] >= 0 or nodes[at].literal or residual:
+            return len(
+                self._traces[0].nodes
+            )  # the other side has it elsewhere, such as zeros, or it only follows
         inputs = [i for i in nodes[at].inputs if not nodes[i].literal]
         reached = inputs if side == 0 else [self._matches[1][i] for i in inputs]
         return max(reached, default=0)
 
     def _pair(self, ours: list[int], theirs: list[int], known: Sequence[tuple]) -> list[Divergence]:
-        """Pairs operations that stand for each other: results that do, then the likeliest."""
+        """Pairs operations that correspond to each other: known results, then the likeliest."""
         rest, pairs = [at for at in ours if at not in {left for left, _ in known}], []
         for left, right in known:
             pairs.append(self._descend(left, right, min(self._place(0, left), self._place(1, right))))
@@ -149,20 +149,20 @@ class _Search:
         return pairs + [Divergence(reference=at, candidate=None, place=self._place(0, at)) for at in rest]
 
     def _likeness(self, ours: int, theirs: int) -> float:
-        """How likely two operations stand for each other; 0 if they do not."""
+        """Returns how likely two operations correspond to each other; 0 if they do not."""
         left, right = self._traces[0].nodes[ours], self._traces[1].nodes[theirs]
         words = zip(functions_around(left)[:NEAR], functions_around(right)[:NEAR], strict=False)
         shared = sum(any(self._alignment.same(i, j) for j in right.inputs) for i in left.inputs)
-        alike = sum(one == other for one, other in words)
+        near = sum(one == other for one, other in words)
         turn = [at for _, at in left.around.iterations] == [at for _, at in right.around.iterations]
-        if left.around.backward != right.around.backward or not (shared or alike):
+        if left.around.backward != right.around.backward or not (shared or near):
             return 0.0
-        return 4 * (left.name == right.name) + 2 * shared + alike + turn - abs(ours - theirs) * 1e-6
+        return 4 * (left.name == right.name) + 2 * shared + near + turn - abs(ours - theirs) * 1e-6
 
     def _completed(self, pair: Divergence) -> Divergence:
-        """Returns a pair of operations that do not stand for each other with what stands for the first of them.
+        """Returns a pair of operations; if they do not correspond, the first of them with its counterpart.
 
-        That may make a value which is right elsewhere, as where a mask of another layer is used.
+        The counterpart may make a value which is right elsewhere, such as the mask of another layer.
         """
         ends = pair.path[0] if pair.path else (pair.reference, pair.candidate)
         known = [(self._place(side, at), side, at) for side, at in enumerate(ends) if at is not None]
@@ -182,10 +182,10 @@ class _Search:
         return pair
 
     def _computing(self, pair: Divergence) -> Divergence:
-        """Returns a pair in which what only turns values round is followed to what computes with them.
+        """Returns a pair in which an operation that only reorders entries gives way to the one that computes with them.
 
-        Before the operation that the other side has too, that is the difference; before another one it belongs to
-        another way to compute the same.
+        Before an operation that the other side has too, the reordering is the difference; before another operation it
+        belongs to another way to compute the same.
         """
         if pair.reference is None or pair.candidate is None or len(pair.path) > 1:
             return pair
@@ -207,7 +207,7 @@ class _Search:
         )
 
     def _computes(self, side: int, at: int) -> int | None:
-        """Returns the first operation that computes with a value, which may be turned round or sliced before."""
+        """Returns the first operation that computes with a value, which may be reordered or sliced before."""
         nodes, moved = self._traces[side].nodes, {at}
         for number in range(at + 1, len(nodes)):
             node = nodes[number]
@@ -219,9 +219,9 @@ class _Search:
         return None
 
     def _standing(self, side: int, at: int) -> int | None:
-        """Returns the operation of the other side that stands where one does but makes another value.
+        """Returns the operation of the other side in the place of this one, which makes another value.
 
-        It is of the same code, or else takes the same other operand, as a product with the same weight.
+        It is of the same code, or takes the same other operand, such as a product with the same weight.
         """
         node, nodes = self._traces[side].nodes[at], self._traces[1 - side].nodes
         if node.literal or node.name in GIVEN or self._matches[side][at] >= 0:
@@ -248,7 +248,7 @@ class _Search:
         return best
 
     def _choices(self) -> list[tuple[int, int]]:
-        """Returns the conditions, of both sides, by which one took another branch or one turn more than the other."""
+        """Returns the conditions by which one side took another branch, or one iteration more, than the other."""
         taken = [self._conditions(trace.nodes) for trace in self._traces]
         sites = list(zip(*(each.values() for each in taken), strict=False))
         if len(taken[0]) != len(taken[1]):
@@ -258,7 +258,7 @@ class _Search:
         return [pair for pair in dict.fromkeys(pairs) if not self._alignment.same(*pair)]
 
     def _conditions(self, nodes: Sequence[Node]) -> dict[tuple, dict[tuple, int]]:
-        """Returns for each branch and loop of unknown length, and each turn, the value that decides."""
+        """Returns for each branch and loop of unknown length, and each iteration, the value that decides."""
         found: dict[tuple, dict[tuple, int]] = collections.defaultdict(dict)
         for node in nodes:
             if node.name == "branch":
@@ -268,7 +268,7 @@ class _Search:
         return found
 
     def _follows(self, side: int, at: int, choices: Sequence[tuple[int, int]]) -> bool:
-        """Whether an operation runs because a condition is not the other side's."""
+        """Returns True if an operation runs because a condition is not the other side's."""
         decided = self._traces[side].nodes[at].around.conditions
         return any(pair[side] in decided for pair in choices)
 
@@ -293,7 +293,7 @@ class _Search:
         return dataclasses.replace(found, path=tuple(path))
 
     def _unmoved(self, ours: int, theirs: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
-        """Returns two values, or where they are not made alike what they were before they were moved."""
+        """Returns two values; if different operations make them, the values before they were moved."""
         ends = [ours, theirs]
         nodes = [trace.nodes for trace in self._traces]
         if nodes[0][ours].name != nodes[1][theirs].name:
@@ -325,16 +325,16 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
             ends = [(at, other) if side == 0 else (other, at) for other in cuts[1 - side]]
             partner = alignment.matches[side][at]
             if partner < 0 or any(alignment.same(*pair) for pair in ends):
-                continue  # what is stopped may differ by value alone, as in a softmax
+                continue  # the stopped values may differ only as values, such as in a softmax
             left, right = (at, partner) if side == 0 else (partner, at)
             made_of = _leaves_below(alignment, left)
-            alike = len(made_of & failing) / max(len(made_of | failing), 1)
-            found.append((alike, left, Divergence(reference=left, candidate=right, place=left)))
+            overlap = len(made_of & failing) / max(len(made_of | failing), 1)
+            found.append((overlap, left, Divergence(reference=left, candidate=right, place=left)))
     return [each for *_, each in sorted(found, key=lambda each: each[:2], reverse=True)]
 
 
 def _leaves_below(alignment: Alignment, at: int) -> set[str]:
-    """Returns the paths of the arguments that a value of the reference is made of."""
+    """Returns the paths of the arguments that a value of the reference depends on."""
     nodes, waiting, seen = alignment.traces[0].nodes, [at], {at}
     while waiting:
         fresh = {*nodes[waiting.pop()].inputs} - seen

@@ -61,7 +61,7 @@ def uses(trace: Trace) -> list[Use]:
 
 
 def look(question: Question) -> SearchResult:
-    """Says of each module how far its activation and its cotangent are apart, in floors."""
+    """Returns the distance of each module's activation and cotangent, in units of the noise."""
     work = question.work(on_one_device(question.case))
     question.tell("module: what each module makes")
     return describe(work, evaluate_case(work, question.signature.channel))
@@ -107,12 +107,12 @@ class _Row:
     backward: float | None
 
     def apart(self, backward: bool) -> bool:
-        """Whether the activation or the cotangent, where there is one, is beyond the floor."""
+        """Returns True if the activation or the cotangent is beyond the floor."""
         return ((self.backward if backward else self.forward) or 0.0) > FLOOR_FACTOR
 
 
 def _rows(work: Comparison, alignment: Alignment) -> list[_Row]:
-    """Pairs the uses of weights on both sides, the first with the first; loops and stacks alike."""
+    """Pairs the uses of weights on both sides in their order, those in loops and in stacks too."""
     entries = {
         side: {path: number for number, entry in enumerate(work.weights.entries) for path in sides(entry)}
         for side, sides in ((0, lambda entry: entry.reference), (1, lambda entry: entry.candidate))

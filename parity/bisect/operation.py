@@ -107,7 +107,7 @@ class _Entry:
         return f"{' / '.join(names)} ({where}): {sides}{self._operands()}"
 
     def missing(self, entries: "list[_Entry]") -> str:
-        """Says what the side that has nothing there does first instead; empty where both have something."""
+        """Returns the first operation of the side that has nothing there, as text; empty if both have something."""
         side = next((side for side, node in enumerate(self._nodes) if node is None), None)
         if side is None:
             return ""
@@ -153,7 +153,7 @@ class _Entry:
         ]
 
     def _operands(self) -> str:
-        """Says which operands are not the same value, and what they are."""
+        """Returns the operands that are not the same value, as text."""
         left, right = self._nodes
         if left is None or right is None or not self._divergence.operands:
             return ""
@@ -168,7 +168,7 @@ class _Entry:
 
 
 def _opened(nodes: Sequence[Node | None]) -> list[Node | None]:
-    """Returns operations that take the same values, or where they are run as a whole what first differs in them."""
+    """Returns two operations that take the same values; of programs run as a whole, the first difference inside."""
     equations = [node.equation for node in nodes if node is not None and node.name in COMPILED]
     inside = first_unlike(*equations) if len(equations) == 2 else None
     if inside is None:
@@ -182,10 +182,10 @@ def _opened(nodes: Sequence[Node | None]) -> list[Node | None]:
 
 
 def first_unlike(one: Any, other: Any) -> tuple[Any, Any] | None:
-    """Returns the first two operations inside two operations that are not alike; None where all are.
+    """Returns the first two operations inside two operations that are not the same; None if all are.
 
     Args:
-        one, other: equations; either of the result is None where that side has nothing more.
+        one, other: equations; either of the result is None if that side has nothing more.
     """
     for ours, theirs in zip(bodies(one), bodies(other), strict=False):
         numbers: tuple[dict[Any, int], dict[Any, int]] = {}, {}
@@ -204,7 +204,7 @@ def first_unlike(one: Any, other: Any) -> tuple[Any, Any] | None:
 
 
 def _signature(equation: Any, numbers: dict[Any, int]) -> tuple:
-    """Returns what an operation is and takes, whatever its variables are called."""
+    """Returns the operation and its operands, regardless of the names of its variables."""
     taken = [
         str(each.val) if isinstance(each, core.Literal) else numbers.get(each) for each in equation.invars
     ]
@@ -213,7 +213,7 @@ def _signature(equation: Any, numbers: dict[Any, int]) -> tuple:
 
 
 def _origin(nodes: list[Node], at: int) -> str:
-    """Returns what a value is: a constant, a leaf of the state or a batch, or what made it."""
+    """Returns the origin of a value as text: a constant, a leaf of the state or the batch, or its operation."""
     node = nodes[at]
     if node.literal:
         return node.sketch.shown

@@ -19,9 +19,9 @@ from parity.ir.jaxprs import bodies, opened
 __all__ = ["AXIS", "Sizes", "entries_made", "sized"]
 
 AXES = ("batch", "sequence")
-"""What the first two dimensions of a batch are called."""
+"""The names of the first two dimensions of a batch."""
 SMALLEST = 2
-"""Below two rows or positions nothing can be mixed up."""
+"""With fewer than two rows or positions nothing can be mixed up."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ def entries_made(jaxpr: Any) -> int:
 
 
 def look(question: Question) -> SearchResult:
-    """Makes one size after another smaller, as far as the case still fails alike."""
+    """Reduces one size after another as long as the case still fails in the same way."""
     case, judge = question.case, question.judge()
     first = question.work(case)
     start = Sizes(
@@ -141,7 +141,7 @@ def look(question: Question) -> SearchResult:
     )
 
     def fails(sizes: Sizes) -> bool:
-        question.tell(f"size: run {judge.asked + 1}, {_words(sizes)}")
+        question.tell(f"size: run {judge.runs + 1}, {_words(sizes)}")
         try:
             return judge.ask(sized(case, sizes)) is Answer.FAILS
         except (ValueError, TypeError):  # sizes that do not fit together
@@ -167,7 +167,7 @@ def look(question: Question) -> SearchResult:
     words = ", ".join(f"{name} {after}" for name, _, after in rows)
     return SearchResult(
         axis="size",
-        sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({judge.asked} runs)",
+        sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({judge.runs} runs)",
         head=("size", "before", "after"),
         rows=rows,
         facts={
@@ -191,7 +191,7 @@ def _shrunk(sizes: Sizes, fails: Any, *, can_leave: bool) -> Sizes:
 
 
 def _steps(sizes: Sizes) -> Iterator[Sizes]:
-    """Gives what is one size smaller: the least it can be, then half of it."""
+    """Yields sizes with one of them smaller: the least that it can be, then half of it."""
     for kind in ("cuts", "fields"):
         least = SMALLEST if kind == "cuts" else 1
         for position, (name, size) in enumerate(getattr(sizes, kind)):

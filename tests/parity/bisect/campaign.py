@@ -1,7 +1,8 @@
 """``python tests/parity/bisect/campaign.py [WORD ...]``: how many planted bugs ``op`` traces, and by which strategies.
 
-A bug counts if the function that holds its edit, in its file, is one of the two that the sentence blames, the
-reference's and the candidate's. A strategy earns the bugs that are traced only with it. Words choose among the bugs.
+The table at the end is that of docs/bisect.md. A bug counts if the function that holds its edit, in its file, is one of
+the two that the sentence blames, the reference's and the candidate's. A strategy earns the bugs that are traced only
+with it. Words choose among the bugs.
 """
 
 import collections
@@ -19,8 +20,6 @@ def main(words):
     """Returns 0 if 95 % of the bugs are traced, 1 if fewer are, 2 if no bug has such a name; prints a line for each."""
     prepare("cpu")
     import jax
-
-    jax.config.update("jax_disable_most_optimizations", True)
     import plants
 
     chosen = {
@@ -29,15 +28,16 @@ def main(words):
     if not chosen:
         print(f"no planted bug has a name with {' or '.join(words)}")
         return 2
+    jax.config.update("jax_disable_most_optimizations", True)
     results, earned = _trace(plants, chosen)
     right = sum(verdict == "right" for verdict, *_ in results)
     longest, busiest = (max(column) for column in list(zip(*results, strict=True))[1:])
     print(
         f"{right} of {len(results)} named right, at most {longest:.0f} s each, {busiest:.0f} s of processor"
     )
-    for strategy in plants.STRATEGIES:
-        names = earned[strategy.name]
-        print(f"{strategy.name}: earns {len(names)}{': ' if names else ''}{', '.join(names)}")
+    for each in plants.STRATEGIES:
+        names = ", ".join(f"`{name}`" for name in earned[each.name])
+        print(f"| {each.name} | {each.why} | {each.example} | {len(earned[each.name])}: {names} |")
     return int(right < 0.95 * len(results))
 
 

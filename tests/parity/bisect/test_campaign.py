@@ -1,12 +1,15 @@
 """A few plants of the campaign in the suite; and how a constant inside a library is traced to who handed it over."""
 
 import importlib.util
+import re
+import sys
 from pathlib import Path
 
 import optax
 import pytest
 
 import models_nnx.train
+from parity.bisect.blame import STRATEGIES
 from parity.bisect.constants import library_call
 from parity.compare.comparison import Session
 from parity.ir.location import Frame, SourceLocation
@@ -14,13 +17,17 @@ from parity.ir.location import Frame, SourceLocation
 OPTIMIZER = models_nnx.train.__file__
 
 
-@pytest.fixture(scope="module")
-def plants():
-    spec = importlib.util.spec_from_file_location("plants", Path(__file__).with_name("plants.py"))
+def loaded(name):
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def plants():
+    return loaded("plants")
 
 
 @pytest.mark.long
@@ -43,6 +50,25 @@ def test_a_plant_is_traced_to_its_function(name, words, plants, planting, tmp_pa
 def test_every_plant_is_in_a_function(plants):
     found = {name: plants.functions(bug) for name, bug in plants.plants().items()}
     assert len(found) >= 60 and all(found.values()), found
+
+
+def test_words_that_choose_no_plant_are_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert loaded("campaign").main(["no-such-bug"]) == 2
+    assert "no planted bug has a name with no-such-bug" in capsys.readouterr().out
+
+
+def test_the_page_names_each_strategy_with_plants_that_it_earns(plants):
+    page = (Path(__file__).parents[3] / "docs/bisect.md").read_text()
+    for each in STRATEGIES:
+        row = re.search(
+            rf"^\| {each.name} \| {re.escape(each.why)} \| {each.example} \| (\d+): (.+) \|$",
+            page,
+            re.MULTILINE,
+        )
+        assert row, each.name
+        earned = re.findall(r"`([^`]+)`", row[2])
+        assert len(earned) == int(row[1]) > 0 and set(earned) <= set(plants.plants()), earned
 
 
 def library(*functions):
