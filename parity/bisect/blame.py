@@ -41,12 +41,16 @@ class Parting:
     files: tuple[frozenset[str], ...]
 
     @property
+    def ends(self) -> tuple[int | None, int | None]:
+        """The number of the operation on each side; None if a side has nothing there."""
+        return self.divergence.reference, self.divergence.candidate
+
+    @property
     def nodes(self) -> list[Node | None]:
         """The operation on each side; None if a side has nothing there."""
-        ends = (self.divergence.reference, self.divergence.candidate)
         return [
             None if at is None else trace.nodes[at]
-            for trace, at in zip(self.alignment.traces, ends, strict=True)
+            for trace, at in zip(self.alignment.traces, self.ends, strict=True)
         ]
 
     @property
@@ -227,7 +231,7 @@ def _step_left_out(parting: Parting) -> Blame | None:
 
 def _ends_too_soon(parting: Parting) -> Blame | None:
     """Blames the function that made a value which this side uses, and of which the other side makes more in one run."""
-    alignment, ends = parting.alignment, (parting.divergence.reference, parting.divergence.candidate)
+    alignment, ends = parting.alignment, parting.ends
     names = {node.name for node in parting.nodes if node}
     if len(parting.divergence.path) > 1 or (None not in ends and len(names) == 1):
         return None
@@ -241,7 +245,7 @@ def _ends_too_soon(parting: Parting) -> Blame | None:
 
 def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
     """Returns the line of the other side that makes only a value; None unless it leaves out what this side adds."""
-    alignment, ends = parting.alignment, (parting.divergence.reference, parting.divergence.candidate)
+    alignment, ends = parting.alignment, parting.ends
     node, nodes = parting.nodes[side], alignment.traces[side].nodes
     partner, other = alignment.matches[side][value], ends[1 - side]
     plain = nodes[value].literal or nodes[value].sketch.plain
@@ -284,17 +288,15 @@ def _constructed(parting: Parting) -> Blame | None:
 
 def _constructor(parting: Parting, side: int) -> Frame | None:
     """Returns the line that makes the object whose code is right elsewhere, in the class that calls the object."""
-    at = (parting.divergence.reference, parting.divergence.candidate)[side]
+    at = parting.ends[side] or 0
     nodes, matches = parting.alignment.traces[side].nodes, parting.alignment.matches[side]
-    own = site(nodes[at or 0]).own
-    shared = 0
+    own, shared = site(nodes[at]).own, 0
     for other, node in enumerate(nodes):
-        if other != at and node.name == nodes[at or 0].name and not node.literal and matches[other] >= 0:
+        if other != at and node.name == nodes[at].name and not node.literal and matches[other] >= 0:
             pairs = zip(own, site(node).own, strict=False)
-            around = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-            shared = max(
-                shared, around if around < len(own) else 0
-            )  # the very same lines may be another instance
+            equal = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+            if equal < len(own):  # all lines equal may be another instance of the class
+                shared = max(shared, equal)
     kind = own[shared - 1].function.rpartition(".")[0].rpartition(".")[2] if shared else ""
     return constructor_call(kind, parting.files[side], own)
 

@@ -81,9 +81,8 @@ class _Entry:
         if found.divergence:
             parting = dataclasses.replace(parting, divergence=found.divergence)
         self._parting, self._alignment = parting, parting.alignment
-        self._divergence, self._nodes = parting.divergence, parting.nodes
-        if not self._divergence.operands:
-            self._nodes = _opened(self._nodes)
+        self._operands = parting.divergence.operands
+        self._nodes = parting.nodes if self._operands else _opened(parting.nodes)
         self._sources = [None if node is None else site(node) for node in self._nodes]
         self.blamed = [
             frame or self._default(source) for frame, source in zip(found.frames, self._sources, strict=True)
@@ -104,14 +103,14 @@ class _Entry:
         sides = ", ".join(
             f"{label} {text}" for label, text in zip(("reference", "candidate"), self._texts(), strict=True)
         )
-        return f"{' / '.join(names)} ({where}): {sides}{self._operands()}"
+        return f"{' / '.join(names)} ({where}): {sides}{self._unlike()}"
 
     def missing(self, entries: "list[_Entry]") -> str:
         """Returns the first operation of the side that has nothing there, as text; empty if both have something."""
         side = next((side for side, node in enumerate(self._nodes) if node is None), None)
         if side is None:
             return ""
-        there = (self._divergence.candidate, self._divergence.reference)[side]
+        there = self._parting.ends[1 - side]
         at = None if there is None else self._alignment.instead(1 - side, there)
         if at is not None:
             node = self._alignment.traces[side].nodes[at]
@@ -138,7 +137,7 @@ class _Entry:
             "turns": [turn for _, turn in self._node.around.iterations],
             "blamed": [_frame(frame) for frame in self.blamed],
             "stack": [[_frame(frame) for frame in each.own] if each else [] for each in self._sources],
-            "operands": list(self._divergence.operands),
+            "operands": list(self._operands),
         }
 
     def _where(self) -> list[str]:
@@ -152,13 +151,13 @@ class _Entry:
             for node, one, frame in zip(self._nodes, self._sources, self.blamed, strict=True)
         ]
 
-    def _operands(self) -> str:
+    def _unlike(self) -> str:
         """Returns the operands that are not the same value, as text."""
         left, right = self._nodes
-        if left is None or right is None or not self._divergence.operands:
+        if left is None or right is None or not self._operands:
             return ""
         words = []
-        for position in self._divergence.operands[:3]:
+        for position in self._operands[:3]:
             texts = [
                 _origin(trace.nodes, node.inputs[position])
                 for trace, node in zip(self._alignment.traces, (left, right), strict=True)
