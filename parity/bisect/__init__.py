@@ -1,6 +1,9 @@
 """From a red case to its cause: the operation, module, weight, settings, size or commit behind one failure.
 
-One file a search, which declares a `Search`, and one line in `registry.AXES`, whose order is that in which they
-are asked. All hold the case to one `Signature`, so that none drifts to another failure. Imports: `running` and
-everything below. Gives: `bisect_case`, the `Report` that people read, and `repro.write`.
+Read `axis.py` first: a `Question` about a failure, the `Search` that each axis declares, and its `SearchResult`.
+`report.py` lists the axes (`AXES`) and searches along them: `operation`, `module`, `weight`, `config`, `size`.
+`operation` and `module` evaluate both programs (`evaluated`, with `trace` and `sketch`), match their values
+(`alignment`), find where they part (`divergence`), and choose the line to blame (`blame`, `constants`, `source`).
+`commit` and `version` run the case elsewhere (`check`), and `repro` writes it to a folder. One `Signature` keeps all of
+them to one failure.
 """

@@ -1,303 +1,135 @@
-"""The first operations from which the values of two evaluated programs are not the same."""
+"""Which values of two evaluated programs are the same, and the operations that make and use them."""
 
 import collections
-import dataclasses
-import os.path
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 
-from parity.bisect.matching import GIVEN, Matching
+import numpy as np
+
+from parity.bisect.sketch import distance
 from parity.bisect.trace import Node, Trace
+from parity.values.ladder import FLOOR_FACTOR
 
-__all__ = ["Alignment", "Divergence"]
+__all__ = ["GIVEN", "MOVES", "NEAR", "Alignment", "floors"]
 
-SOON = 400
-"""Values that are looked through for what the other side begins with."""
+GIVEN = frozenset({"argument", "constant"})
+TELLING = 255
+"""Single numbers above it are hardly the same by chance."""
+SHORT = 60
+"""Values below one that are searched for its origin."""
+
+
 NEAR = 3
-"""How many of the innermost functions around an operation tell which code made it."""
-BRANCH = frozenset({"branch"})
-MOVES = BRANCH | {"reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"}
-"""Operations that put a value elsewhere: who made it is below them."""
-TURNS = frozenset({"transpose", "turn"})
-"""Operations that only put entries in another order, or hand them to the turns of a loop."""
+"""Innermost functions around an operation that identify the code that made it."""
+MOVES = frozenset({"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"})
+"""Operations that move a value: its maker is below them."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Divergence:
-    """A place where the two programs part: what goes in agrees, what comes out does not.
+def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
+    """Returns the noise of each value of the reference: its relative distance from itself when nudged.
 
     Args:
-        reference, candidate: the number of the value on each side; None where a side has nothing there.
-        place: how far the reference had come.
-        operands: positions of operands that are not the same value.
-        path: operations of both sides, each pair an operand of the one before, on the way to this one.
+        reference: the program evaluated.
+        nudged: the same from weights and inputs one unit in the last place away, once a draw.
     """
+    found = []
+    for at, node in enumerate(reference.nodes):
+        again = [trace.nodes[at] for trace in nudged if at < len(trace.nodes)]
+        off = [distance(node.sketch, other.sketch) for other in again if other.name == node.name]
+        finite = [each for each in off if np.isfinite(each)]
+        noise = float(np.median(finite)) if finite and node.sketch.epsilon else 0.0
+        found.append(max(noise, node.sketch.epsilon))
+    return found
 
-    reference: int | None
-    candidate: int | None
-    place: int
-    operands: tuple[int, ...] = ()
-    path: tuple[tuple[int, int], ...] = ()
 
-
-class Alignment(Matching):
-    """Two evaluated programs side by side.
+class Alignment:
+    """Two evaluated programs and which of their values are the same.
 
     Args:
         reference, candidate: both evaluated, from the same state and batch.
         noise: of each value of the reference, see `floors`.
-        words: the functions around a value, innermost first, to pair operations of the two sides.
+
+    Attributes:
+        traces: both.
+        matches: of each value of either side its nearest partner in execution order, or -1.
     """
 
-    def __init__(
-        self, reference: Trace, candidate: Trace, noise: Sequence[float], words: Callable[[Node], tuple]
-    ):
-        super().__init__(reference, candidate, noise)
-        self._words = words
-        self._residuals: list[set[int]] = [set(), set()]
+    def __init__(self, reference: Trace, candidate: Trace, noise: Sequence[float]):
+        self.traces, self._noise = (reference, candidate), noise
+        self.matches = self._match()
 
-    def longer(self, ours: int | None, theirs: int | None) -> int | None:
-        """Returns the side, 0 or 1, that does something more where both part, and then what the other does.
+    def same(self, ours: int, theirs: int) -> bool:
+        """Returns True if a value of the reference and one of the candidate are the same up to noise."""
+        return self.in_floors(ours, theirs) <= FLOOR_FACTOR
 
-        Args:
-            ours, theirs: where they part; None where a side has nothing there.
+    def in_floors(self, ours: int, theirs: int) -> float:
+        """Returns the distance of two values in units of the reference's noise."""
+        sketches = [trace.nodes[at].sketch for trace, at in zip(self.traces, (ours, theirs), strict=True)]
+        off = distance(*sketches)
+        return 0.0 if off == 0 else off / self._noise[ours] if self._noise[ours] else float("inf")
 
-        Returns:
-            None where neither side goes on with what the other begins with.
-        """
-        if ours is None or theirs is None:
-            return int(ours is None)
-        left, right = self.traces[0].nodes[ours], self.traces[1].nodes[theirs]
-        if left.name == right.name:
-            return None
-        longer = [self._leads_to(0, ours, right), self._leads_to(1, theirs, left)]
-        return longer.index(True) if sum(longer) == 1 else None
+    def equals(self, side: int, at: int) -> list[int]:
+        """Returns the values of the other side that are the same as one."""
+        kind = self.traces[side].nodes[at].sketch.kind
+        return [
+            other
+            for other, node in enumerate(self.traces[1 - side].nodes)
+            if node.sketch.kind == kind and self.same(*((at, other) if side == 0 else (other, at)))
+        ]
 
-    def backward(self, divergence: Divergence) -> bool:
-        """Whether a place where the programs part belongs to the backward pass, or leads there."""
-        pair = divergence.path[0] if divergence.path else (divergence.reference, divergence.candidate)
-        ends = zip(self.traces, pair, strict=True)
-        return all(trace.nodes[at].around.backward for trace, at in ends if at is not None)
-
-    def _leads_to(self, side: int, at: int, other: Node) -> bool:
-        """Whether what comes of a value soon is made as another side's value is."""
-        nodes, reached, words = self.traces[side].nodes, {at}, self._words(other)[:NEAR]
-        for number in range(at + 1, min(at + SOON, len(nodes))):
-            if reached.isdisjoint(nodes[number].inputs):
-                continue
-            reached.add(number)
-            if nodes[number].name == other.name and self._words(nodes[number])[:NEAR] == words:
+    def shares(self, ours: int, theirs: int) -> bool:
+        """Returns True if two operations share an operand that is hardly the same by chance."""
+        inputs = [trace.nodes[at].inputs for trace, at in zip(self.traces, (ours, theirs), strict=True)]
+        for i, j in zip(*inputs, strict=False):
+            sketch = self.traces[0].nodes[i].sketch
+            if (not sketch.plain or sketch.norm > TELLING) and self.same(i, j):
                 return True
         return False
 
-    def divergences(self, failing: Iterable[tuple[int, int]]) -> list[Divergence]:
-        """Returns where the programs part on the way to results that differ, the first one first.
-
-        A difference counts only if it reaches such a result through values that all differ: what comes
-        together again on the way is another way to compute the same.
+    def more(self, ours: int, theirs: int) -> int | None:
+        """Returns the side, 0 or 1, that makes its value from the other's, which it has too; None if neither does.
 
         Args:
-            failing: value numbers of results that differ, of both sides.
+            ours, theirs: two values that are not the same.
         """
-        ends = list(failing)
-        ours, theirs = (self._front(side, {pair[side] for pair in ends}) for side in (0, 1))
-        known = [pair for pair in dict.fromkeys(ends) if pair[0] in ours and pair[1] in theirs]
-        choices = self._choices()
-        ours, theirs = (
-            [at for at in front if not self._follows(side, at, choices)]
-            for side, front in enumerate((ours, theirs))
-        )
-        pairs = [self._completed(self._computing(pair)) for pair in self._pair(ours, theirs, known)]
-        pairs += [self._descend(*pair, pair[0]) for pair in choices]
-        return self._told(sorted(pairs, key=self._order))
-
-    def _told(self, found: list[Divergence]) -> list[Divergence]:
-        """Puts first, where the first is a bare constant that has no line, one of the same code that has."""
-        first = found[0] if found else None
-        if first is None or len(first.path) != 1 or not self._given(first.path[0], first.operands):
-            return found
-        alike = (
-            each
-            for each in found
-            if len(each.path) == 2
-            and self._like(each.path[0]) == self._like(first.path[0])
-            and all(trace.nodes[at].literal for trace, at in zip(self.traces, each.path[1], strict=True))
-        )
-        further = next(alike, first)
-        return [further, *(each for each in found if each is not further)]
-
-    def _given(self, pair: tuple[int, int], operands: Sequence[int]) -> bool:
-        """Whether two operations differ in constants alone."""
-        ends = [trace.nodes[at] for trace, at in zip(self.traces, pair, strict=True)]
-        taken = [self.traces[side].nodes[end.inputs[at]] for side, end in enumerate(ends) for at in operands]
-        return bool(taken) and all(node.name == "constant" for node in taken)
-
-    def _like(self, pair: tuple[int, int]) -> list[tuple]:
-        """Returns which operations of which code two are."""
-        nodes = [trace.nodes[at] for trace, at in zip(self.traces, pair, strict=True)]
-        return [(node.name, self._words(node), self._turn(node)) for node in nodes]
-
-    def _order(self, pair: Divergence) -> tuple:
-        """The forward pass first, then as far as the reference had come; what only follows comes last."""
-        follows = pair.place >= len(self.traces[0].nodes)
-        return follows, self.backward(pair), pair.place, None in (pair.reference, pair.candidate)
-
-    def _front(self, side: int, ends: set) -> list[int]:
-        """Walks back from some results through values that the other side lacks, to where that begins."""
-        nodes, match = self.traces[side].nodes, self.matches[side]
-        waiting, seen, front = list(ends), set(ends), []
-        fed: dict[int, list[int]] = collections.defaultdict(list)
-        while waiting:
-            at = waiting.pop()
-            lacking = [i for i in nodes[at].inputs if match[i] < 0 and not nodes[i].literal]
-            if not lacking:
-                front.append(at)
-            for i in lacking:
-                fed[i].append(at)
-            fresh = [i for i in lacking if i not in seen]
-            seen.update(fresh)
-            waiting += fresh
-        self._residuals[side] = self._kept_for_later(side, seen - ends, fed)
-        return sorted(front)
-
-    def _kept_for_later(self, side: int, values: set[int], fed: Mapping[int, list[int]]) -> set[int]:
-        """Returns the values of the forward pass that only the backward pass asks for.
-
-        Where a side has no such backward pass it has none of them either: that is what follows, not the cause.
-        """
-        nodes, kept = self.traces[side].nodes, set()
-        for at in sorted(values, reverse=True):
-            later = all(user in kept or nodes[user].around.backward for user in fed[at])
-            if later and not nodes[at].around.backward:
-                kept.add(at)
-        return kept
-
-    def _place(self, side: int, at: int) -> int:
-        """How far the reference has come when a value's inputs are there."""
-        nodes = self.traces[side].nodes
-        told = self.matches[side][at] < 0 and not nodes[at].literal and at not in self._residuals[side]
-        if (
-            not told
-        ):  # a result that the other side has elsewhere, such as zeros; or what follows from another
-            return len(self.traces[0].nodes)
-        inputs = [i for i in nodes[at].inputs if not nodes[i].literal]
-        reached = inputs if side == 0 else [self.matches[1][i] for i in inputs]
-        return max(reached, default=0)
-
-    def _pair(self, ours: list[int], theirs: list[int], known: Sequence[tuple]) -> list[Divergence]:
-        """Pairs operations that stand for each other: results that do, then the likeliest."""
-        rest, pairs = [at for at in ours if at not in {left for left, _ in known}], []
-        for left, right in known:
-            pairs.append(self._descend(left, right, min(self._place(0, left), self._place(1, right))))
-        for at in [at for at in theirs if at not in {right for _, right in known}]:
-            best = max(rest, key=lambda other, at=at: self._likeness(other, at), default=None)
-            if best is not None and self._likeness(best, at) > 0:
-                rest.remove(best)
-                pairs.append(self._descend(best, at, min(self._place(0, best), self._place(1, at))))
-            else:
-                pairs.append(Divergence(reference=None, candidate=at, place=self._place(1, at)))
-        return pairs + [Divergence(reference=at, candidate=None, place=self._place(0, at)) for at in rest]
-
-    def _likeness(self, ours: int, theirs: int) -> float:
-        """How likely two operations stand for each other; 0 if they do not."""
-        left, right = self.traces[0].nodes[ours], self.traces[1].nodes[theirs]
-        words = zip(self._words(left)[:NEAR], self._words(right)[:NEAR], strict=False)
-        shared = sum(any(self.same(i, j) for j in right.inputs) for i in left.inputs)
-        alike = sum(one == other for one, other in words)
-        turn = [at for _, at in left.around.iterations] == [at for _, at in right.around.iterations]
-        if left.around.backward != right.around.backward or not (shared or alike):
-            return 0.0
-        return 4 * (left.name == right.name) + 2 * shared + alike + turn - abs(ours - theirs) * 1e-6
-
-    def _completed(self, pair: Divergence) -> Divergence:
-        """Returns a pair of operations that do not stand for each other with what stands for the first of them.
-
-        That may make a value which is right elsewhere, as where a mask of another layer is used.
-        """
-        ends = pair.path[0] if pair.path else (pair.reference, pair.candidate)
-        known = [(self._place(side, at), side, at) for side, at in enumerate(ends) if at is not None]
-        kinds = {self.traces[side].nodes[at].name for _, side, at in known}
-        functions = {self._words(self.traces[side].nodes[at])[:1] for _, side, at in known}
-        turns = {tuple(self._turn(self.traces[side].nodes[at])) for _, side, at in known}
-        if (
-            len(known) == 2
-            and len(kinds) == len(functions) == 1
-            and (len(turns) == 1 or self.shares(*(at for *_, at in known)))
-        ):
-            return pair
-        for _, side, at in sorted(known):
-            other = self._standing(side, at)
-            if other is not None:
-                return self._descend(*((at, other) if side == 0 else (other, at)), pair.place)
-        return pair
-
-    def _computing(self, pair: Divergence) -> Divergence:
-        """Returns a pair in which what only turns values round is followed to what computes with them.
-
-        Before the operation that the other side has too, that is the difference; before another one it belongs to
-        another way to compute the same.
-        """
-        if pair.reference is None or pair.candidate is None or len(pair.path) > 1:
-            return pair
-        ends = [pair.reference, pair.candidate]
-        names = [trace.nodes[at].name for trace, at in zip(self.traces, ends, strict=True)]
-        for side in (0, 1):
-            if names[side] in TURNS and names[1 - side] not in MOVES | TURNS:
-                at = self._computes(side, ends[side])
-                if at is not None and self.traces[side].nodes[at].name != names[1 - side]:
-                    ends[side] = at
-        if ends == [pair.reference, pair.candidate]:
-            return pair
-        return Divergence(
-            reference=ends[0],
-            candidate=ends[1],
-            place=pair.place,
-            operands=self.unlike(*ends),
-            path=((ends[0], ends[1]),),
-        )
-
-    def _computes(self, side: int, at: int) -> int | None:
-        """Returns the first operation that computes with a value, which may be turned round or sliced before."""
-        nodes, moved = self.traces[side].nodes, {at}
-        for number in range(at + 1, len(nodes)):
-            node = nodes[number]
-            if self.matches[side][number] >= 0 or moved.isdisjoint(node.inputs):
+        for side, at, other in ((0, ours, theirs), (1, theirs, ours)):
+            made, less = self.traces[side].nodes[at], self.traces[1 - side].nodes[other]
+            if less.literal or less.sketch.plain or self.matches[1 - side][other] < 0:
                 continue
-            if node.name not in TURNS | MOVES:
-                return number
-            moved.add(number)
+            alike = made.name == less.name  # they correspond to each other, unless one is the other's operand
+            if self.shares(ours, theirs) if alike else self.matches[side][at] >= 0:
+                continue
+            waiting, seen = [at], {at}
+            while waiting and len(seen) < (2 if alike else SHORT):
+                fresh = [i for i in self.traces[side].nodes[waiting.pop(0)].inputs if i not in seen]
+                if any(self.same(*((i, other) if side == 0 else (other, i))) for i in fresh):
+                    return side
+                seen.update(fresh)
+                waiting += fresh
         return None
 
-    def _standing(self, side: int, at: int) -> int | None:
-        """Returns the operation of the other side that stands where one does but makes another value.
+    def users(self, side: int, at: int) -> Sequence[int]:
+        """Returns the operations that take a value."""
+        return self._users[side].get(at, ())
 
-        It is of the same code, or else takes the same other operand, as a product with the same weight.
-        """
-        node, nodes = self.traces[side].nodes[at], self.traces[1 - side].nodes
-        if node.literal or node.name in GIVEN or self.matches[side][at] >= 0:
-            return None
-        words, best, likest = self._words(node), None, None
-        for other, each in enumerate(nodes):
-            if each.name != node.name or each.sketch.kind[0] != node.sketch.kind[0]:
-                continue
-            ends = (at, other) if side == 0 else (other, at)
-            if each.around.backward != node.around.backward or self.same(*ends):
-                continue
-            theirs = self._words(each)
-            code = len(os.path.commonprefix([words[:NEAR], theirs[:NEAR]]))
-            turn, around = self._turn(each) == self._turn(node), len({*words}.intersection(theirs))
-            near = around > 1 or (
-                around == len(words) and node.around.iterations
-            )  # a body's stack ends at the loop
-            if code < 2 and not (turn and near and self.shares(*ends)):
-                continue
-            free = self.matches[1 - side][other] < 0
-            like = (code, turn, free, around, -abs(other - at))
-            if likest is None or like > likest:
-                best, likest = other, like
-        return best
+    @functools.cached_property
+    def _users(self) -> list[Mapping[int, list[int]]]:
+        found = []
+        for trace in self.traces:
+            users: dict[int, list[int]] = collections.defaultdict(list)
+            for at, node in enumerate(trace.nodes):
+                for value in dict.fromkeys(node.inputs):
+                    users[value].append(at)
+            found.append(users)
+        return found
+
+    def unlike(self, ours: int, theirs: int) -> tuple[int, ...]:
+        """Returns the positions at which two operations take values that are not the same."""
+        inputs = [self.traces[side].nodes[at].inputs for side, at in enumerate((ours, theirs))]
+        return tuple(at for at, pair in enumerate(zip(*inputs, strict=False)) if not self.same(*pair))
 
     def instead(self, side: int, at: int) -> int | None:
-        """Returns what the other side makes of a value that an operation takes, and this side does not."""
+        """Returns an operation of the other side that uses an operand of this one, and that this side does not have."""
         nodes = self.traces[side].nodes
         for value in nodes[at].inputs:
             partner = self.matches[side][value]
@@ -310,73 +142,43 @@ class Alignment(Matching):
                     return user
         return None
 
-    @staticmethod
-    def _turn(node: Node) -> list[int]:
-        return [at for _, at in node.around.iterations]
+    def _match(self) -> tuple[list[int], list[int]]:
+        """Returns for each value of either side its nearest partner in execution order, or -1."""
+        groups: dict[tuple, list[int]] = collections.defaultdict(list)
+        for at, node in enumerate(self.traces[0].nodes):
+            groups[node.sketch.kind].append(at)
+        stacked = {
+            kind: np.stack([self.traces[0].nodes[at].sketch.projected for at in members])
+            for kind, members in groups.items()
+        }
+        ours, theirs = [-1] * len(self.traces[0].nodes), [-1] * len(self.traces[1].nodes)
+        here = 0
+        for at, node in enumerate(self.traces[1].nodes):
+            members = groups.get(node.sketch.kind, [])
+            found = self._near(node, members, stacked.get(node.sketch.kind))
+            if node.sketch.plain and node.name not in GIVEN:
+                found = [member for member in found if self._made_equally(member, node)]
+            for member in found:
+                if ours[member] < 0 or node.name == self.traces[0].nodes[member].name:
+                    ours[member] = at
+            if found:
+                theirs[at] = min(found, key=lambda member: (abs(member - here), member))
+                if not node.literal:
+                    here = theirs[at]
+        return ours, theirs
 
-    def _choices(self) -> list[tuple[int, int]]:
-        """Returns the conditions, of both sides, by which one took another branch or one turn more than the other."""
-        taken = [self._conditions(trace.nodes) for trace in self.traces]
-        sites = list(zip(*(each.values() for each in taken), strict=False))
-        if len(taken[0]) != len(taken[1]):
-            named = [{words: turns for (*_, words), turns in each.items()} for each in taken]
-            sites = [(named[0][words], turns) for words, turns in named[1].items() if words in named[0]]
-        pairs = [(ours[turn], theirs[turn]) for ours, theirs in sites for turn in ours if turn in theirs]
-        return [pair for pair in dict.fromkeys(pairs) if not self.same(*pair)]
+    def _made_equally(self, ours: int, right: Node) -> bool:
+        """Returns True if the same operation makes two values from the same values."""
+        left = self.traces[0].nodes[ours]
+        if left.name != right.name or len(left.inputs) != len(right.inputs):
+            return False
+        return all(any(self.same(i, j) for i in left.inputs) for j in right.inputs)
 
-    def _conditions(self, nodes: Sequence[Node]) -> dict[tuple, dict[tuple, int]]:
-        """Returns for each branch and loop of unknown length, and each turn, the value that decides."""
-        found: dict[tuple, dict[tuple, int]] = collections.defaultdict(dict)
-        for node in nodes:
-            if node.name == "branch":
-                calls = tuple(id(each) for each in node.around.calls)
-                place = id(node.equation), calls, self._words(node)[:2]
-                found[place][tuple(self._turn(node))] = node.inputs[1]
-        return found
-
-    def _follows(self, side: int, at: int, choices: Sequence[tuple[int, int]]) -> bool:
-        """Whether an operation runs because a condition is not the other side's."""
-        decided = self.traces[side].nodes[at].around.conditions
-        return any(pair[side] in decided for pair in choices)
-
-    def unlike(self, ours: int, theirs: int) -> tuple[int, ...]:
-        """Returns the positions at which two operations take values that are not the same."""
-        inputs = [self.traces[side].nodes[at].inputs for side, at in enumerate((ours, theirs))]
-        return tuple(at for at, pair in enumerate(zip(*inputs, strict=False)) if not self.same(*pair))
-
-    def _descend(self, ours: int, theirs: int, place: int) -> Divergence:
-        """Follows operands that are not the same value, though both values are on both sides, to their origin."""
-        path = [self._unmoved(ours, theirs, BRANCH)]
-        start = found = self._between(path, place)
-        while found.operands:
-            left, right = (trace.nodes[at] for trace, at in zip(self.traces, path[-1], strict=True))
-            if left.name != right.name or len(left.inputs) != len(right.inputs):
-                break
-            position = found.operands[-1 if left.name == "branch" else 0]  # the condition first
-            pair = self._unmoved(left.inputs[position], right.inputs[position])
-            makers = [trace.nodes[at].name for trace, at in zip(self.traces, pair, strict=True)]
-            if GIVEN.issuperset(makers) or "constant" in makers:
-                found = start if "argument" in makers else found
-                break
-            path.append(pair)
-            found = self._between(path, place)
-            if self.more(*pair) is not None:
-                break
-        return dataclasses.replace(found, path=tuple(path))
-
-    def _unmoved(self, ours: int, theirs: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
-        """Returns two values, or where they are not made alike what they were before they were moved."""
-        ends = [ours, theirs]
-        nodes = [trace.nodes for trace in self.traces]
-        if nodes[0][ours].name != nodes[1][theirs].name:
-            for side in (0, 1):
-                while nodes[side][ends[side]].name in moves:
-                    below = nodes[side][ends[side]].inputs[0]
-                    if nodes[side][below].name in GIVEN:
-                        break
-                    ends[side] = below
-        return ends[0], ends[1]
-
-    def _between(self, path: Sequence[tuple[int, int]], place: int) -> Divergence:
-        operands = self.unlike(*path[-1])
-        return Divergence(reference=path[-1][0], candidate=path[-1][1], place=place, operands=operands)
+    def _near(self, node: Node, members: list[int], stacked: np.ndarray | None) -> list[int]:
+        if stacked is None:
+            return []
+        gaps = np.sqrt(np.mean(np.abs(stacked - node.sketch.projected) ** 2, axis=1))
+        limits = np.array(
+            [FLOOR_FACTOR * self._noise[at] * self.traces[0].nodes[at].sketch.norm for at in members]
+        )
+        return [members[index] for index in np.flatnonzero(gaps <= limits)]

@@ -1,29 +1,79 @@
-"""What an axis is: it asks one question about a failure and answers in a sentence and a table."""
+"""An axis: one question about a failure, how it is put to cases, and its answer as a sentence and a table."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parity.bisect.judge import Judge
-from parity.bisect.signature import Signature
+from parity.bisect.signature import Answer, Signature
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
+from parity.run.run import CaseResult, run_case
+from parity.verdicts import BLOCKING
 
-__all__ = ["Question", "Search", "SearchResult"]
+__all__ = ["Judge", "Question", "Search", "SearchResult", "signature_of"]
+
+
+def signature_of(result: CaseResult, channel: str = "") -> Signature | None:
+    """Returns the signature of a case's worst failure; None if nothing fails.
+
+    Args:
+        result: of the case.
+        channel: the channel in question; the worst by default.
+    """
+    blocking = [each for each in result.blocking if not channel or each.name == channel]
+    if not blocking:
+        return None
+    return Signature.seen(blocking[0])
+
+
+class Judge:
+    """Decides whether other cases fail in the same way.
+
+    Args:
+        signature: the failure.
+        bench: the session that cases share; a new one by default.
+    """
+
+    def __init__(self, signature: Signature, bench: Session | None = None):
+        self.signature, self._bench = signature, bench or Session()
+        self.runs = 0
+
+    def ask(self, case: Case) -> Answer:
+        """Returns how a case ends on the signature's channel.
+
+        Args:
+            case: the case to run.
+        """
+        return self._once(case, self._bench)
+
+    def ask_twice(self, case: Case) -> Answer:
+        """Returns how a case ends; ``ambiguous`` if a second run that shares nothing with the first disagrees."""
+        first = self.ask(case)
+        return first if self._once(case, Session()) is first else Answer.AMBIGUOUS
+
+    def _once(self, case: Case, bench: Session) -> Answer:
+        self.runs += 1
+        result = run_case(case, bench, (self.signature.channel,))
+        found = result.channels.get(self.signature.channel)
+        if found is None:
+            return Answer.OTHER
+        if self.signature.of(found):
+            return Answer.FAILS
+        return Answer.OTHER if found.verdict in BLOCKING else Answer.PASSES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """A failure to be followed.
+    """A failure whose cause is searched.
 
     Args:
         case: the case that fails.
-        signature: how.
-        bench: what cases share.
-        remade: makes the case under some of the settings that it was given, where it was given any.
+        signature: the failure.
+        bench: the session that cases share.
+        remade: makes the case under some of the given settings; None if there are none.
         given: these settings.
-        tell: told what is being tried, in words.
+        tell: called with the next attempt, as text.
     """
 
     case: Case
@@ -33,25 +83,25 @@ class Question:
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tell: Callable[[str], None] = lambda words: None
 
-    def work(self) -> Evidence:
-        """Returns the case at work."""
-        return Evidence.of(self.case, self.bench)
+    def work(self, case: Case | None = None) -> Evidence:
+        """Returns the sides of the case, or of another one that is made from it."""
+        return Evidence.of(case or self.case, self.bench)
 
     def judge(self) -> Judge:
-        """Returns who says whether another case fails alike."""
+        """Returns the judge of other cases."""
         return Judge(self.signature, self.bench)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """What an axis found.
+    """The result of a search.
 
     Args:
-        axis: its name.
-        sentence: what a person can act on.
-        found: whether the axis names a culprit; otherwise the sentence says why it does not.
-        head, rows: a short table; empty where a sentence says all.
-        facts: the same for tools.
+        axis: name of the search.
+        sentence: the answer for people.
+        found: True if the search names a culprit; if not, the sentence gives the reason.
+        head, rows: a short table, or nothing.
+        facts: the answer for tools.
     """
 
     axis: str
@@ -67,9 +117,9 @@ class Search:
     """A question about a failure.
 
     Args:
-        name: as the command line spells it.
-        about: what it asks, in one line.
-        look: answers it.
+        name: as on the command line.
+        about: the question in one line.
+        look: returns the answer.
     """
 
     name: str

@@ -1,189 +1,352 @@
-"""Who decided, where the code at an operation did not: the loop, the constructor, the function that ended too soon."""
+"""The line to blame where two programs part: a list of strategies, tried in order.
 
-import ast
-import linecache
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+The default blames the innermost function on the call stack that the other side does not have. That is wrong if a right
+value comes to the wrong place, so each strategy knows one way in which a value gets there. A strategy earns the planted
+bugs that are traced to their function only with it; ``python tests/parity/bisect/campaign.py`` counts them.
+"""
 
-from parity.bisect.alignment import Alignment, Divergence
-from parity.bisect.misplaced import Level
-from parity.bisect.source import function_of, site
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from parity.bisect.alignment import Alignment
+from parity.bisect.constants import constructor_call, library_call
+from parity.bisect.divergence import Divergence
+from parity.bisect.source import function_of, functions_around, innermost, site
 from parity.bisect.trace import Node
-from parity.ir.location import Frame, SourceLocation, equation_source
+from parity.ir.location import Frame, equation_source
 
-__all__ = ["made_with", "other_turn", "unfinished"]
+__all__ = ["STRATEGIES", "Blame", "Parting", "Strategy", "blame"]
 
-Frames = list[Frame | None]
-
-
-def other_turn(alignment: Alignment, level: Level, common: frozenset[Hashable]) -> Frames | None:
-    """Returns the lines of two loops that hand their turns the entries of one array in another order.
-
-    Args:
-        alignment: both programs.
-        level: operations with their operands.
-        common: functions that both sides share.
-    """
-    turns = [_turn_behind(alignment.traces[side].nodes, at) for side, at in enumerate(level[1])]
-    if turns[0] is None or turns[1] is None:
-        return None
-    whole = [node.inputs[0] for node in turns if node]
-    number = [node.around.iterations[-1][1] for node in turns if node]
-    if number[0] == number[1] or not alignment.same(whole[0], whole[1]):
-        return None
-    return [_not_shared(equation_source(node.around.iterations[-1][0]).own, common) for node in turns if node]
+Level = tuple[tuple[int, int], tuple[int, int]]
+"""A pair of operations that correspond to each other, and a pair of their operands that are not the same value."""
 
 
-def _turn_behind(nodes: Sequence[Node], at: int) -> Node | None:
-    """Returns the entry that a loop handed to a turn, of which a value is a cast or a movement; None for others."""
-    while nodes[at].name != "turn":
-        if len(nodes[at].inputs) != 1:
-            return None
-        at = nodes[at].inputs[0]
-    return nodes[at]
-
-
-def unfinished(alignment: Alignment, divergence: Divergence, common: frozenset[Hashable]) -> Frames | None:
-    """Returns, for a side that goes on with a value of which the other makes more first, who made that value.
-
-    On the other side it is one run of a function that makes the value and more of it; so what stands for that
-    function ended too soon.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parting:
+    """A place where two programs part, and their code.
 
     Args:
         alignment: both programs.
-        divergence: where they part.
-        common: functions that both sides share.
+        divergence: the place.
+        common: functions whose text both sides share.
+        files: the user's files, a side each.
     """
-    ends = (divergence.reference, divergence.candidate)
-    for side in (0, 1):
-        at, other = ends[side], ends[1 - side]
-        if at is None or len(divergence.path) > 1 or _unlike_names(alignment, ends) is False:
+
+    alignment: Alignment
+    divergence: Divergence
+    common: frozenset[Hashable]
+    files: tuple[frozenset[str], ...]
+
+    @property
+    def ends(self) -> tuple[int | None, int | None]:
+        """The number of the operation on each side; None if a side has nothing there."""
+        return self.divergence.reference, self.divergence.candidate
+
+    @property
+    def nodes(self) -> list[Node | None]:
+        """The operation on each side; None if a side has nothing there."""
+        return [
+            None if at is None else trace.nodes[at]
+            for trace, at in zip(self.alignment.traces, self.ends, strict=True)
+        ]
+
+    @property
+    def levels(self) -> Iterator[Level]:
+        """Each pair of operations on the way to the place, with the pair of operands that leads on."""
+        return itertools.pairwise(self.divergence.path)
+
+    def pair(self, ends: tuple[int, int]) -> list[Node]:
+        """Returns the operations of both sides by their numbers."""
+        return [trace.nodes[at] for trace, at in zip(self.alignment.traces, ends, strict=True)]
+
+    def moved(self, users: tuple[int, int], operands: tuple[int, ...] | None = None) -> Divergence:
+        """Returns the divergence at another pair of operations."""
+        unlike = self.alignment.unlike(*users) if operands is None else operands
+        return dataclasses.replace(self.divergence, reference=users[0], candidate=users[1], operands=unlike)
+
+
+class Blame(NamedTuple):
+    """The lines to blame.
+
+    Args:
+        frames: the reference's and the candidate's; None for the innermost function that only this side has.
+        divergence: the operations to name, if not those at which the programs part.
+    """
+
+    frames: Sequence[Frame | None]
+    divergence: Divergence | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Strategy:
+    """One way in which a right value comes to the wrong place.
+
+    Args:
+        name: for tables.
+        why: its reason in one line.
+        example: a mistake that it traces.
+        find: returns the lines to blame; None if the strategy does not apply.
+    """
+
+    name: str
+    why: str
+    example: str
+    find: Callable[[Parting], Blame | None]
+
+
+def blame(parting: Parting, strategies: Iterable[Strategy]) -> Blame | None:
+    """Returns the answer of the first strategy that applies; None if the default line is to blame.
+
+    Args:
+        parting: a place where two programs part.
+        strategies: tried in order.
+    """
+    return next((found for each in strategies if (found := each.find(parting))), None)
+
+
+# --- a value that the other side makes, or uses, elsewhere ---
+
+
+def _exchanged(parting: Parting) -> Blame | None:
+    if not _all_right(parting):
+        return None
+    for users, operands in parting.levels:
+        nodes = parting.pair(operands)
+        if any(node.literal or node.sketch.plain for node in nodes):
             continue
-        node, nodes = alignment.traces[side].nodes[at], alignment.traces[side].nodes
-        for value in node.inputs:
-            partner = alignment.matches[side][value]
-            plain = nodes[value].literal or nodes[value].sketch.plain
-            if partner < 0 or plain or not nodes[value].inputs or not _one_run(nodes[value], node):
-                continue
-            if other is not None and not _skipped(alignment, side, at, other, partner):
-                continue
-            made = alignment.traces[1 - side].nodes[partner]
-            frame = _not_shared(site(made).own, common)
-            if frame is None or (other is not None and frame.function == _first(alignment, 1 - side, other)):
-                continue
-            found: Frames = [None, None]
-            found[1 - side] = frame
-            return found
+        alignment = parting.alignment
+        there = [alignment.equals(1 - side, operands[1 - side]) for side in (0, 1)]
+        if not all(there):
+            continue
+        found = [_at_hand(parting, side, users[side], there[side]) for side in (0, 1)]
+        if any(found):
+            return Blame(found, parting.moved(users))
     return None
 
 
-def _unlike_names(alignment: Alignment, ends: tuple[int | None, int | None]) -> bool:
-    names = {trace.nodes[at].name for trace, at in zip(alignment.traces, ends, strict=True) if at is not None}
-    return len(names) > 1 or None in ends
+def _all_right(parting: Parting) -> bool:
+    """Returns True if each operand on the way is a value that the other side has too."""
+    for _, operands in parting.levels:
+        for side, (at, node) in enumerate(zip(operands, parting.pair(operands), strict=True)):
+            if parting.alignment.matches[side][at] < 0 and not (node.literal or node.sketch.plain):
+                return False
+    return True
 
 
-def _first(alignment: Alignment, side: int, at: int) -> str:
-    own = site(alignment.traces[side].nodes[at]).own
-    return own[0].function if own else ""
+def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> Frame | None:
+    """Returns the line of the innermost function around an operation in which some values are made or used.
+
+    A value of another iteration of a loop is not at hand in this one.
+    """
+    nodes = parting.alignment.traces[side].nodes
+    own = _stack(nodes[user])
+    around = [*values, *(other for value in values for other in parting.alignment.users(side, value))]
+    here = [at for at in around if at != user and _in_reach(nodes[at], nodes[user])]
+    depth = max((_together(own, _stack(nodes[at])) for at in here), default=0)
+    return innermost(own[len(own) - depth :] if depth else (), parting.common)
 
 
-def _skipped(alignment: Alignment, side: int, at: int, other: int, partner: int) -> bool:
-    """Whether one side does with a value what the other does with more of it."""
-    node = alignment.traces[1 - side].nodes[other]
-    users = {alignment.traces[side].nodes[user].name for user in alignment.users(side, at)}
-    return partner in node.inputs and node.name in users
+def _in_reach(node: Node, user: Node) -> bool:
+    """Returns True if two operations are in the same iteration of the loops around both."""
+    turns = {id(loop): turn for loop, turn in user.around.iterations}
+    return all(turns.get(id(loop), turn) == turn for loop, turn in node.around.iterations)
+
+
+def _stack(node: Node) -> tuple[Frame, ...]:
+    """Returns the call stack of an operation, with those of the loops around it, whose bodies JAX traces separately."""
+    own = site(node).own
+    for loop, _ in reversed(node.around.iterations):
+        outer = equation_source(loop).own
+        own += () if own and outer and own[-1] == outer[-1] else outer
+    return own
+
+
+def _together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
+    """Returns how many functions, from the outermost, two call stacks share."""
+    count = 0
+    for left, right in zip(reversed(one), reversed(other), strict=False):
+        if (left.file, left.function) != (right.file, right.function):
+            break
+        count += 1
+        if left.line != right.line:
+            break
+    return count
+
+
+# --- a value that one side's function makes itself, because its caller does not pass it ---
+
+
+def _not_passed(parting: Parting) -> Blame | None:
+    for users, operands in parting.levels:
+        makers, takers = ([_stack(node) for node in parting.pair(ends)] for ends in (operands, users))
+        for side in (0, 1):
+            frames = _callers(parting, makers[side], makers[1 - side], takers[1 - side])
+            if frames:
+                return Blame(frames if side == 0 else frames[::-1], parting.moved(users))
+    return None
+
+
+def _callers(
+    parting: Parting, makes: Sequence[Frame], other: Sequence[Frame], takes: Sequence[Frame]
+) -> tuple[Frame, Frame] | None:
+    """Returns the callers of a function that makes a value on one side and takes it on the other."""
+    at = next((at for at, frame in enumerate(makes) if function_of(frame) not in parting.common), 0)
+    if at == 0 or at + 1 >= len(makes) or not other:
+        return None
+    called, own, caller = makes[at - 1 : at + 2]
+    twin = next((at for at, frame in enumerate(takes) if _twins(frame, own)), None)
+    if twin is None or twin + 1 >= len(takes) or any(_twins(each, own) for each in other):
+        return None
+    _, text = function_of(takes[twin])
+    named = called.function.rpartition(".")[2] in re.findall(r"\w+", text)
+    return (caller, takes[twin + 1]) if named else None
+
+
+def _twins(one: Frame, other: Frame) -> bool:
+    return (one.file.rpartition("/")[2], one.function) == (other.file.rpartition("/")[2], other.function)
+
+
+# --- a step that one side leaves out ---
+
+
+def _step_left_out(parting: Parting) -> Blame | None:
+    for users, operands in parting.levels:
+        side = parting.alignment.more(*operands)
+        if side is None:
+            continue
+        more = _stack(parting.pair(operands)[side])
+        own = _stack(parting.pair(users)[1 - side])
+        twins = (frame for each in more for frame in own if _twins(frame, each))
+        lacking = next(twins, None) or innermost(own, parting.common)
+        ends = (operands[0], users[1]) if side == 0 else (users[0], operands[1])
+        return Blame((None, lacking) if side == 0 else (lacking, None), parting.moved(ends, ()))
+    return None
+
+
+# --- a function that ends too soon ---
+
+
+def _ends_too_soon(parting: Parting) -> Blame | None:
+    """Blames the function that made a value which this side uses, and of which the other side makes more in one run."""
+    alignment, ends = parting.alignment, parting.ends
+    names = {node.name for node in parting.nodes if node}
+    if len(parting.divergence.path) > 1 or (None not in ends and len(names) == 1):
+        return None
+    for side, at in enumerate(ends):
+        for value in alignment.traces[side].nodes[at].inputs if at is not None else ():
+            frame = _made_by(parting, side, value)
+            if frame is not None:
+                return Blame((None, frame) if side == 0 else (frame, None))
+    return None
+
+
+def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
+    """Returns the line of the other side that makes only a value; None unless it leaves out what this side adds."""
+    alignment, ends = parting.alignment, parting.ends
+    node, nodes = parting.nodes[side], alignment.traces[side].nodes
+    partner, other = alignment.matches[side][value], ends[1 - side]
+    plain = nodes[value].literal or nodes[value].sketch.plain
+    if partner < 0 or plain or not nodes[value].inputs or node is None or not _one_run(nodes[value], node):
+        return None
+    frame = innermost(site(alignment.traces[1 - side].nodes[partner]).own, parting.common)
+    if other is None or frame is None:
+        return frame
+    user = alignment.traces[1 - side].nodes[other]
+    names = {nodes[at].name for at in alignment.users(side, ends[side] or 0)}
+    skipped = partner in user.inputs and user.name in names
+    return frame if skipped and frame.function != next(iter(functions_around(user)), "") else None
 
 
 def _one_run(value: Node, more: Node) -> bool:
-    """Whether two values are made by one run of a function: all lines around it are the same."""
-    one, other = _whole(site(value)), _whole(site(more))
+    """Returns True if one run of a function makes both values: all lines around it are the same."""
+    one, other = (
+        (*source.library, *(frame for frame in source.own if frame not in source.library))
+        for source in (site(value), site(more))
+    )
     if not one or not other or value.around.iterations != more.around.iterations:
         return False
     return (one[0].file, one[0].function, one[1:]) == (other[0].file, other[0].function, other[1:])
 
 
-def _whole(one: SourceLocation) -> tuple[Frame, ...]:
-    return (*one.library, *(frame for frame in one.own if frame not in one.library))
+# --- a constant that the code was given ---
 
 
-def made_with(
-    alignment: Alignment,
-    divergence: Divergence,
-    files: Sequence[Iterable[str]],
-    common: frozenset[Hashable],
-) -> Frames | None:
-    """Returns who decided a constant that differs, in code that works with the right one elsewhere.
-
-    That is who made the object whose code it is; where a plain function works with it, its caller.
-
-    Args:
-        alignment: both programs.
-        divergence: where they part.
-        files: of the user, a side each.
-        common: functions that both sides share.
-    """
-    ours, theirs = divergence.reference, divergence.candidate
-    if ours is None or theirs is None:
+def _constructed(parting: Parting) -> Blame | None:
+    nodes, operands = parting.nodes, parting.divergence.operands
+    if nodes[0] is None or nodes[1] is None or nodes[0].name != nodes[1].name or not operands:
         return None
-    nodes = [trace.nodes[at] for trace, at in zip(alignment.traces, (ours, theirs), strict=True)]
-    unlike = alignment.unlike(ours, theirs)
-    if nodes[0].name != nodes[1].name or not unlike:
-        return None
-    for side in (0, 1):
-        operands = [alignment.traces[side].nodes[nodes[side].inputs[at]] for at in unlike]
-        if not all(each.literal for each in operands):
+    traces = parting.alignment.traces
+    for node, trace in zip(nodes, traces, strict=True):
+        if node is None or not all(trace.nodes[node.inputs[at]].literal for at in operands):
             return None
-    found: Frames = [
-        _decided(alignment, side, at, files[side], common) for side, at in enumerate((ours, theirs))
-    ]
-    return found if any(found) else None
+    found = [_constructor(parting, side) for side in (0, 1)]
+    return Blame(found) if any(found) else None
 
 
-def _decided(
-    alignment: Alignment, side: int, at: int, files: Iterable[str], common: frozenset[Hashable]
-) -> Frame | None:
-    nodes, own = alignment.traces[side].nodes, site(alignment.traces[side].nodes[at]).own
-    right = 0
+def _constructor(parting: Parting, side: int) -> Frame | None:
+    """Returns the line that makes the object whose code is right elsewhere, in the class that calls the object."""
+    at = parting.ends[side] or 0
+    nodes, matches = parting.alignment.traces[side].nodes, parting.alignment.matches[side]
+    own, shared = site(nodes[at]).own, 0
     for other, node in enumerate(nodes):
-        if other == at or node.name != nodes[at].name or node.literal or alignment.matches[side][other] < 0:
-            continue
-        theirs = site(node).own
-        alike = next(
-            (deep for deep, pair in enumerate(zip(own, theirs, strict=False)) if pair[0] != pair[1]),
-            min(len(own), len(theirs)),
-        )
-        if alike < len(own):  # the very same lines may be another turn or instance, of which nothing is told
-            right = max(right, alike)
-    if not right:
+        if other != at and node.name == nodes[at].name and not node.literal and matches[other] >= 0:
+            pairs = zip(own, site(node).own, strict=False)
+            equal = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+            if equal < len(own):  # all lines equal may be another instance of the class
+                shared = max(shared, equal)
+    kind = own[shared - 1].function.rpartition(".")[0].rpartition(".")[2] if shared else ""
+    return constructor_call(kind, parting.files[side], own)
+
+
+def _library_constant(parting: Parting) -> Blame | None:
+    sources = [None if node is None else site(node) for node in parting.nodes]
+    if not all(
+        one and one.library and one.own and function_of(one.own[0]) in parting.common for one in sources
+    ):
         return None
-    maker = own[right - 1].function.rpartition(".")[0].rpartition(".")[2]
-    return _constructor(maker, files, own) or _not_shared(own[right:], common)
+    found = [library_call(one, files) for one, files in zip(sources, parting.files, strict=True) if one]
+    return Blame(found) if any(found) else None
 
 
-def _constructor(kind: str, files: Iterable[str], own: Sequence[Frame]) -> Frame | None:
-    """Returns the line that makes an object of a class, in the class whose code calls the object's."""
-    if not kind or kind == "<locals>":
-        return None
-    callers = [frame.function.partition(".")[0] for frame in own]
-    found = [
-        (callers.index(made.partition(".")[0]), Frame(file, line, made))
-        for file in sorted(files)
-        for made, line in _made(file, kind)
-        if made.partition(".")[0] in callers and made.partition(".")[0] != kind
-    ]
-    return min(found, key=lambda each: each[0])[1] if found else None
-
-
-def _made(file: str, kind: str) -> Iterator[tuple[str, int]]:
-    """Gives the methods in a file that make an object of a class, as ``Class.method``, with the line."""
-    for outer in ast.walk(ast.parse("".join(linecache.getlines(file)))):
-        methods = outer.body if isinstance(outer, ast.ClassDef) else ()
-        for method in methods:
-            if not isinstance(outer, ast.ClassDef) or not isinstance(method, ast.FunctionDef):
-                continue
-            for call in ast.walk(method):
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == kind:
-                    yield f"{outer.name}.{method.name}", call.lineno
-
-
-def _not_shared(own: Sequence[Frame], common: frozenset[Hashable]) -> Frame | None:
-    return next((frame for frame in own if function_of(frame) not in common), None)
+STRATEGIES = (
+    Strategy(
+        "constructor",
+        "the code is right elsewhere, so the call that made its object chose the constant",
+        "one of two dropout layers has another rate",
+        _constructed,
+    ),
+    Strategy(
+        "ends too soon",
+        "one function makes a value and more of it; its counterpart stops at the value",
+        "a projection without its bias",
+        _ends_too_soon,
+    ),
+    Strategy(
+        "not passed",
+        "a function makes a value itself if its caller passes none",
+        "a rate of each microbatch instead of one for the batch",
+        _not_passed,
+    ),
+    Strategy(
+        "exchanged",
+        "the innermost function that had both values chose the wrong one",
+        "the value projection reads the kernel of the key",
+        _exchanged,
+    ),
+    Strategy(
+        "step left out",
+        "one side uses a value of which the other first makes more",
+        "a predictor without its norm",
+        _step_left_out,
+    ),
+    Strategy(
+        "library constant",
+        "the call that made the library's function gave it the constant",
+        "a doubled weight decay",
+        _library_constant,
+    ),
+)
+"""In the order in which they are tried. docs/bisect.md has the planted bugs that each earns."""

@@ -1,4 +1,4 @@
-"""What a search over commits or versions asks: one command, one case, one failure; and what it was told, on disk."""
+"""A check that a search over commits or versions repeats: one command, one case, one failure; and its log on disk."""
 
 import contextlib
 import dataclasses
@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parity.bisect.signature import Answer, Signature
-from parity.verdicts import BLOCKING, ChannelResult
-from parity.verdicts import Finding as Difference
+from parity.verdicts import BLOCKING, ChannelResult, Finding
 
 __all__ = ["REPORT", "Check", "CheckResult", "Found", "Log", "Outcome", "answer_of", "engine"]
 
 REPORT = "{report}"
-"""Stands for the file that the command writes its report to."""
+"""Placeholder of the file that the command writes its report to."""
 SECONDS = 3_600
 """Longer than any check of one case should take."""
 SEVERITY = ("failed", "error", "vacuous", "open")
@@ -34,14 +33,14 @@ class Outcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a search came to.
+    """The result of a search.
 
     Args:
-        outcome: whether one place is to blame.
+        outcome: one culprit, several, or none for certain.
         culprits: the culprit, or all that it could be.
         signature: the failure.
-        log: what each place came to, ``{"name", "answer", "why"?}``, in the order in which they were asked.
-        mended: whether it is from there on that the case passes.
+        log: the result of each place, ``{"name", "answer", "why"?}``, in the order of the checks.
+        mended: True if the culprit is the first that passes.
     """
 
     outcome: Outcome
@@ -52,17 +51,17 @@ class Found:
 
     @property
     def evaluated(self) -> int:
-        """How many places were told good or bad; those that could not be tested are not among them."""
+        """The number of places that pass or fail; those that could not be tested do not count."""
         return len({entry["name"] for entry in self.log if entry["answer"] in (Answer.PASSES, Answer.FAILS)})
 
 
 class CheckResult(NamedTuple):
-    """What a place came to.
+    """The result of one place.
 
     Args:
-        answer: whether it fails.
-        signature: how.
-        why: it could not be tested, in a line.
+        answer: how the case ends there.
+        signature: its failure.
+        why: the reason why it could not be tested, in a line.
     """
 
     answer: Answer
@@ -75,12 +74,12 @@ class CheckResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """A question that is asked in many places.
+    """A check that is repeated in many places.
 
     Args:
-        words: of the command; ``{report}`` is where it writes.
+        words: of the command; ``{report}`` is the file that it writes.
         case: id of the case in the report.
-        signature: the failure that counts; the worst one where there is none yet.
+        signature: the failure that counts; None for the worst one.
     """
 
     words: tuple[str, ...]
@@ -88,7 +87,7 @@ class Check:
     signature: Signature | None = None
 
     def ask(self, where: Path, report: Path, path: Sequence[str]) -> CheckResult:
-        """Runs the command; what leaves no report cannot be tested.
+        """Runs the command and returns its result; without a report the place cannot be tested.
 
         Args:
             where: the folder it runs in.
@@ -115,14 +114,14 @@ class Check:
         return found
 
     def write(self, file: Path) -> None:
-        """Writes the question, in one go."""
+        """Writes the check to a file, atomically."""
         partial = file.with_suffix(".partial")
         partial.write_text(json.dumps(dataclasses.asdict(self)))
         partial.replace(file)
 
     @classmethod
     def read(cls, file: Path) -> "Check":
-        """Returns the question that `write` wrote."""
+        """Returns the check that `write` wrote."""
         record = json.loads(file.read_text())
         signature = Signature.read(record["signature"]) if record["signature"] else None
         return cls(words=tuple(record["words"]), case=record["case"], signature=signature)
@@ -130,7 +129,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """What each place came to; a search that was killed reads it and goes on.
+    """The result of each place; a search that was killed reads it and goes on.
 
     Args:
         folder: of the search.
@@ -151,17 +150,17 @@ class Log:
         return found
 
     def answer(self, name: str) -> Answer | None:
-        """Returns what a place came to; None where it was not asked."""
+        """Returns the answer of a place; None if it was not checked."""
         return next((Answer(each["answer"]) for each in self.entries() if each["name"] == name), None)
 
     def said(self, name: str) -> str:
-        """Returns what a place came to, in words."""
+        """Returns the result of a place as text."""
         entry = next(each for each in self.entries() if each["name"] == name)
         return str(CheckResult(Answer(entry["answer"]), why=entry.get("why", "")))
 
-    def add(self, name: str, told: CheckResult) -> None:
-        """Keeps what a place came to."""
-        entry = {"name": name, "answer": str(told.answer)} | ({"why": told.why} if told.why else {})
+    def add(self, name: str, result: CheckResult) -> None:
+        """Adds the result of a place."""
+        entry = {"name": name, "answer": str(result.answer)} | ({"why": result.why} if result.why else {})
         with self._file.open("a") as log:
             log.write(f"{json.dumps(entry)}\n")
             log.flush()
@@ -169,12 +168,12 @@ class Log:
 
 
 def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None) -> CheckResult:
-    """Returns what a report in the JSON schema says of a case, and the signature of its failure.
+    """Returns the answer of a report in the JSON schema for a case, and the signature of its failure.
 
     Args:
         report: of ``parity run --json``.
         case: its id.
-        signature: the failure that counts; the worst one where there is none yet.
+        signature: the failure that counts; None for the worst one.
     """
     record = next((each for each in report.get("cases", ()) if each["id"] == case), None)
     if record is None:
@@ -185,7 +184,7 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
             verdict=each["verdict"],
             detail=each["detail"],
             findings=tuple(
-                Difference(where=one["where"], reference="", candidate="") for one in each["findings"]
+                Finding(where=one["where"], reference="", candidate="") for one in each["findings"]
             ),
         )
         for name, each in record["channels"].items()
@@ -199,8 +198,8 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
         return CheckResult(Answer.FAILS, Signature.seen(blocking[0]))
     if any(signature.of(each) for each in blocking):
         return CheckResult(Answer.FAILS, signature)
-    asked = next((each for each in results if each.name == signature.channel), None)
-    if asked is not None and asked not in blocking:
+    own = next((each for each in results if each.name == signature.channel), None)
+    if own is not None and own not in blocking:
         return CheckResult(Answer.PASSES)
     return CheckResult(Answer.OTHER, why=f"it fails otherwise: {Signature.seen(blocking[0])}")
 
@@ -213,5 +212,5 @@ def _last_words(ended: subprocess.CompletedProcess[str]) -> str:
 
 
 def engine() -> list[str]:
-    """Returns what a child needs on its path to find the engine that is running."""
+    """Returns the folders from which a child process imports the running engine."""
     return [str(Path(__file__).parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

@@ -1,6 +1,6 @@
 """The axis ``commit``: the first commit that fails alike, by ``git bisect run`` in a worktree of its own.
 
-What each commit came to is kept in a log inside the repository's ``.git`` until the search ends: a search that was
+The result of each commit is kept in a log inside the repository's ``.git`` until the search ends: a search that was
 killed goes on from there. The user's working tree, index and branches are never touched.
 """
 
@@ -18,22 +18,22 @@ from pathlib import Path
 from parity.bisect.check import Check, CheckResult, Found, Log, Outcome, engine
 from parity.bisect.signature import Answer, Signature
 
-__all__ = ["Search", "search_commits", "step"]
+__all__ = ["CommitSearch", "search_commits", "step"]
 
 QUESTION = "question.json"
 
 EXITS = {Answer.PASSES: 0, Answer.FAILS: 1, Answer.OTHER: 125, Answer.AMBIGUOUS: 125}
-"""What ``git bisect run`` understands: good, bad, cannot be tested."""
+"""Exit codes for ``git bisect run``: good, bad, cannot be tested."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Search:
-    """What is searched for.
+class CommitSearch:
+    """A search over commits.
 
     Args:
         repository: a folder in it.
         good, bad: a commit that passes and one that fails.
-        check: asked of each commit, in its worktree.
+        check: repeated at each commit, in its worktree.
     """
 
     repository: Path
@@ -42,12 +42,12 @@ class Search:
     check: Check
 
 
-def search_commits(search: Search, tell: Callable[[str], None] = lambda words: None) -> Found:
+def search_commits(search: CommitSearch, tell: Callable[[str], None] = lambda words: None) -> Found:
     """Finds the first commit that fails as the bad one does.
 
     Args:
         search: what is searched for.
-        tell: told how far it is, in words.
+        tell: called with the progress, as text.
 
     Raises:
         ValueError: no repository, no such commits, or they do not pass and fail as said.
@@ -86,7 +86,7 @@ def _commit(where: Path, name: str) -> str:
     )
 
 
-def _folder(search: Search, good: str, bad: str) -> Path:
+def _folder(search: CommitSearch, good: str, bad: str) -> Path:
     """Returns where a search keeps what it knows: the same place for the same question."""
     common = Path(search.repository, _git(search.repository, "rev-parse", "--git-common-dir"))
     key = hashlib.sha256(repr((good, bad, search.check)).encode()).hexdigest()[:16]
@@ -95,7 +95,7 @@ def _folder(search: Search, good: str, bad: str) -> Path:
 
 @contextlib.contextmanager
 def _worktree(repository: Path, folder: Path, commit: str) -> Iterator[Path]:
-    """Gives a fresh worktree; those of searches that were killed go first."""
+    """Yields a fresh worktree; those of searches that were killed go first."""
     for left in folder.glob("tree-*"):
         shutil.rmtree(left, ignore_errors=True)
     tree = folder / f"tree-{os.getpid()}"
@@ -109,17 +109,17 @@ def _worktree(repository: Path, folder: Path, commit: str) -> Iterator[Path]:
 
 
 def _ends(
-    search: Search, folder: Path, tree: Path, ends: tuple[str, str], tell: Callable[[str], None]
+    search: CommitSearch, folder: Path, tree: Path, ends: tuple[str, str], tell: Callable[[str], None]
 ) -> Signature:
     """Checks that the bad commit fails and the good one passes; returns the failure."""
     good, bad = ends
     if not (folder / QUESTION).exists():
         tell(f"the bad commit {bad[:10]}")
-        told = _ask(search.check, tree)
-        if told.answer is not Answer.FAILS or told.signature is None:
-            raise ValueError(f"--bad {search.bad}: got a case that says {told}, expected one that fails")
-        Log(folder).add(bad, told)
-        dataclasses.replace(search.check, signature=told.signature).write(folder / QUESTION)
+        result = _ask(search.check, tree)
+        if result.answer is not Answer.FAILS or result.signature is None:
+            raise ValueError(f"--bad {search.bad}: got a case that says {result}, expected one that fails")
+        Log(folder).add(bad, result)
+        dataclasses.replace(search.check, signature=result.signature).write(folder / QUESTION)
     if Log(folder).answer(good) is None:
         tell(f"the good commit {good[:10]}")
         _git(tree, "checkout", "--quiet", "--detach", good)
@@ -188,19 +188,19 @@ def step(folder: Path, tree: Path) -> int:
     commit = _git(tree, "rev-parse", "HEAD")
     answer = Log(folder).answer(commit)
     if answer is None:
-        told = _ask(Check.read(folder / QUESTION), tree)
+        result = _ask(Check.read(folder / QUESTION), tree)
         if _git(tree, "rev-parse", "HEAD") != commit:
             raise ValueError(f"worktree {tree}: another search has moved it on")
-        Log(folder).add(commit, told)
-        answer = told.answer
+        Log(folder).add(commit, result)
+        answer = result.answer
     return EXITS[answer]
 
 
 if __name__ == "__main__":
-    asked = Path(sys.argv[1])
-    code = step(asked, Path.cwd())
+    folder = Path(sys.argv[1])
+    code = step(folder, Path.cwd())
     print(
-        f"parity: {len(Log(asked).entries())} commits known, {shlex.quote(Path.cwd().name)} exits {code}",
+        f"parity: {len(Log(folder).entries())} commits known, {shlex.quote(Path.cwd().name)} exits {code}",
         flush=True,
     )
     sys.exit(code)

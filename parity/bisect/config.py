@@ -1,16 +1,21 @@
-"""The axis ``config``: which settings a failure needs, so that without any one of them it is gone."""
+"""The axis ``config``: which settings a failure needs, so that without any one of them it is gone.
 
+Delta debugging: Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input (2002).
+"""
+
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.delta import ddmin
 from parity.bisect.signature import Answer
 from parity.cases.case import Case
 
-__all__ = ["AXIS"]
+__all__ = ["AXIS", "ddmin"]
 
 Settings = Mapping[str, str]
 Kept = Sequence[Settings]
+T = TypeVar("T")
 
 
 def look(question: Question) -> SearchResult:
@@ -49,8 +54,6 @@ def _ablated(question: Question) -> Callable[[Kept], Case]:
 
 
 def _like(whole: Case, varied: Case) -> Case:
-    import dataclasses
-
     return dataclasses.replace(
         varied,
         mesh=whole.mesh,
@@ -114,6 +117,34 @@ def _search(
         rows=rows,
         facts={"needed": [dict(part) for part in needed], "tried": len(answers), "set": verb == "is set"},
     )
+
+
+def ddmin(whole: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
+    """Returns a 1-minimal part of ``whole`` that fails: without any one of its elements it does not.
+
+    Args:
+        whole: elements that fail together.
+        fails: True if a part fails; inconclusive parts do not fail.
+    """
+    part, pieces = list(whole), 2
+    if fails([]):
+        return []
+    while len(part) > 1:
+        size = -(-len(part) // pieces)
+        chunks = [part[at : at + size] for at in range(0, len(part), size)]
+        smaller = next((chunk for chunk in chunks if pieces > 1 and fails(chunk)), None)
+        if smaller is not None:
+            part, pieces = smaller, 2
+            continue
+        rests = [[each for other in chunks if other is not chunk for each in other] for chunk in chunks]
+        rest = next((rest for rest in rests if len(chunks) > 2 and fails(rest)), None)
+        if rest is not None:
+            part, pieces = rest, max(pieces - 1, 2)
+        elif pieces >= len(part):
+            break
+        else:
+            pieces = min(len(part), 2 * pieces)
+    return part
 
 
 def _words(part: Settings) -> str:

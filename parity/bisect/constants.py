@@ -1,27 +1,27 @@
-"""Where a constant that a library works with was handed to it: no call stack tells, but the code does."""
+"""The call by which an object or a library got a constant: it is on no call stack, but in the source."""
 
 import ast
 import functools
 import linecache
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from parity.ir.location import Frame, SourceLocation
 
-__all__ = ["handed"]
+__all__ = ["constructor_call", "library_call"]
 
 DEEP = 3
-"""Functions of a library between what a user calls and what works with the constant."""
+"""Most functions of a library between the one that the user calls and the one that uses the constant."""
 
 
-def handed(one: SourceLocation, files: Iterable[str]) -> Frame | None:
-    """Returns the user's call that made the library's function with the constant in it; None where none is found.
+def library_call(one: SourceLocation, files: Iterable[str]) -> Frame | None:
+    """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
     Args:
-        one: where the library works with the constant.
-        files: of the user.
+        one: where the library uses the constant.
+        files: the user's.
     """
     makers = [
         (frame.file, frame.function.partition(".<locals>")[0])
@@ -44,7 +44,7 @@ def _package(thing: Any) -> str:
 
 
 def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
-    """Gives the calls in a file of functions that its module knows by name."""
+    """Yields the calls in a file of functions that its module knows by name."""
     for name, node in _functions(file):
         for call in ast.walk(node):
             if isinstance(call, ast.Call) and (function := _value(call.func, vars(module))) is not None:
@@ -88,3 +88,35 @@ def _named(function: Any, deep: int) -> frozenset[str]:
 def _used(code: types.CodeType) -> set[str]:
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
     return set(code.co_names).union(*map(_used, inner))
+
+
+def constructor_call(kind: str, files: Iterable[str], own: Sequence[Frame]) -> Frame | None:
+    """Returns the line that makes an object of a class, in a class whose code calls the object; None if there is none.
+
+    Args:
+        kind: name of the object's class.
+        files: the user's.
+        own: the user's lines around the object's code, innermost first.
+    """
+    if not kind or kind == "<locals>":
+        return None
+    callers = [frame.function.partition(".")[0] for frame in own]
+    found = [
+        (callers.index(made.partition(".")[0]), Frame(file, line, made))
+        for file in sorted(files)
+        for made, line in _made(file, kind)
+        if made.partition(".")[0] in callers and made.partition(".")[0] != kind
+    ]
+    return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def _made(file: str, kind: str) -> Iterator[tuple[str, int]]:
+    """Yields the methods in a file that make an object of a class, as ``Class.method``, with the line."""
+    for outer in ast.walk(ast.parse("".join(linecache.getlines(file)))):
+        methods = outer.body if isinstance(outer, ast.ClassDef) else ()
+        for method in methods:
+            if not isinstance(outer, ast.ClassDef) or not isinstance(method, ast.FunctionDef):
+                continue
+            for call in ast.walk(method):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == kind:
+                    yield f"{outer.name}.{method.name}", call.lineno

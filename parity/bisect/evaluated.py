@@ -8,19 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.bisect.alignment import Alignment, Divergence
-from parity.bisect.matching import floors
-from parity.bisect.source import functions_around
+from parity.bisect.alignment import Alignment, floors
+from parity.bisect.divergence import Divergence, find_divergences
 from parity.bisect.trace import Trace, evaluate
 from parity.builds.build import SEED, Group
+from parity.builds.meshes import MeshSpec
 from parity.builds.tree import to_host
+from parity.cases.case import Case
 from parity.compare.evidence import Evidence
 from parity.compare.runs import Outputs, pair_outputs
 from parity.compare.side import Side
 from parity.values.ladder import FLOOR_FACTOR, deviation
 from parity.values.noise import measure_floor, nudge
 
-__all__ = ["Evaluated", "Result", "evaluate_case"]
+__all__ = ["Evaluated", "Result", "evaluate_case", "on_one_device"]
 
 DRAWS = 2
 """How often the reference is evaluated again from nudged weights and inputs."""
@@ -55,6 +56,17 @@ class Evaluated:
     alignment: Alignment
     failing: tuple[Result, ...]
     divergences: tuple[Divergence, ...]
+
+
+def on_one_device(case: Case) -> Case:
+    """Returns a case on one device of the CPU, but for axes that belong to the model.
+
+    Args:
+        case: any.
+    """
+    if case.fixed_axes:
+        return dataclasses.replace(case, backend="cpu")
+    return dataclasses.replace(case, mesh=MeshSpec(), candidate_mesh=None, backend="cpu")
 
 
 def evaluate_case(work: Evidence, group: str = "") -> Evaluated:
@@ -93,13 +105,13 @@ def _step(
     outputs = [_named(side, run) for side, run in zip(sides, runs, strict=True)]
     again = [_named(sides[0], run) for run in nudged]
     failing = _failing(work, outputs, again, group)
-    alignment = Alignment(runs[0], runs[1], floors(runs[0], nudged), functions_around)
+    alignment = Alignment(runs[0], runs[1], floors(runs[0], nudged))
     ends = [pair for result in failing for pair in _ends(work, runs, result)]
     found = Evaluated(
         step=step,
         alignment=alignment,
         failing=tuple(failing),
-        divergences=tuple(alignment.divergences(ends)),
+        divergences=tuple(find_divergences(alignment, ends, [each.path for each in failing])),
     )
     return found, outputs
 

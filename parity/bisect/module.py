@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from parity.bisect.alignment import Alignment
 from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.evaluated import Evaluated, evaluate_case
-from parity.bisect.single import on_one_device
+from parity.bisect.evaluated import Evaluated, evaluate_case, on_one_device
 from parity.bisect.trace import Trace
 from parity.builds.tree import Role
 from parity.builds.weights.map import strip_container
@@ -62,8 +61,8 @@ def uses(trace: Trace) -> list[Use]:
 
 
 def look(question: Question) -> SearchResult:
-    """Says of each module how far its activation and its cotangent are apart, in floors."""
-    work = Evidence.of(on_one_device(question.case), question.bench)
+    """Returns the distance of each module's activation and cotangent, in units of the noise."""
+    work = question.work(on_one_device(question.case))
     question.tell("module: what each module makes")
     return describe(work, evaluate_case(work, question.signature.channel))
 
@@ -108,12 +107,12 @@ class _Row:
     backward: float | None
 
     def apart(self, backward: bool) -> bool:
-        """Whether the activation or the cotangent, where there is one, is beyond the floor."""
+        """Returns True if the activation or the cotangent is beyond the floor."""
         return ((self.backward if backward else self.forward) or 0.0) > FLOOR_FACTOR
 
 
 def _rows(work: Evidence, alignment: Alignment) -> list[_Row]:
-    """Pairs the uses of weights on both sides, the first with the first; loops and stacks alike."""
+    """Pairs the uses of weights on both sides in their order, those in loops and in stacks too."""
     entries = {
         side: {path: number for number, entry in enumerate(work.weights.entries) for path in sides(entry)}
         for side, sides in ((0, lambda entry: entry.reference), (1, lambda entry: entry.candidate))

@@ -1,41 +1,40 @@
 """The axis ``op``: the first operation from which values differ, on the way to the result that fails."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
-from parity.bisect.alignment import Alignment, Divergence
+from jax.extend import core
+
 from parity.bisect.axis import Question, Search, SearchResult
-from parity.bisect.blame import made_with, other_turn, unfinished
-from parity.bisect.constants import handed
-from parity.bisect.evaluated import Evaluated, evaluate_case
-from parity.bisect.misplaced import confused, left_out, left_to_itself, levels, made_wrong
-from parity.bisect.per_device import first_unlike
-from parity.bisect.single import on_one_device
-from parity.bisect.source import Calls, blamed, function_of, place_text, shared, site
-from parity.bisect.stopped import stopped
+from parity.bisect.blame import STRATEGIES, Blame, Parting, Strategy, blame
+from parity.bisect.evaluated import Evaluated, evaluate_case, on_one_device
+from parity.bisect.source import innermost, place_text, shared, site
 from parity.bisect.trace import COMPILED, Node
-from parity.compare.evidence import Evidence
+from parity.ir.jaxprs import bodies, opened
 from parity.ir.location import Frame, SourceLocation, equation_source
 
-__all__ = ["AXIS", "describe"]
+__all__ = ["AXIS", "describe", "first_unlike"]
 
+PLAIN = (bool, int, float, str, tuple, type(None))
 MOST = 5
 """Rows of the table of places where the programs part."""
 
 
 def look(question: Question) -> SearchResult:
     """Evaluates both programs and names the first operation that is beyond the floor."""
-    work = Evidence.of(on_one_device(question.case), question.bench)
+    work = question.work(on_one_device(question.case))
     question.tell("op: both programs, operation by operation")
     return describe(evaluate_case(work, question.signature.channel))
 
 
-def describe(found: Evaluated) -> SearchResult:
-    """Returns in words where two programs part.
+def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> SearchResult:
+    """Returns where two programs part, and the lines to blame.
 
     Args:
         found: both evaluated.
+        strategies: for the lines to blame, in the order in which they are tried.
     """
     if not found.failing:
         return SearchResult(
@@ -48,14 +47,16 @@ def describe(found: Evaluated) -> SearchResult:
         return SearchResult(
             axis="op", found=False, sentence="results differ, but no operation is first to differ"
         )
-    sites = [list(dict.fromkeys(site(node) for node in trace.nodes)) for trace in found.alignment.traces]
-    files = [{frame.file for one in each for frame in one.own} for each in sites]
-    sources = _Sources(shared(sites), [Calls(each) for each in sites], files)
-    divergences = list(found.divergences)
-    alone = None in (divergences[0].reference, divergences[0].candidate)
-    if any(map(found.alignment.backward, divergences if alone else divergences[:1])):
-        divergences[:0] = stopped(found.alignment, (each.path for each in found.failing))[:1]
-    entries = [_Entry(found.alignment, each, sources) for each in divergences]
+    sources = [list(dict.fromkeys(map(site, trace.nodes))) for trace in found.alignment.traces]
+    common = shared(sources)
+    files = [frozenset(frame.file for one in each for frame in one.own) for each in sources]
+    entries = [
+        _Entry(
+            Parting(alignment=found.alignment, divergence=each, common=common, files=(files[0], files[1])),
+            strategies,
+        )
+        for each in found.divergences
+    ]
     first, worst = entries[0], found.failing[0]
     other = first.missing(entries)
     step = f"step {found.step}, " if found.step > 1 else ""
@@ -72,100 +73,29 @@ def describe(found: Evaluated) -> SearchResult:
     )
 
 
-class _Sources(NamedTuple):
-    """What is known of the code of both sides."""
-
-    common: frozenset
-    calls: list[Calls]
-    files: list[set[str]]
-
-    def left_out(self, one: SourceLocation, side: int) -> str:
-        """Returns the function in which the other side leaves out a call; empty where it makes all of them."""
-        frame = self.calls[side].missing(one, self.calls[1 - side], self.common)
-        return frame.function if frame else ""
-
-
 class _Entry:
-    """A divergence in words."""
+    """A divergence as text."""
 
-    def __init__(self, alignment: Alignment, divergence: Divergence, sources: _Sources):
-        self._alignment, self._common = alignment, sources.common
-        self._divergence, handed_over = self._settled(divergence, sources.common, sources.files)
-        divergence = self._divergence
-        ends = (divergence.reference, divergence.candidate)
-        self._nodes = [
-            None if at is None else trace.nodes[at] for trace, at in zip(alignment.traces, ends, strict=True)
+    def __init__(self, parting: Parting, strategies: Sequence[Strategy]):
+        found = blame(parting, strategies) or Blame((None, None))
+        if found.divergence:
+            parting = dataclasses.replace(parting, divergence=found.divergence)
+        self._parting, self._alignment = parting, parting.alignment
+        self._operands = parting.divergence.operands
+        self._nodes = parting.nodes if self._operands else _opened(parting.nodes)
+        self._sources = [None if node is None else site(node) for node in self._nodes]
+        self.blamed = [
+            frame or self._default(source) for frame, source in zip(found.frames, self._sources, strict=True)
         ]
-        self._nodes = _opened(self._nodes) if not divergence.operands else self._nodes
-        self._sites = [None if node is None else site(node) for node in self._nodes]
-        self.blamed = [blamed(one, sources.common, caller=self._reads_another()) for one in self._sites]
-        if handed_over:
-            self.blamed = [frame or own for frame, own in zip(handed_over, self.blamed, strict=True)]
-            return
-        longer = alignment.longer(*ends)
-        extra = None if longer is None else self._sites[longer]
-        left_out = "" if longer is None or extra is None else sources.left_out(extra, longer)
-        in_library = self._handed(sources.common)
-        for side, one in enumerate(self._sites):
-            if one is None:
-                continue
-            calling = (frame for frame in one.own if frame.function == left_out)
-            self.blamed[side] = next(calling, self.blamed[side])
-            if in_library:
-                self.blamed[side] = handed(one, sources.files[side]) or self.blamed[side]
 
-    def _settled(
-        self, divergence: Divergence, common: frozenset, files: Sequence[set[str]]
-    ) -> tuple[Divergence, Sequence[Frame | None]]:
-        """Returns where a right value comes to the wrong place, and who hands it over; else what is there."""
-        decided = made_with(self._alignment, divergence, files, common) or unfinished(
-            self._alignment, divergence, common
-        )
-        if decided:
-            return divergence, decided
-        below = levels(divergence.path)
-        right = not any(made_wrong(self._alignment, operands) for _, operands in below)
-        judges = (other_turn, left_to_itself, confused, left_out) if right else (left_to_itself, left_out)
-        for users, operands in below:
-            for judge in judges:
-                frames = judge(self._alignment, (users, operands), common)
-                if not frames:
-                    continue
-                more = self._alignment.more(*operands) if judge is left_out else None
-                ends = [operands[side] if side == more else users[side] for side in (0, 1)]
-                unlike = self._alignment.unlike(*users) if more is None else ()
-                settled = dataclasses.replace(
-                    divergence, reference=ends[0], candidate=ends[1], operands=unlike
-                )
-                return settled, frames
-        return divergence, ()
+    def _default(self, source: SourceLocation | None) -> Frame | None:
+        """Returns the innermost line in a function that only this side has, else the innermost of all."""
+        own = source.own if source else ()
+        return innermost(own, self._parting.common) or next(iter(own), None)
 
     @property
     def _node(self) -> Node:
         return next(node for node in reversed(self._nodes) if node is not None)
-
-    @property
-    def _alike(self) -> bool:
-        left, right = self._nodes
-        return left is not None and right is not None and left.name == right.name
-
-    def _reads_another(self) -> bool:
-        """Whether both sides do the same with another leaf of the state: whoever chose the module is to blame."""
-        left, right = self._nodes
-        if left is None or right is None or not self._alike or not self._divergence.operands:
-            return False
-        position = self._divergence.operands[0]
-        leaves = [
-            _leaf(trace.nodes, node.inputs[position])
-            for trace, node in zip(self._alignment.traces, (left, right), strict=True)
-        ]
-        return all(leaves)
-
-    def _handed(self, common: frozenset) -> bool:
-        """Whether both sides differ inside a library that code which they share calls: in what it was made with."""
-        return all(
-            one and one.library and one.own and function_of(one.own[0]) in common for one in self._sites
-        )
 
     def sentence(self) -> str:
         where = ", ".join(self._where())
@@ -173,18 +103,18 @@ class _Entry:
         sides = ", ".join(
             f"{label} {text}" for label, text in zip(("reference", "candidate"), self._texts(), strict=True)
         )
-        return f"{' / '.join(names)} ({where}): {sides}{self._operands()}"
+        return f"{' / '.join(names)} ({where}): {sides}{self._unlike()}"
 
     def missing(self, entries: "list[_Entry]") -> str:
-        """Says what the side that has nothing there does first instead; empty where both have something."""
+        """Returns the first operation of the side that has nothing there, as text; empty if both have something."""
         side = next((side for side, node in enumerate(self._nodes) if node is None), None)
         if side is None:
             return ""
-        there = (self._divergence.candidate, self._divergence.reference)[side]
+        there = self._parting.ends[1 - side]
         at = None if there is None else self._alignment.instead(1 - side, there)
         if at is not None:
             node = self._alignment.traces[side].nodes[at]
-            self.blamed[side] = blamed(site(node), self._common)
+            self.blamed[side] = self._default(site(node))
             return self._goes_on(side, node, _place(node, site(node), self.blamed[side]))
         for after in entries:
             if (node := after._nodes[side]) is not None:
@@ -206,8 +136,8 @@ class _Entry:
             "backward": self._node.around.backward,
             "turns": [turn for _, turn in self._node.around.iterations],
             "blamed": [_frame(frame) for frame in self.blamed],
-            "stack": [[_frame(frame) for frame in each.own] if each else [] for each in self._sites],
-            "operands": list(self._divergence.operands),
+            "stack": [[_frame(frame) for frame in each.own] if each else [] for each in self._sources],
+            "operands": list(self._operands),
         }
 
     def _where(self) -> list[str]:
@@ -218,16 +148,16 @@ class _Entry:
     def _texts(self) -> list[str]:
         return [
             _place(node, one, frame) if node is not None and one is not None else "has nothing there"
-            for node, one, frame in zip(self._nodes, self._sites, self.blamed, strict=True)
+            for node, one, frame in zip(self._nodes, self._sources, self.blamed, strict=True)
         ]
 
-    def _operands(self) -> str:
-        """Says which operands are not the same value, and what they are."""
+    def _unlike(self) -> str:
+        """Returns the operands that are not the same value, as text."""
         left, right = self._nodes
-        if left is None or right is None or not self._divergence.operands:
+        if left is None or right is None or not self._operands:
             return ""
         words = []
-        for position in self._divergence.operands[:3]:
+        for position in self._operands[:3]:
             texts = [
                 _origin(trace.nodes, node.inputs[position])
                 for trace, node in zip(self._alignment.traces, (left, right), strict=True)
@@ -237,7 +167,7 @@ class _Entry:
 
 
 def _opened(nodes: Sequence[Node | None]) -> list[Node | None]:
-    """Returns operations that take the same values, or where they are run as a whole what first differs in them."""
+    """Returns two operations that take the same values; of programs run as a whole, the first difference inside."""
     equations = [node.equation for node in nodes if node is not None and node.name in COMPILED]
     inside = first_unlike(*equations) if len(equations) == 2 else None
     if inside is None:
@@ -250,15 +180,39 @@ def _opened(nodes: Sequence[Node | None]) -> list[Node | None]:
     ]
 
 
-def _leaf(nodes: list[Node], at: int) -> str:
-    """Returns the path of the leaf that a value is a part of, or a cast; empty where it is more."""
-    while len(nodes[at].inputs) == 1:
-        at = nodes[at].inputs[0]
-    return nodes[at].label
+def first_unlike(one: Any, other: Any) -> tuple[Any, Any] | None:
+    """Returns the first two operations inside two operations that are not the same; None if all are.
+
+    Args:
+        one, other: equations; either of the result is None if that side has nothing more.
+    """
+    for ours, theirs in zip(bodies(one), bodies(other), strict=False):
+        numbers: tuple[dict[Any, int], dict[Any, int]] = {}, {}
+        for known, body in zip(numbers, (ours, theirs), strict=True):
+            jaxpr = opened(body)
+            known.update(zip((*jaxpr.constvars, *jaxpr.invars), itertools.count()))
+        pairs = itertools.zip_longest(opened(ours).eqns, opened(theirs).eqns)
+        for left, right in pairs:
+            if left is None or right is None or _signature(left, numbers[0]) != _signature(right, numbers[1]):
+                return left, right
+            if (deeper := first_unlike(left, right)) is not None:
+                return deeper
+            for known, each in zip(numbers, (left, right), strict=True):
+                known.update({out: len(known) + at for at, out in enumerate(each.outvars)})
+    return None
+
+
+def _signature(equation: Any, numbers: dict[Any, int]) -> tuple:
+    """Returns the operation and its operands, regardless of the names of its variables."""
+    taken = [
+        str(each.val) if isinstance(each, core.Literal) else numbers.get(each) for each in equation.invars
+    ]
+    params = {name: str(value) for name, value in equation.params.items() if isinstance(value, PLAIN)}
+    return equation.primitive.name, taken, [str(out.aval) for out in equation.outvars], params
 
 
 def _origin(nodes: list[Node], at: int) -> str:
-    """Returns what a value is: a constant, a leaf of the state or a batch, or what made it."""
+    """Returns the origin of a value as text: a constant, a leaf of the state or the batch, or its operation."""
     node = nodes[at]
     if node.literal:
         return node.sketch.shown

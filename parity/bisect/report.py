@@ -1,12 +1,11 @@
-"""A failure followed along its axes: what each found, and the record of it."""
+"""The searches for the cause of a failure, in their order, and the record of their results."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from parity.bisect.axis import Question, SearchResult
-from parity.bisect.judge import Judge, signature_of
-from parity.bisect.registry import AXES
+from parity.bisect import config, module, operation, size, weight
+from parity.bisect.axis import Judge, Question, Search, SearchResult, signature_of
 from parity.bisect.signature import Answer, Signature
 from parity.builds.weights.map import MapError
 from parity.cases.case import Case
@@ -14,21 +13,23 @@ from parity.compare.clock import SideError
 from parity.compare.session import Session
 from parity.run.run import CaseResult, run_case
 
-__all__ = ["SCHEMA", "Report", "bisect_case", "unknown_axis"]
+__all__ = ["AXES", "SCHEMA", "Report", "bisect_case", "unknown_axis"]
 
+AXES: Mapping[str, Search] = {each.AXIS.name: each.AXIS for each in (operation, module, weight, config, size)}
+"""The axes, in the order in which they are searched."""
 SCHEMA = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """What came of a bisect.
+    """The result of a bisect.
 
     Args:
         case: id of the case.
-        result: what the case came to.
-        signature: the failure that was followed; None where nothing fails.
-        ambiguous: whether the case fails and passes by turns, so that no axis was asked.
-        findings: of the axes, in order.
+        result: of the case.
+        signature: the failure; None if nothing fails.
+        ambiguous: True if two runs of the case disagree, so that no search started.
+        findings: of the searches, in order.
     """
 
     case: str
@@ -38,7 +39,7 @@ class Report:
     findings: tuple[SearchResult, ...] = ()
 
     def sentence(self) -> str:
-        """Returns what came of it in one sentence."""
+        """Returns the result in one sentence."""
         if self.signature is None:
             return f"{self.case}: nothing fails: nothing to bisect"
         if self.ambiguous:
@@ -64,7 +65,7 @@ class Report:
 
 
 def _plain(value: Any) -> Any:
-    """Returns JSON's own: infinities as text, since JSON has none."""
+    """Returns plain JSON data: infinities as text, because JSON has none."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -73,7 +74,7 @@ def _plain(value: Any) -> Any:
 
 
 def unknown_axis(name: str) -> ValueError:
-    """Returns the error for an axis that there is not."""
+    """Returns the error for an unknown axis."""
     return ValueError(f"--search {name!r}: expected one of {', '.join((*AXES, 'commit', 'version', 'none'))}")
 
 
@@ -85,13 +86,13 @@ def bisect_case(
     tell: Callable[[str], None] = lambda words: None,
     **more: Any,
 ) -> Report:
-    """Follows the failure of a case along some axes.
+    """Returns the results of some searches for the cause of a case's failure.
 
     Args:
         case: what fails.
         axes: their names.
-        result: of a run of the case; it is run where there is none.
-        tell: told what is being tried, in words.
+        result: of a run of the case; None to run it.
+        tell: called with the next attempt, as text.
         **more: other fields of `Question`.
 
     Raises:
@@ -110,12 +111,12 @@ def bisect_case(
     if Judge(signature).ask(case) is not Answer.FAILS:
         return Report(case=case.id, result=result, signature=signature, ambiguous=True)
     question = Question(case=case, signature=signature, bench=bench, tell=tell, **more)
-    findings = tuple(_asked(name, question) for name in axes)
+    findings = tuple(_search(name, question) for name in axes)
     return Report(case=case.id, result=result, signature=signature, findings=findings)
 
 
-def _asked(name: str, question: Question) -> SearchResult:
-    """Asks one axis; a side that cannot be run answers nothing, and takes no other axis down."""
+def _search(name: str, question: Question) -> SearchResult:
+    """Returns the result of one search; a side that cannot be run ends this search, not the others."""
     try:
         return AXES[name].look(question)
     except (MapError, SideError) as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.bisect.judge import Judge
+from parity.bisect.axis import Judge
 from parity.bisect.signature import Answer, Signature
 from parity.cases.case import Case, select
 from parity.cases.settings import collect, find_settings, load_pairs

@@ -1,4 +1,4 @@
-"""Which failure is bisected: a channel, what differs, and how. Light: a search over commits starts it often."""
+"""The failure that is bisected: a channel, a leaf, a kind. Imports little: a search over commits starts it often."""
 
 import dataclasses
 import enum
@@ -12,10 +12,9 @@ __all__ = ["Answer", "Signature"]
 
 
 class Answer(enum.StrEnum):
-    """What a case says when it is asked whether it fails alike.
+    """How a case ends, compared with a failure.
 
-    ``other``: it fails, but otherwise, or cannot be built: it tells nothing. ``ambiguous``: asked twice, it says
-    two things.
+    ``other``: it fails in another way, or cannot be built, so it is inconclusive. ``ambiguous``: two runs disagree.
     """
 
     FAILS = "fails"
@@ -26,11 +25,11 @@ class Answer(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What makes two failures the same.
+    """The properties by which two failures are the same.
 
     Args:
         channel: the channel that fails.
-        leaf: what differs, numbers such as layers and indices left out.
+        leaf: the leaf that differs, without numbers such as layers and indices.
         kind: the verdict, with the kind of exception where it is an error.
     """
 
@@ -42,7 +41,7 @@ class Signature:
         return f"{self.channel} {self.kind} at {self.leaf}" if self.leaf else f"{self.channel} {self.kind}"
 
     def of(self, result: ChannelResult) -> bool:
-        """Whether a channel's result is this failure: the leaf may be any of those that it names."""
+        """Returns True if a channel's result is this failure: the leaf may be any of those that it names."""
         return (
             self.channel == result.name
             and self.kind == _kind(result)

@@ -14,15 +14,14 @@ from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.clock import SideError
-from parity.compare.evidence import Evidence
 from parity.ir.jaxprs import bodies, opened
 
 __all__ = ["AXIS", "Sizes", "entries_made", "sized"]
 
 AXES = ("batch", "sequence")
-"""What the first two dimensions of a batch are called."""
+"""The names of the first two dimensions of a batch."""
 SMALLEST = 2
-"""Below two rows or positions nothing can be mixed up."""
+"""With fewer than two rows or positions nothing can be mixed up."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,15 +133,15 @@ def entries_made(jaxpr: Any) -> int:
 
 
 def look(question: Question) -> SearchResult:
-    """Makes one size after another smaller, as far as the case still fails alike."""
+    """Reduces one size after another as long as the case still fails in the same way."""
     case, judge = question.case, question.judge()
-    first = Evidence.of(case, question.bench)
+    first = question.work(case)
     start = Sizes(
         fields=tuple(case.sizes.items()) if case.vary else (), cuts=tuple(_lengths(first.builds[0]).items())
     )
 
     def fails(sizes: Sizes) -> bool:
-        question.tell(f"size: run {judge.asked + 1}, {_words(sizes)}")
+        question.tell(f"size: run {judge.runs + 1}, {_words(sizes)}")
         try:
             return judge.ask(sized(case, sizes)) is Answer.FAILS
         except (ValueError, TypeError):  # sizes that do not fit together
@@ -168,7 +167,7 @@ def look(question: Question) -> SearchResult:
     words = ", ".join(f"{name} {after}" for name, _, after in rows)
     return SearchResult(
         axis="size",
-        sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({judge.asked} runs)",
+        sentence=f"still fails alike with {words}: {ratio:.3g} times less work ({judge.runs} runs)",
         head=("size", "before", "after"),
         rows=rows,
         facts={
@@ -192,7 +191,7 @@ def _shrunk(sizes: Sizes, fails: Any, *, can_leave: bool) -> Sizes:
 
 
 def _steps(sizes: Sizes) -> Iterator[Sizes]:
-    """Gives what is one size smaller: the least it can be, then half of it."""
+    """Yields sizes with one of them smaller: the least that it can be, then half of it."""
     for kind in ("cuts", "fields"):
         least = SMALLEST if kind == "cuts" else 1
         for position, (name, size) in enumerate(getattr(sizes, kind)):
@@ -218,7 +217,7 @@ def _words(sizes: Sizes) -> str:
 
 def _work(case: Case, question: Question) -> int:
     try:
-        return entries_made(Evidence.of(case, question.bench).reference.traced.jaxpr)
+        return entries_made(question.work(case).reference.traced.jaxpr)
     except SideError:
         return 0
 

@@ -13,7 +13,7 @@ __all__ = ["Sketch", "distance", "sketch"]
 PROJECTIONS = 8
 """Random projections of each array: the mean of their squares is the squared distance to within a third."""
 MASKING = 1e8
-"""What is as large as this stands for an infinity, as in masks, and would drown all else in a norm."""
+"""Entries as large as this count as infinities, as in masks: they would dominate a norm."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,9 +1,7 @@
 """Where a value comes from: the lines of the user's own files behind it, and the library's below them."""
 
 import ast
-import collections
 import functools
-import itertools
 import linecache
 import textwrap
 from collections.abc import Hashable, Iterable
@@ -12,10 +10,9 @@ from parity.bisect.trace import Node
 from parity.ir.location import Frame, SourceLocation, equation_source
 
 __all__ = [
-    "Calls",
-    "blamed",
     "function_of",
     "functions_around",
+    "innermost",
     "place_text",
     "shared",
     "site",
@@ -59,55 +56,14 @@ def shared(sites: Iterable[Iterable[SourceLocation]]) -> frozenset[Hashable]:
     return frozenset(ours & theirs)
 
 
-def blamed(one: SourceLocation | None, common: frozenset[Hashable], *, caller: bool = False) -> Frame | None:
-    """Returns the line that is to blame: the innermost in a function that the other side does not have.
+def innermost(frames: Iterable[Frame], common: frozenset[Hashable]) -> Frame | None:
+    """Returns the innermost line in a function that the other side does not have; None if there is none.
 
     Args:
-        one: where an operation comes from; None where there is none.
+        frames: of a call stack, innermost first.
         common: from `shared`.
-        caller: whether it is not that function's class but who calls it, as where a module of the wrong name is.
     """
-    own = one.own if one else ()
-    rest = [frame for frame in own if function_of(frame) not in common]
-    if caller and rest:
-        inside = rest[0].function.rpartition(".")[0]
-        others = [frame for frame in rest if frame.function.rpartition(".")[0] != inside]
-        rest = (others or rest) if inside else rest  # a plain function belongs to no module
-    return next(iter(rest), own[0] if own else None)
-
-
-class Calls:
-    """Which lines of which function call which other, as far as the stacks of a program's operations tell.
-
-    Args:
-        sites: where its operations come from.
-    """
-
-    def __init__(self, sites: Iterable[SourceLocation]):
-        self._known: set[str] = set()
-        self._lines: dict[tuple[str, str], set[tuple[str, int]]] = collections.defaultdict(set)
-        for one in sites:
-            self._known.update(frame.function for frame in one.own)
-            for callee, caller in itertools.pairwise(one.own):
-                self._lines[callee.function, caller.function].add((caller.file, caller.line))
-
-    def missing(self, one: SourceLocation, other: "Calls", common: frozenset[Hashable]) -> Frame | None:
-        """Returns the line of a call that another program makes less often, though it has both functions.
-
-        What is called there is not to blame, as a norm that one side leaves out: who calls it is.
-
-        Args:
-            one: a place in this program; its two innermost calls count, as flavours differ further out.
-            other: the other program.
-            common: from `shared`.
-        """
-        for callee, caller in itertools.islice(itertools.pairwise(one.own), 2):
-            edge = callee.function, caller.function
-            if function_of(caller) in common or not other._known.issuperset(edge):
-                continue
-            if len(other._lines.get(edge, ())) < len(self._lines[edge]):
-                return caller
-        return None
+    return next((frame for frame in frames if function_of(frame) not in common), None)
 
 
 def function_of(frame: Frame) -> tuple[str, str]:

@@ -31,7 +31,7 @@ class Node:
         inputs: the values it is made of, by number.
         sketch: the value in short.
         around: where the operation stands.
-        equation: the operation as traced; None where there is none.
+        equation: the operation as traced; None if there is none.
         label: path of an argument; else empty.
         literal: whether it depends on constants alone.
     """
@@ -47,7 +47,7 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """What a program did, value by value.
+    """The values that a program made, in order.
 
     Args:
         nodes: in the order of execution.

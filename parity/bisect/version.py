@@ -26,13 +26,13 @@ __all__ = ["VersionSearch", "available", "overlay", "search_versions"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VersionSearch:
-    """What is searched for.
+    """A search over versions.
 
     Args:
         requirement: package and range, such as ``jax>=0.10,<0.13``.
-        check: asked of each version.
-        where: the folder that it is asked in.
-        kept: where versions and what they came to lie until the search ends.
+        check: repeated with each version.
+        where: the folder that it runs in.
+        kept: the folder of versions and results until the search ends.
     """
 
     requirement: str
@@ -45,11 +45,11 @@ def search_versions(search: VersionSearch, tell: Callable[[str], None] = lambda 
     """Finds the first version that fails, or from which on the case passes where the oldest one fails.
 
     Args:
-        search: what is searched for.
-        tell: told how far it is, in words.
+        search: package, range and check.
+        tell: called with the progress, as text.
 
     Raises:
-        ValueError: no such package or versions, or the oldest and the newest come to the same.
+        ValueError: no such package or versions, or the oldest and the newest give the same answer.
     """
     wanted = _requirement(search.requirement)
     versions = available(wanted)
@@ -58,7 +58,7 @@ def search_versions(search: VersionSearch, tell: Callable[[str], None] = lambda 
     asking = _Asking(search, wanted.name, folder, tell)
     found = _between(versions, asking)
     shutil.rmtree(folder)
-    with contextlib.suppress(OSError):  # another search may still be at work
+    with contextlib.suppress(OSError):  # another search may be running
         folder.parent.rmdir()
     return found
 
@@ -108,11 +108,11 @@ def overlay(name: str, version: str, folder: Path) -> None:
 
 
 def _met(wanted: Requirement, folder: Path) -> bool:
-    """Whether a requirement is not for this machine, or is met by a folder or by what is installed."""
+    """Returns True if a requirement is not for this machine, or satisfied by a folder or the installed packages."""
     if wanted.marker and not wanted.marker.evaluate({"extra": ""}):
         return True
-    beside = importlib.metadata.distributions(path=[str(folder), *sys.path], name=wanted.name)
-    first = next(iter(beside), None)
+    present = importlib.metadata.distributions(path=[str(folder), *sys.path], name=wanted.name)
+    first = next(iter(present), None)
     return first is not None and wanted.specifier.contains(first.version, prereleases=True)
 
 
@@ -140,7 +140,7 @@ class _NotInstalledError(ValueError):
 
 
 class _Asking:
-    """What each version comes to; what is known already costs nothing."""
+    """The answer of each version; known answers cost nothing."""
 
     def __init__(self, search: VersionSearch, name: str, folder: Path, tell: Callable[[str], None]):
         self._search, self._name, self._folder, self._tell = search, name, folder, tell
@@ -151,27 +151,27 @@ class _Asking:
     def __call__(self, version: str) -> Answer:
         known = self.log.answer(version)
         if known is None:
-            told = self.again(version)
-            self.log.add(version, told)
-            known = told.answer
+            result = self.again(version)
+            self.log.add(version, result)
+            known = result.answer
         return known
 
     def again(self, version: str) -> CheckResult:
-        """Returns what a version comes to, asked anew; the first failure becomes the one that counts."""
+        """Checks a version again and returns the result; the first failure becomes the one that counts."""
         self._tell(f"{self._name} {version}")
         try:
             with self._laid(version) as path:
-                told = self.check.ask(self._search.where, self._folder / "report.json", path)
+                result = self.check.ask(self._search.where, self._folder / "report.json", path)
         except _NotInstalledError as error:
             return CheckResult(Answer.OTHER, why=str(error))
-        if told.signature is not None and self.check.signature is None:
-            self.check = dataclasses.replace(self.check, signature=told.signature)
+        if result.signature is not None and self.check.signature is None:
+            self.check = dataclasses.replace(self.check, signature=result.signature)
             self.check.write(self._folder / "question.json")
-        return told
+        return result
 
     @contextlib.contextmanager
     def _laid(self, version: str) -> Iterator[list[str]]:
-        """Gives the folders to put in front of what is installed.
+        """Yields the folders to put before the installed packages.
 
         Raises:
             _NotInstalledError: pip cannot install the version.
@@ -193,18 +193,18 @@ def _between(versions: Sequence[str], ask: _Asking) -> Found:
     """Halves a range whose ends differ; what cannot be tested is passed over."""
     low, high = 0, len(versions) - 1
     ends = {at: ask(versions[at]) for at in (high, low)}
-    told = {Answer.PASSES, Answer.FAILS}
-    if set(ends.values()) != told or ask.check.signature is None:
+    decided = {Answer.PASSES, Answer.FAILS}
+    if set(ends.values()) != decided or ask.check.signature is None:
         words = ", ".join(f"{versions[at]} {ask.log.said(versions[at])}" for at in (low, high))
         raise ValueError(
             f"--search version: got {words}, expected one end that passes and one that fails; choose another range"
         )
-    untold: set[int] = set()
-    while rest := [at for at in range(low + 1, high) if at not in untold]:
+    skipped: set[int] = set()
+    while rest := [at for at in range(low + 1, high) if at not in skipped]:
         middle = min(rest, key=lambda at: abs(2 * at - low - high))
         answer = ask(versions[middle])
-        if answer not in told:
-            untold.add(middle)
+        if answer not in decided:
+            skipped.add(middle)
         elif answer is ends[0]:
             low = middle
         else:

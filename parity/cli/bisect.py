@@ -43,8 +43,7 @@ def bisect(
     ] = None,
 ) -> None:
     """Follow one failure to the operation, module, weight, settings, size, commit or version behind it."""
-    from parity.bisect.registry import AXES
-    from parity.bisect.report import bisect_case
+    from parity.bisect.report import AXES, bisect_case
     from parity.bisect.repro import ReproSpec, check_free, write_repro
     from parity.cli.history import SEARCHES
     from parity.report.formats import FORMS

@@ -40,11 +40,13 @@ def _commits(
     Raises:
         ValueError: no good commit is named, or the search cannot be made.
     """
-    from parity.bisect.commit import Search, search_commits
+    from parity.bisect.commit import CommitSearch, search_commits
 
     if not ends:
         raise ValueError("--search commit: got no --good, expected a commit that passes, such as --good v1.2")
-    search = Search(repository=Path.cwd(), good=ends[0], bad=ends[1], check=_check(case, pairs, settings))
+    search = CommitSearch(
+        repository=Path.cwd(), good=ends[0], bad=ends[1], check=_check(case, pairs, settings)
+    )
     with console().status("", spinner="dots") as status:
         found = search_commits(search, lambda words: status.update(words))
     return _told(case, "commit", found, json)

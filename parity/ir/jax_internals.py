@@ -13,6 +13,7 @@ import jax.numpy as jnp
 # jaxlib 0.10 to 0.12: the MLIR bindings are shipped but not documented as public API.
 import jaxlib.mlir.ir as ir  # pyright: ignore[reportMissingImports]
 import numpy as np
+from jax.core import Tracer
 
 from parity.ir.mlir import attribute_items, dictionary_items
 
@@ -406,7 +407,7 @@ def short_sharding_errors() -> Iterator[None]:
     def sharding(tracer: Any) -> Any:
         raise AttributeError(f"a tracer has no 'sharding' ({jax.typeof(tracer)}); use jax.typeof(x)")
 
-    tracer: Any = jax.core.Tracer
+    tracer: Any = Tracer
     kept = tracer.sharding
     tracer.sharding = property(sharding)
     try:

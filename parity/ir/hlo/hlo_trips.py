@@ -14,12 +14,12 @@ _DEEPEST = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Frame:
+class _Scope:
     """A computation with what its parameters stand for; none at the level of the loop itself."""
 
     computation: Computation
     operands: tuple[str, ...]
-    parent: "_Frame | None"
+    parent: "_Scope | None"
 
 
 def hlo_trips(module: HloModule, computation: Computation, loop: Instruction) -> int | None:
@@ -58,10 +58,10 @@ class _Counter:
                 f"HLO line {loop.line}: loop {loop.name} lacks a condition, a body or its one operand"
             )
         self.module = module
-        self.outside = _Frame(computation, (), None)
+        self.outside = _Scope(computation, (), None)
         self.start = loop.operands[0]
-        self.condition = _Frame(module.computations[called["condition"]], (), None)
-        self.body = _Frame(module.computations[called["body"]], (), None)
+        self.condition = _Scope(module.computations[called["condition"]], (), None)
+        self.body = _Scope(module.computations[called["body"]], (), None)
 
     def trips(self) -> int | None:
         test, frame = self._resolve(self.condition.computation.root, self.condition)
@@ -105,7 +105,7 @@ class _Counter:
         found = self._affine(tuple_.operands[slot], frame)
         return found[1] if found is not None and found[0] is None else None
 
-    def _resolve(self, name: str, frame: _Frame) -> tuple[Instruction, _Frame]:
+    def _resolve(self, name: str, frame: _Scope) -> tuple[Instruction, _Scope]:
         """Returns the instruction behind copies, fusions, calls and tuples, with its frame."""
         for _ in range(_DEEPEST):
             instruction = frame.computation.by_name[name]
@@ -115,7 +115,7 @@ class _Counter:
             name, frame = following
         return frame.computation.by_name[name], frame
 
-    def _behind(self, one: Instruction, frame: _Frame) -> tuple[str, _Frame] | None:
+    def _behind(self, one: Instruction, frame: _Scope) -> tuple[str, _Scope] | None:
         """Returns what an instruction merely passes on; None if it makes something of its own."""
         if one.opcode == "parameter" and frame.parent is not None and int(one.literal) < len(frame.operands):
             return frame.operands[int(one.literal)], frame.parent
@@ -123,7 +123,7 @@ class _Counter:
             return one.operands[0], frame
         if one.opcode in ("fusion", "call") and one.called():
             inner = self.module.computations[one.called()[0][1]]
-            return inner.root, _Frame(inner, one.operands, frame)
+            return inner.root, _Scope(inner, one.operands, frame)
         if one.opcode == "get-tuple-element" and len(one.operands) == 1:
             source, source_frame = self._resolve(one.operands[0], frame)
             index = _index(one)
@@ -131,7 +131,7 @@ class _Counter:
                 return source.operands[index], source_frame
         return None
 
-    def _affine(self, name: str, frame: _Frame, depth: int = 0) -> tuple[int | None, int] | None:
+    def _affine(self, name: str, frame: _Scope, depth: int = 0) -> tuple[int | None, int] | None:
         """Returns (slot, offset) for a carry plus a constant, (None, value) for a constant, else None."""
         one, frame = self._resolve(name, frame)
         if depth > _DEEPEST:

@@ -12,9 +12,9 @@ import tomllib
 from pathlib import Path
 
 import models_nnx
-from parity.bisect.evaluated import evaluate_case
+from parity.bisect.blame import STRATEGIES
+from parity.bisect.evaluated import evaluate_case, on_one_device
 from parity.bisect.operation import describe
-from parity.bisect.single import on_one_device
 from parity.compare.evidence import Evidence
 
 MUTANTS = Path(__file__).parents[2] / "mutants"
@@ -121,14 +121,26 @@ def _planted(bug, folder, planting):
     return dataclasses.replace(planted, reference=real.reference, program=program, exact=None)
 
 
-def found_in(bug, folder, planting, bench):
-    """Returns what ``op`` says of a plant, and whether it names the function that holds it."""
+def evaluated(bug, folder, planting, bench):
+    """Returns both sides of a planted case, evaluated."""
     case = _planted(bug, folder, planting)
-    finding = describe(evaluate_case(Evidence.of(on_one_device(case), bench)))
+    return evaluate_case(Evidence.of(on_one_device(case), bench))
+
+
+def is_right(finding, bug):
+    """Returns True if ``op`` names the function that holds a plant."""
     named = [frame for frame in finding.facts.get("first", {}).get("blamed", []) if frame]
-    right = any(
+    return any(
         file.rpartition("/")[2] == name and function in qualname.split(".")
         for file, _, qualname in named
         for name, function in functions(bug)
     )
-    return finding, right
+
+
+def earners(found, bug):
+    """Returns the names of the strategies without which ``op`` does not name the function that holds a plant."""
+    return [
+        strategy.name
+        for strategy in STRATEGIES
+        if not is_right(describe(found, [each for each in STRATEGIES if each is not strategy]), bug)
+    ]

@@ -1,26 +1,33 @@
 """A few plants of the campaign in the suite; and how a constant inside a library is traced to who handed it over."""
 
 import importlib.util
+import re
+import sys
 from pathlib import Path
 
 import optax
 import pytest
 
 import models_nnx.train
-from parity.bisect.constants import handed
+from parity.bisect.blame import STRATEGIES
+from parity.bisect.constants import library_call
 from parity.compare.session import Session
 from parity.ir.location import Frame, SourceLocation
 
 OPTIMIZER = models_nnx.train.__file__
 
 
-@pytest.fixture(scope="module")
-def plants():
-    spec = importlib.util.spec_from_file_location("plants", Path(__file__).with_name("plants.py"))
+def loaded(name):
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def plants():
+    return loaded("plants")
 
 
 @pytest.mark.long
@@ -35,8 +42,9 @@ def plants():
     ],
 )
 def test_a_plant_is_traced_to_its_function(name, words, plants, planting, tmp_path):
-    finding, right = plants.found_in(plants.plants()[name], tmp_path, planting, Session())
-    assert right and words in finding.sentence, finding.sentence
+    bug = plants.plants()[name]
+    finding = plants.describe(plants.evaluated(bug, tmp_path, planting, Session()))
+    assert plants.is_right(finding, bug) and words in finding.sentence, finding.sentence
 
 
 def test_every_plant_is_in_a_function(plants):
@@ -44,15 +52,36 @@ def test_every_plant_is_in_a_function(plants):
     assert len(found) >= 60 and all(found.values()), found
 
 
+def test_words_that_choose_no_plant_are_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert loaded("campaign").main(["no-such-bug"]) == 2
+    assert "no planted bug has a name with no-such-bug" in capsys.readouterr().out
+
+
+def test_the_page_names_each_strategy_with_plants_that_it_earns(plants):
+    page = (Path(__file__).parents[3] / "docs/bisect.md").read_text()
+    for each in STRATEGIES:
+        row = re.search(
+            rf"^\| {each.name} \| {re.escape(each.why)} \| {each.example} \| (\d+): (.+) \|$",
+            page,
+            re.MULTILINE,
+        )
+        assert row, each.name
+        earned = re.findall(r"`([^`]+)`", row[2])
+        assert len(earned) == int(row[1]) > 0 and set(earned) <= set(plants.plants()), earned
+
+
 def library(*functions):
     return SourceLocation(frames=tuple(Frame(optax.__file__, 1, function) for function in functions))
 
 
 def test_a_constant_in_a_library_is_traced_to_the_call_that_handed_it_over():
-    decay = handed(library("add_decayed_weights.<locals>.update_fn.<locals>.<lambda>"), {OPTIMIZER})
+    decay = library_call(library("add_decayed_weights.<locals>.update_fn.<locals>.<lambda>"), {OPTIMIZER})
     assert decay is not None and (decay.file, decay.function) == (OPTIMIZER, "make_optimizer")
-    schedule = handed(library("cosine_decay_schedule.<locals>.schedule"), {OPTIMIZER})
+    schedule = library_call(library("cosine_decay_schedule.<locals>.schedule"), {OPTIMIZER})
     assert schedule is not None and schedule.function == "make_optimizer" and schedule.line < decay.line
-    assert handed(library("adagrad.<locals>.update_fn"), {OPTIMIZER}) is None
-    assert handed(library("add_decayed_weights"), {OPTIMIZER}) is None  # called outright: the stack tells
-    assert handed(library("add_decayed_weights.<locals>.update_fn"), {__file__}) is None
+    assert library_call(library("adagrad.<locals>.update_fn"), {OPTIMIZER}) is None
+    assert (
+        library_call(library("add_decayed_weights"), {OPTIMIZER}) is None
+    )  # called outright: the stack tells
+    assert library_call(library("add_decayed_weights.<locals>.update_fn"), {__file__}) is None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from parity.bisect.check import Check, answer_of
-from parity.bisect.commit import Search, search_commits
+from parity.bisect.commit import CommitSearch, search_commits
 from parity.bisect.signature import Answer, Signature
 
 REPO = Path(__file__).parents[3]
@@ -75,7 +75,7 @@ def search(repository, seconds=0.0):
     script.write_text(CHECK)
     words = (sys.executable, "-I", str(script), "{report}", str(asked), str(seconds))
     check = Check(words=words, case="a/b@c")
-    return Search(repository=repository, good=f"main~{COMMITS - 1}", bad="main", check=check), asked
+    return CommitSearch(repository=repository, good=f"main~{COMMITS - 1}", bad="main", check=check), asked
 
 
 def traces(repository):

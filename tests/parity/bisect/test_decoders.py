@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.bisect.judge import Judge
+from parity.bisect.axis import Judge
 from parity.bisect.report import bisect_case
 from parity.bisect.signature import Answer
 from parity.bisect.size import Sizes, sized

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.bisect.alignment import Alignment
+from parity.bisect.alignment import Alignment, floors
+from parity.bisect.blame import STRATEGIES, Parting
+from parity.bisect.divergence import Divergence, find_divergences
 from parity.bisect.evaluated import Evaluated, Result
-from parity.bisect.matching import floors
-from parity.bisect.misplaced import left_to_itself
 from parity.bisect.operation import describe
 from parity.bisect.sketch import PROJECTIONS, _directions, distance, sketch
-from parity.bisect.source import functions_around, site
 from parity.bisect.source import shared as common_to
+from parity.bisect.source import site
 from parity.bisect.trace import evaluate
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype("float32")
@@ -29,7 +29,7 @@ def aligned(reference, candidate, *arguments):
         for function in (reference, candidate)
     )
     left, right = runs
-    return Alignment(left, right, floors(left, []), functions_around)
+    return Alignment(left, right, floors(left, []))
 
 
 def first(*given):
@@ -41,7 +41,7 @@ def first(*given):
             step=1,
             alignment=alignment,
             failing=(Result(group="values", path="result", in_floors=9.0),),
-            divergences=tuple(alignment.divergences(ends)),
+            divergences=tuple(find_divergences(alignment, ends)),
         )
     )
     return finding, [frame and frame[2] for frame in finding.facts["first"]["blamed"]]
@@ -132,9 +132,14 @@ def test_who_hands_nothing_over_is_blamed_not_who_then_makes_it(tmp_path):
         left, right = alignment.traces
         products = left.outputs[0], right.outputs[0]
         rates = left.nodes[products[0]].inputs[1], right.nodes[products[1]].inputs[1]
+        divergence = Divergence(reference=products[0], candidate=products[1], place=0, path=(products, rates))
         common = common_to([[site(node) for node in trace.nodes] for trace in alignment.traces])
-        frames = left_to_itself(alignment, (products, rates), common)
-        assert (frames and [frame and frame.function for frame in frames]) == expected
+        none = frozenset[str]()
+        (strategy,) = (each for each in STRATEGIES if each.name == "not passed")
+        found = strategy.find(
+            Parting(alignment=alignment, divergence=divergence, common=common, files=(none, none))
+        )
+        assert (found and [frame and frame.function for frame in found.frames]) == expected
 
 
 @pytest.mark.slow

@@ -9,9 +9,8 @@ import pytest
 from flax import linen, nnx
 
 import parity
-from parity.bisect.axis import Question
+from parity.bisect.axis import Question, signature_of
 from parity.bisect.config import AXIS as CONFIG
-from parity.bisect.judge import signature_of
 from parity.bisect.report import bisect_case
 from parity.bisect.signature import Answer, Signature
 from parity.compare.session import Session

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.bisect.delta import ddmin
+from parity.bisect.config import ddmin
 from parity.bisect.sketch import distance, sketch
 
 RNG = np.random.default_rng(0)

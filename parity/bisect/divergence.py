@@ -1,0 +1,343 @@
+"""The first operations from which the values of two evaluated programs differ."""
+
+import collections
+import dataclasses
+import os.path
+from collections.abc import Iterable, Mapping, Sequence
+
+from parity.bisect.alignment import GIVEN, MOVES, NEAR, Alignment
+from parity.bisect.source import functions_around
+from parity.bisect.trace import Node
+
+__all__ = ["Divergence", "find_divergences"]
+
+BRANCH = frozenset({"branch"})
+TURNS = frozenset({"transpose", "turn"})
+"""Operations that only reorder entries, or pass them to the iterations of a loop."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Divergence:
+    """A place where the two programs part: its inputs agree, its result does not.
+
+    Args:
+        reference, candidate: the number of the value on each side; None if a side has nothing there.
+        place: how far the reference had come.
+        operands: positions of operands that are not the same value.
+        path: operations of both sides, each pair an operand of the one before, on the way to this one.
+    """
+
+    reference: int | None
+    candidate: int | None
+    place: int
+    operands: tuple[int, ...] = ()
+    path: tuple[tuple[int, int], ...] = ()
+
+
+def find_divergences(
+    alignment: Alignment, failing: Iterable[tuple[int, int]], leaves: Iterable[str] = ()
+) -> list[Divergence]:
+    """Returns where the programs part on the way to results that differ, the first one first.
+
+    A difference counts only if it reaches such a result through values that all differ: values that agree again
+    further on were only computed in another way.
+
+    Args:
+        alignment: both programs.
+        failing: value numbers of results that differ, of both sides.
+        leaves: paths of the results that differ, to choose among stopped gradients.
+    """
+    found = _Search(alignment).run(list(failing))
+    alone = bool(found) and None in (found[0].reference, found[0].candidate)
+    if any(_is_backward(alignment, each) for each in (found if alone else found[:1])):
+        found[:0] = _stopped(alignment, leaves)[:1]
+    return found
+
+
+def _is_backward(alignment: Alignment, divergence: Divergence) -> bool:
+    """Returns True if a place where the programs part belongs to the backward pass, or leads there."""
+    pair = divergence.path[0] if divergence.path else (divergence.reference, divergence.candidate)
+    ends = zip(alignment.traces, pair, strict=True)
+    return all(trace.nodes[at].around.backward for trace, at in ends if at is not None)
+
+
+def _turn(node: Node) -> list[int]:
+    return [at for _, at in node.around.iterations]
+
+
+class _Search:
+    def __init__(self, alignment: Alignment):
+        self._alignment, self._traces, self._matches = alignment, alignment.traces, alignment.matches
+        self._residuals: list[set[int]] = [set(), set()]
+
+    def run(self, ends: list[tuple[int, int]]) -> list[Divergence]:
+        ours, theirs = (self._front(side, {pair[side] for pair in ends}) for side in (0, 1))
+        known = [pair for pair in dict.fromkeys(ends) if pair[0] in ours and pair[1] in theirs]
+        choices = self._choices()
+        ours, theirs = (
+            [at for at in front if not self._follows(side, at, choices)]
+            for side, front in enumerate((ours, theirs))
+        )
+        pairs = [self._completed(self._computing(pair)) for pair in self._pair(ours, theirs, known)]
+        pairs += [self._descend(*pair, pair[0]) for pair in choices]
+        return sorted(pairs, key=self._order)
+
+    def _order(self, pair: Divergence) -> tuple:
+        """Returns the order's key: the forward pass first, then how far the reference had come; consequences last."""
+        follows = pair.place >= len(self._traces[0].nodes)
+        return (
+            follows,
+            _is_backward(self._alignment, pair),
+            pair.place,
+            None in (pair.reference, pair.candidate),
+        )
+
+    def _front(self, side: int, ends: set) -> list[int]:
+        """Walks back from some results through values that the other side lacks, to the first of them."""
+        nodes, match = self._traces[side].nodes, self._matches[side]
+        waiting, seen, front = list(ends), set(ends), []
+        fed: dict[int, list[int]] = collections.defaultdict(list)
+        while waiting:
+            at = waiting.pop()
+            lacking = [i for i in nodes[at].inputs if match[i] < 0 and not nodes[i].literal]
+            if not lacking:
+                front.append(at)
+            for i in lacking:
+                fed[i].append(at)
+            fresh = [i for i in lacking if i not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        self._residuals[side] = self._kept_for_later(side, seen - ends, fed)
+        return sorted(front)
+
+    def _kept_for_later(self, side: int, values: set[int], fed: Mapping[int, list[int]]) -> set[int]:
+        """Returns the values of the forward pass that only the backward pass uses.
+
+        A side without that backward pass has none of them either: they are a consequence, not the cause.
+        """
+        nodes, kept = self._traces[side].nodes, set()
+        for at in sorted(values, reverse=True):
+            later = all(user in kept or nodes[user].around.backward for user in fed[at])
+            if later and not nodes[at].around.backward:
+                kept.add(at)
+        return kept
+
+    def _place(self, side: int, at: int) -> int:
+        """Returns how far the reference has come when a value's inputs are there."""
+        nodes = self._traces[side].nodes
+        residual = at in self._residuals[side]
+        if self._matches[side][at] >= 0 or nodes[at].literal or residual:
+            return len(
+                self._traces[0].nodes
+            )  # the other side has it elsewhere, such as zeros, or it only follows
+        inputs = [i for i in nodes[at].inputs if not nodes[i].literal]
+        reached = inputs if side == 0 else [self._matches[1][i] for i in inputs]
+        return max(reached, default=0)
+
+    def _pair(self, ours: list[int], theirs: list[int], known: Sequence[tuple]) -> list[Divergence]:
+        """Pairs operations that correspond to each other: known results, then the likeliest."""
+        rest, pairs = [at for at in ours if at not in {left for left, _ in known}], []
+        for left, right in known:
+            pairs.append(self._descend(left, right, min(self._place(0, left), self._place(1, right))))
+        for at in [at for at in theirs if at not in {right for _, right in known}]:
+            best = max(rest, key=lambda other, at=at: self._likeness(other, at), default=None)
+            if best is not None and self._likeness(best, at) > 0:
+                rest.remove(best)
+                pairs.append(self._descend(best, at, min(self._place(0, best), self._place(1, at))))
+            else:
+                pairs.append(Divergence(reference=None, candidate=at, place=self._place(1, at)))
+        return pairs + [Divergence(reference=at, candidate=None, place=self._place(0, at)) for at in rest]
+
+    def _likeness(self, ours: int, theirs: int) -> float:
+        """Returns how likely two operations correspond to each other; 0 if they do not."""
+        left, right = self._traces[0].nodes[ours], self._traces[1].nodes[theirs]
+        words = zip(functions_around(left)[:NEAR], functions_around(right)[:NEAR], strict=False)
+        shared = sum(any(self._alignment.same(i, j) for j in right.inputs) for i in left.inputs)
+        near = sum(one == other for one, other in words)
+        turn = [at for _, at in left.around.iterations] == [at for _, at in right.around.iterations]
+        if left.around.backward != right.around.backward or not (shared or near):
+            return 0.0
+        return 4 * (left.name == right.name) + 2 * shared + near + turn - abs(ours - theirs) * 1e-6
+
+    def _completed(self, pair: Divergence) -> Divergence:
+        """Returns a pair of operations; if they do not correspond, the first of them with its counterpart.
+
+        The counterpart may make a value which is right elsewhere, such as the mask of another layer.
+        """
+        ends = pair.path[0] if pair.path else (pair.reference, pair.candidate)
+        known = [(self._place(side, at), side, at) for side, at in enumerate(ends) if at is not None]
+        kinds = {self._traces[side].nodes[at].name for _, side, at in known}
+        functions = {functions_around(self._traces[side].nodes[at])[:1] for _, side, at in known}
+        turns = {tuple(_turn(self._traces[side].nodes[at])) for _, side, at in known}
+        if (
+            len(known) == 2
+            and len(kinds) == len(functions) == 1
+            and (len(turns) == 1 or self._alignment.shares(*(at for *_, at in known)))
+        ):
+            return pair
+        for _, side, at in sorted(known):
+            other = self._standing(side, at)
+            if other is not None:
+                return self._descend(*((at, other) if side == 0 else (other, at)), pair.place)
+        return pair
+
+    def _computing(self, pair: Divergence) -> Divergence:
+        """Returns a pair in which an operation that only reorders entries gives way to the one that computes with them.
+
+        Before an operation that the other side has too, the reordering is the difference; before another operation it
+        belongs to another way to compute the same.
+        """
+        if pair.reference is None or pair.candidate is None or len(pair.path) > 1:
+            return pair
+        ends = [pair.reference, pair.candidate]
+        names = [trace.nodes[at].name for trace, at in zip(self._traces, ends, strict=True)]
+        for side in (0, 1):
+            if names[side] in TURNS and names[1 - side] not in MOVES | TURNS:
+                at = self._computes(side, ends[side])
+                if at is not None and self._traces[side].nodes[at].name != names[1 - side]:
+                    ends[side] = at
+        if ends == [pair.reference, pair.candidate]:
+            return pair
+        return Divergence(
+            reference=ends[0],
+            candidate=ends[1],
+            place=pair.place,
+            operands=self._alignment.unlike(*ends),
+            path=((ends[0], ends[1]),),
+        )
+
+    def _computes(self, side: int, at: int) -> int | None:
+        """Returns the first operation that computes with a value, which may be reordered or sliced before."""
+        nodes, moved = self._traces[side].nodes, {at}
+        for number in range(at + 1, len(nodes)):
+            node = nodes[number]
+            if self._matches[side][number] >= 0 or moved.isdisjoint(node.inputs):
+                continue
+            if node.name not in TURNS | MOVES:
+                return number
+            moved.add(number)
+        return None
+
+    def _standing(self, side: int, at: int) -> int | None:
+        """Returns the operation of the other side in the place of this one, which makes another value.
+
+        It is of the same code, or takes the same other operand, such as a product with the same weight.
+        """
+        node, nodes = self._traces[side].nodes[at], self._traces[1 - side].nodes
+        if node.literal or node.name in GIVEN or self._matches[side][at] >= 0:
+            return None
+        words, best, likest = functions_around(node), None, None
+        for other, each in enumerate(nodes):
+            if each.name != node.name or each.sketch.kind[0] != node.sketch.kind[0]:
+                continue
+            ends = (at, other) if side == 0 else (other, at)
+            if each.around.backward != node.around.backward or self._alignment.same(*ends):
+                continue
+            theirs = functions_around(each)
+            code = len(os.path.commonprefix([words[:NEAR], theirs[:NEAR]]))
+            turn, around = _turn(each) == _turn(node), len({*words}.intersection(theirs))
+            near = around > 1 or (
+                around == len(words) and node.around.iterations
+            )  # a body's stack ends at the loop
+            if code < 2 and not (turn and near and self._alignment.shares(*ends)):
+                continue
+            free = self._matches[1 - side][other] < 0
+            like = (code, turn, free, around, -abs(other - at))
+            if likest is None or like > likest:
+                best, likest = other, like
+        return best
+
+    def _choices(self) -> list[tuple[int, int]]:
+        """Returns the conditions by which one side took another branch, or one iteration more, than the other."""
+        taken = [self._conditions(trace.nodes) for trace in self._traces]
+        sites = list(zip(*(each.values() for each in taken), strict=False))
+        if len(taken[0]) != len(taken[1]):
+            named = [{words: turns for (*_, words), turns in each.items()} for each in taken]
+            sites = [(named[0][words], turns) for words, turns in named[1].items() if words in named[0]]
+        pairs = [(ours[turn], theirs[turn]) for ours, theirs in sites for turn in ours if turn in theirs]
+        return [pair for pair in dict.fromkeys(pairs) if not self._alignment.same(*pair)]
+
+    def _conditions(self, nodes: Sequence[Node]) -> dict[tuple, dict[tuple, int]]:
+        """Returns for each branch and loop of unknown length, and each iteration, the value that decides."""
+        found: dict[tuple, dict[tuple, int]] = collections.defaultdict(dict)
+        for node in nodes:
+            if node.name == "branch":
+                calls = tuple(id(each) for each in node.around.calls)
+                place = id(node.equation), calls, functions_around(node)[:2]
+                found[place][tuple(_turn(node))] = node.inputs[1]
+        return found
+
+    def _follows(self, side: int, at: int, choices: Sequence[tuple[int, int]]) -> bool:
+        """Returns True if an operation runs because a condition is not the other side's."""
+        decided = self._traces[side].nodes[at].around.conditions
+        return any(pair[side] in decided for pair in choices)
+
+    def _descend(self, ours: int, theirs: int, place: int) -> Divergence:
+        """Follows operands that are not the same value, though both values are on both sides, to their origin."""
+        path = [self._unmoved(ours, theirs, BRANCH)]
+        start = found = self._between(path, place)
+        while found.operands:
+            left, right = (trace.nodes[at] for trace, at in zip(self._traces, path[-1], strict=True))
+            if left.name != right.name or len(left.inputs) != len(right.inputs):
+                break
+            position = found.operands[-1 if left.name == "branch" else 0]  # the condition first
+            pair = self._unmoved(left.inputs[position], right.inputs[position])
+            makers = [trace.nodes[at].name for trace, at in zip(self._traces, pair, strict=True)]
+            if GIVEN.issuperset(makers) or "constant" in makers:
+                found = start if "argument" in makers else found
+                break
+            path.append(pair)
+            found = self._between(path, place)
+            if self._alignment.more(*pair) is not None:
+                break
+        return dataclasses.replace(found, path=tuple(path))
+
+    def _unmoved(self, ours: int, theirs: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
+        """Returns two values; if different operations make them, the values before they were moved."""
+        ends = [ours, theirs]
+        nodes = [trace.nodes for trace in self._traces]
+        if nodes[0][ours].name != nodes[1][theirs].name:
+            for side in (0, 1):
+                while nodes[side][ends[side]].name in moves:
+                    below = nodes[side][ends[side]].inputs[0]
+                    if nodes[side][below].name in GIVEN:
+                        break
+                    ends[side] = below
+        return ends[0], ends[1]
+
+    def _between(self, path: Sequence[tuple[int, int]], place: int) -> Divergence:
+        operands = self._alignment.unlike(*path[-1])
+        return Divergence(reference=path[-1][0], candidate=path[-1][1], place=place, operands=operands)
+
+
+def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
+    """Returns where one side stops a gradient and the other does not, the likeliest first.
+
+    That is the one whose value is made of the leaves whose gradients differ, and of no others.
+    """
+    cuts = [
+        [at for at, node in enumerate(trace.nodes) if node.name == "stop_gradient"]
+        for trace in alignment.traces
+    ]
+    failing, found = set(leaves), []
+    for side in (0, 1):
+        for at in cuts[side]:
+            ends = [(at, other) if side == 0 else (other, at) for other in cuts[1 - side]]
+            partner = alignment.matches[side][at]
+            if partner < 0 or any(alignment.same(*pair) for pair in ends):
+                continue  # the stopped values may differ only as values, such as in a softmax
+            left, right = (at, partner) if side == 0 else (partner, at)
+            made_of = _leaves_below(alignment, left)
+            overlap = len(made_of & failing) / max(len(made_of | failing), 1)
+            found.append((overlap, left, Divergence(reference=left, candidate=right, place=left)))
+    return [each for *_, each in sorted(found, key=lambda each: each[:2], reverse=True)]
+
+
+def _leaves_below(alignment: Alignment, at: int) -> set[str]:
+    """Returns the paths of the arguments that a value of the reference depends on."""
+    nodes, waiting, seen = alignment.traces[0].nodes, [at], {at}
+    while waiting:
+        fresh = {*nodes[waiting.pop()].inputs} - seen
+        seen |= fresh
+        waiting += fresh
+    return {nodes[each].label for each in seen} - {""}
