@@ -8,7 +8,8 @@ import pytest
 
 from parity.cases.case import Case
 from parity.cases.settings import SettingsError, find_settings
-from parity.cases.waivers import Waiver, read_waivers
+from parity.cases.tables import read
+from parity.cases.waivers import Waiver
 from parity.run.run import CaseResult, numbers_only, verdict_of
 from parity.run.waiving import unused_in, waive
 from parity.verdicts import ChannelResult, Finding, Verdict
@@ -123,15 +124,17 @@ def test_a_waiver_needs_a_reason():
 @pytest.mark.parametrize(
     ("tables", "words"),
     [
-        ({"reason": "x"}, "expected tables"),
+        ({"reason": "x"}, "waivers: got {'reason': 'x'}, expected a list"),
         (["x"], "number 1: got 'x', expected a table"),
-        ([{"reason": "x", "leaf": "a"}], "got leaf = 'a', expected texts case, channel, where, reason"),
-        ([{"reason": "x"}, {"where": "a"}], "number 2: waiver of case"),
+        ([{"reason": "x", "leaf": "a"}], "number 1: got leaf, expected one of reason, case, channel, where"),
+        ([{"reason": "x"}, {"where": "a"}], "number 2: got no reason, expected reason = "),
+        ([{"reason": " "}], "number 1: waiver of case *, channel *, where *: got no reason"),
+        ([{"reason": "x", "where": 3}], "number 1.where: got 3, expected a text"),
     ],
 )
 def test_malformed_settings_are_refused(tables, words):
     with pytest.raises(ValueError) as raised:
-        read_waivers(tables)
+        read(tuple[Waiver, ...], tables, "waivers")
     assert words in str(raised.value)
 
 
