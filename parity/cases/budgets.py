@@ -80,6 +80,10 @@ def budgets_for(channel: str, budgets: Mapping[str, Budget]) -> dict[str, Budget
     return {name.split(".")[1]: budget for name, budget in budgets.items() if name.startswith(f"{channel}.")}
 
 
+_Budgets = dict[str, dict[str, dict[str, Budget]]]
+"""Budgets by key, channel and quantity."""
+
+
 def read_budgets(table: Any, where: str = "budgets") -> dict[str, Budget]:
     """Returns budgets by ``channel.quantity`` from ``{channel: {quantity: {ratio, slack, floor, reason}}}``.
 
@@ -91,7 +95,7 @@ def read_budgets(table: Any, where: str = "budgets") -> dict[str, Budget]:
         ValueError: an unknown channel, quantity or field, a value of the wrong kind, or no reason.
     """
     found: dict[str, Budget] = {}
-    for channel, quantities in read(dict[str, dict[str, Budget]], table, where).items():
+    for channel, quantities in read(_Budgets, {where: table})[where].items():
         if channel not in BUDGETED:
             raise ValueError(f"{where}: {unknown(channel, BUDGETED)}")
         for quantity, budget in quantities.items():

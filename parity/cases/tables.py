@@ -50,7 +50,7 @@ def read(kind: type[T], value: Any, where: str = "", error: type[ValueError] = V
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as wrong:
-        raise error(_sentence(where, kind, plain, wrong).removeprefix(": ")) from wrong
+        raise error(": ".join(filter(None, (where, *_sentence(kind, plain, wrong))))) from wrong
 
 
 def unknown(name: str, names: Iterable[str]) -> str:
@@ -60,34 +60,33 @@ def unknown(name: str, names: Iterable[str]) -> str:
     return f"got {name}, expected one of {', '.join(names)}" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def _sentence(where: str, kind: Any, value: Any, wrong: msgspec.ValidationError) -> str:
+def _sentence(kind: Any, value: Any, wrong: msgspec.ValidationError) -> tuple[str, str]:
+    """Returns the place of a mistake, and the mistake."""
     match = AT.fullmatch(str(wrong))
     assert match
     text, path = match[1], match[2] or "$"
-    place, kind, value = [(where, kind, value), *_steps(where, kind, value, path)][-1]
+    place, kind, value = [("", kind, value), *_steps(kind, value, path)][-1]
     if wrong.__cause__:
-        return f"{place}: {text}"
+        return place, text
     if field := FIELD.fullmatch(text):
         fields, name = _fields(kind), field[2]
         if field[1] != "missing required":
-            return f"{place}: {unknown(name, fields)}"
+            return place, unknown(name, fields)
         described = _described(fields[name])
-        return (
-            f"{place}: got no {name}, expected {f'{name} = {described}' if described else ', '.join(fields)}"
-        )
+        return place, f"got no {name}, expected {f'{name} = {described}' if described else ', '.join(fields)}"
     if text.startswith("Invalid enum value"):
-        names = [str(choice) for one in _options(kind) for choice in _choices(one)]
-        return f"{place}: {unknown(str(value), names)}"
+        return place, unknown(str(value), [str(choice) for one in _options(kind) for choice in _choices(one)])
     expected = _described(kind) or _in_words(re.sub(r"^Expected |, got `.*`$", "", text))
-    return f"{place}: got {repr(value)[:SHOWN]}, expected {expected}"
+    return place, f"got {repr(value)[:SHOWN]}, expected {expected}"
 
 
-def _steps(place: str, kind: Any, value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+def _steps(kind: Any, value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     """Yields name, type and value of each place on the way to a mistake; msgspec does not name keys of a mapping."""
+    place = ""
     for field, number, _ in STEP.findall(path):
         if number:
             key, kind = int(number), _inner(kind, (list, tuple))
-            place = f"{place}, number {key + 1}"
+            place = f"{place}, number {key + 1}" if place else f"number {key + 1}"
         else:
             if field:
                 key, kind = field, _fields(kind)[field]

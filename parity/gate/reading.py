@@ -66,6 +66,14 @@ class _Entry(Table, frozen=True):
         check_day(self.expires, f"relaxed {self.what}")
 
 
+class _Tables(msgspec.Struct, frozen=True):
+    """The part of ``[tool.parity]`` that the gate reads."""
+
+    flips: dict[str, _Flip] = {}
+    gate: _Gate = _Gate()
+    relaxed: tuple[_Entry, ...] = ()
+
+
 def find_rules(start: Path) -> Rules:
     """Returns the rules of the project that one stands in.
 
@@ -94,7 +102,8 @@ def read_rules(table: Mapping[str, Any], root: Path | None = None) -> Rules:
     Raises:
         ValueError: where, what is there, what was expected.
     """
-    gate = read(_Gate, table.get("gate", {}), "gate")
+    tables = read(_Tables, table)
+    gate = tables.gate
     defaults = read_require(gate.require, "gate.require")
     for name, value in gate.tolerances.items():
         if name not in TOLERANCES:
@@ -103,14 +112,14 @@ def read_rules(table: Mapping[str, Any], root: Path | None = None) -> Rules:
             raise ValueError(
                 f"gate.tolerances.{name}: got {value:g}, the engine's is {TOLERANCES[name]:g}; write that"
             )
-    flips = read(dict[str, _Flip], table.get("flips", {}), "flips")
-    entries = read(list[_Entry], table.get("relaxed", []), "relaxed")
     return Rules(
-        flips={name: _flip(name, fields, defaults) for name, fields in flips.items()},
+        flips={name: _flip(name, fields, defaults) for name, fields in tables.flips.items()},
         not_applicable=gate.not_applicable,
         base=gate.base,
         baselines=(root or Path()) / gate.baselines if gate.baselines else None,
-        entries={one.what: f"{one.reason} (until {one.expires})" for one in entries if not past(one.expires)},
+        entries={
+            one.what: f"{one.reason} (until {one.expires})" for one in tables.relaxed if not past(one.expires)
+        },
         root=root,
         table=table,
     )

@@ -65,7 +65,7 @@ def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequenc
     Raises:
         ValueError: the table has the wrong form, or a selector matches nothing.
     """
-    entries = read(_Bench, table, "bench").compare
+    entries = read(_Bench, table, "[tool.parity.bench]").compare
     if selectors or not entries:
         return [Subject(case=case) for case in select(cases, selectors)]
     return [
@@ -84,4 +84,4 @@ def read_harness(table: Mapping[str, Any]) -> Harness | None:
     Raises:
         ValueError: it has the wrong form.
     """
-    return read(_Bench, table, "bench").harness
+    return read(_Bench, table, "[tool.parity.bench]").harness

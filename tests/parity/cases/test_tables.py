@@ -91,7 +91,7 @@ def test_a_mistake_is_one_sentence(table, sentence):
     assert str(raised.value) == sentence
     with pytest.raises(ValueError) as raised:
         read(dict[str, Whole], {"good": {}, "bad": table}, "file")
-    assert str(raised.value) == f"file.bad{': ' if sentence.startswith('got') else '.'}{sentence}"
+    assert str(raised.value) == f"file: bad{': ' if sentence.startswith('got') else '.'}{sentence}"
 
 
 def test_a_long_value_is_cut_and_a_date_is_a_text():

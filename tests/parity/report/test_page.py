@@ -191,12 +191,15 @@ def test_parts_of_a_run_merge_with_their_tables_and_bisects(rich):
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        (lambda case: case.update(bisect=[]), "expected what `parity bisect --json` writes"),
+        (lambda case: case.update(bisect=[]), "cases, number 1.bisect: got [], expected a table"),
         (
             lambda case: case.update(bisect={"sentence": "x", "axes": [{"axis": "op"}]}),
-            "bisect, axis 1: got sentence",
+            "cases, number 1.bisect.axes, number 1: got no sentence",
         ),
-        (lambda case: case["channels"]["values"].update(tables={"layers": [3]}), "table layers: got [3]"),
+        (
+            lambda case: case["channels"]["values"].update(tables={"layers": [3]}),
+            "channels.values.tables.layers, number 1: got 3, expected a table",
+        ),
     ],
 )
 def test_a_report_whose_pictures_cannot_be_drawn_is_refused(rich, broken, words):

@@ -129,8 +129,14 @@ def test_amounts_in_words(quantity, value, words):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"compares": []}, "bench: got compares, expected one of compare, harness; did you mean compare"),
-        ({"compare": [{"name": "a"}]}, "bench.compare, number 1: got no cases, expected cases = selectors"),
+        (
+            {"compares": []},
+            r"\[tool.parity.bench\]: got compares, expected one of compare, harness; did you mean compare",
+        ),
+        (
+            {"compare": [{"name": "a"}]},
+            r"\[tool.parity.bench\]: compare, number 1: got no cases, expected cases = selectors",
+        ),
         ({"compare": [{"name": "a", "cases": ["x"], "swap": 1}]}, "number 1.swap: got 1, expected `?bool"),
         ({"compare": ["a"]}, "number 1: got 'a', expected a table"),
     ],
