@@ -7,14 +7,12 @@ import itertools
 from collections.abc import Sequence
 
 from parity.compare.comparison import Comparison
-from parity.compare.rows import Row, collective_rows, dtype_rows, loop_rows, memory_rows
+from parity.compare.rows import Row, collective_rows, dot_rows, dtype_rows, loop_rows, memory_rows
 from parity.compare.side import Side
 from parity.ir.hlo.collectives import read_collectives
 from parity.ir.hlo.cycles import read_cycles
-from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.memory import read_memory
 from parity.ir.hlo.optimised import optimised_loops
-from parity.ir.hlo.visits import visits
 from parity.ir.stablehlo.dtypes import read_dtypes
 from parity.ir.stablehlo.lowered import lowered_loops
 
@@ -22,7 +20,7 @@ __all__ = ["Section", "inspect_sides"]
 
 BEFORE, AFTER = "before optimisation", "after optimisation"
 COST = ("flops", "bytes_accessed")
-PRODUCTS = ("dot", "convolution")
+OPERATION = ("operation", "types", "direction")
 
 Pair = tuple[Row | None, Row | None]
 
@@ -62,8 +60,7 @@ def inspect_sides(work: Comparison) -> tuple[Section, ...]:
         _collectives(sides),
         _memory(sides),
         _cost(sides),
-        _lowered_dots(sides),
-        _optimised_dots(sides),
+        *_dots(sides),
     )
 
 
@@ -116,20 +113,7 @@ def _place(source: str) -> str:
 
 
 def _collectives(sides: tuple[Side, Side]) -> Section:
-    rows: list[list[Row]] = []
-    for side in sides:
-        counts: dict[tuple, Row] = {}
-        for row in collective_rows(read_collectives(side.optimised)):
-            key = tuple(
-                row[name] for name in ("kind", "dtype", "bytes", "group", "times", "where", "direction")
-            )
-            if key in counts:
-                counts[key]["count"] = int(counts[key]["count"] or 0) + int(row["count"] or 0)
-                if (held := counts[key]["total_bytes"]) is not None:
-                    counts[key]["total_bytes"] = int(held) + int(row["total_bytes"] or 0)
-            else:
-                counts[key] = dict(row)
-        rows.append(list(counts.values()))
+    rows = [collective_rows(read_collectives(side.optimised)) for side in sides]
     labels = ("kind", "dtype", "bytes", "group", "times", "direction")
     totals = [sum(int(row["total_bytes"] or 0) for row in side) for side in rows]
     unknown = sum(row["times"] is None for side in rows for row in side)
@@ -170,36 +154,21 @@ def _cost(sides: tuple[Side, Side]) -> Section:
     return Section(title=f"cost, {AFTER}", labels=labels, numbers=("value",), rows=pairs, note=note)
 
 
-def _lowered_dots(sides: tuple[Side, Side]) -> Section:
-    counted = [collections.Counter[tuple]() for _ in sides]
-    for counts, side in zip(counted, sides, strict=True):
-        for row in dtype_rows(read_dtypes(side.lowered)):
-            counts[row["kind"], row["types"], row["direction"]] += int(row["count"] or 0)
-    return _counts(f"dots, sums and roots, {BEFORE}", ("operation", "types", "direction"), counted)
-
-
-def _optimised_dots(sides: tuple[Side, Side]) -> Section:
-    counted = [_products(side.optimised) for side in sides]
-    section = _counts(f"dots, {AFTER}", ("operation", "types", "direction"), counted)
-    return dataclasses.replace(section, note="a dot may have become a convolution or a library call")
-
-
-def _products(module: HloModule) -> collections.Counter[tuple]:
-    found: collections.Counter[tuple] = collections.Counter()
-    for visit in visits(module):
-        one = visit.instruction
-        if one.opcode in PRODUCTS:
-            taken = " x ".join(visit.computation.by_name[name].shape.element for name in one.operands)
-            direction = module.provenance(one, visit.caller).tags[0]
-            found[one.opcode, f"{taken} -> {one.shape.element}", direction] += 1
-    return found
-
-
-def _counts(
-    title: str, labels: tuple[str, str, str], counted: Sequence[collections.Counter[tuple]]
-) -> Section:
-    rows: list[list[Row]] = [
-        [{**dict(zip(labels, key, strict=True)), "count": number} for key, number in sorted(counts.items())]
-        for counts in counted
-    ]
-    return Section(title=title, labels=labels, numbers=("count",), rows=_by_key(rows, labels))
+def _dots(sides: tuple[Side, Side]) -> tuple[Section, Section]:
+    lowered = [dtype_rows(read_dtypes(side.lowered)) for side in sides]
+    optimised = [dot_rows(side.optimised) for side in sides]
+    return (
+        Section(
+            title=f"dots, sums and roots, {BEFORE}",
+            labels=OPERATION,
+            numbers=("count",),
+            rows=_by_key(lowered, OPERATION),
+        ),
+        Section(
+            title=f"dots, {AFTER}",
+            labels=OPERATION,
+            numbers=("count",),
+            rows=_by_key(optimised, OPERATION),
+            note="a dot may have become a convolution or a library call",
+        ),
+    )

@@ -10,8 +10,7 @@ import pytest
 
 from parity.report.formats import FORMS
 from parity.report.formats.html import FOLDER
-from parity.report.formats.pictures import MOST_SHARDS, grids
-from parity.report.page import _colour
+from parity.report.formats.pictures import MOST_SHARDS, _colour, grids
 from parity.report.reading import ReportFileError, check_report
 from parity.report.records import as_json
 from parity.report.restored import restore
@@ -160,7 +159,7 @@ def test_a_picture_of_too_many_shards_is_words(make):
         "t/f@fsdp512-auto", channels={"sharding": make.channel(tables={"specs": [row]})}, mesh="fsdp512-auto"
     )
     found = grids([case])["fsdp512-auto|fsdp|embed"]
-    assert found["cells"] == [] and found["across"] == "512 shards, too many to draw" and MOST_SHARDS < 512
+    assert not found["cells"] and found["across"] == "512 shards, too many to draw" and MOST_SHARDS < 512
 
 
 def test_the_sentence_of_a_bisect_stands_above_the_findings(rich):
