@@ -3,7 +3,6 @@
 B batch, T query, S key, D embed, N query heads, K key-value heads, H head_dim.
 """
 
-
 from models_nnx.caching import CachedAttention
 from models_nnx.linear import BiasedLinear, Linear
 from models_nnx.norms import RMSNorm
