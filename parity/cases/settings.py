@@ -75,9 +75,9 @@ class _Project(Table, frozen=True, kw_only=True, rename="kebab"):
 
     pairs: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, description='["module:ATTRIBUTE", ...]')]
     workers: Annotated[int, msgspec.Meta(gt=0, description="a number of processes, such as 2")] | None = None
-    compile_gib: Annotated[float, msgspec.Meta(gt=0, description="GiB of host memory, such as 16")] | None = (
-        None
-    )
+    compile_gib: (
+        Annotated[float, msgspec.Meta(gt=0, lt=1e9, description="GiB of host memory, such as 16")] | None
+    ) = None
     compile_seconds: Annotated[float, msgspec.Meta(gt=0, description="seconds, such as 600")] | None = None
     cache: Annotated[str, msgspec.Meta(description='a folder, or "" for none')] = ""
     cache_ignores: Annotated[
@@ -139,7 +139,7 @@ def find_settings(start: Path) -> Settings:
             raise SettingsError(f"{path} [tool.parity]: {error}") from error
         return Settings(
             pairs=project.pairs,
-            resources=resources(table, folder),
+            resources=resources(msgspec.to_builtins(table), folder),
             budgets=budgets,
             waivers=project.waivers,
             gate={name: table[name] for name in GATE_KEYS if name in table},

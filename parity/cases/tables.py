@@ -12,7 +12,6 @@ import msgspec
 __all__ = ["Table", "read", "unknown"]
 
 T = TypeVar("T")
-AT = re.compile(r"(?s)(.*?)(?: - at `(\$.*)`)?")
 STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])")
 FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
 KINDS = {
@@ -48,7 +47,7 @@ def read(kind: type[T], value: Any, where: str = "", error: type[ValueError] = V
     """
     plain = msgspec.to_builtins(value)
     try:
-        return msgspec.convert(plain, kind)
+        return msgspec.convert([plain], list[kind])[0]  # in a list, so that each error has a place
     except msgspec.ValidationError as wrong:
         raise error(": ".join(filter(None, (where, *_sentence(kind, plain, wrong))))) from wrong
 
@@ -62,9 +61,7 @@ def unknown(name: str, names: Iterable[str]) -> str:
 
 def _sentence(kind: Any, value: Any, wrong: msgspec.ValidationError) -> tuple[str, str]:
     """Returns the place of a mistake, and the mistake."""
-    match = AT.fullmatch(str(wrong))
-    assert match
-    text, path = match[1], match[2] or "$"
+    text, _, path = str(wrong).removesuffix("`").rpartition(" - at `$[0]")
     place, kind, value = [("", kind, value), *_steps(kind, value, path)][-1]
     if wrong.__cause__:
         return place, text

@@ -78,6 +78,7 @@ def test_files_without_our_table_are_passed_over(tmp_path, text):
         ('[tool.parity]\npairs = ["mine:PAIR"]\npair = 1\n', "got pair, expected one of pairs, workers, "),
         ('[tool.parity]\npairs = ["mine:PAIR"]\nworker = 1\n', "did you mean workers?"),
         ('[tool.parity]\npairs = ["a:B"]\nworkers = 0\n', "workers: got 0, expected a number of processes"),
+        ('[tool.parity]\npairs = ["a:B"]\ncompile-gib = inf\n', "compile-gib: got inf, expected GiB"),
         ('[tool.parity]\npairs = ["a:B"]\nworkers = true\n', "workers: got True"),
         (
             '[tool.parity]\npairs = ["a:B"]\ncompile-gib = "16"\n',

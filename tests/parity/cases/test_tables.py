@@ -77,6 +77,14 @@ def test_a_table_becomes_its_type():
         ({"in-order": [{**GOOD, "share": "1"}]}, "in-order, number 1.share: got '1', expected a number"),
         ({"in-order": [{**GOOD, "share": True}]}, "in-order, number 1.share: got True, expected a number"),
         (
+            {"x` - at `$.y": 1, "size": 1},
+            "got x` - at `$.y, expected one of parts, in-order, size",
+        ),
+        (
+            {"parts": {"x` - at `$[0].y": {"a[3].b": 3}}},
+            "parts.x` - at `$[0].y.a[3].b: got 3, expected a table or a list",
+        ),
+        (
             {"in-order": [{**GOOD, "more": {"a.b": "x", "c d": 2}}]},
             "in-order, number 1.more.c d: got 2, expected a text or a list",
         ),
