@@ -16,7 +16,7 @@ from parity.gate.flips import DEMANDS, Feature, Flip, NoQuestion, Rules
 from parity.values.ladder import ARBITRATION, FLOOR_FACTOR
 from parity.verdicts import Requirement
 
-__all__ = ["TOLERANCES", "find_rules", "read_require", "read_rules"]
+__all__ = ["TOLERANCES", "Tables", "find_rules", "read_require", "read_rules"]
 
 TOLERANCES = {"floor": FLOOR_FACTOR, "arbitration": ARBITRATION}
 """What the engine tolerates; a project may write it down, so that a change of it is a change of its settings."""
@@ -38,12 +38,19 @@ class _Flip(Table, frozen=True, kw_only=True):
     before: dict[str, Any] = msgspec.field(default_factory=dict)
     after: dict[str, Any] = msgspec.field(default_factory=dict)
     features: Annotated[
-        dict[str, Cases | _Feature],
+        dict[str, _Feature | Cases],
         msgspec.Meta(min_length=1, description='a table such as { decoder = ["llama2-*"] }'),
     ]
     require: Demands = msgspec.field(default_factory=dict)
     meshes: tuple[str, ...] = ()
     budgets: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def parts(self) -> dict[str, _Feature]:
+        """The features, also of those that are a list of cases alone."""
+        return {
+            name: one if isinstance(one, _Feature) else _Feature(one) for name, one in self.features.items()
+        }
 
 
 class _Gate(Table, frozen=True, kw_only=True):
@@ -66,7 +73,7 @@ class _Entry(Table, frozen=True):
         check_day(self.expires, f"relaxed {self.what}")
 
 
-class _Tables(msgspec.Struct, frozen=True):
+class Tables(msgspec.Struct, frozen=True):
     """The part of ``[tool.parity]`` that the gate reads."""
 
     flips: dict[str, _Flip] = {}
@@ -102,7 +109,7 @@ def read_rules(table: Mapping[str, Any], root: Path | None = None) -> Rules:
     Raises:
         ValueError: where, what is there, what was expected.
     """
-    tables = read(_Tables, table)
+    tables = read(Tables, table)
     gate = tables.gate
     defaults = read_require(gate.require, "gate.require")
     for name, value in gate.tolerances.items():
@@ -135,7 +142,7 @@ def _flip(name: str, fields: _Flip, defaults: Mapping[str, Requirement]) -> Flip
     return Flip(
         name=name,
         about=fields.about,
-        features=tuple(_feature(key, one, f"{where}.features.{key}") for key, one in fields.features.items()),
+        features=tuple(_feature(key, one, f"{where}.features.{key}") for key, one in fields.parts.items()),
         require=required,
         before={key: str(setting) for key, setting in fields.before.items()},
         after={key: str(setting) for key, setting in fields.after.items()},
@@ -144,9 +151,7 @@ def _flip(name: str, fields: _Flip, defaults: Mapping[str, Requirement]) -> Flip
     )
 
 
-def _feature(name: str, fields: Cases | _Feature, where: str) -> Feature:
-    if not isinstance(fields, _Feature):
-        return Feature(name=name, cases=fields)
+def _feature(name: str, fields: _Feature, where: str) -> Feature:
     return Feature(name=name, cases=fields.cases, require=read_require(fields.require, f"{where}.require"))
 
 

@@ -260,6 +260,16 @@ def test_a_base_that_is_named_and_not_there_blocks_and_none_at_all_is_said(proje
     assert not found.blocks and "none of the branches" in found.notes[0]
 
 
+def test_settings_at_the_merge_base_that_are_none_today_are_a_note(project, tmp_path):
+    """An older version may have read them."""
+    settings = tmp_path / "pyproject.toml"
+    settings.write_text(settings.read_text() + "[tool.parity.budgets.memory]\ntemp = { ratio = 2.0 }\n")
+    project.git("commit", "-q", "-am", "a budget without a reason")
+    project.git("branch", "-M", "main")
+    found = relaxed(project(branch="change"))
+    assert not found.blocks and "budgets.memory.temp: got no reason" in found.notes[0]
+
+
 def test_a_rung_below_the_accepted_one_has_fallen(report, tmp_path):
     folder = tmp_path / "baselines"
     first = report()
