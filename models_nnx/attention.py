@@ -3,8 +3,6 @@
 B batch, T query, S key, D embed, N query heads, K key-value heads, H head_dim.
 """
 
-from flax import nnx
-
 from models_nnx.caching import CachedAttention
 from models_nnx.linear import BiasedLinear, Linear
 from models_nnx.norms import RMSNorm
@@ -12,6 +10,7 @@ from models_nnx.rngs import PathRngs
 from models_nnx.shared import ops
 from models_nnx.shared.config import Biases, Caching, ModelConfig, QueryKeyNorm, Sinks, Span
 from models_nnx.shared.sharding import constrain
+from models_nnx.state import param
 
 __all__ = ["Attention"]
 
@@ -45,7 +44,7 @@ class Attention(CachedAttention):
             self.key_norm = RMSNorm(cfg, H, rngs=rngs.at("key_norm"))
         if att.sinks is Sinks.LEARNED:
             init = ops.SINK_INIT(rngs.draw("params"), (N,), cfg.param_dtype)
-            self.sink = nnx.Param(init, out_sharding=("heads",), eager_sharding=False)
+            self.sink = param(init, ("heads",))
 
     def __call__(self, x_BTD, segments_BT, positions_BT, caching: Caching | None = None):
         att = self.config.attention

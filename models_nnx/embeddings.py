@@ -8,6 +8,7 @@ from flax import nnx
 from models_nnx.rngs import PathRngs
 from models_nnx.shared import ops
 from models_nnx.shared.config import ModelConfig
+from models_nnx.state import param
 
 __all__ = ["Embedder"]
 
@@ -21,11 +22,8 @@ class Embedder(nnx.Module):
     def __init__(self, config: ModelConfig, *, rngs: PathRngs):
         self.config = config
         shape = (config.vocab, config.embed)
-        self.embedding = nnx.Param(
-            ops.EMBEDDING_INIT(rngs.draw("params"), shape, config.param_dtype),
-            out_sharding=("vocab", "embed"),
-            eager_sharding=False,
-        )
+        init = ops.EMBEDDING_INIT
+        self.embedding = param(init(rngs.draw("params"), shape, config.param_dtype), ("vocab", "embed"))
 
     def encode(self, tokens_BT):
         table_VD = self.embedding.astype(self.config.compute_dtype)

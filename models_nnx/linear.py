@@ -8,6 +8,7 @@ from flax import nnx
 from models_nnx.rngs import PathRngs
 from models_nnx.shared import ops
 from models_nnx.shared.config import ModelConfig
+from models_nnx.state import param
 
 __all__ = ["BiasedLinear", "Linear"]
 
@@ -27,9 +28,7 @@ class Linear(nnx.Module):
     def __init__(self, config: ModelConfig, equation: str, *, shape, axes, out_axes, rngs: PathRngs):
         self.config, self.equation, self.out_axes = config, equation, out_axes
         init = ops.kernel_init(equation)
-        self.kernel = nnx.Param(
-            init(rngs.draw("params"), shape, config.param_dtype), out_sharding=axes, eager_sharding=False
-        )
+        self.kernel = param(init(rngs.draw("params"), shape, config.param_dtype), axes)
 
     def __call__(self, x):
         kernel = self.kernel.astype(self.config.compute_dtype)
@@ -42,11 +41,8 @@ class BiasedLinear(Linear):
     def __init__(self, config: ModelConfig, equation: str, *, shape, axes, out_axes, rngs: PathRngs):
         super().__init__(config, equation, shape=shape, axes=axes, out_axes=out_axes, rngs=rngs)
         init, shape = nnx.initializers.zeros, ops.bias_shape(equation, shape)
-        self.bias = nnx.Param(
-            init(rngs.draw("params"), shape, config.param_dtype),
-            out_sharding=ops.bias_axes(equation, axes),
-            eager_sharding=False,
-        )
+        axes = ops.bias_axes(equation, axes)
+        self.bias = param(init(rngs.draw("params"), shape, config.param_dtype), axes)
 
     def __call__(self, x):
         return ops.add_bias(super().__call__(x), self.bias[...], self.out_axes, self.config.rules)

@@ -12,7 +12,7 @@ from models_nnx.mlp import Mlp
 from models_nnx.rngs import PathRngs
 from models_nnx.shared import ops
 from models_nnx.shared.config import Biases, MlpConfig, ModelConfig
-from models_nnx.state import Routed, RoutingBias, Sown
+from models_nnx.state import Routed, RoutingBias, Sown, param
 
 __all__ = ["Experts", "Moe", "Router"]
 
@@ -24,17 +24,10 @@ class Router(nnx.Module):
         self.config = config
         D, E = config.embed, config.mixture.experts
         init = ops.kernel_init("BTD,DE->BTE")
-        self.kernel = nnx.Param(
-            init(rngs.draw("params"), (D, E), config.param_dtype),
-            out_sharding=("embed", "router"),
-            eager_sharding=False,
-        )
+        self.kernel = param(init(rngs.draw("params"), (D, E), config.param_dtype), ("embed", "router"))
         if config.mixture.biases is Biases.TRAINED:
-            self.bias = nnx.Param(
-                nnx.initializers.zeros(rngs.draw("params"), (E,), config.param_dtype),
-                out_sharding=("router",),
-                eager_sharding=False,
-            )
+            init = nnx.initializers.zeros
+            self.bias = param(init(rngs.draw("params"), (E,), config.param_dtype), ("router",))
 
     def __call__(self, x_BTD):
         bias_E = self.bias[...] if self.config.mixture.biases is Biases.TRAINED else None
@@ -50,7 +43,7 @@ class Experts(nnx.Module):
             sizes = {"E": config.mixture.experts, "D": config.embed, "F": config.mixture.hidden}
             shape = tuple(sizes[letter] for letter in letters)
             value = init(rngs.draw("params"), shape, config.param_dtype)
-            setattr(self, name, nnx.Param(value, out_sharding=axes, eager_sharding=False))
+            setattr(self, name, param(value, axes))
 
     def __call__(self, x_BTD, routing: ops.Routing):
         cfg = self.config

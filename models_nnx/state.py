@@ -1,5 +1,6 @@
-"""What a model holds beside its parameters, by exact type: values that layers sow, and state no gradient trains."""
+"""What a model holds: parameters, and by exact type values that layers sow, and state no gradient trains."""
 
+import jax
 from flax import nnx
 
 __all__ = [
@@ -12,7 +13,13 @@ __all__ = [
     "Routed",
     "RoutingBias",
     "Sown",
+    "param",
 ]
+
+
+def param(value: jax.Array, axes: tuple[str | None, ...]) -> nnx.Param:
+    """Returns a parameter with logical axes; it is placed where its state is, so that it may be made without a mesh."""
+    return nnx.Param(value, out_sharding=axes, eager_sharding=False)
 
 
 class Sown(nnx.Intermediate):

@@ -46,7 +46,6 @@ __all__ = [
 ARRAYS, MANIFEST = "arrays", "manifest.json"
 FORMAT = 1
 STEP = re.compile(r"step_(\d{8,})")
-CHUNK = 1 << 20
 SHOWN = 240
 """Characters of a foreign error that are repeated."""
 SETTLED = 0.3

@@ -1,16 +1,15 @@
 """How far the structure of a candidate may be from the reference's, quantity by quantity, and why."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from parity.cases.tables import Table, read, unknown
 from parity.ir.hlo.memory import QUANTITIES
 
 __all__ = ["BUDGETED", "MEMORY_BUDGETS", "PACKING_BUDGETS", "Budget", "budgets_for", "read_budgets"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Budget:
+class Budget(Table, frozen=True, kw_only=True):
     """How far a quantity may grow.
 
     Args:
@@ -70,10 +69,6 @@ BUDGETED: Mapping[str, tuple[str, ...]] = {
 }
 """Channel -> what of it a project or a case may budget."""
 
-_RATIOS = ("ratio", "reason")
-"""All that a budget of ``speed`` has: times are compared as ratios, never by themselves."""
-_FIELDS = {"ratio": (int, float), "slack": (int,), "floor": (int, float), "reason": (str,)}
-
 
 def budgets_for(channel: str, budgets: Mapping[str, Budget]) -> dict[str, Budget]:
     """Returns the budgets of one channel by quantity.
@@ -85,32 +80,33 @@ def budgets_for(channel: str, budgets: Mapping[str, Budget]) -> dict[str, Budget
     return {name.split(".")[1]: budget for name, budget in budgets.items() if name.startswith(f"{channel}.")}
 
 
-def read_budgets(table: Any) -> dict[str, Budget]:
+_Budgets = dict[str, dict[str, dict[str, Budget]]]
+"""Budgets by key, channel and quantity."""
+
+
+def read_budgets(table: Any, where: str = "budgets") -> dict[str, Budget]:
     """Returns budgets by ``channel.quantity`` from ``{channel: {quantity: {ratio, slack, floor, reason}}}``.
+
+    Args:
+        table: as TOML gives it.
+        where: its key, for messages.
 
     Raises:
         ValueError: an unknown channel, quantity or field, a value of the wrong kind, or no reason.
     """
     found: dict[str, Budget] = {}
-    for channel, quantities in _table(table, "budgets").items():
+    for channel, quantities in read(_Budgets, {where: table})[where].items():
         if channel not in BUDGETED:
-            raise ValueError(f"budgets.{channel}: expected one of {', '.join(BUDGETED)}")
-        for quantity, fields in _table(quantities, f"budgets.{channel}").items():
-            name = f"{channel}.{quantity}"
+            raise ValueError(f"{where}: {unknown(channel, BUDGETED)}")
+        for quantity, budget in quantities.items():
             if quantity not in BUDGETED[channel]:
-                raise ValueError(f"budgets.{name}: expected one of {', '.join(BUDGETED[channel])}")
-            allowed = "ratio, reason" if channel == "speed" else "ratio, slack (whole), floor, reason"
-            for field, value in _table(fields, f"budgets.{name}").items():
-                kinds = _FIELDS.get(field) if channel != "speed" or field in _RATIOS else None
-                if kinds is None or not isinstance(value, kinds) or isinstance(value, bool):
-                    raise ValueError(f"budgets.{name}: got {field} = {value!r}, expected {allowed}")
-            if not fields.get("reason"):
-                raise ValueError(f'budgets.{name}: got no reason, expected reason = "why this much"')
-            found[name] = Budget(**fields)
+                raise ValueError(f"{where}.{channel}: {unknown(quantity, BUDGETED[channel])}")
+            name = f"{channel}.{quantity}"
+            if not budget.reason.strip():
+                raise ValueError(f'{where}.{name}: got no reason, expected reason = "why this much"')
+            size = next((field for field in ("slack", "floor") if getattr(budget, field)), "")
+            if size and channel == "speed":  # times are compared as ratios, never by themselves
+                got = f"{size} = {getattr(budget, size):g}"
+                raise ValueError(f"{where}.{name}: got {got}, expected ratio, reason")
+            found[name] = budget
     return found
-
-
-def _table(value: Any, name: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name}: got {value!r}, expected a table")
-    return value

@@ -2,17 +2,19 @@
 
 import collections
 import dataclasses
-import difflib
 import importlib
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from parity.cases.case import Case, Pair, matches
-from parity.cases.waivers import Waiver, read_waivers
+from parity.cases.tables import Table, read
+from parity.cases.waivers import Waiver
 
 if TYPE_CHECKING:
     from parity.cases.budgets import Budget
@@ -67,29 +69,30 @@ class Settings:
     root: Path | None = None
 
 
-def _positive(*kinds: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kinds) and not isinstance(value, bool) and value > 0
+class _Project(Table, frozen=True, kw_only=True, rename="kebab"):
+    """The keys of ``[tool.parity]``; `parity.gate` and `parity.compare.timing` read the tables of theirs."""
 
-
-def _names(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(name, str) for name in value)
-
-
-KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "pairs": (_names, '["module:ATTRIBUTE", ...]'),
-    "workers": (_positive(int), "a number of processes, such as 2"),
-    "compile-gib": (_positive(int, float), "GiB of host memory, such as 16"),
-    "compile-seconds": (_positive(int, float), "seconds, such as 600"),
-    "cache": (lambda value: isinstance(value, str), 'a folder, or "" for none'),
-    "cache-ignores": (_names, 'patterns of files that no case reads, such as ["data", "*.log"]'),
-    "waivers": (lambda value: isinstance(value, list), "tables [[tool.parity.waivers]]"),
-    "flips": (lambda value: isinstance(value, dict), "tables [tool.parity.flips.NAME]"),
-    "gate": (lambda value: isinstance(value, dict), "a table [tool.parity.gate]"),
-    "bench": (lambda value: isinstance(value, dict), "a table [tool.parity.bench]"),
-    "relaxed": (lambda value: isinstance(value, list), "tables [[tool.parity.relaxed]]"),
-    "budgets": (lambda value: isinstance(value, dict), "tables such as [tool.parity.budgets.memory]"),
-}
-"""What ``[tool.parity]`` may say: name -> (is it well formed, what is expected)."""
+    pairs: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, description='["module:ATTRIBUTE", ...]')]
+    workers: Annotated[int, msgspec.Meta(gt=0, description="a number of processes, such as 2")] | None = None
+    compile_gib: (
+        Annotated[float, msgspec.Meta(gt=0, lt=1e9, description="GiB of host memory, such as 16")] | None
+    ) = None
+    compile_seconds: Annotated[float, msgspec.Meta(gt=0, description="seconds, such as 600")] | None = None
+    cache: Annotated[str, msgspec.Meta(description='a folder, or "" for none')] = ""
+    cache_ignores: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(description='patterns of files that no case reads, such as ["data", "*.log"]'),
+    ] = ()
+    waivers: Annotated[tuple[Waiver, ...], msgspec.Meta(description="tables [[tool.parity.waivers]]")] = ()
+    budgets: dict[str, Any] = msgspec.field(default_factory=dict)
+    flips: Annotated[dict[str, Any], msgspec.Meta(description="tables [tool.parity.flips.NAME]")] = (
+        msgspec.field(default_factory=dict)
+    )
+    gate: dict[str, Any] = msgspec.field(default_factory=dict)
+    relaxed: Annotated[list[Any], msgspec.Meta(description="tables [[tool.parity.relaxed]]")] = msgspec.field(
+        default_factory=list
+    )
+    bench: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def resources(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
@@ -128,20 +131,19 @@ def find_settings(start: Path) -> Settings:
         table = tools.get("parity") if isinstance(tools, dict) else None
         if table is None:
             continue
-        _check(path, table)
         try:
-            budgets = _budgets(table["budgets"]) if "budgets" in table else {}
-            waivers = read_waivers(table.get("waivers", []))
+            project = read(_Project, table)
+            budgets = _budgets(project.budgets) if project.budgets else {}
         except ValueError as error:
             raise SettingsError(f"{path} [tool.parity]: {error}") from error
         return Settings(
-            pairs=tuple(table["pairs"]),
-            resources=resources(table, folder),
+            pairs=project.pairs,
+            resources=resources(msgspec.to_builtins(table), folder),
             budgets=budgets,
-            waivers=waivers,
+            waivers=project.waivers,
             gate={name: table[name] for name in GATE_KEYS if name in table},
-            bench=table.get("bench", {}),
-            cache_ignores=tuple(table.get("cache-ignores", ())),
+            bench=project.bench,
+            cache_ignores=project.cache_ignores,
             root=folder,
         )
     return Settings()
@@ -165,21 +167,6 @@ def must_have_pairs(start: Path) -> None:
             'my_twins.py, and [tool.parity] pairs = ["my_twins:PAIR"] in pyproject.toml; or name it with '
             "--pair my_twins:PAIR. --builtin runs the pairs that come with parity"
         )
-
-
-def _check(path: Path, table: Any) -> None:
-    if not isinstance(table, dict):
-        raise SettingsError(f"{path} [tool.parity]: got {table}, expected a table")
-    for name, value in table.items():
-        if name not in KEYS:
-            near = difflib.get_close_matches(name, KEYS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise SettingsError(f"{path} [tool.parity]: got key {name}, expected {', '.join(KEYS)}{hint}")
-        fits, expected = KEYS[name]
-        if not fits(value):
-            raise SettingsError(f"{path} [tool.parity]: got {name} = {value!r}, expected {name} = {expected}")
-    if "pairs" not in table:
-        raise SettingsError(f"{path} [tool.parity]: got no pairs, expected pairs = {KEYS['pairs'][1]}")
 
 
 def load_pairs(name: str) -> list[Pair]:

@@ -1,18 +1,17 @@
 """Waivers: differences that a project accepts, where, and why."""
 
-import dataclasses
 import datetime
 import fnmatch
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated
 
-__all__ = ["Waiver", "check_day", "past", "read_waivers"]
+import msgspec
 
-FIELDS = ("case", "channel", "where", "reason", "expires")
+from parity.cases.tables import Table
+
+__all__ = ["Waiver", "check_day", "past"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Waiver:
+class Waiver(Table, frozen=True, kw_only=True):
     """A difference that is known and accepted.
 
     Args:
@@ -26,7 +25,7 @@ class Waiver:
         ValueError: no reason, or no such day.
     """
 
-    reason: str
+    reason: Annotated[str, msgspec.Meta(description='"why this is accepted"')]
     case: str = "*"
     channel: str = "*"
     where: str = "*"
@@ -46,7 +45,7 @@ class Waiver:
 
     def fields(self) -> dict[str, str]:
         """Returns what it says, without what is empty."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value}
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
 
     def covers(self, case: str, channel: str, where: str) -> bool:
         """Whether a finding of a channel of a case is accepted."""
@@ -81,28 +80,3 @@ def check_day(day: str, where: str) -> None:
 def past(day: str) -> bool:
     """Returns whether a day, as `check_day` takes it, lies behind; an empty one never does."""
     return bool(day) and datetime.date.fromisoformat(day) < datetime.date.today()
-
-
-def read_waivers(tables: Any) -> tuple[Waiver, ...]:
-    """Returns the waivers of ``[[tool.parity.waivers]]``.
-
-    Raises:
-        ValueError: not a list of tables, an unknown field, a value that is no text, or no reason.
-    """
-    if not isinstance(tables, Sequence) or isinstance(tables, str):
-        raise ValueError(f"waivers: got {tables!r}, expected tables [[tool.parity.waivers]]")
-    found = []
-    for number, table in enumerate(tables, 1):
-        if not isinstance(table, Mapping):
-            raise ValueError(f"waivers, number {number}: got {table!r}, expected a table")
-        table = {name: str(value) if type(value) is datetime.date else value for name, value in table.items()}
-        for name, value in table.items():
-            if name not in FIELDS or not isinstance(value, str):
-                raise ValueError(
-                    f"waivers, number {number}: got {name} = {value!r}, expected texts {', '.join(FIELDS)}"
-                )
-        try:
-            found.append(Waiver(**{"reason": "", **table}))
-        except ValueError as error:
-            raise ValueError(f"waivers, number {number}: {error}") from error
-    return tuple(found)

@@ -1,20 +1,19 @@
-"""What both sides of a case are made of, row beside row: loops, collectives, memory, cost, dots."""
+"""The structure of both sides of a case, rows paired: loops, collectives, memory, cost, dots."""
 
 import collections
 import dataclasses
 import difflib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from parity.compare.evidence import Evidence
-from parity.compare.rows import Row, collective_rows, dtype_rows, loop_rows, memory_rows
+from parity.compare.rows import Row, collective_rows, dot_rows, dtype_rows, loop_rows, memory_rows
 from parity.compare.side import Side
 from parity.ir.hlo.collectives import read_collectives
 from parity.ir.hlo.cycles import read_cycles
-from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.memory import read_memory
+from parity.ir.hlo.model import LoopTree
 from parity.ir.hlo.optimised import optimised_loops
-from parity.ir.hlo.visits import visits
 from parity.ir.stablehlo.dtypes import read_dtypes
 from parity.ir.stablehlo.lowered import lowered_loops
 
@@ -22,7 +21,7 @@ __all__ = ["Section", "inspect_sides"]
 
 BEFORE, AFTER = "before optimisation", "after optimisation"
 COST = ("flops", "bytes_accessed")
-PRODUCTS = ("dot", "convolution")
+OPERATION = ("operation", "types", "direction")
 
 Pair = tuple[Row | None, Row | None]
 
@@ -56,19 +55,11 @@ def inspect_sides(evidence: Evidence) -> tuple[Section, ...]:
         SideError: a side does not compile or cannot be read.
     """
     sides = evidence.compiling()
-    return (
-        _loops(BEFORE, sides),
-        _loops(AFTER, sides),
-        _collectives(sides),
-        _memory(sides),
-        _cost(sides),
-        _lowered_dots(sides),
-        _optimised_dots(sides),
-    )
+    return (*_loops(sides), _collectives(sides), *_memory_and_cost(sides), *_dots(sides))
 
 
 def _align(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> tuple[Pair, ...]:
-    """Puts rows beside each other in order, where their keys are equal."""
+    """Pairs rows of equal keys in order."""
     ours, theirs = sides
     marks = [[tuple(row[key] for key in keys) for row in rows] for rows in sides]
     pairs: list[Pair] = []
@@ -81,7 +72,7 @@ def _align(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> tuple[Pair, .
 
 
 def _by_key(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> tuple[Pair, ...]:
-    """Puts rows with equal keys beside each other, whatever their order."""
+    """Pairs rows of equal keys in any order."""
     held: list[dict[tuple, list[Row]]] = [collections.defaultdict(list), collections.defaultdict(list)]
     for groups, rows in zip(held, sides, strict=True):
         for row in rows:
@@ -93,23 +84,27 @@ def _by_key(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> tuple[Pair, 
     )
 
 
-def _loops(stage: str, sides: tuple[Side, Side]) -> Section:
-    trees = [
-        lowered_loops(side.functions) if stage == BEFORE else optimised_loops(side.optimised)
-        for side in sides
+def _loops(sides: tuple[Side, Side]) -> Iterator[Section]:
+    numbers = ("trips", "carries", "carry_bytes")
+    lowered = [lowered_loops(side.functions) for side in sides]
+    yield _loop_section(BEFORE, lowered, (*numbers, "stacked_bytes"))
+    ours, theirs = optimised = [optimised_loops(side.optimised) for side in sides]
+    yield _loop_section(AFTER, optimised, numbers, f"; fusions {ours.fusions:,} and {theirs.fusions:,}")
+
+
+def _loop_section(stage: str, trees: Sequence[LoopTree], numbers: tuple[str, ...], more: str = "") -> Section:
+    rows: list[list[Row]] = [
+        [{**row, "loop": _loop(row), "at": _place(str(row["source"]))} for row in loop_rows(tree)]
+        for tree in trees
     ]
-    rows: list[list[Row]] = []
-    for tree in trees:
-        rows.append([])
-        for row in loop_rows(tree):
-            words = " ".join(filter(None, (str(row["direction"]), str(row["label"] or ""))))
-            loop = f"{'  ' * int(row['depth'] or 0)}{row['path']} {words}"
-            rows[-1].append({**row, "loop": loop, "at": _place(str(row["source"]))})
-    numbers = ("trips", "carries", "carry_bytes", *(("stacked_bytes",) if stage == BEFORE else ()))
     pairs = _align(rows, ("depth", "direction", "label", "trips"))
-    fusions = "" if stage == BEFORE else f"; fusions {trees[0].fusions:,} and {trees[1].fusions:,}"
-    note = f"{trees[0].count} and {trees[1].count} loops{fusions}"
+    note = f"{trees[0].count} and {trees[1].count} loops{more}"
     return Section(title=f"loops, {stage}", labels=("loop", "at"), numbers=numbers, rows=pairs, note=note)
+
+
+def _loop(row: Row) -> str:
+    words = " ".join(filter(None, (str(row["direction"]), str(row["label"] or ""))))
+    return f"{'  ' * int(row['depth'] or 0)}{row['path']} {words}"
 
 
 def _place(source: str) -> str:
@@ -117,20 +112,7 @@ def _place(source: str) -> str:
 
 
 def _collectives(sides: tuple[Side, Side]) -> Section:
-    rows: list[list[Row]] = []
-    for side in sides:
-        counts: dict[tuple, Row] = {}
-        for row in collective_rows(read_collectives(side.optimised)):
-            key = tuple(
-                row[name] for name in ("kind", "dtype", "bytes", "group", "times", "where", "direction")
-            )
-            if key in counts:
-                counts[key]["count"] = int(counts[key]["count"] or 0) + int(row["count"] or 0)
-                if (held := counts[key]["total_bytes"]) is not None:
-                    counts[key]["total_bytes"] = int(held) + int(row["total_bytes"] or 0)
-            else:
-                counts[key] = dict(row)
-        rows.append(list(counts.values()))
+    rows = [collective_rows(read_collectives(side.optimised)) for side in sides]
     labels = ("kind", "dtype", "bytes", "group", "times", "direction")
     totals = [sum(int(row["total_bytes"] or 0) for row in side) for side in rows]
     unknown = sum(row["times"] is None for side in rows for row in side)
@@ -144,63 +126,33 @@ def _collectives(sides: tuple[Side, Side]) -> Section:
     )
 
 
-def _memory(sides: tuple[Side, Side]) -> Section:
-    rows = [
-        [row for row in memory_rows(read_memory(side.compiled)) if row["quantity"] not in COST]
-        for side in sides
-    ]
-    title = f"memory per device, {AFTER}"
-    pairs = _align(rows, ("quantity",))
-    return Section(title=title, labels=("quantity", "unit"), numbers=("value",), rows=pairs)
-
-
-def _cost(sides: tuple[Side, Side]) -> Section:
-    rows: list[list[Row]] = []
-    reasons: dict[str, None] = {}
-    for side in sides:
-        rows.append([row for row in memory_rows(read_memory(side.compiled)) if row["quantity"] in COST])
-        cycles = read_cycles(side.optimised)
-        rows[-1] += [
-            {"quantity": "estimated cycles", "unit": "x trips", "value": cycles.total},
-            {"quantity": "of them in loops", "unit": "x trips", "value": cycles.in_loops},
+def _memory_and_cost(sides: tuple[Side, Side]) -> Iterator[Section]:
+    rows = [memory_rows(read_memory(side.compiled)) for side in sides]
+    cycles = [read_cycles(side.optimised) for side in sides]
+    memory = [[row for row in held if row["quantity"] not in COST] for held in rows]
+    cost: list[list[Row]] = [
+        [
+            *(row for row in held if row["quantity"] in COST),
+            {"quantity": "estimated cycles", "unit": "x trips", "value": one.total},
+            {"quantity": "of them in loops", "unit": "x trips", "value": one.in_loops},
         ]
-        reasons |= {f"no cycles: {cycles.reason}": None} if cycles.reason else {}
-    note = "; ".join(("flops and bytes_accessed count a loop's body once", *reasons))
-    pairs = _align(rows, ("quantity",))
-    labels = ("quantity", "unit")
-    return Section(title=f"cost, {AFTER}", labels=labels, numbers=("value",), rows=pairs, note=note)
-
-
-def _lowered_dots(sides: tuple[Side, Side]) -> Section:
-    counted = [collections.Counter[tuple]() for _ in sides]
-    for counts, side in zip(counted, sides, strict=True):
-        for row in dtype_rows(read_dtypes(side.functions)):
-            counts[row["kind"], row["types"], row["direction"]] += int(row["count"] or 0)
-    return _counts(f"dots, sums and roots, {BEFORE}", ("operation", "types", "direction"), counted)
-
-
-def _optimised_dots(sides: tuple[Side, Side]) -> Section:
-    counted = [_products(side.optimised) for side in sides]
-    section = _counts(f"dots, {AFTER}", ("operation", "types", "direction"), counted)
-    return dataclasses.replace(section, note="a dot may have become a convolution or a library call")
-
-
-def _products(module: HloModule) -> collections.Counter[tuple]:
-    found: collections.Counter[tuple] = collections.Counter()
-    for visit in visits(module):
-        one = visit.instruction
-        if one.opcode in PRODUCTS:
-            taken = " x ".join(visit.computation.by_name[name].shape.element for name in one.operands)
-            direction = module.provenance(one, visit.caller).tags[0]
-            found[one.opcode, f"{taken} -> {one.shape.element}", direction] += 1
-    return found
-
-
-def _counts(
-    title: str, labels: tuple[str, str, str], counted: Sequence[collections.Counter[tuple]]
-) -> Section:
-    rows: list[list[Row]] = [
-        [{**dict(zip(labels, key, strict=True)), "count": number} for key, number in sorted(counts.items())]
-        for counts in counted
+        for held, one in zip(rows, cycles, strict=True)
     ]
-    return Section(title=title, labels=labels, numbers=("count",), rows=_by_key(rows, labels))
+    reasons = dict.fromkeys(f"no cycles: {one.reason}" for one in cycles if one.reason)
+    note = "; ".join(("flops and bytes_accessed count a loop's body once", *reasons))
+    for title, held, words in (("memory per device", memory, ""), ("cost", cost, note)):
+        pairs = _align(held, ("quantity",))
+        labels = ("quantity", "unit")
+        yield Section(title=f"{title}, {AFTER}", labels=labels, numbers=("value",), rows=pairs, note=words)
+
+
+def _dots(sides: tuple[Side, Side]) -> Iterator[Section]:
+    note = "a dot may have become a convolution or a library call"
+    lowered = [dtype_rows(read_dtypes(side.functions)) for side in sides]
+    optimised = [dot_rows(side.optimised) for side in sides]
+    for title, rows, words in (
+        (f"dots, sums and roots, {BEFORE}", lowered, ""),
+        (f"dots, {AFTER}", optimised, note),
+    ):
+        pairs = _by_key(rows, OPERATION)
+        yield Section(title=title, labels=OPERATION, numbers=("count",), rows=pairs, note=words)

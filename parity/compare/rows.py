@@ -1,17 +1,23 @@
-"""Loop trees, collectives, dtypes, memory as plain rows, for tables that others print."""
+"""Loops, collectives, dots and memory of one side as plain rows, for records and tables."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from parity.ir.hlo.collectives import Collective
+from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.memory import QUANTITIES, Memory
 from parity.ir.hlo.model import LoopTree
+from parity.ir.hlo.visits import visits
 from parity.ir.stablehlo.dtypes import TypedOp
 
-__all__ = ["Row", "collective_rows", "dtype_rows", "loop_rows", "memory_rows"]
+__all__ = ["Row", "collective_rows", "dot_rows", "dtype_rows", "loop_rows", "memory_rows"]
 
 Row = dict[str, str | int | None]
 """One line of a table by column; None is a number that is not known."""
+
+COLLECTIVE = ("kind", "dtype", "bytes", "group", "times", "where", "direction")
+OPERATION = ("operation", "types", "direction")
+PRODUCTS = ("dot", "convolution")
 
 
 def loop_rows(tree: LoopTree) -> list[Row]:
@@ -49,64 +55,55 @@ def collective_rows(collectives: Sequence[Collective]) -> list[Row]:
     """Returns one row per kind of collective, the most bytes first.
 
     Returns:
-        Columns kind, dtype, bytes, group, times, count, total_bytes, where (loop or outside), direction,
-        source.
-    """
-    groups: dict[tuple, list[Collective]] = collections.defaultdict(list)
-    for one in collectives:
-        place = f"{one.provenance.file}:{one.provenance.line}"
-        groups[
-            one.kind, one.dtype, one.bytes, one.group, one.times, one.depth > 0, one.provenance.tags[0], place
-        ].append(one)
-    rows: list[Row] = []
-    for (kind, dtype, size, group, times, inside, direction, place), members in groups.items():
-        rows.append(
-            {
-                "kind": kind,
-                "dtype": dtype,
-                "bytes": size,
-                "group": group,
-                "times": times,
-                "count": len(members),
-                "total_bytes": None if times is None else size * times * len(members),
-                "where": "loop" if inside else "outside",
-                "direction": direction,
-                "source": place,
-            }
-        )
-    return sorted(rows, key=lambda row: -int(row["total_bytes"] or 0))
-
-
-def dtype_rows(operations: Sequence[TypedOp]) -> list[Row]:
-    """Returns one row per kind, types and source line.
-
-    Returns:
-        Columns kind, types, count, loops, direction, function, source.
+        Columns kind, dtype, bytes, group, times, where (loop or outside), direction, count, total_bytes.
     """
     counts = collections.Counter(
         (
             one.kind,
-            one.types,
-            one.loops,
+            one.dtype,
+            one.bytes,
+            one.group,
+            one.times,
+            "loop" if one.depth else "outside",
             one.provenance.tags[0],
-            one.provenance.function,
-            one.provenance.file,
-            one.provenance.line,
+            one.total_bytes,
         )
-        for one in operations
+        for one in collectives
     )
-    return [
+    rows: list[Row] = [
         {
-            "kind": kind,
-            "types": types,
+            **dict(zip(COLLECTIVE, key, strict=True)),
             "count": count,
-            "loops": loops,
-            "direction": direction,
-            "function": function,
-            "source": f"{file}:{line}",
+            "total_bytes": None if each is None else each * count,
         }
-        for (kind, types, loops, direction, function, file, line), count in counts.items()
+        for (*key, each), count in counts.items()
     ]
+    return sorted(rows, key=lambda row: -int(row["total_bytes"] or 0))
+
+
+def dtype_rows(operations: Sequence[TypedOp]) -> list[Row]:
+    """Returns one row per kind, types and direction of a lowered program's dots, sums and roots.
+
+    Returns:
+        Columns operation, types, direction, count.
+    """
+    return _counted(OPERATION, sorted((one.kind, one.types, one.provenance.tags[0]) for one in operations))
+
+
+def dot_rows(module: HloModule) -> list[Row]:
+    """Returns one row per kind, types and direction of an optimised program's dots.
+
+    Returns:
+        Columns operation, types, direction, count.
+    """
+    found = []
+    for visit in visits(module):
+        one = visit.instruction
+        if one.opcode in PRODUCTS:
+            taken = " x ".join(visit.computation.by_name[name].shape.element for name in one.operands)
+            direction = module.provenance(one, visit.caller).tags[0]
+            found.append((one.opcode, f"{taken} -> {one.shape.element}", direction))
+    return _counted(OPERATION, sorted(found))
 
 
 def memory_rows(memory: Memory) -> list[Row]:
@@ -123,4 +120,12 @@ def memory_rows(memory: Memory) -> list[Row]:
             "reason": memory.reasons.get(quantity, ""),
         }
         for quantity, unit in QUANTITIES.items()
+    ]
+
+
+def _counted(columns: Sequence[str], keys: Iterable[tuple]) -> list[Row]:
+    """Returns a row per key, in the order in which they come first, and how often each comes."""
+    return [
+        {**dict(zip(columns, key, strict=True)), "count": count}
+        for key, count in collections.Counter(keys).items()
     ]

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from parity.cases.tables import Table, read
 from parity.report.reading import Record
 from parity.report.records import write_text
 from parity.verdicts import Verdict, implies
@@ -72,16 +73,19 @@ def fallen(folder: Path, cases: Sequence[Record]) -> dict[str, list[str]]:
     return found
 
 
-def _read(path: Path) -> dict[str, str]:
+class _Baseline(Table, frozen=True):
+    channels: dict[str, Verdict]
+    id: str = ""
+
+
+def _read(path: Path) -> dict[str, Verdict]:
     try:
-        channels = json.loads(path.read_text(encoding="utf-8"))["channels"]
-        list(map(Verdict, channels.values()))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        return read(_Baseline, json.loads(path.read_text(encoding="utf-8"))).channels
+    except (OSError, ValueError) as error:
         raise ValueError(
-            f"baseline {path}: {error}, expected what `parity gate --accept` writes; accept the case again"
+            f"baseline {path}: {error}, expected a file of `parity gate --accept`; accept the case again"
         ) from error
-    return channels
 
 
-def _lower(now: str, was: str) -> bool:
-    return now == "missing" or not implies(Verdict(now), Verdict(was))
+def _lower(now: str, was: Verdict) -> bool:
+    return now == "missing" or not implies(Verdict(now), was)

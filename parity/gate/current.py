@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from parity.cases.waivers import Waiver
 from parity.report.reading import Record
 from parity.report.records import VERDICTS, channel_record
@@ -31,7 +33,7 @@ def with_current_waivers(report: Record, waivers: Mapping[str, Sequence[Waiver]]
         **report,
         "cases": cases,
         "summary": {name: sum(case["verdict"] == name for case in cases) for name in VERDICTS},
-        "waivers": [waiver.fields() for waiver in sorted(held, key=dataclasses.astuple)],
+        "waivers": [waiver.fields() for waiver in sorted(held, key=msgspec.structs.astuple)],
     }
 
 

@@ -4,8 +4,12 @@ import dataclasses
 import fnmatch
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from parity.cases.budgets import Budget
+from parity.cases.tables import Table
 from parity.verdicts import RUNGS, Requirement, Verdict
 
 __all__ = ["DEMANDS", "Feature", "Flip", "NoQuestion", "Rules"]
@@ -62,19 +66,25 @@ class Flip:
         return tuple(dict.fromkeys(one for feature in self.features for one in feature.cases))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NoQuestion:
-    """Cells that are skipped with good reason: nothing could be asked there.
+class NoQuestion(Table, frozen=True, kw_only=True):
+    """Cells that are skipped with good reason: the channel has no question there.
 
     Args:
         reason: why.
         feature, mesh, channel: globs.
+
+    Raises:
+        ValueError: no reason.
     """
 
-    reason: str
+    reason: Annotated[str, msgspec.Meta(description='"why nothing can be compared there"')]
     feature: str = "*"
     mesh: str = "*"
     channel: str = "*"
+
+    def __post_init__(self):
+        if not self.reason.strip():
+            raise ValueError('got no reason, expected reason = "why nothing can be compared there"')
 
     def covers(self, feature: str, mesh: str, channel: str) -> bool:
         """Whether a cell is one of them."""

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from parity.cases.budgets import read_budgets
+from parity.cases.tables import read
 from parity.gate.flips import Rules
-from parity.gate.reading import read_require, read_rules
+from parity.gate.reading import Tables, read_require, read_rules
 from parity.verdicts import Verdict
 
 __all__ = ["Relaxation", "demands", "relaxed"]
@@ -57,6 +59,7 @@ def relaxed(rules: Rules, base: str = "") -> Relaxation:
     try:
         before = tomllib.loads(text).get("tool", {}).get("parity", {})
         read_rules(before)
+        demands(before)
     except ValueError as error:
         return Relaxation(notes=(f"settings at {fork[:10]} are no rules ({error}); nothing to compare with",))
     return compare(before, _table(rules.root), rules.entries, fork[:10])
@@ -103,28 +106,25 @@ def _looser(now: Any, before: Any) -> bool:
 
 
 def _demands(table: Mapping[str, Any]) -> Iterator[tuple[str, Strictness]]:
-    gate = table.get("gate", {})
-    yield from _rungs("gate.require", gate.get("require", {}))
-    for name, value in gate.get("tolerances", {}).items():
-        yield f"gate.tolerances.{name}", -float(value)
-    for one in gate.get("not_applicable", ()):
-        where = "/".join(one.get(key, "*") for key in ("feature", "mesh", "channel"))
-        yield f"gate.not_applicable.{where}", -1.0
+    tables = read(Tables, table)
+    yield from _rungs("gate.require", tables.gate.require)
+    for name, value in tables.gate.tolerances.items():
+        yield f"gate.tolerances.{name}", -value
+    for one in tables.gate.not_applicable:
+        yield f"gate.not_applicable.{one.feature}/{one.mesh}/{one.channel}", -1.0
     yield from _budgets("budgets", table.get("budgets", {}))
-    for name, flip in table.get("flips", {}).items():
+    for name, flip in tables.flips.items():
         yield f"flips.{name}", 1.0
-        yield from _rungs(f"flips.{name}.require", flip.get("require", {}))
-        yield from _budgets(f"flips.{name}.budgets", flip.get("budgets", {}))
-        for mesh in flip.get("meshes", ()):
+        yield from _rungs(f"flips.{name}.require", flip.require)
+        yield from _budgets(f"flips.{name}.budgets", flip.budgets)
+        for mesh in flip.meshes:
             yield f"flips.{name}.meshes.{mesh}", 1.0
-        for feature, fields in flip.get("features", {}).items():
-            plain = isinstance(fields, list)
-            yield f"flips.{name}.features.{feature}", 1.0
-            yield from _rungs(
-                f"flips.{name}.features.{feature}.require", {} if plain else fields.get("require", {})
-            )
-            for selector in fields if plain else fields.get("cases", ()):
-                yield f"flips.{name}.features.{feature}.cases.{selector}", 1.0
+        for feature, fields in flip.parts.items():
+            where = f"flips.{name}.features.{feature}"
+            yield where, 1.0
+            yield from _rungs(f"{where}.require", fields.require)
+            for selector in fields.cases:
+                yield f"{where}.cases.{selector}", 1.0
 
 
 def _rungs(where: str, require: Mapping[str, Any]) -> Iterator[tuple[str, Strictness]]:
@@ -133,12 +133,10 @@ def _rungs(where: str, require: Mapping[str, Any]) -> Iterator[tuple[str, Strict
 
 
 def _budgets(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for channel, quantities in table.items():
-        for quantity, fields in quantities.items():
-            key = f"{where}.{channel}.{quantity}"
-            yield f"{key}.ratio", -float(fields.get("ratio", 1.0))
-            yield f"{key}.slack", -float(fields.get("slack", 0))
-            yield f"{key}.floor", float(fields.get("floor", 0.0))
+    for name, budget in read_budgets(table, where).items():
+        yield f"{where}.{name}.ratio", -budget.ratio
+        yield f"{where}.{name}.slack", -float(budget.slack)
+        yield f"{where}.{name}.floor", budget.floor
 
 
 def _asked(key: str, known: Mapping[str, Strictness]) -> Strictness:

@@ -12,7 +12,7 @@ __all__ = ["print_gate"]
 MOST_BLOCKS = 12
 MARKS = {
     "ready": ("ok", "green"),
-    "waived": ("wvd", "yellow"),
+    "waived": ("waived", "yellow"),
     "no question": ("-", "dim"),
     "not in the record": ("?", "yellow"),
     "missing": ("MISS", "bold red"),
@@ -102,7 +102,8 @@ def _print_flip(console: Console, flip: Mapping[str, Any]) -> None:
         table.add_row(feature, mesh or "any", *cells)
     console.print(table)
     shown = {cell["state"] for cell in flip["cells"]}
-    legend = ", ".join(f"{mark} {state}" for state, (mark, _) in MARKS.items() if state in shown)
+    marks = {state: mark for state, (mark, _) in MARKS.items() if state in shown}
+    legend = ", ".join(mark if mark == state else f"{mark} {state}" for state, mark in marks.items())
     console.print(Text(legend, "dim"), soft_wrap=True)
     for block in flip["blocks"][:MOST_BLOCKS]:
         console.print(Text(f"  {block}", "red"), soft_wrap=True)

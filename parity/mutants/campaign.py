@@ -1,13 +1,14 @@
 """Many mutants tried side by side; what was tried with the same content is not tried again."""
 
 import concurrent.futures
-import dataclasses
 import hashlib
 import json
 import platform
 from collections.abc import Generator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+
+import msgspec
 
 from parity.mutants.mutant import Mutant
 from parity.mutants.outcome import Outcome
@@ -26,7 +27,7 @@ def content_of(mutant: Mutant, sources: str) -> str:
         mutant: the mutant.
         sources: digest of the project, from `sources_of`.
     """
-    text = json.dumps(dataclasses.asdict(mutant), sort_keys=True)
+    text = json.dumps(msgspec.to_builtins(mutant), sort_keys=True)
     return hashlib.sha256(f"{sources}{text}".encode()).hexdigest()[:16]
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from parity.cases.tables import read
 from parity.channels import ALL, Aspect, of_aspect
 from parity.mutants.mutant import PREFIX, Mutant, MutantError
 from parity.mutants.outcome import Outcome, Status
@@ -86,20 +87,12 @@ def read_outcomes(path: Path) -> dict[str, Outcome]:
     if not path.exists():
         return {}
     try:
-        record = json.loads(path.read_text())
-        rows = [
-            {
-                **row,
-                "status": Status(row["status"]),
-                **{k: tuple(row[k]) for k in ("by", "missed", "unnamed")},
-            }
-            for row in record["mutants"]
-        ]
-        return {row["id"]: Outcome(**row) for row in rows}
+        found = read(list[Outcome], json.loads(path.read_text())["mutants"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise MutantError(
             f"{path}: is no record of `parity mutants` ({error!r}); choose another file"
         ) from error
+    return {outcome.id: outcome for outcome in found}
 
 
 def print_matrix(screen: Console, outcomes: Sequence[Outcome]) -> None:

@@ -1,14 +1,15 @@
 """What a mutant is, and how a folder of them is read."""
 
-import dataclasses
 import fnmatch
 import itertools
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+import msgspec
+
+from parity.cases.tables import Table, read, unknown
 from parity.channels import ALL
 
 __all__ = [
@@ -31,8 +32,7 @@ class MutantError(ValueError):
     """A file of mutants, or a patch, that cannot be used."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Edit:
+class Edit(Table, frozen=True):
     """One replacement.
 
     Args:
@@ -46,8 +46,7 @@ class Edit:
     new: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Mutant:
+class Mutant(Table, frozen=True, kw_only=True):
     """A planted bug, or an edit that changes nothing and must pass.
 
     Args:
@@ -67,7 +66,7 @@ class Mutant:
     id: str
     edits: tuple[Edit, ...]
     case: str = ""
-    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     pairs: tuple[str, ...] = ()
     oracle: str = ""
     channels: tuple[str, ...] = ()
@@ -90,9 +89,6 @@ def import_root(root: Path, file: str) -> Path:
     return folder
 
 
-FIELDS = {field.name for field in dataclasses.fields(Mutant)}
-
-
 def read_mutants(*folders: Path) -> list[Mutant]:
     """Returns the mutants of all ``*.toml`` files of folders, in the order of their names.
 
@@ -110,28 +106,19 @@ def read_mutants(*folders: Path) -> list[Mutant]:
     return found
 
 
-def _read(file: Path) -> Iterable[Mutant]:
+def _read(file: Path) -> list[Mutant]:
     try:
         tables = tomllib.loads(file.read_text()).get("mutant", [])
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise MutantError(f"mutants {file}: cannot be read: {error}") from error
-    return [_mutant(file, table) for table in tables]
-
-
-def _mutant(file: Path, table: Mapping[str, Any]) -> Mutant:
-    where = f"mutants {file}, {table.get('id', 'one without id')!r}"
-    if unknown := sorted(set(table) - FIELDS):
-        raise MutantError(f"{where}: got fields {unknown}, expected some of {sorted(FIELDS)}")
-    if "id" not in table or not table.get("edits") or bool(table.get("case")) == bool(table.get("oracle")):
-        raise MutantError(f"{where}: expected id, edits, and either a case or an oracle")
-    if strangers := sorted(set(table.get("channels", ())) - set(ALL)):
-        raise MutantError(f"{where}: got channels {strangers}, expected some of {', '.join(ALL)}")
-    try:
-        edits = tuple(Edit(**edit) for edit in table["edits"])
-    except TypeError as error:
-        raise MutantError(f"{where}: an edit has file, old and new; {error}") from error
-    lists = {name: tuple(table.get(name, ())) for name in ("channels", "words", "pairs")}
-    return Mutant(**{**table, **lists, "edits": edits})
+    found = read(list[Mutant], tables, f"mutants {file}", MutantError)
+    for mutant in found:
+        where = f"mutants {file}, {mutant.id!r}"
+        if not mutant.edits or bool(mutant.case) == bool(mutant.oracle):
+            raise MutantError(f"{where}: expected edits, and either a case or an oracle")
+        if strangers := [channel for channel in mutant.channels if channel not in ALL]:
+            raise MutantError(f"{where}: channels: {unknown(strangers[0], ALL)}")
+    return found
 
 
 def choose(mutants: Sequence[Mutant], selectors: Sequence[str]) -> list[Mutant]:

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from parity.cases.tables import read, unknown
 from parity.report.records import SCHEMA, VERDICTS
 from parity.verdicts import Verdict
 
@@ -13,18 +16,54 @@ __all__ = ["Record", "ReportFileError", "check_report", "read_report"]
 Record = Mapping[str, Any]
 """A report, or one case of it, in the form of the schema."""
 
-CASE = {
-    "id": str,
-    "program": str,
-    "mesh": str,
-    "backend": str,
-    "verdict": str,
-    "channels": dict,
-    "seconds": dict,
-}
-WHOLE = {"environment": dict, "cases": list, "summary": dict, "seconds": (int, float)}
-AXIS = {"axis": str, "sentence": str, "found": bool, "head": list, "rows": list, "facts": dict}
-FINDING = ("where", "reference", "candidate")
+
+class _Finding(msgspec.Struct, frozen=True):
+    where: str
+    reference: str
+    candidate: str
+
+
+class _Channel(msgspec.Struct, frozen=True):
+    verdict: Verdict
+    tables: dict[str, list[dict[str, Any]]] = {}
+    findings: tuple[_Finding, ...] = ()
+    notes: tuple[_Finding, ...] = ()
+
+
+class _Axis(msgspec.Struct, frozen=True):
+    axis: str
+    sentence: str
+    found: bool
+    head: list[Any]
+    rows: list[Any]
+    facts: dict[str, Any]
+
+
+class _Bisect(msgspec.Struct, frozen=True):
+    """As `parity bisect --json` writes it."""
+
+    sentence: str
+    axes: tuple[_Axis, ...]
+
+
+class _Case(msgspec.Struct, frozen=True):
+    id: str
+    program: str
+    mesh: str
+    backend: str
+    verdict: str
+    channels: dict[str, _Channel]
+    seconds: dict[str, Any]
+    bisect: _Bisect | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Report(msgspec.Struct, frozen=True):
+    """The keys that readers of a report rely on; it may have others."""
+
+    environment: dict[str, Any]
+    cases: tuple[_Case, ...]
+    summary: dict[str, Any]
+    seconds: float
 
 
 class ReportFileError(ValueError):
@@ -71,48 +110,11 @@ def check_report(found: Any, name: str) -> None:
         raise ReportFileError(
             f"{name}: got schema {found['schema']!r}, expected {SCHEMA}; read it with the version that wrote it"
         )
-    _fields(found, WHOLE, name)
     ids: set[str] = set()
-    for number, case in enumerate(found["cases"], 1):
-        where = f"{name}, case {number}"
-        if not isinstance(case, dict):
-            raise ReportFileError(f"{where}: got {case!r}, expected an object")
-        _fields(case, CASE, where)
-        if case["verdict"] not in VERDICTS:
-            raise ReportFileError(f"{where}: got verdict {case['verdict']!r}, expected {', '.join(VERDICTS)}")
-        if case["id"] in ids:
-            raise ReportFileError(f"{where}: got id {case['id']} a second time, expected each case once")
-        ids.add(case["id"])
-        _bisect(case.get("bisect", {"sentence": "", "axes": []}), f"{where} ({case['id']}), bisect")
-        for channel, result in case["channels"].items():
-            _channel(result, f"{where} ({case['id']}), channel {channel}")
-
-
-def _channel(result: Any, name: str) -> None:
-    if not isinstance(result, dict) or result.get("verdict") not in tuple(Verdict):
-        raise ReportFileError(
-            f"{name}: got {str(result)[:80]}, expected one with a verdict of {', '.join(Verdict)}"
-        )
-    for table, rows in result.get("tables", {}).items():
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ReportFileError(f"{name}, table {table}: got {str(rows)[:80]}, expected a list of objects")
-    for finding in (*result.get("findings", ()), *result.get("notes", ())):
-        if not isinstance(finding, dict) or not all(isinstance(finding.get(key), str) for key in FINDING):
-            raise ReportFileError(f"{name}: got {str(finding)[:80]}, expected texts {', '.join(FINDING)}")
-
-
-def _bisect(found: Any, name: str) -> None:
-    axes = found.get("axes") if isinstance(found, dict) else None
-    if not isinstance(axes, list) or not isinstance(found.get("sentence"), str):
-        raise ReportFileError(f"{name}: got {str(found)[:80]}, expected what `parity bisect --json` writes")
-    for number, axis in enumerate(axes, 1):
-        if not isinstance(axis, dict):
-            raise ReportFileError(f"{name}, axis {number}: got {str(axis)[:80]}, expected an object")
-        _fields(axis, AXIS, f"{name}, axis {number}")
-
-
-def _fields(found: Mapping[str, Any], expected: Mapping[str, Any], name: str) -> None:
-    for key, kind in expected.items():
-        if not isinstance(found.get(key), kind):
-            names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
-            raise ReportFileError(f"{name}: got {key} = {str(found.get(key))[:60]!r}, expected {names}")
+    for number, case in enumerate(read(_Report, found, name, ReportFileError).cases, 1):
+        where = f"{name}: cases, number {number}"
+        if case.verdict not in VERDICTS:
+            raise ReportFileError(f"{where}.verdict: {unknown(case.verdict, VERDICTS)}")
+        if case.id in ids:
+            raise ReportFileError(f"{where}: got id {case.id} a second time, expected each case once")
+        ids.add(case.id)

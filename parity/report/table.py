@@ -38,7 +38,7 @@ __all__ = [
 MOST_FINDINGS = 8
 MOST_RENAMED = 4
 CELL = 4
-"""Letters of a verdict in the table."""
+"""Letters of most verdicts in the table; a column with a longer one is wider."""
 
 STYLES = {
     "passed": "green",
@@ -60,14 +60,14 @@ STYLES = {
 }
 SHORT = {
     Verdict.PROVED: "qed",
-    Verdict.REORDERED: "ord",
+    Verdict.REORDERED: "reord",
     Verdict.BITWISE: "bits",
     Verdict.EQUAL: "same",
-    Verdict.FLOOR: "flr",
-    Verdict.ARBITRATED: "arb",
-    Verdict.EXACT: "real",
+    Verdict.FLOOR: "noise",
+    Verdict.ARBITRATED: "f64",
+    Verdict.EXACT: "exact",
     Verdict.TIE: "tie",
-    Verdict.WAIVED: "wvd",
+    Verdict.WAIVED: "waived",
     Verdict.FAILED: "FAIL",
     Verdict.VACUOUS: "VAC",
     Verdict.ERROR: "ERR",
@@ -166,7 +166,8 @@ def print_table(console: Console, run: Run) -> None:
     """Prints one row per case and a closing line."""
     names = [result.case.id.rpartition("@")[0] for result in run.results]
     seconds = ["kept" if each.remembered else f"{sum(each.seconds.values()):.1f}" for each in run.results]
-    widths = [max(len(head), CELL) for head in COLUMNS]
+    rows = [[_cell(result, names) for names in COLUMNS.values()] for result in run.results]
+    widths = [max(CELL, len(head), *map(len, column)) for head, *column in zip(COLUMNS, *rows, strict=True)]
     last = 1 + max(map(len, ["s", *seconds]))
     room = min(console.width - sum(width + 1 for width in widths) - last, max(map(len, ["case", *names])))
 
@@ -182,12 +183,11 @@ def print_table(console: Console, run: Run) -> None:
 
     line(Text("case", "bold"), [Text(head, "bold") for head in COLUMNS], "s")
     mesh = ""
-    for result, name, spent in zip(run.results, names, seconds, strict=True):
+    for result, name, cells, spent in zip(run.results, names, rows, seconds, strict=True):
         if str(result.case.mesh) != mesh:
             mesh = str(result.case.mesh)
             console.print(Text(f"@{mesh}", "bold cyan"), soft_wrap=True)
         style = "" if str(result.verdict) == "passed" else STYLES[str(result.verdict)]
-        cells = [_cell(result, names) for names in COLUMNS.values()]
         line(Text(name, style), cells, spent)
     _print_closing(console, run)
 
@@ -197,7 +197,8 @@ def _print_closing(console: Console, run: Run) -> None:
     shown = {_letters(channel) for result in run.results for channel in result.channels.values()}
     order = [*SHORT.values(), RULES]
     legend = ", ".join(
-        f"{word} {words}" for word, words in sorted(shown, key=lambda one: order.index(one[0]))
+        word if word == words else f"{word} {words}"
+        for word, words in sorted(shown, key=lambda one: order.index(one[0]))
     )
     console.print(Text(legend, "dim"), soft_wrap=True)
     for asked, got in dict.fromkeys(_fitted(run.results)):

@@ -12,6 +12,7 @@ from oracle_decoder import random_batch
 
 from models_nnx.shared import ops
 from models_nnx.shared.config import Activation, AttentionConfig, AttentionKernel
+from models_nnx.shared.ops.losses import weigh
 
 pytestmark = pytest.mark.usefixtures("quick")
 RNG = np.random.default_rng(7)
@@ -292,3 +293,36 @@ def test_accumulate_takes_every_row_once_with_a_key_of_its_own(microbatches):
     np.testing.assert_array_equal(marks, np.ones(8))
     assert weight == microbatches and len(set(shares.tolist())) == microbatches
     assert all(len(set(shares[i::microbatches].tolist())) == 1 for i in range(microbatches))
+
+
+X, VECTOR, ROWS = jnp.ones((B, T, H)), jnp.ones(H), jnp.ones((B, T))
+MASK = jnp.ones((B, T, T), bool)
+ATTENTION = AttentionConfig(heads=N, kv_heads=K, head_dim=H)
+
+
+@pytest.mark.parametrize(
+    ("op", "good", "bad"),
+    [
+        (lambda scale: ops.rms_norm(X, scale, 1e-6), VECTOR, VECTOR[:1]),
+        (lambda bias: ops.add_bias(X, bias, (None,) * 3, ()), VECTOR, VECTOR[:1]),
+        (lambda positions: ops.rotary(X[:, :, None], positions, 1e4), ROWS, ROWS[:1]),
+        (lambda positions: ops.rotary(X[:, :, None], positions, 1e4), ROWS, ROWS[:, :1]),
+        (lambda up: ops.gated_activation(X, up, Activation.SILU), X, X[:1]),
+        (lambda weights: weigh(ROWS, ROWS, weights, 0.0), ROWS, ROWS[:, :1]),
+        (lambda targets: weigh(ROWS, targets, ROWS, 0.0), ROWS, ROWS[0]),
+        (lambda targets: ops.cross_entropy(X, targets, ROWS, 0.0), ROWS.astype(int), ROWS.astype(int)[:1]),
+        (lambda bias: ops.router_logits(X, jnp.ones((H, N)), bias, ()), jnp.ones(N), jnp.ones(1)),
+        (
+            lambda mask: ops.attention(
+                jnp.ones((B, T, N, H)), jnp.ones((B, T, K, H)), jnp.ones((B, T, K, H)), mask, ATTENTION
+            ),
+            MASK,
+            MASK[:1],
+        ),
+    ],
+)
+def test_a_shape_that_would_be_broadcast_is_refused(op, good, bad):
+    """Wrong numbers of the right shape would come out: no einsum and no reshape would notice."""
+    op(good)
+    with pytest.raises(AssertionError, match="shape"):
+        op(bad)

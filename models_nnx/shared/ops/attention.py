@@ -6,6 +6,7 @@ head (N = K * G), H head_dim, V width of a value.
 
 from collections.abc import Sequence
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -110,6 +111,7 @@ def attention(
     Returns:
         ``[B, T, N, V]`` in the dtype of the query.
     """
+    chex.assert_shape(mask_BTS, (*query_BTNH.shape[:2], key_BSKH.shape[1]))
     if config.kernel is AttentionKernel.LIBRARY:
         return jax.nn.dot_product_attention(
             query_BTNH, key_BSKH, value_BSKV, mask=mask_BTS[:, None], scale=config.score_scale

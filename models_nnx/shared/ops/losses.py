@@ -1,5 +1,6 @@
 """Losses as sums. B batch, T position, V vocab."""
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -27,6 +28,7 @@ def cross_entropy(
     Returns:
         ``(loss_sum, weight_sum)``, scalars.
     """
+    chex.assert_shape(targets_BT, logits_BTV.shape[:-1])
     wide = wide_dtype(logits_BTV.dtype)
     logits_BTV = logits_BTV.astype(wide)
     log_partition_BT = jax.nn.logsumexp(logits_BTV, axis=-1)
@@ -47,6 +49,7 @@ def weigh(
         weights_BT: 0 or 1 per token.
         z_loss: weight of the squared log-partition.
     """
+    chex.assert_equal_shape([log_partition_BT, target_logit_BT, weights_BT])
     token_loss_BT = log_partition_BT - target_logit_BT + z_loss * jnp.square(log_partition_BT)
     weights_BT = weights_BT.astype(log_partition_BT.dtype)
     return jnp.sum(token_loss_BT * weights_BT), jnp.sum(weights_BT)

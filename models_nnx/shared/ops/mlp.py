@@ -1,5 +1,6 @@
 """The hidden layer of a gated MLP. F hidden."""
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -13,6 +14,7 @@ __all__ = [
 
 def gated_activation(gate_BTF: jax.Array, up_BTF: jax.Array, activation: Activation) -> jax.Array:
     """Returns ``activation(gate) * up``, the hidden layer of a gated MLP (Shazeer 2020)."""
+    chex.assert_equal_shape([gate_BTF, up_BTF])
     if activation is Activation.CLAMPED_SWIGLU:
         return clamped_swiglu(gate_BTF, up_BTF)
     functions = {Activation.SILU: jax.nn.silu, Activation.GELU: jax.nn.gelu}

@@ -1,5 +1,6 @@
 """Norms. D embed."""
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -33,6 +34,7 @@ def rms_norm(
 
     Source: Zhang and Sennrich 2019.
     """
+    chex.assert_shape(scale, x.shape[-1:])
     wide = wide_dtype(x.dtype)
     x_wide = x.astype(wide)
     mean_square = jnp.mean(jnp.square(x_wide), axis=-1, keepdims=True)

@@ -5,6 +5,7 @@ B batch, T position, D embed, V vocab.
 
 from collections.abc import Sequence
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -83,6 +84,7 @@ def add_bias(x: jax.Array, bias: jax.Array, axes: Sequence[str | None], rules: R
         axes: logical axes of ``x``.
         rules: ordered logical axis rules.
     """
+    chex.assert_shape(bias, x.shape[x.ndim - bias.ndim :])
     bias = constrain(bias.astype(x.dtype), axes[-bias.ndim :], rules)
     return x + bias.reshape((1,) * (x.ndim - bias.ndim) + bias.shape)
 

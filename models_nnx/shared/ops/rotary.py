@@ -1,5 +1,6 @@
 """Rotary positions. B batch, T position, N heads, H head_dim."""
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -27,6 +28,7 @@ def rotary(
 
     Source: Su et al. 2021, in the half-split layout of the Llama checkpoints.
     """
+    chex.assert_shape(positions_BT, x_BTNH.shape[:2])
     wide = wide_dtype(x_BTNH.dtype)
     half = x_BTNH.shape[-1] // 2
     wavelength = theta ** (jnp.arange(half, dtype=wide) / half)

@@ -6,6 +6,7 @@ B batch, T position, E expert, K choice of a token, G group of experts, S expert
 import functools
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -65,7 +66,10 @@ def router_logits(
         out_sharding=out_sharding(ROUTED, shape, rules),
     )
     logits_BTE = constrain(logits_BTE, ROUTED, rules)
-    return logits_BTE if bias_E is None else logits_BTE + bias_E.astype(wide)[None, None]
+    if bias_E is None:
+        return logits_BTE
+    chex.assert_shape(bias_E, kernel_DE.shape[1:])
+    return logits_BTE + bias_E.astype(wide)[None, None]
 
 
 def route(
@@ -86,6 +90,7 @@ def route(
         rules: ordered logical axis rules.
         forced_BTK: int32 choices to take instead, so that two runs can be compared past a tie.
     """
+    chex.assert_shape(present_BT, logits_BTE.shape[:-1])
     experts = logits_BTE.shape[-1]
     scoring = jax.nn.softmax if moe.scoring is Scoring.SOFTMAX else jax.nn.sigmoid
     scores_BTE = scoring(logits_BTE)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from parity.builds.skeleton import Skeleton, leaves_of
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights import transforms
@@ -202,10 +204,7 @@ def _side(record: Mapping[str, Any]) -> ExportedSide:
 
 def _entry(record: Mapping[str, Any]) -> ExportedEntry:
     fields = dict(record["transform"])
-    kind = TRANSFORMS[fields.pop("kind")]
-    transform: Transform = kind(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    )
+    transform: Transform = msgspec.convert(fields, TRANSFORMS[fields.pop("kind")])
     entry = Entry(
         reference=tuple(record["reference"]),
         candidate=tuple(record["candidate"]),

@@ -2,15 +2,16 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from parity.cases.case import Case, select
+from parity.cases.tables import Table, read
 
 __all__ = ["Harness", "Subject", "read_harness", "subjects"]
 
-KEYS = ("compare", "harness")
-ENTRY = {"name": str, "cases": list, "swap": bool}
-HARNESS = {"cases": list, "script": str}
+Cases = Annotated[tuple[str, ...], msgspec.Meta(description='selectors such as ["llama2-*"]')]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,17 +29,29 @@ class Subject:
     swap: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Harness:
-    """What the harness itself is measured on.
+class Harness(Table, frozen=True, kw_only=True):
+    """The cases that the harness itself is measured on.
 
     Args:
         cases: selectors.
         script: a Python file that compares the same cases without it; empty for none.
     """
 
-    cases: tuple[str, ...]
+    cases: Cases
     script: str = ""
+
+
+class _Entry(Table, frozen=True, kw_only=True):
+    name: Annotated[str, msgspec.Meta(description='"NNX over Linen", the name of the ratio')]
+    cases: Cases
+    swap: bool = False
+
+
+class _Bench(Table, frozen=True, kw_only=True):
+    """The keys of ``[tool.parity.bench]``; docs/bench.md has an example."""
+
+    compare: tuple[_Entry, ...] = ()
+    harness: Harness | None = None
 
 
 def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequence[str]) -> list[Subject]:
@@ -52,22 +65,18 @@ def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequenc
     Raises:
         ValueError: the table has the wrong form, or a selector matches nothing.
     """
-    _check("[tool.parity.bench]", table, dict.fromkeys(KEYS, (list, dict)))
-    entries = table.get("compare", [])
+    entries = read(_Bench, table, "[tool.parity.bench]").compare
     if selectors or not entries:
         return [Subject(case=case) for case in select(cases, selectors)]
-    found = []
-    for entry in entries:
-        _check("[[tool.parity.bench.compare]]", entry, ENTRY, needed=("name", "cases"))
-        found += [
-            Subject(case=case, name=entry["name"], swap=entry.get("swap", False))
-            for case in select(cases, entry["cases"])
-        ]
-    return found
+    return [
+        Subject(case=case, name=entry.name, swap=entry.swap)
+        for entry in entries
+        for case in select(cases, entry.cases)
+    ]
 
 
 def read_harness(table: Mapping[str, Any]) -> Harness | None:
-    """Returns what the harness is measured on; None where the table does not say.
+    """Returns the cases that the harness is measured on; None if the table has none.
 
     Args:
         table: ``[tool.parity.bench]``.
@@ -75,20 +84,4 @@ def read_harness(table: Mapping[str, Any]) -> Harness | None:
     Raises:
         ValueError: it has the wrong form.
     """
-    if "harness" not in table:
-        return None
-    entry = table["harness"]
-    _check("[tool.parity.bench.harness]", entry, HARNESS, needed=("cases",))
-    return Harness(cases=tuple(entry["cases"]), script=entry.get("script", ""))
-
-
-def _check(where: str, entry: Any, keys: Mapping[str, Any], needed: Sequence[str] = ()) -> None:
-    if not isinstance(entry, dict):
-        raise ValueError(f"{where}: got {entry!r}, expected a table of {', '.join(keys)}")
-    wrong = [name for name, value in entry.items() if name not in keys or not isinstance(value, keys[name])]
-    missing = [name for name in needed if name not in entry]
-    if wrong or missing:
-        raise ValueError(
-            f"{where}: got {', '.join(f'{name} = {entry[name]!r}' for name in wrong) or 'no ' + missing[0]}, "
-            f"expected {', '.join(keys)}; docs/bench.md has an example"
-        )
+    return read(_Bench, table, "[tool.parity.bench]").harness

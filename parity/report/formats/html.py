@@ -14,7 +14,7 @@ from parity.report.reading import Record
 from parity.report.records import VERDICTS
 from parity.verdicts import BLOCKING
 
-__all__ = ["FORM", "html"]
+__all__ = ["FORM", "html", "render"]
 
 FOLDER = Path(__file__).parent / "page"
 LOUD = frozenset({*map(str, BLOCKING), "tie", "waived"})
@@ -27,13 +27,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def html(report: Record, earlier: Sequence[Record] = ()) -> str:
-    """Returns the report as a page.
-
-    Args:
-        report: as read.
-        earlier: reports before it, the oldest first: the trend, and what changed since the last.
-    """
+def render(template: str, **values: Any) -> str:
+    """Returns a page of a template in the folder ``page``; values are escaped, and one that is missing raises."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -42,10 +37,21 @@ def html(report: Record, earlier: Sequence[Record] = ()) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
+    return environment.get_template(template).render(**values)
+
+
+def html(report: Record, earlier: Sequence[Record] = ()) -> str:
+    """Returns the report as a page.
+
+    Args:
+        report: as read.
+        earlier: reports before it, the oldest first: the trend, and what changed since the last.
+    """
     rows = [_row(case) for case in report["cases"]]
     held = [(number, case) for number, case in enumerate(report["cases"]) if blocking(case)]
     found = changes(earlier[-1], report) if earlier else []
-    return environment.get_template("page.html").render(
+    return render(
+        "page.html",
         title=f"Parity: {headline(report)}",
         passes=passes(report),
         headline=headline(report),

@@ -5,19 +5,18 @@ import random
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from campaigns.edits.armed import Lines, lines_of_cases
 from campaigns.edits.rewrites import RULES, Patch, Rule, Source, patched
 from campaigns.edits.rewrites.source import FUNCTIONS
+from parity.cases.tables import Table, read
 from parity.mutants.mutant import PREFIX, Edit, Mutant, MutantError, import_root
 from parity.mutants.processes import Processes
 
 __all__ = ["Field", "benign_mutants", "read_fields"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Field:
+class Field(Table, frozen=True, kw_only=True):
     """Files to be rewritten, and the cases that tell.
 
     Args:
@@ -35,9 +34,6 @@ class Field:
     share: int = 1
 
 
-NAMES = {field.name for field in dataclasses.fields(Field)}
-
-
 def read_fields(folder: Path) -> list[Field]:
     """Returns the tables ``[[benign]]`` of all ``*.toml`` files of a folder.
 
@@ -50,17 +46,10 @@ def read_fields(folder: Path) -> list[Field]:
             tables = tomllib.loads(file.read_text()).get("benign", [])
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise MutantError(f"mutants {file}: cannot be read: {error}") from error
-        for table in tables:
-            if unknown := sorted(set(table) - NAMES):
-                raise MutantError(
-                    f"mutants {file}, [[benign]]: got fields {unknown}, expected some of {sorted(NAMES)}"
-                )
-            if not table.get("files") or not (table.get("cases") or table.get("pairs")):
-                raise MutantError(f"mutants {file}, [[benign]]: expected files, and cases or pairs")
-            lists: dict[str, Any] = {
-                name: tuple(held) for name, held in table.items() if isinstance(held, list)
-            }
-            found.append(Field(**{**table, **lists}))
+        fields = read(list[Field], tables, f"mutants {file}, [[benign]]", MutantError)
+        if any(not field.files or not (field.cases or field.pairs) for field in fields):
+            raise MutantError(f"mutants {file}, [[benign]]: expected files, and cases or pairs")
+        found += fields
     if not found:
         raise MutantError(
             f"mutants {folder}: no [[benign]] in any *.toml there: it says which files may be rewritten"

@@ -72,16 +72,23 @@ def test_files_without_our_table_are_passed_over(tmp_path, text):
     [
         ("[tool.parity]\n", "got no pairs, expected pairs = ["),
         ("[tool.parity]\nworkers = 2\n", "got no pairs, expected pairs = ["),
-        ("[tool.parity]\npairs = []\n", 'expected pairs = ["module:ATTRIBUTE", ...]'),
-        ('[tool.parity]\npairs = "mine:PAIR"\n', 'expected pairs = ["module:ATTRIBUTE", ...]'),
-        ("[tool.parity]\npairs = [1]\n", 'expected pairs = ["module:ATTRIBUTE", ...]'),
-        ('[tool.parity]\npairs = ["mine:PAIR"]\npair = 1\n', "got key pair, expected pairs, workers, "),
+        ("[tool.parity]\npairs = []\n", 'pairs: got [], expected ["module:ATTRIBUTE", ...]'),
+        ('[tool.parity]\npairs = "mine:PAIR"\n', 'expected ["module:ATTRIBUTE", ...]'),
+        ("[tool.parity]\npairs = [1]\n", "pairs, number 1: got 1, expected a text"),
+        ('[tool.parity]\npairs = ["mine:PAIR"]\npair = 1\n', "got pair, expected one of pairs, workers, "),
         ('[tool.parity]\npairs = ["mine:PAIR"]\nworker = 1\n', "did you mean workers?"),
-        ('[tool.parity]\npairs = ["a:B"]\nworkers = 0\n', "got workers = 0, expected workers = a number"),
-        ('[tool.parity]\npairs = ["a:B"]\nworkers = true\n', "got workers = True"),
-        ('[tool.parity]\npairs = ["a:B"]\ncompile-gib = "16"\n', "expected compile-gib = GiB of host memory"),
-        ('[tool.parity]\npairs = ["a:B"]\ncache = false\n', 'expected cache = a folder, or "" for none'),
-        ('[tool]\nparity = "mine:PAIR"\n', "expected a table"),
+        ('[tool.parity]\npairs = ["a:B"]\nworkers = 0\n', "workers: got 0, expected a number of processes"),
+        ('[tool.parity]\npairs = ["a:B"]\ncompile-gib = inf\n', "compile-gib: got inf, expected GiB"),
+        ('[tool.parity]\npairs = ["a:B"]\nworkers = true\n', "workers: got True"),
+        (
+            '[tool.parity]\npairs = ["a:B"]\ncompile-gib = "16"\n',
+            "compile-gib: got '16', expected GiB of host memory",
+        ),
+        (
+            '[tool.parity]\npairs = ["a:B"]\ncache = false\n',
+            'cache: got False, expected a folder, or "" for none',
+        ),
+        ('[tool]\nparity = "mine:PAIR"\n', "[tool.parity]: got 'mine:PAIR', expected a table"),
         ('[tool]\nparity = ["mine:PAIR"]\n', "expected a table"),
         ("[tool]\nparity = 3\n", "expected a table"),
     ],
@@ -90,7 +97,7 @@ def test_a_table_of_another_form_is_refused_with_its_place(tmp_path, text, expec
     with pytest.raises(SettingsError) as raised:
         find_settings(settings(tmp_path, text))
     message = str(raised.value)
-    assert f"{tmp_path}/pyproject.toml [tool.parity]: got" in message and expected in message
+    assert f"{tmp_path}/pyproject.toml [tool.parity]: " in message and expected in message
 
 
 def test_what_a_run_may_take_is_a_setting(tmp_path):

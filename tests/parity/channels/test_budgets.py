@@ -84,16 +84,20 @@ def test_budgets_are_read_from_the_project_and_reach_the_cases(tmp_path):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"memry": {}}, "budgets.memry: expected one of memory, loops, collectives"),
-        ({"memory": {"tmp": REASON}}, "budgets.memory.tmp: expected one of argument, "),
-        ({"memory": {"temp": {**REASON, "ratio": "2"}}}, "got ratio = '2', expected ratio, slack"),
-        ({"memory": {"temp": {**REASON, "slack": True}}}, "got slack = True"),
+        ({"memry": {}}, "budgets: got memry, expected one of memory, .*; did you mean memory?"),
+        ({"memory": {"tmp": REASON}}, "budgets.memory: got tmp, expected one of argument, "),
+        (
+            {"memory": {"temp": {**REASON, "ratio": "2"}}},
+            "budgets.memory.temp.ratio: got '2', expected a number",
+        ),
+        ({"memory": {"temp": {**REASON, "slack": True}}}, "temp.slack: got True, expected a whole number"),
+        ({"memory": {"temp": {**REASON, "slak": 1}}}, "budgets.memory.temp: got slak, .* did you mean slack"),
         ({"loops": {"count": {"ratio": 2}}}, "budgets.loops.count: got no reason"),
         ({"loops": 3}, "budgets.loops: got 3, expected a table"),
     ],
 )
 def test_bad_budgets_say_where(table, message, tmp_path):
-    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         read_budgets(table)
 
 

@@ -25,10 +25,21 @@ def put(table, path, value):
     [
         ("flips.mtp.cases", [], "flips.mtp: got cases, expected one of about"),
         ("flips.mtp.featurs", {}, "did you mean features?"),
-        ("flips.mtp.features", {}, "flips.mtp: got no features"),
-        ("flips.mtp.features", {"a": []}, "flips.mtp.features.a: got no cases"),
-        ("flips.mtp.features", {"a": [3]}, "flips.mtp.features.a.cases: got 3, expected a text"),
-        ("flips.mtp.features", {"a": "x"}, "flips.mtp.features.a: got 'x', expected a table"),
+        ("flips.mtp.features", {}, "flips.mtp.features: got {}, expected a table such as { decoder"),
+        ("flips.mtp", {}, "flips.mtp: got no features, expected features = a table such as { decoder"),
+        ("flips.mtp.features", {"a": []}, "flips.mtp.features.a: got [], expected selectors such as"),
+        ("flips.mtp.features", {"a": [3]}, "flips.mtp.features.a, number 1: got 3, expected a text"),
+        (
+            "flips.mtp.features",
+            {"b": ["x"], "a": {"cases": []}},
+            "flips.mtp.features.a.cases: got [], expected",
+        ),
+        (
+            "flips.mtp.features",
+            {"a": {"case": ["x"]}},
+            "flips.mtp.features.a: got case, expected one of cases",
+        ),
+        ("flips.mtp.features", {"a": "x"}, "flips.mtp.features.a: got 'x', expected selectors such as"),
         ("flips.mtp.require", {"valeus": "proved"}, "flips.mtp.require: got valeus"),
         ("flips.mtp.require", {"values": "equals"}, "flips.mtp.require.values: got 'equals'"),
         ("flips.mtp.require", {"values": ["floor", "exakt"]}, "flips.mtp.require.values: got 'exakt'"),
@@ -47,6 +58,14 @@ def put(table, path, value):
         ("gate.tolerances", {"flor": 10}, "did you mean floor?"),
         ("gate.base", 3, "gate.base: got 3, expected a text"),
         ("relaxed", [{"what": "x", "reason": "y"}], "relaxed, number 1: got no expires"),
+        (
+            "relaxed",
+            [{"what": " ", "reason": "y", "expires": "2027-01-31"}],
+            "number 1: got no what, expected",
+        ),
+        ("gate.not_applicable", [{"reason": " "}], "gate.not_applicable, number 1: got no reason"),
+        ("gate.tolerances", {"floor": True}, "gate.tolerances.floor: got True, expected a number"),
+        ("gate.tolerances", {"floor": float("nan")}, "gate.tolerances.floor: got nan, the engine's is 10"),
         ("relaxed", [{"what": "x", "reason": "y", "expires": "soon"}], "got expires = 'soon'"),
     ],
 )
@@ -241,6 +260,16 @@ def test_a_base_that_is_named_and_not_there_blocks_and_none_at_all_is_said(proje
     assert not found.blocks and "none of the branches" in found.notes[0]
 
 
+def test_settings_at_the_merge_base_that_are_none_today_are_a_note(project, tmp_path):
+    """An older version may have read them."""
+    settings = tmp_path / "pyproject.toml"
+    settings.write_text(settings.read_text() + "[tool.parity.budgets.memory]\ntemp = { ratio = 2.0 }\n")
+    project.git("commit", "-q", "-am", "a budget without a reason")
+    project.git("branch", "-M", "main")
+    found = relaxed(project(branch="change"))
+    assert not found.blocks and "budgets.memory.temp: got no reason" in found.notes[0]
+
+
 def test_a_rung_below_the_accepted_one_has_fallen(report, tmp_path):
     folder = tmp_path / "baselines"
     first = report()
@@ -255,5 +284,5 @@ def test_a_rung_below_the_accepted_one_has_fallen(report, tmp_path):
     accept(folder, report(values={"moe-a": "floor"}))
     assert fallen(folder, report(values={"moe-a": "floor"})["cases"]) == {}
     next(folder.glob("moe*")).write_text(json.dumps({"channels": {"values": "fine"}}))
-    with pytest.raises(ValueError, match="accept the case again"):
+    with pytest.raises(ValueError, match=r"channels.values: got fine, .*; accept the case again"):
         fallen(folder, report()["cases"])

@@ -133,9 +133,10 @@ def test_a_seed_chooses_and_a_count_ends(places):
     [
         ("", "no [[benign]] in any *.toml there"),
         ("[[benign", "cannot be read"),
-        ('[[benign]]\ncases = ["a"]\n', "expected files, and cases or pairs"),
+        ('[[benign]]\ncases = ["a"]\n', "number 1: got no files, expected files, cases, pairs"),
+        ('[[benign]]\nfiles = []\ncases = ["a"]\n', "expected files, and cases or pairs"),
         ('[[benign]]\nfiles = ["a"]\n', "expected files, and cases or pairs"),
-        (FIELDS + "colour = 1\n", "got fields ['colour']"),
+        (FIELDS + "colour = 1\n", "number 1: got colour, expected one of files, "),
     ],
 )
 def test_fields_that_cannot_be_used_say_why(tmp_path, text, words):

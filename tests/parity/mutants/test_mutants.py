@@ -117,11 +117,18 @@ def test_an_edit_of_the_project_forgets(project, tmp_path):
     [
         ("", "no [[mutant]] in any *.toml"),
         ("[[mutant", "cannot be read"),
-        (HEAD + 'case = "a"\ncolour = "red"\n' + EDIT, "got fields ['colour']"),
-        (HEAD + 'case = "a"\n', "expected id, edits, and either a case or an oracle"),
+        (HEAD + 'case = "a"\ncolour = "red"\n' + EDIT, "number 1: got colour, expected one of id, edits,"),
+        (HEAD + 'case = "a"\nchanels = ["rng"]\n' + EDIT, "did you mean channels?"),
+        (HEAD + 'case = "a"\nbenign = 1\n' + EDIT, "number 1.benign: got 1, expected"),
+        (HEAD + 'case = "a"\n', "number 1: got no edits"),
+        (HEAD + 'case = "a"\nedits = []\n', "'one': expected edits, and either a case or an oracle"),
+        ('[[mutant]]\ncase = "a"\n' + EDIT, "number 1: got no id"),
         (HEAD + 'case = "a"\noracle = "b"\n' + EDIT, "either a case or an oracle"),
-        (HEAD + 'case = "a"\nchannels = ["valeus"]\n' + EDIT, "got channels ['valeus']"),
-        (HEAD + 'case = "a"\n[[mutant.edits]]\nfile = "f"\n', "an edit has file, old and new"),
+        (
+            HEAD + 'case = "a"\nchannels = ["valeus"]\n' + EDIT,
+            "'one': channels: got valeus, expected one of ",
+        ),
+        (HEAD + 'case = "a"\n[[mutant.edits]]\nfile = "f"\n', "number 1.edits, number 1: got no old"),
         ((HEAD + 'case = "a"\n' + EDIT) * 2, "ids ['one'] are there twice"),
     ],
 )

@@ -10,8 +10,7 @@ import pytest
 
 from parity.report.formats import FORMS
 from parity.report.formats.html import FOLDER
-from parity.report.formats.pictures import MOST_SHARDS, grids
-from parity.report.page import _colour
+from parity.report.formats.pictures import MOST_SHARDS, _colour, grids
 from parity.report.reading import ReportFileError, check_report
 from parity.report.records import as_json
 from parity.report.restored import restore
@@ -160,7 +159,7 @@ def test_a_picture_of_too_many_shards_is_words(make):
         "t/f@fsdp512-auto", channels={"sharding": make.channel(tables={"specs": [row]})}, mesh="fsdp512-auto"
     )
     found = grids([case])["fsdp512-auto|fsdp|embed"]
-    assert found["cells"] == [] and found["across"] == "512 shards, too many to draw" and MOST_SHARDS < 512
+    assert not found["cells"] and found["across"] == "512 shards, too many to draw" and MOST_SHARDS < 512
 
 
 def test_the_sentence_of_a_bisect_stands_above_the_findings(rich):
@@ -191,12 +190,15 @@ def test_parts_of_a_run_merge_with_their_tables_and_bisects(rich):
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        (lambda case: case.update(bisect=[]), "expected what `parity bisect --json` writes"),
+        (lambda case: case.update(bisect=[]), "cases, number 1.bisect: got [], expected a table"),
         (
             lambda case: case.update(bisect={"sentence": "x", "axes": [{"axis": "op"}]}),
-            "bisect, axis 1: got sentence",
+            "cases, number 1.bisect.axes, number 1: got no sentence",
         ),
-        (lambda case: case["channels"]["values"].update(tables={"layers": [3]}), "table layers: got [3]"),
+        (
+            lambda case: case["channels"]["values"].update(tables={"layers": [3]}),
+            "channels.values.tables.layers, number 1: got 3, expected a table",
+        ),
     ],
 )
 def test_a_report_whose_pictures_cannot_be_drawn_is_refused(rich, broken, words):

@@ -36,15 +36,30 @@ def test_a_partial_report_stays_partial(make):
     [
         (lambda report: report.pop("schema"), "got no key schema"),
         (lambda report: report.update(schema=9), "got schema 9, expected 1"),
-        (lambda report: report.update(cases={}), "got cases = '{}', expected list"),
-        (lambda report: report["cases"].append(7), "case 7: got 7"),
-        (lambda report: report["cases"][2].pop("mesh"), "case 3: got mesh = 'None', expected str"),
-        (lambda report: report["cases"][0].update(verdict="fine"), "got verdict 'fine'"),
+        (lambda report: report.update(cases={}), "cases: got {}, expected a list"),
+        (lambda report: report["cases"].append(7), "cases, number 7: got 7, expected a table"),
+        (
+            lambda report: report["cases"][2].pop("mesh"),
+            "cases, number 3: got no mesh, expected id, program, mesh",
+        ),
+        (
+            lambda report: report["cases"][0].update(verdict="fine"),
+            "cases, number 1.verdict: got fine, expected one of passed",
+        ),
+        (
+            lambda report: report["cases"][0].update(bisect=None),
+            "cases, number 1.bisect: got None, expected a table",
+        ),
+        (lambda report: report.update(seconds="1"), "seconds: got '1', expected a number"),
+        (lambda report: report.pop("summary"), "got no summary"),
         (lambda report: report["cases"][1].update(id="toy-a/forward@single"), "a second time"),
-        (lambda report: report["cases"][1]["channels"].update(values={"verdict": "good"}), "channel values"),
+        (
+            lambda report: report["cases"][1]["channels"].update(values={"verdict": "good"}),
+            "number 2.channels.values.verdict: got good, expected one of proved, ",
+        ),
         (
             lambda report: report["cases"][1]["channels"]["values"].update(findings=[{}]),
-            "expected texts where",
+            "cases, number 2.channels.values.findings, number 1: got no where",
         ),
     ],
 )

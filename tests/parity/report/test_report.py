@@ -182,7 +182,7 @@ def test_the_table_fits_and_cuts_no_word(width):
     *lines, numbers = printed(print_table, full_run(), width=width).splitlines()
     assert numbers.startswith("2 cases equal in numbers only")
     table, legend = lines[:-2], lines[-2]
-    assert legend.startswith("qed proved, ord reordered, bits bitwise, same equal")
+    assert legend.startswith("qed proved, reord reordered, bits bitwise, same equal")
     assert "FAIL failed, VAC vacuous, ERR error" in legend
     assert max(map(len, table)) <= width
     assert not any("…" in line for line in table)

@@ -345,6 +345,10 @@ def test_a_dtype_that_cannot_be_kept_is_refused(tmp_path):
             lambda record: record["entries"][0]["transform"].update(kind="Rotate"),
             "damaged (KeyError 'Rotate')",
         ),
+        (
+            lambda record: record["entries"][0].update(transform={"kind": "Permute", "order": ["0"]}),
+            "damaged (ValidationError Expected `int`, got `str` - at `$.order[0]`)",
+        ),
         (lambda record: record["candidate"]["tree"].pop("model"), "its tree does not hold its leaves"),
         (lambda record: record.pop("alone"), "damaged (KeyError 'alone')"),
     ],

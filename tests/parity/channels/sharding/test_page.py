@@ -16,7 +16,8 @@ from parity import cli
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import Role
 from parity.compare.layout import Placed, entries
-from parity.report.page import draw, shardings_page
+from parity.report.formats.pictures import cut_up
+from parity.report.page import shardings_page
 
 CASE = "sharded-unroll/train_step@fsdp2.fsdp_transpose2.tensor2.data1-explicit"
 few = settings(max_examples=150, deadline=None, database=None, derandomize=True)
@@ -262,7 +263,8 @@ def devices_of(text):
 @given(placements())
 def test_every_device_is_drawn_once_where_jax_puts_its_shard(placement):
     sizes, spec, shape = placement
-    picture = draw(leaf(spec, shape, sizes), sizes)
+    drawn = leaf(spec, shape, sizes)
+    picture = cut_up(drawn.axes, drawn.logical_axes, sizes)
     mesh = MeshSpec(axes=tuple(sizes.items())).on(jax.devices())
     starts = {
         device.id: tuple(part.start or 0 for part in index)
@@ -285,10 +287,10 @@ def test_every_device_is_drawn_once_where_jax_puts_its_shard(placement):
 @pytest.mark.parametrize("sizes", [{"data": 2, "fsdp": 4}, {"data": 2, "fsdp": 1, "tensor": 3}])
 def test_a_fully_sharded_array_has_one_device_per_box_and_a_whole_one_all_in_one(sizes):
     count = math.prod(sizes.values())
-    spread = draw(leaf(PartitionSpec(None, tuple(sizes)), (24, 24), sizes), sizes)
+    spread = cut_up(leaf(PartitionSpec(None, tuple(sizes)), (24, 24), sizes).axes, None, sizes)
     assert [text for row in spread.cells for text, _ in row] == [str(device) for device in range(count)]
     assert len({colour for row in spread.cells for _, colour in row}) == count
-    whole = draw(leaf(PartitionSpec(), (24, 24), sizes), sizes)
+    whole = cut_up(leaf(PartitionSpec(), (24, 24), sizes).axes, None, sizes)
     ((cell,),) = whole.cells
     listed, more = devices_of(cell[0])
     assert listed == list(range(6)) and len(listed) + more == count
@@ -297,7 +299,8 @@ def test_a_fully_sharded_array_has_one_device_per_box_and_a_whole_one_all_in_one
 
 def test_rows_and_columns_are_named():
     sizes = {"data": 2, "fsdp": 2, "tensor": 2}
-    picture = draw(leaf(PartitionSpec("tensor", None, ("data", "fsdp")), (4, 6, 8), sizes), sizes)
+    drawn = leaf(PartitionSpec("tensor", None, ("data", "fsdp")), (4, 6, 8), sizes)
+    picture = cut_up(drawn.axes, drawn.logical_axes, sizes)
     assert picture.down == "dimension 0 (name0) over tensor"
     assert picture.across == "dimension 2 (name2) over data, fsdp"
     assert [[text for text, _ in row] for row in picture.cells] == [

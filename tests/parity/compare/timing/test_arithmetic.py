@@ -129,10 +129,16 @@ def test_amounts_in_words(quantity, value, words):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"compares": []}, r"\[tool.parity.bench\]: got compares = \[\], expected compare, harness"),
-        ({"compare": [{"name": "a"}]}, "got no cases, expected name, cases, swap"),
-        ({"compare": [{"name": "a", "cases": ["x"], "swap": 1}]}, "got swap = 1"),
-        ({"compare": ["a"]}, "got 'a', expected a table"),
+        (
+            {"compares": []},
+            r"\[tool.parity.bench\]: got compares, expected one of compare, harness; did you mean compare",
+        ),
+        (
+            {"compare": [{"name": "a"}]},
+            r"\[tool.parity.bench\]: compare, number 1: got no cases, expected cases = selectors",
+        ),
+        ({"compare": [{"name": "a", "cases": ["x"], "swap": 1}]}, "number 1.swap: got 1, expected `?bool"),
+        ({"compare": ["a"]}, "number 1: got 'a', expected a table"),
     ],
 )
 def test_a_table_of_another_form_is_refused(table, message):
