@@ -16,7 +16,6 @@ from parity.builds.weights.inference import Uses, infer
 from parity.builds.weights.map import MapError, Rule, WeightMap
 from parity.builds.weights.modules import Order
 from parity.cases.case import Case, made
-from parity.compare.backends.registry import find
 from parity.compare.moving import pair_programs
 from parity.compare.pairing import Pairing, pair_positions, state_fingerprints, state_order
 from parity.compare.runs import SEED, Outputs, Runs
@@ -48,7 +47,7 @@ class Comparison:
 
     def __init__(self, case: Case, bench: Session):
         self.case, self.bench = case, bench
-        self._mesh = find(case.backend, bench.compiler).mesh
+        self._mesh = bench.backend_of(case).mesh
         makes = zip(("reference", "candidate"), (case.reference, case.candidate), case.meshes, strict=True)
         self.builds = tuple(built(name, made, make, self._mesh, mesh) for name, make, mesh in makes)
         self._own: dict[Hashable, Any] = {}

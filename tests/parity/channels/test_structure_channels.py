@@ -15,8 +15,8 @@ from parity.channels import ALL
 from parity.compare.comparison import Session
 from parity.compare.side import Side, SideError
 from parity.ir.hlo.memory import Memory
-from parity.report.records import Run
 from parity.report.table import COLUMNS, SHORT, print_table
+from parity.run.record import Run
 from parity.run.run import CaseResult, run_case
 from parity.verdicts import ChannelResult, Verdict
 
