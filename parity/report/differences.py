@@ -52,7 +52,7 @@ def _fields(where: str, one: Record, other: Record) -> Iterator[str]:
             for channel in dict.fromkeys((*left, *right)):
                 yield from _fields(f"{where} {channel}", left.get(channel, {}), right.get(channel, {}))
         elif name in LISTS:
-            yield from _entries(f"{where} {name}", left or [], right or [])
+            yield from _entries(f"{where} {name}", list(left or ()), list(right or ()))
         else:
             yield f"{where} {name}: {_short(left)} -> {_short(right)}"
 
