@@ -74,7 +74,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     if option.parity_cached and _names_mark(option.markexpr):
         from parity.run.outside import watch
 
-        early_config.stash[CALLED] = time.time_ns(), tuple(args)
+        words = tuple(word for word in args if not word.startswith("--basetemp="))  # imports nothing
+        early_config.stash[CALLED] = time.time_ns(), words
         watch()
 
 

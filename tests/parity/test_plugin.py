@@ -78,7 +78,7 @@ def project(pytester, monkeypatch, shell):
     def run(*arguments, pairs=("SOUND",), ours=("-p", "no:cacheprovider")):
         named = ", ".join(f'"my_twins:{pair}"' for pair in pairs)
         pytester.makepyprojecttoml(
-            f"[tool.parity]\npairs = [{named}]\ncache-ignores = ['stdout', 'stderr']\n"
+            f"[tool.parity]\npairs = [{named}]\ncache-ignores = ['std*', 'runpytest-*']\n"
             "[tool.pytest.ini_options]\nmarkers = ['slow: long']\n"
         )
         loaded = () if shell.installed else ("-p", "parity.plugin")
