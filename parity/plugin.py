@@ -1,116 +1,195 @@
-"""The pytest door: ``pytest -m parity`` runs every case as a test, with the verdicts of ``parity run``."""
+"""The pytest entry point: ``pytest -m parity`` runs every case as a test, in the same way as ``parity run``."""
 
 import os
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.mark.expression import (
+    Expression,  # private, but from pytest 8 to 9 the same: see `_is_requested`
+)
 
 from parity.compare.backends.environment import prepare
 
 if TYPE_CHECKING:
     from parity.cases.case import Case
-    from parity.compare.session import Session
+    from parity.run.request import Request
     from parity.run.run import CaseResult
 
 MARK = "parity"
+CALLED = pytest.StashKey[tuple[int, Sequence[str]]]()
+"""Nanoseconds of the clock before pytest imported any file of the project, and the words of the command line."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the options of the parity cases."""
+    """Adds the options of the parity cases, named as those of ``parity run``."""
     group = parser.getgroup("parity", "Linen-NNX parity (with -m parity)")
     group.addoption("--parity-select", action="append", default=[], metavar="GLOB", help="cases to run")
     group.addoption(
         "--parity-pair", action="append", default=[], metavar="MODULE:ATTR", help="a further pair"
     )
+    group.addoption(
+        "--parity-set", action="append", default=[], metavar="FIELD=VALUE", help="override a config field"
+    )
     group.addoption("--parity-backend", default="cpu", metavar="B", help="where to compile and run (cpu)")
     group.addoption("--parity-report", metavar="DIR", help="write parity.json into this folder")
     group.addoption("--parity-paranoid", action="store_true", help="compile and run also what is proved")
+    group.addoption(
+        "--parity-require", action="append", default=[], metavar="RUNG", help="lowest rung of any case"
+    )
+    group.addoption(
+        "--parity-cached",
+        action="store_true",
+        help="reuse the verdicts of passed cases, as long as nothing has changed",
+    )
 
 
-def _wanted(config: pytest.Config) -> bool:
-    words = config.option.markexpr.replace("(", " ").replace(")", " ").split()
-    return MARK in words and f"not {MARK}" not in " ".join(words)
+def _names_mark(expression: str) -> bool:
+    """True if an expression of ``-m`` names the mark: ``not slow`` selects a case, too, but nobody asked for it."""
+    return MARK in re.split(r"[\s()]+", expression)
+
+
+def _is_requested(expression: str) -> bool:
+    """True if an expression of ``-m`` names the mark, and selects an item that has it and no other mark.
+
+    Raises:
+        UsageError: the expression is malformed; pytest itself would say so only after it has collected the tests.
+    """
+    if not _names_mark(expression):
+        return False
+    try:
+        compiled = Expression.compile(expression)
+    except Exception as error:  # its type depends on pytest's version
+        raise pytest.UsageError(f"Wrong expression passed to '-m': {expression}: {error}") from error
+    return compiled.evaluate(lambda name, /, **fields: name == MARK and not fields)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """Begins to note which files are opened before the project's own code runs: cached verdicts depend on them."""
+    option = early_config.known_args_namespace
+    if option.parity_cached and _names_mark(option.markexpr):
+        from parity.run.outside import watch
+
+        words = tuple(word for word in args if not word.startswith("--basetemp="))  # imports nothing
+        early_config.stash[CALLED] = time.time_ns(), words
+        watch()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the mark; chooses devices when cases will run, and checks the options first."""
+    """Registers the mark; chooses devices if cases will run, and checks the options first."""
     config.addinivalue_line("markers", f"{MARK}: a parity case; -m {MARK} collects all of them")
-    if not _wanted(config):
+    if not _is_requested(config.option.markexpr):
         return
     prepare(config.option.parity_backend)
-    directory = config.option.parity_report
-    if directory:
-        from parity.report.records import check_writable
-
-        if "--parity-report" in config.invocation_params.args:
-            raise pytest.UsageError(
-                f"--parity-report {directory}: pytest takes a folder that stands by itself for one of tests; "
-                f"write it with an equals sign, --parity-report={directory}"
-            )
-        try:
-            _make_folder(Path(directory))
-            check_writable(Path(directory) / "parity.json", "--parity-report")
-        except (OSError, ValueError) as error:
-            raise pytest.UsageError(str(error)) from error
     try:
-        cases = _chosen(config)
-    except ValueError as error:
+        _check_report(config)
+        cases = _Cases(config, _request(config))
+    except (OSError, ValueError) as error:
         raise pytest.UsageError(str(error)) from error
-    config.pluginmanager.register(_Cases(config, cases), "parity-cases")
+    config.pluginmanager.register(cases, "parity-cases")
 
 
-def _make_folder(folder: Path) -> None:
-    """Makes a folder in one that is there; a missing parent is more likely a slip."""
-    if folder.parent.is_dir() and not folder.exists():
-        folder.mkdir()
-
-
-def _chosen(config: pytest.Config) -> list["Case"]:
-    """Returns the cases to run; in the process that starts xdist's workers too, which can still refuse.
+def _check_report(config: pytest.Config) -> None:
+    """Checks that the report can be written, and makes its folder in one that exists.
 
     Raises:
-        ValueError: an option, the settings or a mesh cannot be used.
+        OSError, ValueError: it cannot.
     """
-    from parity.cases.case import select
-    from parity.cases.settings import collect, must_have_pairs
-    from parity.compare.placement import place, refuse_unless_some_fit
+    from parity.report.records import check_writable
 
-    option = config.option
+    directory = config.option.parity_report
+    if not directory:
+        return
+    if "--parity-report" in config.invocation_params.args:
+        raise ValueError(
+            f"--parity-report {directory}: pytest takes a folder that stands by itself for one of tests; "
+            f"write it with an equals sign, --parity-report={directory}"
+        )
+    folder = Path(directory)
+    if folder.parent.is_dir() and not folder.exists():  # a missing parent is more likely a slip
+        folder.mkdir()
+    check_writable(folder / "parity.json", "--parity-report")
+
+
+def _request(config: pytest.Config) -> "Request":
+    """Returns what the options request; each of xdist's workers has its share of the machine.
+
+    Raises:
+        ValueError: an option or the settings cannot be used.
+    """
+    from parity.cases.settings import must_have_pairs, parse_settings
+    from parity.run.request import CacheMode, Request
+    from parity.verdicts import ANY_RUNG, Requirement
+
+    option, start = config.option, config.invocation_params.dir
     if not (option.parity_pair or option.parity_select):
-        must_have_pairs(config.invocation_params.dir)
-    _, cases = collect(option.parity_pair, start=config.invocation_params.dir)
-    placed = place(select(cases, option.parity_select), option.parity_backend)
-    refuse_unless_some_fit(placed)
-    return placed
+        must_have_pairs(start)
+    starts_workers = getattr(option, "dist", "no") != "no"  # and runs nothing itself
+    cached = option.parity_cached and not starts_workers
+    if cached and CALLED not in config.stash:
+        raise ValueError(
+            "--parity-cached: parity.plugin was loaded by a conftest; load it with -p parity.plugin"
+        )
+    request = Request.of(
+        start,
+        select=tuple(option.parity_select),
+        pairs=tuple(option.parity_pair),
+        settings=tuple(parse_settings(option.parity_set, option="--parity-set").items()),
+        backend=option.parity_backend,
+        paranoid=option.parity_paranoid,
+        required=Requirement.of(option.parity_require or ANY_RUNG, "--parity-require"),
+        cache=CacheMode.REUSE if cached else CacheMode.IGNORE,
+        context=repr(config.stash[CALLED][1]) if cached else "",
+        written=(Path(option.parity_report, "parity.json"),) if option.parity_report else (),
+    )
+    return request.share(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
 class _Cases:
-    """Collects the cases as items, runs them and writes the report."""
+    """Collects the cases as items, runs them and writes the report.
 
-    def __init__(self, config: pytest.Config, cases: list["Case"]):
-        self._config, self._cases = config, cases
-        self._records: dict[str, dict] = {}
+    In the process that starts xdist's workers it collects, too: there a wrong option can still be refused.
+
+    Raises:
+        ValueError: settings, selectors, backend or meshes cannot be used.
+    """
+
+    def __init__(self, config: pytest.Config, request: "Request"):
+        from parity.run.schedule import Schedule
+
+        self._config, self._schedule = config, Schedule(request)
+        self._runner = self._schedule.runner()
+        self._uncached: list[str] = []
+        if cache := self._schedule.cache:  # what was imported before the manifest was made may be older
+            cache.refuse(cache.manifest.later_than(config.stash[CALLED][0]))
+        self._records: dict[str, dict[str, Any]] = {}
         self._planned = 0
         self._start = time.perf_counter()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Adds one item per case before marks are selected."""
-        from parity.cases.settings import find_settings
-        from parity.compare.backends.compiler import Resources
-        from parity.compare.session import Session
-
-        option = self._config.option
-        resources = Resources(**find_settings(self._config.invocation_params.dir).resources)
-        xdist = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        bench = Session(paranoid=option.parity_paranoid, compiler=resources.share(xdist).compiler())
         collector = _Matrix.from_parent(session, name=MARK, nodeid=MARK)
         items += [
-            CaseItem.from_parent(collector, name=case.id, case=case, bench=bench) for case in self._cases
+            CaseItem.from_parent(collector, name=case.id, case=case, run=self._run)
+            for case in self._schedule.cases
         ]
+
+    def _run(self, case: "Case") -> "CaseResult":
+        if known := self._schedule.reused(case):
+            return known
+        result = self._runner.run(case)
+        self._schedule.keep(result)
+        return result
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Caches nothing once another test has run in this process: it may have changed the models."""
+        if self._schedule.cache and not isinstance(item, CaseItem):
+            self._schedule.cache.refuse([f"another test ran in this process: {item.nodeid}"])
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Counts the cases that marks and ``-k`` left."""
@@ -127,8 +206,18 @@ class _Cases:
             if name == MARK and report.when == "call" and isinstance(record, dict):
                 self._records[record["id"]] = record
 
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Prints how many verdicts were cached, and why none is cached now."""
+        cached = sum("remembered" in record for record in self._records.values())
+        if cached:
+            terminalreporter.write_line(f"parity: {cached} of {len(self._records)} verdicts from the cache")
+        if self._uncached:
+            changes = ", ".join(self._uncached[:3])
+            terminalreporter.write_line(f"parity: no verdict is cached; changed during this run: {changes}")
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Writes the report, once, in the process that has all records."""
+        """Caches verdicts, and writes the report, once, in the process that has all records."""
+        self._uncached = self._schedule.settle()
         directory = self._config.option.parity_report
         if not directory or hasattr(self._config, "workerinput"):
             return
@@ -149,19 +238,24 @@ class _Matrix(pytest.Collector):
 
 
 class CaseItem(pytest.Item):
-    """One case as a test."""
+    """One case as a test.
 
-    def __init__(self, *, case: "Case", bench: "Session", **rest):
+    Args:
+        case: the case.
+        run: runs it.
+        **rest: of `pytest.Item`.
+    """
+
+    def __init__(self, *, case: "Case", run: "Callable[[Case], CaseResult]", **rest: Any):
         super().__init__(**rest)
-        self.case, self.bench = case, bench
+        self.case, self.run = case, run
         self.add_marker(MARK)
 
     def runtest(self) -> None:
         """Runs the case and raises with its findings unless it passes."""
         from parity.report.records import case_record
-        from parity.run.run import run_case
 
-        result = run_case(self.case, self.bench)
+        result = self.run(self.case)
         self.user_properties.append((MARK, case_record(result)))
         if result.verdict == "skipped":
             pytest.skip("; ".join(channel.detail for channel in result.channels.values()))

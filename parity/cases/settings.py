@@ -28,6 +28,7 @@ __all__ = [
     "find_settings",
     "load_pairs",
     "must_have_pairs",
+    "parse_settings",
     "resources",
 ]
 
@@ -294,3 +295,25 @@ def find_cases(
         extra, overrides, start, devices, select: as `collect` takes them, but hashable.
     """
     return collect(extra, dict(overrides), Path(start), devices=devices, select=select)[1]
+
+
+def parse_settings(
+    texts: Iterable[str] | None, example: str = "embed=96", option: str = "--set"
+) -> dict[str, str]:
+    """Returns ``{field: value}`` of settings as the command line has them; the last value of a field counts.
+
+    Args:
+        texts: each ``FIELD=VALUE``.
+        example: one that the command takes.
+        option: name of the option.
+
+    Raises:
+        SettingsError: a text has another form.
+    """
+    settings = {}
+    for text in texts or []:
+        field, separator, value = text.partition("=")
+        if not separator or not field:
+            raise SettingsError(f"{option} {text!r}: expected FIELD=VALUE, such as {example}")
+        settings[field] = value
+    return settings

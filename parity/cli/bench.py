@@ -15,7 +15,6 @@ from parity.cli.options import (
     Select,
     Settings,
     console,
-    make_order,
 )
 
 __all__ = ["bench"]
@@ -49,7 +48,7 @@ def bench(
     flags = _optimise()
 
     from parity.cases.case import select as selected
-    from parity.cases.settings import collect, find_settings
+    from parity.cases.settings import collect, find_settings, parse_settings
     from parity.compare.backends.registry import find
     from parity.compare.timing.measure import measure_each
     from parity.compare.timing.overhead import measure_overhead
@@ -59,21 +58,21 @@ def bench(
 
     if json:
         check_writable(json, "--json")
-    if not find(backend).executes:
+    target = find(backend)
+    if not target.executes:
         raise ValueError(f"--backend {backend}: it runs nothing; expected cpu, tpu or gpu")
-    order = make_order(select, pair, setting, backend=backend)
     table = find_settings(Path.cwd()).bench
-    every = collect(order.pairs, dict(order.settings), select=order.select)[1]
-    chosen = subjects(table, every, order.select)
-    own = read_harness(table) if (harness if harness is not None else not order.select) else None
+    pairs, settings = tuple(pair or ()), parse_settings(setting)
+    every = collect(pairs, settings, select=select or ())[1]
+    chosen = subjects(table, every, tuple(select or ()))
+    own = read_harness(table) if (harness if harness is not None else not select) else None
     if harness and own is None:
         raise ValueError("--harness: got no [tool.parity.bench.harness], expected its cases; docs/bench.md")
     screen, found, overhead, whole = console(), [], None, True
     told = lambda words: screen.print(words, style="dim", soft_wrap=True, markup=False)  # noqa: E731
     try:
-        for one in measure_each(
-            chosen, backend, rounds, (order.pairs, order.settings, str(Path.cwd()), None), told
-        ):
+        again = (pairs, tuple(settings.items()), str(Path.cwd()), None)
+        for one in measure_each(chosen, target, rounds, again, told):
             found.append(one)
             print_measured(screen, one)
         if own:

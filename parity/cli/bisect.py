@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parity.cli.options import DIFFERENCE, PARITY, Html, Json, Pairs, Settings, console, parse_settings
+from parity.cli.options import DIFFERENCE, PARITY, Html, Json, Pairs, Settings, console
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +45,7 @@ def bisect(
     """Follow one failure to the operation, module, weight, settings, size, commit or version behind it."""
     from parity.bisect.report import AXES, bisect_case
     from parity.bisect.repro import ReproSpec, check_free, write_repro
+    from parity.cases.settings import parse_settings
     from parity.cli.history import SEARCHES
     from parity.report.formats import FORMS
     from parity.report.records import write_json, write_text
@@ -110,7 +111,8 @@ def _alone(axes: list[str], told: "Mapping[str, object]", repro: bool) -> str:
 def _whole(report: "Report") -> dict[str, Any]:
     """Returns the report of a run of the one case, with what the bisect made of it."""
     from parity.compare.backends.environment import describe_environment
-    from parity.report import Run, as_json
+    from parity.report import as_json
+    from parity.run.record import Run
 
     return as_json(
         Run(

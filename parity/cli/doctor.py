@@ -4,7 +4,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from parity.cli.options import PARITY, USAGE, console, make_order
+from parity.cli.options import PARITY, USAGE, console, make_request
 
 __all__ = ["doctor"]
 
@@ -13,7 +13,7 @@ def doctor() -> None:
     """Show versions, devices and backends, and how to get what is missing."""
     from parity.cli.machine import diagnose
 
-    screen, checks = console(), diagnose(make_order(None, None, None).resources)
+    screen, checks = console(), diagnose(make_request().resources)
     table = Table(box=None, pad_edge=False, show_header=False)
     for check in checks:
         table.add_row(check.name, check.found, Text(check.remedy, "yellow"))

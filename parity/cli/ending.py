@@ -11,29 +11,33 @@ from parity.cli.options import DIFFERENCE, HARNESS, INTERRUPTED, PARITY, USAGE, 
 from parity.verdicts import BLOCKING, Verdict
 
 if TYPE_CHECKING:
-    from parity.report import Run
+    from parity.run.record import Run
 
 __all__ = ["annotate", "finish", "say_reports", "show"]
 
 
 def finish(
-    record: "Run", files: Mapping[str, Path] | Path | None, blocks: frozenset[Verdict] = BLOCKING
+    record: "Run",
+    files: Mapping[str, Path],
+    unwritten: Sequence[str],
+    blocks: frozenset[Verdict] = BLOCKING,
 ) -> NoReturn:
     """Prints the findings and ends with the exit code of the run; a verdict in ``blocks`` is a difference.
 
     Args:
         record: of the run.
-        files: where its reports were to go, by name of the form; or the JSON file alone.
+        files: where its reports were to go, by name of the form.
+        unwritten: sentences on those that could not be written.
         blocks: the verdicts that are a difference.
     """
     from parity.report import as_json, print_findings
     from parity.run.waiving import unused_in
 
     print_findings(console(), record.results)
-    say_reports({"json": files} if isinstance(files, Path) else files or {}, record.unwritten)
+    say_reports(files, unwritten)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         annotate(as_json(record))
-    if record.unwritten:
+    if unwritten:
         raise typer.Exit(HARNESS)
     if record.partial and not record.stopped:
         raise typer.Exit(INTERRUPTED)
@@ -78,9 +82,9 @@ def show(
     from parity.report.writing import write_forms
 
     record = restore(report)
-    record.unwritten += write_forms(report, files, earlier)
+    unwritten = write_forms(report, files, earlier)
     print_table(console(), record)
-    finish(record, files)
+    finish(record, files, unwritten)
 
 
 def annotate(report: Mapping[str, Any]) -> None:

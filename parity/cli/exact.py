@@ -11,30 +11,28 @@ from rich.text import Text
 from parity.cli.options import console
 
 if TYPE_CHECKING:
-    from parity.cli.request import Request
     from parity.prove.exact import Equality
+    from parity.run.request import Request
 
 __all__ = ["prove_cases"]
 
 
-def prove_cases(order: "Request", json: Path | None) -> bool:
+def prove_cases(request: "Request", json: Path | None) -> bool:
     """Claims each case equal in exact arithmetic, one after the other, and prints what came of it.
 
     Args:
-        order: which cases.
+        request: which cases.
         json: file of the report; None for none.
 
     Returns:
         Whether all are.
     """
-    from parity.cli.request import chosen
     from parity.compare.evidence import Evidence
-    from parity.compare.session import Session
     from parity.report import write_json
     from parity.run.run import raised_gc_threshold
+    from parity.run.selection import open_cases
 
-    cases, session = chosen(order)[1], Session()
-    cases = order.shard.take(cases) if order.shard else cases
+    cases, session = open_cases(request)
     records: list[dict[str, Any]] = []
     start = time.perf_counter()
     with contextlib.suppress(KeyboardInterrupt), raised_gc_threshold():

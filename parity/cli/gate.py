@@ -22,7 +22,8 @@ from parity.cli.options import (
     Workers,
     asked_forms,
     console,
-    make_order,
+    limits,
+    make_request,
 )
 
 if TYPE_CHECKING:
@@ -141,30 +142,28 @@ def _earlier(path: Path) -> dict[str, Any]:
 def _run(flips: list["Flip"], workers: int | None, cached: bool) -> dict[str, Any]:
     """Runs what the flips touch, each case once, and returns the report."""
     from parity.cases.case import matches
-    from parity.cli.options import resource_options
-    from parity.cli.request import Recall, chosen, execute
+    from parity.cases.settings import collect
+    from parity.cli.terminal import Terminal
     from parity.report import as_json, print_table
+    from parity.run.request import CacheMode
+    from parity.run.schedule import execute
 
     asked = [selector for flip in flips for selector in flip.cases]
-    every = chosen(make_order(None, None, None))[1]
+    every = collect()[1]
     known = [one for one in dict.fromkeys(asked) if any(matches(case, one) for case in every)]
     if not known:
         return {**as_json(_nothing()), "seconds": 0.0}
-    order = make_order(
-        known,
-        None,
-        None,
-        resource_options(no_cache=False, workers=workers),
-        memory=Recall.USE if cached else Recall.NONE,
+    request = make_request(
+        known, given=limits(workers=workers), cache=CacheMode.REUSE if cached else CacheMode.IGNORE
     )
-    record = execute(order, console())
+    record = execute(request, Terminal(console()))
     print_table(console(), record)
     return as_json(record)
 
 
 def _nothing() -> Any:
     from parity.compare.backends.environment import describe_environment
-    from parity.report import Run
+    from parity.run.record import Run
 
     return Run(environment=describe_environment(), planned=0)
 

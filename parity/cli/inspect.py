@@ -1,5 +1,6 @@
 """``parity inspect``: the structure of both sides, of one case in full, of several in a line each."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,17 +19,22 @@ from parity.cli.options import (
     Select,
     Settings,
     console,
-    make_order,
-    resource_options,
+    limits,
+    make_request,
 )
 from parity.verdicts import BLOCKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
     from parity.cases.case import Case
     from parity.compare.evidence import Evidence
     from parity.compare.session import Session
+    from parity.compare.summary import Summary
 
-__all__ = ["inspect"]
+__all__ = ["inspect", "summarise_cases"]
 
 
 def inspect(
@@ -47,31 +53,31 @@ def inspect(
     compile_seconds: CompileSeconds = None,
 ) -> None:
     """Show loops, collectives, memory, cost and dots of one case, and where its leaves are; of several a line each."""
-    from parity.cli.request import chosen, summarise_cases
     from parity.compare.evidence import Evidence
-    from parity.compare.session import Session
     from parity.report import print_summaries, summaries_markdown, summaries_record, write_json, write_text
     from parity.report.records import check_writable
+    from parity.report.writing import check_forms
+    from parity.run.selection import open_cases
 
+    check_forms({"json": json} if json else {})
     for file, option in ((markdown, "--markdown"), (html, "--html")):
         if file:
             check_writable(file, option)
-    options = resource_options(no_cache=no_cache, compile_gib=compile_gib, compile_seconds=compile_seconds)
-    order = make_order(select, pair, setting, options, backend=backend, full_size=full_size, json=json)
-    cases = chosen(order)[1]
+    given = limits(no_cache=no_cache, compile_gib=compile_gib, compile_seconds=compile_seconds)
+    request = make_request(select, pair, setting, given, backend=backend, full_size=full_size, paranoid=True)
+    cases, session = open_cases(request)
     if html and not (len(cases) == 1 and _placed(cases[0])):
         raise ValueError(
             f"--html: got {len(cases)} cases, or one without a mesh, expected one case on a mesh with comparable "
             "shardings; see `parity list`"
         )
-    bench = Session(paranoid=True, compiler=order.resources.compiler())
-    summaries = summarise_cases(bench, cases, console())
+    summaries = summarise_cases(session, cases, console())
     print_summaries(console(), summaries)
     record = summaries_record(summaries)
     differs = any(side.error for one in summaries for side in one.sides)
-    alone = Evidence.of(cases[0], bench) if len(cases) == len(summaries) == 1 else None
+    alone = Evidence.of(cases[0], session) if len(cases) == len(summaries) == 1 else None
     if alone and not differs:
-        found, differs = _sections(alone, bench)
+        found, differs = _sections(alone, session)
         record["cases"][0] |= found
     if markdown:
         write_text(summaries_markdown(summaries), markdown)
@@ -85,12 +91,33 @@ def inspect(
     raise typer.Exit(DIFFERENCE if differs else PARITY)
 
 
+def summarise_cases(session: "Session", cases: "Sequence[Case]", console: "Console") -> "list[Summary]":
+    """Returns the structure of each case, one after the other; both sides of a case compile at once.
+
+    When interrupted it returns those that it has.
+
+    Args:
+        session: compiles, proved or not.
+        cases: on their backend.
+        console: where to show progress.
+    """
+    from parity.compare.evidence import Evidence
+    from parity.compare.summary import summarise_case
+
+    summaries = []
+    with contextlib.suppress(KeyboardInterrupt):
+        for number, case in enumerate(cases, 1):
+            console.print(f"[{number}/{len(cases)}] {case.id}", soft_wrap=True, markup=False, highlight=False)
+            summaries.append(summarise_case(Evidence.of(case, session)))
+    return summaries
+
+
 def _placed(case: "Case") -> bool:
     """True if the leaves of a case are placed on a mesh, and both sides can be compared there."""
     return bool(case.mesh.axes) and "sharding" not in case.not_applicable
 
 
-def _sections(work: "Evidence", bench: "Session") -> tuple[dict[str, Any], bool]:
+def _sections(work: "Evidence", session: "Session") -> tuple[dict[str, Any], bool]:
     """Prints the structure of both sides; returns it as plain data, and True if it differs."""
     from parity.channels import Aspect, of_aspect
     from parity.compare.inspection import inspect_sides
@@ -98,7 +125,7 @@ def _sections(work: "Evidence", bench: "Session") -> tuple[dict[str, Any], bool]
     from parity.run.run import run_case
 
     sections = inspect_sides(work)
-    result = run_case(work.case, bench, of_aspect(Aspect.STRUCTURE))
+    result = run_case(work.case, session, of_aspect(Aspect.STRUCTURE))
     print_sections(console(), result, sections)
     return sections_record(result, sections), bool(result.blocking)
 

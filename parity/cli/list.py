@@ -14,7 +14,6 @@ from parity.cli.options import (
     Select,
     Settings,
     console,
-    parse_settings,
 )
 
 __all__ = ["list_cases"]
@@ -31,8 +30,8 @@ def list_cases(
 ) -> None:
     """List pairs, variants, programs and meshes."""
     from parity.cases.case import select as selected
-    from parity.cases.settings import collect
-    from parity.compare.backends.registry import known_backends
+    from parity.cases.settings import collect, parse_settings
+    from parity.compare.backends.registry import find, known_backends
     from parity.compare.placement import place
 
     if channels:
@@ -42,7 +41,7 @@ def list_cases(
         return
 
     pairs, cases = collect(pair or (), parse_settings(setting), select=select or ())
-    cases = place(selected(cases, select or ()), "cpu")
+    cases = place(selected(cases, select or ()), find("cpu"))
     screen = console()
     if coverage:
         from parity.report import print_coverage

@@ -12,7 +12,7 @@ from parity.cli.options import (
     Pairs,
     Settings,
     console,
-    make_order,
+    make_request,
 )
 
 __all__ = ["show_map"]
@@ -29,18 +29,17 @@ def show_map(
     """Print the weight map of a pair's first matching case, and what certifies it."""
     from parity.builds.tree import Role
     from parity.builds.weights.map import MapError
-    from parity.cli.request import chosen
     from parity.compare.certificate import certify
     from parity.compare.certificate import export as exported
     from parity.compare.evidence import Evidence
-    from parity.compare.session import Session
     from parity.report import map_line
     from parity.report.records import check_writable, write_json
+    from parity.run.selection import open_cases
 
     if export:
         check_writable(export, "--export")
-    cases = chosen(make_order([select], pair, setting))[1]
-    work = Evidence.of(cases[0], Session())
+    cases, session = open_cases(make_request([select], pair, setting))
+    work = Evidence.of(cases[0], session)
     screen = console()
     screen.print(f"{cases[0].id}: {work.builds[0].name} against {work.builds[1].name}", soft_wrap=True)
     try:

@@ -10,8 +10,8 @@ from rich.text import Text
 from parity.cli.options import console
 
 if TYPE_CHECKING:
-    from parity.cli.request import Request
     from parity.compare.modulo import ModuloSharding
+    from parity.run.request import Request
 
 __all__ = ["prove_modulo"]
 
@@ -19,28 +19,27 @@ MOST = 12
 """Annotations that are printed for a case; the JSON report has all."""
 
 
-def prove_modulo(order: "Request", json: Path | None) -> bool:
+def prove_modulo(request: "Request", json: Path | None) -> bool:
     """Compares each case without its sharding annotations, and prints what is left and where these differ.
 
     Args:
-        order: which cases.
+        request: which cases.
         json: file of the report; None for none.
 
     Returns:
         Whether all are the same up to sharding.
     """
-    from parity.cli.request import chosen
     from parity.compare.evidence import Evidence
     from parity.compare.modulo import prove_modulo_sharding
-    from parity.compare.session import Session
     from parity.report import write_json
+    from parity.run.selection import open_cases
 
-    cases, bench = chosen(order)[1], Session()
+    cases, session = open_cases(request)
     records: list[dict[str, Any]] = []
     start = time.perf_counter()
     with contextlib.suppress(KeyboardInterrupt):
         for case in cases:
-            found = prove_modulo_sharding(Evidence.of(case, bench))
+            found = prove_modulo_sharding(Evidence.of(case, session))
             records.append(_record(case.id, found))
             _print(case.id, found)
     same = sum(record["verdict"] != "differs" for record in records)

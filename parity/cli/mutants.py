@@ -43,7 +43,7 @@ def mutants(
     from parity.mutants.mutant import PREFIX, choose
     from parity.report import write_json, write_text
     from parity.report.records import check_writable
-    from parity.report.shards import Shard
+    from parity.run.shard import Shard
 
     for path, option in ((json, "--json"), (markdown, "--markdown")):
         if path:

@@ -12,7 +12,7 @@ from rich.console import Console
 from parity.cli.help import RARE
 
 if TYPE_CHECKING:
-    from parity.cli.request import Request
+    from parity.run.request import Request
 
 __all__ = [
     "DIFFERENCE",
@@ -37,9 +37,8 @@ __all__ = [
     "Workers",
     "asked_forms",
     "console",
-    "make_order",
-    "parse_settings",
-    "resource_options",
+    "limits",
+    "make_request",
 ]
 
 PARITY, DIFFERENCE, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
@@ -141,60 +140,47 @@ CompileSeconds = Annotated[
 ]
 
 
-def parse_settings(texts: list[str] | None, example: str = "embed=96") -> dict[str, str]:
-    """Returns ``{field: value}`` of what ``--set`` was given; the last value of a field counts.
-
-    Args:
-        texts: each ``FIELD=VALUE``.
-        example: one that the command takes.
-
-    Raises:
-        ValueError: a text has another form.
-    """
-    settings = {}
-    for text in texts or []:
-        field, separator, value = text.partition("=")
-        if not separator or not field:
-            raise ValueError(f"--set {text!r}: expected FIELD=VALUE, such as {example}")
-        settings[field] = value
-    return settings
-
-
-def resource_options(
+def limits(
     *,
-    no_cache: bool,
+    no_cache: bool = False,
     workers: int | None = None,
     compile_gib: float | None = None,
     compile_seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Returns the options of these names as `make_order` takes them."""
-    return {
+    """Returns the limits that were given, by their names in ``[tool.parity]``."""
+    given = {
         "workers": workers,
         "cache": "" if no_cache else None,
         "compile-gib": compile_gib,
         "compile-seconds": compile_seconds,
     }
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def make_order(
-    select: list[str] | None,
-    pairs: list[str] | None,
-    settings: list[str] | None,
-    options: Mapping[str, Any] | None = None,
-    **rest: Any,
+def make_request(
+    select: list[str] | None = None,
+    pairs: list[str] | None = None,
+    settings: list[str] | None = None,
+    given: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> "Request":
-    """Returns what the command line asks for; ``options``, from `resource_options`, go over ``[tool.parity]``."""
-    from parity.cases.settings import find_settings, resources
-    from parity.cli.request import Request
-    from parity.compare.backends.compiler import Resources
+    """Returns what the command line requests.
 
-    given = {name: value for name, value in (options or {}).items() if value is not None}
-    found = {**find_settings(Path.cwd()).resources, **resources(given, Path.cwd())}
-    return Request(
+    Args:
+        select: selectors of cases.
+        pairs: further pairs.
+        settings: each ``FIELD=VALUE``.
+        given: from `limits`; they go over ``[tool.parity]``.
+        **fields: other fields of `Request`.
+    """
+    from parity.cases.settings import parse_settings
+    from parity.run.request import Request
+
+    return Request.of(
+        Path.cwd(),
+        given,
         select=tuple(select or ()),
         pairs=tuple(pairs or ()),
         settings=tuple(parse_settings(settings).items()),
-        workers=given.get("workers"),
-        resources=Resources(**found),
-        **rest,
+        **fields,
     )

@@ -15,7 +15,7 @@ from parity.cli.options import (
     Select,
     Settings,
     console,
-    make_order,
+    make_request,
 )
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
 
@@ -42,9 +42,10 @@ def prove(
 ) -> None:
     """Prove that both sides are the same program; no compile, no run."""
     from parity.channels import Aspect, of_aspect
-    from parity.cli.request import execute
+    from parity.cli.terminal import Reports, Terminal
     from parity.report import print_proofs
-    from parity.report.shards import Shard
+    from parity.run.schedule import execute
+    from parity.run.shard import Shard
 
     if full_size and not topology:
         raise ValueError(
@@ -56,7 +57,8 @@ def prove(
         )
     if ignore_sharding and (exact or paranoid):
         raise ValueError("--ignore-sharding: got --exact or --paranoid too, expected one of them")
-    order = make_order(
+    reports = Reports.of({"json": json} if json else {})
+    request = make_request(
         select,
         pair,
         setting,
@@ -64,25 +66,25 @@ def prove(
         full_size=full_size,
         channels=("program", *(of_aspect(Aspect.VALUES) if paranoid else ())),
         paranoid=paranoid,
-        json=json,
         shard=Shard.parse(shard) if shard else None,
     )
     if ignore_sharding:
         from parity.cli.modulo import prove_modulo
 
-        raise typer.Exit(PARITY if prove_modulo(order, json) else DIFFERENCE)
+        raise typer.Exit(PARITY if prove_modulo(request, json) else DIFFERENCE)
     if exact:
         from parity.cli.exact import prove_cases
 
-        raise typer.Exit(PARITY if prove_cases(order, json) else DIFFERENCE)
-    record = execute(order, console())
+        raise typer.Exit(PARITY if prove_cases(request, json) else DIFFERENCE)
+    terminal = Terminal(console(), reports)
+    record = execute(request, terminal)
     print_proofs(console(), record)
     loose = (
         {Verdict.REORDERED}
         if any(_is_twin(result.channels.get("program")) for result in record.results)
         else {}
     )
-    finish(record, json, blocks=BLOCKING | {Verdict.UNPROVED, *loose})
+    finish(record, reports.files, terminal.unwritten, blocks=BLOCKING | {Verdict.UNPROVED, *loose})
 
 
 def _is_twin(program: ChannelResult | None) -> bool:

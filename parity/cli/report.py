@@ -34,6 +34,13 @@ def report(
     annotations: Annotations = None,
     json: Json = None,
     since: Since = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            "--compare",
+            help="An earlier report: print all that differs but times; exit 1 if anything does.",
+        ),
+    ] = None,
 ) -> None:
     """Print a report again, write it in other forms, join the parts of a run; show what changed since another."""
     from parity.report.changes import changes
@@ -43,6 +50,10 @@ def report(
     from parity.report.writing import check_forms, write_forms
 
     forms = asked_forms(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
+    if compare:
+        if forms or since or len(files) > 1:
+            raise ValueError("--compare: got other options or files too, expected one report; leave them out")
+        raise typer.Exit(_compare(compare, files[0]))
     check_forms(forms)
     if len(set(files)) < len(files):
         raise ValueError("report: got a file twice, expected each part once")
@@ -63,3 +74,20 @@ def report(
     if "partial" in found and "why" not in found["partial"]:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(PARITY if passes(found) else DIFFERENCE)
+
+
+def _compare(before: Path, after: Path) -> int:
+    """Prints how two reports differ, and returns the exit code."""
+    from parity.report.differences import differences
+    from parity.report.reading import read_report
+
+    reports = read_report(before), read_report(after)
+    if not any(report["cases"] for report in reports):
+        raise ValueError(f"--compare: {before} and {after} have no cases; nothing was compared")
+    found = differences(*reports)
+    for sentence in found:
+        console().print(sentence, soft_wrap=True, markup=False, highlight=False)
+    counts = " and ".join(str(len(report["cases"])) for report in reports)
+    words = f"{len(found) or 'no'} difference{'' if len(found) == 1 else 's'}"
+    console().print(f"{counts} cases: {words}", soft_wrap=True, highlight=False)
+    return DIFFERENCE if found else PARITY

@@ -9,6 +9,7 @@ from parity.cli.ending import finish
 from parity.cli.help import RARE
 from parity.cli.options import (
     HARNESS,
+    PARITY,
     Annotations,
     CompileGib,
     CompileSeconds,
@@ -26,13 +27,14 @@ from parity.cli.options import (
     Workers,
     asked_forms,
     console,
-    make_order,
-    resource_options,
+    limits,
+    make_request,
 )
 from parity.verdicts import ANY_RUNG, BLOCKING, Requirement, Verdict
 
 if TYPE_CHECKING:
-    from parity.cli.request import Recall
+    from parity.run.last_failed import LastFailed
+    from parity.run.request import CacheMode
 
 __all__ = ["run"]
 
@@ -138,21 +140,22 @@ def run(
 ) -> None:
     """Run cases: live progress, a table, findings, and reports on demand."""
     from parity.cli.bisect import bisect_failures
-    from parity.cli.narrowing import narrowed
-    from parity.cli.request import execute, rewrite
+    from parity.cli.debugger import check_debuggable, open_debugger
+    from parity.cli.terminal import Reports, Terminal
     from parity.report import print_details, print_table, print_tracebacks
-    from parity.report.shards import Shard
     from parity.run.last_failed import LastFailed
+    from parity.run.schedule import execute
+    from parity.run.shard import Shard
 
-    forms = asked_forms(html=html, junit=junit, markdown=markdown, annotations=annotations)
-    options = resource_options(
-        no_cache=no_cache, workers=workers, compile_gib=compile_gib, compile_seconds=compile_seconds
-    )
-    order = make_order(
+    forms = asked_forms(json=json, html=html, junit=junit, markdown=markdown, annotations=annotations)
+    latest = LastFailed.of(Path.cwd(), _same_cases(backend, setting, full_size, channel))
+    if debug:
+        workers = check_debuggable(workers, processes, ray)
+    request = make_request(
         select,
         _pairs(select, pair, builtin),
         setting,
-        options,
+        limits(no_cache=no_cache, workers=workers, compile_gib=compile_gib, compile_seconds=compile_seconds),
         backend=backend,
         full_size=full_size,
         channels=_channels(channel),
@@ -160,30 +163,58 @@ def run(
         required=Requirement.of(require or ANY_RUNG, "--require"),
         processes=processes,
         ray=ray,
-        json=json,
-        forms=forms,
-        since=tuple(since or ()),
         shard=Shard.parse(shard) if shard else None,
         fail_fast=fail_fast,
-        memory=_recall(cached=cached, refresh=refresh, verify=verify_cache, processes=processes),
+        cache=_cache_mode(cached=cached, refresh=refresh, verify=verify_cache),
+        only=_failed(latest, shard) if last_failed else None,
+        written=tuple(forms.values()),
     )
-    latest = LastFailed.of(Path.cwd(), (order.backend, order.settings, order.full_size, channel or ()))
-    record = execute(narrowed(order, latest, last_failed=last_failed, debug=debug), console())
+    reports = Reports.of(forms, since)
+    terminal = Terminal(console(), reports, open_debugger if debug else lambda error: None)
+    record = execute(request, terminal)
     latest.keep(record.results)
     print_table(console(), record)
     if channel:
         print_details(console(), record.results)
     if traceback:
         print_tracebacks(console(), record.results)
-    if bisect:
-        record.followed = bisect_failures(record.results)
-        if record.followed:  # the report of the run is there already, should a bisect take too long
-            rewrite(order, record)
+    unwritten = terminal.unwritten
+    if bisect and (followed := bisect_failures(record.results)):
+        record.followed = followed
+        unwritten = reports.write(
+            record
+        )  # again: the report of the run is there already, should a bisect be slow
     for words in record.disagreements:
-        console().print(f"memory: {words}", style="bold red", soft_wrap=True, markup=False)
+        console().print(f"cache: {words}", style="bold red", soft_wrap=True, markup=False)
     if record.disagreements:
         raise typer.Exit(HARNESS)
-    finish(record, {**({"json": json} if json else {}), **forms}, blocks=_blocks(order.channels))
+    finish(record, forms, unwritten, blocks=_blocks(request.channels))
+
+
+def _same_cases(
+    backend: str, setting: list[str] | None, full_size: bool, channel: list[str] | None
+) -> tuple[object, ...]:
+    """Returns the options that make other cases of the same ids."""
+    from parity.cases.settings import parse_settings
+
+    return backend, tuple(parse_settings(setting).items()), full_size, channel or ()
+
+
+def _failed(latest: "LastFailed", shard: str | None) -> frozenset[str]:
+    """Returns the cases that did not pass when they last ran here; ends the command if all passed.
+
+    Raises:
+        ValueError: nothing has run yet, or only a part of the cases shall run.
+    """
+    if shard:
+        raise ValueError("--last-failed: got --shard, whose parts run elsewhere; leave one of them out")
+    failed = latest.failed()
+    if failed is None:
+        raise ValueError("--last-failed: nothing has run in this project yet; leave it out")
+    if not failed:
+        console().print("--last-failed: all cases that ran last passed; nothing to run", soft_wrap=True)
+        raise typer.Exit(PARITY)
+    return failed
 
 
 def _pairs(select: list[str] | None, named: list[str] | None, builtin: bool) -> list[str]:
@@ -210,8 +241,8 @@ def _blocks(channels: tuple[str, ...]) -> frozenset[Verdict]:
     return BLOCKING if set(of_aspect(Aspect.VALUES)) <= set(channels) else BLOCKING | {Verdict.UNPROVED}
 
 
-def _recall(*, cached: bool, refresh: bool, verify: bool, processes: int) -> "Recall":
-    from parity.cli.request import Recall
+def _cache_mode(*, cached: bool, refresh: bool, verify: bool) -> "CacheMode":
+    from parity.run.request import CacheMode
 
     if (refresh or verify) and not cached:
         raise ValueError(
@@ -221,8 +252,6 @@ def _recall(*, cached: bool, refresh: bool, verify: bool, processes: int) -> "Re
         raise ValueError(
             "--refresh and --verify-cache: expected one of them; --refresh leaves nothing to verify"
         )
-    if cached and processes > 1:
-        raise ValueError("--cached: got --processes, expected one process; leave one of them out")
     if not cached:
-        return Recall.NONE
-    return Recall.FRESH if refresh else Recall.VERIFY if verify else Recall.USE
+        return CacheMode.IGNORE
+    return CacheMode.REFRESH if refresh else CacheMode.VERIFY if verify else CacheMode.REUSE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parity.cli.options import DIFFERENCE, FullSize, parse_settings
+from parity.cli.options import DIFFERENCE, FullSize
 
 if TYPE_CHECKING:
     from parity.matrix.training import Trainer
@@ -75,6 +75,7 @@ def train(
     Exit code 0 where all losses are finite and, with both twins, equal to the last bit; 1 where not.
     """
     from parity.builds.build import Flavour
+    from parity.cases.settings import parse_settings
     from parity.matrix.runs import training
     from parity.matrix.training import Trainer, check_save, earlier
     from parity.report.curve import check_picture, draw

@@ -12,7 +12,6 @@ from parity.builds.weights.inference import Uses, infer
 from parity.builds.weights.map import MapError, WeightMap
 from parity.builds.weights.modules import Order
 from parity.cases.case import Case, made
-from parity.compare.backends.registry import find
 from parity.compare.clock import SideError
 from parity.compare.exactness import named, relation, walk
 from parity.compare.memo import Memo, Once
@@ -55,7 +54,7 @@ class Evidence:
         Raises:
             SideError: a build failed.
         """
-        mesh_of = find(case.backend, session.compiler).mesh
+        mesh_of = session.backend_of(case).mesh
         makes = zip(("reference", "candidate"), (case.reference, case.candidate), case.meshes, strict=True)
         reference, candidate = (built(name, made, make, mesh_of, mesh) for name, make, mesh in makes)
         return cls(case=case, session=session, builds=(reference, candidate))

@@ -6,38 +6,37 @@ from collections.abc import Iterable, Sequence
 
 from parity.builds.meshes import FixedAxesError, TooFewDevicesError
 from parity.cases.case import Case
-from parity.compare.backends.registry import find
+from parity.compare.backends.backend import Backend
 
 __all__ = ["place", "refuse_unless_some_fit"]
 
 
-def place(cases: Iterable[Case], backend: str) -> list[Case]:
+def place(cases: Iterable[Case], backend: Backend) -> list[Case]:
     """Returns the cases on a backend, with meshes that fit it; ids stay as they are.
 
-    A case whose mesh, or whose held axes alone, need more devices stays, with the reason why it cannot run there.
+    A case whose mesh, or whose fixed axes alone, need more devices stays, with the reason why it cannot run there.
 
     Args:
         cases: as the pairs give them.
-        backend: its name.
+        backend: where they shall run.
 
     Raises:
-        ValueError: there is no such backend, or a mesh does not fit it.
+        ValueError: a mesh does not fit the backend.
     """
-    target = find(backend)
-    fitted = functools.cache(target.fit)
+    fitted = functools.cache(backend.fit)
 
     def on_backend(case: Case) -> Case:
         try:
             mesh, candidate_mesh = (fitted(spec, case.fixed_axes) for spec in case.meshes)
         except FixedAxesError as error:
-            return dataclasses.replace(case, backend=backend, skip_reason=str(error))
+            return dataclasses.replace(case, backend=backend.name, skip_reason=str(error))
         except TooFewDevicesError as error:
-            return dataclasses.replace(case, backend=backend, too_few_devices=str(error))
-        if (mesh, candidate_mesh, backend) == (*case.meshes, case.backend):
+            return dataclasses.replace(case, backend=backend.name, too_few_devices=str(error))
+        if (mesh, candidate_mesh, backend.name) == (*case.meshes, case.backend):
             return case
         return dataclasses.replace(
             case,
-            backend=backend,
+            backend=backend.name,
             asked="" if candidate_mesh == case.meshes[1] else str(case.meshes[1]),
             mesh=mesh,
             candidate_mesh=case.candidate_mesh and candidate_mesh,

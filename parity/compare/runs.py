@@ -11,7 +11,6 @@ from jax.experimental import multihost_utils
 
 from parity.builds.build import SEED, Group
 from parity.cases.case import made
-from parity.compare.backends.registry import find
 from parity.compare.clock import SideError
 from parity.compare.evidence import Evidence
 from parity.compare.memo import Memo, Once
@@ -116,7 +115,7 @@ class Runs:
         if case.exact is None:
             return Absent("the case has no float64 reference")
         with jax.enable_x64(True):
-            build = made(case.exact, find(case.backend, session.compiler).mesh, case.mesh)
+            build = made(case.exact, session.backend_of(case).mesh, case.mesh)
             side = self._side(session.side(build, case, case.mesh))
             try:
                 _ = side.traced

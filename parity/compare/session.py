@@ -10,7 +10,7 @@ from parity.builds.build import SEED, Build
 from parity.builds.meshes import MeshSpec
 from parity.builds.tree import to_host
 from parity.cases.case import Case
-from parity.compare.backends.compiler import Compiler
+from parity.compare.backends.backend import Backend
 from parity.compare.backends.registry import find
 from parity.compare.clock import Clock
 from parity.compare.memo import Memo
@@ -35,7 +35,7 @@ class Session:
     Args:
         paranoid: compile and run also what is proved.
         required: rungs that cases of one structure may rest on.
-        compiler: compiles for backends that do so in other processes; one for all by default.
+        backend: where the cases are placed; by default each case's is found by its name.
         tell: told of each phase that begins, in words.
         examine: is given each error of a case once, before the run goes on.
 
@@ -50,23 +50,28 @@ class Session:
         *,
         paranoid: bool = False,
         required: Requirement = ANY_RUNG,
-        compiler: Compiler | None = None,
+        backend: Backend | None = None,
         tell: Callable[[str], None] = lambda phase: None,
         examine: Callable[[BaseException], object] = lambda error: None,
     ):
-        self.paranoid, self.required, self.compiler, self.examine = paranoid, required, compiler, examine
+        self.paranoid, self.required, self.examine = paranoid, required, examine
+        self._backend = backend
         self.clock = Clock(tell)
         self.memo, self.recipes, self.proof_cache = Memo(), Recipes(), ProofCache()
         self._sides: dict[Hashable, Side] = {}
         self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}
+
+    def backend_of(self, case: Case) -> Backend:
+        """Returns the backend on which a case is placed."""
+        given = self._backend
+        return given if given is not None and given.name == case.backend else find(case.backend)
 
     def side(self, build: Build, case: Case, mesh: MeshSpec) -> Side:
         """Returns the side of ``build`` for ``case``, the same one for the same build, program and mesh."""
         key = (build, case.program, mesh, case.backend)
         side = self._sides.pop(key, None)
         if side is None:
-            program, backend = build.programs[case.program], find(case.backend, self.compiler)
-            side = Side(build, program, mesh, backend, self.clock)
+            side = Side(build, build.programs[case.program], mesh, self.backend_of(case), self.clock)
         self._sides[key] = side
         while len(self._sides) > KEPT_SIDES:
             self._sides.pop(next(iter(self._sides)))

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 __all__ = ["main"]
 
-NEEDED = ("jax", "flax.linen", "flax.nnx", "optax", "parity.cli", "parity.cli.request")
+NEEDED = ("jax", "flax.linen", "flax.nnx", "optax", "parity.cli", "parity.run.schedule")
 RAISED = 70
 
 

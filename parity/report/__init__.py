@@ -3,7 +3,7 @@
 from parity.report.channels import channels_markdown
 from parity.report.coverage import print_coverage
 from parity.report.maps import map_line
-from parity.report.records import Run, as_json, case_record, summarise, write_json, write_text
+from parity.report.records import as_json, case_record, summarise, write_json, write_text
 from parity.report.structure import print_sections, sections_record
 from parity.report.summary import print_summaries, summaries_markdown, summaries_record
 from parity.report.table import (
@@ -18,7 +18,6 @@ from parity.report.table import (
 
 __all__ = [
     "Progress",
-    "Run",
     "as_json",
     "case_record",
     "channels_markdown",

@@ -10,8 +10,10 @@ import numpy as np
 from flax import linen, nnx
 
 from parity.cases.twins import twins
+from parity.compare.placement import place
 from parity.report.table import findings_text
-from parity.run.run import CaseResult, run_cases
+from parity.run.request import Request
+from parity.run.run import CaseResult, CaseRunner
 
 __all__ = ["TwinsDifferError", "assert_twins"]
 
@@ -34,6 +36,8 @@ def assert_twins(
     batch: Any,
     *,
     loss: Any = None,
+    backend: str = "cpu",
+    paranoid: bool = False,
     **options: Any,
 ) -> list[CaseResult]:
     """Raises unless a Linen module and an NNX module are the same program, or measure the same.
@@ -43,14 +47,18 @@ def assert_twins(
         nnx_module: as it is; it is not changed.
         batch: an array, which both are called with, or named inputs.
         loss: ``(outputs, batch) -> scalar``; by default the mean of the squares of all outputs.
-        **options: of `twins`, such as ``programs=("forward",)`` or ``arguments=("tokens", "mask")``; without
-            ``arguments`` they are the inputs that the NNX module's method has parameters for.
+        backend: where to compile and run, as ``parity run --backend`` takes it.
+        paranoid: compile and run also what is proved.
+        **options: of `twins`, such as ``require="proved"``, ``programs=("forward",)`` or
+            ``arguments=("tokens", "mask")``; without ``arguments`` they are the inputs that the NNX module's
+            method has parameters for.
 
     Returns:
         The results, all of them passed.
 
     Raises:
         TwinsDifferError: a channel of a program blocks.
+        ValueError: the backend or an option cannot be used.
     """
     named = batch if isinstance(batch, Mapping) else {"x": batch}
     if "arguments" not in options:
@@ -63,7 +71,10 @@ def assert_twins(
         loss=loss or _squares,
         **options,
     )
-    results = list(run_cases(pair.cases({})))
+    request = Request(backend=backend, paranoid=paranoid)
+    target = request.find_backend()
+    runner = CaseRunner(request, target)
+    results = [runner.run(case) for case in place(pair.cases({}), target)]
     if any(result.blocking for result in results):
         raise TwinsDifferError(results)
     return results

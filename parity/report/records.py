@@ -6,11 +6,11 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from parity.report.shards import Shard
+from parity.run.record import Run
 from parity.run.run import CaseResult, numbers_only
 from parity.verdicts import ChannelResult, Finding
 
@@ -18,7 +18,6 @@ __all__ = [
     "SCHEMA",
     "VERDICTS",
     "ReportNotWrittenError",
-    "Run",
     "as_json",
     "case_record",
     "channel_record",
@@ -32,38 +31,6 @@ __all__ = [
 
 SCHEMA = 1
 VERDICTS = ("passed", "failed", "vacuous", "error", "open", "unproved", "skipped")
-
-
-@dataclasses.dataclass
-class Run:
-    """A run as far as it went.
-
-    Args:
-        environment: versions, flags, devices, commit.
-        planned: how many cases were to run.
-        results: of those that did.
-        seconds: wall time.
-        disagreements: what was remembered otherwise than it was decided again, in sentences.
-        shard: which part of the cases this run took; None for all.
-        unwritten: why a report could not be written, in sentences.
-        followed: where failures come from, by id of the case: the records of `parity bisect`.
-        stopped: why the run was ended before its last case, by its own options; empty where it was not.
-    """
-
-    environment: dict[str, object]
-    planned: int
-    results: list[CaseResult] = dataclasses.field(default_factory=list)
-    seconds: float = 0.0
-    disagreements: list[str] = dataclasses.field(default_factory=list)
-    shard: Shard | None = None
-    unwritten: list[str] = dataclasses.field(default_factory=list)
-    followed: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    stopped: str = ""
-
-    @property
-    def partial(self) -> bool:
-        """Whether the run ended before its last case."""
-        return len(self.results) < self.planned
 
 
 class ReportNotWrittenError(OSError):
@@ -102,7 +69,7 @@ def case_record(result: CaseResult) -> dict[str, Any]:
         "backend": result.case.backend,
         "verdict": str(result.verdict),
         **({"numbers_only": True} if numbers_only(result) else {}),
-        **({"remembered": True} if result.remembered else {}),
+        **({"remembered": True} if result.cached else {}),
         "channels": {name: channel_record(channel) for name, channel in result.channels.items()},
         "seconds": {name: round(seconds, 4) for name, seconds in result.seconds.items()},
     }

@@ -5,7 +5,7 @@ from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.cases.waivers import Waiver
 from parity.report.reading import Record
-from parity.report.records import Run
+from parity.run.record import Run
 from parity.run.run import CaseResult
 from parity.verdicts import channel_of
 
@@ -50,7 +50,7 @@ def _result(record: Record, waivers: tuple[Waiver, ...]) -> CaseResult:
         verdict=record["verdict"],
         channels={name: channel_of(name, one) for name, one in record["channels"].items()},
         seconds=dict(record["seconds"]),
-        remembered=record.get("remembered", False),
+        cached=record.get("remembered", False),
     )
 
 

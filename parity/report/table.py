@@ -17,7 +17,8 @@ from parity.channels import CHANNELS, Aspect, of_aspect
 from parity.channels.channel import BY_RULES
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.compare.layout import Placed
-from parity.report.records import Run, summarise
+from parity.report.records import summarise
+from parity.run.record import Run
 from parity.run.run import CaseResult, numbers_only
 from parity.verdicts import BLOCKING, ChannelResult, Verdict
 
@@ -165,7 +166,7 @@ def _letters(channel: ChannelResult) -> tuple[str, str]:
 def print_table(console: Console, run: Run) -> None:
     """Prints one row per case and a closing line."""
     names = [result.case.id.rpartition("@")[0] for result in run.results]
-    seconds = ["kept" if each.remembered else f"{sum(each.seconds.values()):.1f}" for each in run.results]
+    seconds = ["cached" if each.cached else f"{sum(each.seconds.values()):.1f}" for each in run.results]
     rows = [[_cell(result, names) for names in COLUMNS.values()] for result in run.results]
     widths = [max(CELL, len(head), *map(len, column)) for head, *column in zip(COLUMNS, *rows, strict=True)]
     last = 1 + max(map(len, ["s", *seconds]))
@@ -205,8 +206,8 @@ def _print_closing(console: Console, run: Run) -> None:
         console.print(f"{asked} fitted to {run.results[0].case.backend} as {got}", soft_wrap=True)
     counts = {verdict: count for verdict, count in summarise(run.results).items() if count}
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing ran"
-    kept = sum(result.remembered for result in run.results)
-    words += f" ({kept} remembered)" if kept else ""
+    reused = sum(result.cached for result in run.results)
+    words += f" ({reused} cached)" if reused else ""
     spent = {
         name: sum(result.seconds.get(name, 0) for result in run.results) for name in _phases(run.results)
     }

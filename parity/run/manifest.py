@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-import jax
-
 from parity.compare.backends.cache import digest
 
 __all__ = ["CACHES", "VOLATILE", "Manifest", "TooManyFilesError", "project_of"]
@@ -25,8 +23,11 @@ CACHES = (
     *(".import_linter_cache", ".tox", ".nox", ".ipynb_checkpoints", "parity-report", ".*.sw?", ".#*", "*~"),
 )
 """Names of files and folders that tools write and no case reads; installed packages count by their lists of files."""
-VOLATILE = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "TERM", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"})
-"""Variables of the environment that shells, terminals and pytest set for themselves."""
+VOLATILE = frozenset(
+    {"PWD", "OLDPWD", "SHLVL", "_", "TERM", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
+    | {f"PYTEST_XDIST_{name}" for name in ("WORKER", "WORKER_COUNT", "TESTRUNUID")}
+)
+"""Variables of the environment that shells, terminals, pytest and pytest-xdist set for themselves."""
 LARGE = 2**22
 """Bytes above which a file counts by its size, times and inode instead of its content."""
 MOST_FILES = 100_000
@@ -101,6 +102,10 @@ class Manifest:
     def key(self) -> str:
         """A digest of all entries."""
         return digest([part for item in sorted(self.entries.items()) for part in item])
+
+    def later_than(self, time: int) -> list[str]:
+        """Returns the labels of files that changed after a time in nanoseconds."""
+        return sorted(label for label, stamp in self.stamps.items() if stamp >= time)
 
     def changed(self, other: "Manifest") -> list[str]:
         """Returns the labels that differ, in content or in the time of the last change."""
@@ -263,6 +268,8 @@ def _process(ignores: Sequence[str]) -> Iterator[Found]:
     interpreter = (sys.version, sys.executable, sys.flags, sys.warnoptions, sys.path)
     yield "interpreter and import path", digest([*map(repr, interpreter)]), 0
     yield "working folder", str(Path.cwd()), 0
+    import jax  # here, so that files can be watched before JAX is imported
+
     yield "settings of JAX", digest([*map(repr, sorted(jax.config.values.items()))]), 0
     yield "machine", digest([platform.platform(), str(os.cpu_count()), *_processors()]), 0
 

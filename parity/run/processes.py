@@ -12,7 +12,8 @@ from multiprocessing.connection import wait
 from parity.cases.case import Case
 from parity.compare.backends.environment import COUNT_FLAG, DEVICES
 from parity.compare.backends.workers import POLL, RemoteError, Worker, WorkerError
-from parity.run.parallel import CASE_SECONDS, Outcome, Plan, serve
+from parity.run.parallel import CASE_SECONDS, Outcome, serve
+from parity.run.request import Request
 from parity.run.run import SEVERITY, CaseResult, error_result, skipped_result, verdict_of
 from parity.verdicts import ChannelResult, Verdict
 
@@ -46,18 +47,18 @@ def _join(rank: Rank) -> None:
     jax.distributed.initialize(f"127.0.0.1:{rank.port}", rank.of, rank.number, initialization_timeout=JOINING)
 
 
-def serve_rank(plan: Plan, id: str, rank: Rank, tell: Callable[[str], None]) -> Outcome:
+def serve_rank(request: Request, id: str, rank: Rank, tell: Callable[[str], None]) -> Outcome:
     """Runs one case in this process, a worker, together with the other ranks.
 
     Args:
-        plan: how.
+        request: which cases there are, and how they run.
         id: of the case.
         rank: which one this is.
-        tell: told of each phase.
+        tell: is given each phase that begins.
     """
     tell("joining the other processes")
     _join(rank)
-    return serve(plan, id, tell)
+    return serve(request, id, tell)
 
 
 class SpreadError(ValueError):
@@ -103,14 +104,14 @@ class _RankGroup:
         self.ranks = [Rank(number=number, of=size, port=port) for number in range(size)]
         self.workers = [Worker(each) for _ in self.ranks]
 
-    def run(self, case: Case, plan: Plan) -> list[Outcome]:
+    def run(self, case: Case, request: Request) -> list[Outcome]:
         """Returns what each process found.
 
         Raises:
             _LostError: a process died or waits in vain.
         """
         for rank, worker in zip(self.ranks, self.workers, strict=True):
-            worker.begin("parity.run.processes:serve_rank", (plan, case.id, rank))
+            worker.begin("parity.run.processes:serve_rank", (request, case.id, rank))
         outcomes: dict[int, Outcome] = {}
         first = 0.0
         while len(outcomes) < len(self.workers):
@@ -142,42 +143,41 @@ class _RankGroup:
 
 
 class _LostError(Exception):
-    """A process of the gang is lost: where, and why."""
+    """A process of the rank group is lost: where, and why."""
 
 
 def run_in_processes(
-    cases: Sequence[Case], plan: Plan, processes: int, progress: Callable[[Case], None] = lambda case: None
+    cases: Sequence[Case], request: Request, progress: Callable[[Case], None] = lambda case: None
 ) -> Iterator[CaseResult]:
     """Yields the result of each case, run by all processes together. A lost process is an error of the case.
 
     Args:
         cases: what to run; one that cannot be spread is skipped with the reason.
-        plan: how a process finds and runs them.
-        processes: how many; see `check_processes`.
-        progress: told of each case before it starts.
+        request: how many processes, and how one finds and runs the cases.
+        progress: is given each case before it starts.
     """
-    gang = None
+    group = None
     try:
         for case in cases:
             progress(case)
             try:
-                devices = spread(case, processes)
+                devices = spread(case, request.processes)
             except SpreadError as why:
                 yield skipped_result(case, str(why))
                 continue
-            if gang and devices not in (0, gang.devices):
-                gang.kill()
-                gang = None
-            gang = gang or _RankGroup(processes, devices or DEVICES)
+            if group and devices not in (0, group.devices):
+                group.kill()
+                group = None
+            group = group or _RankGroup(request.processes, devices or DEVICES)
             try:
-                yield merged(case, gang.run(case, plan))
+                yield merged(case, group.run(case, request))
             except _LostError as lost:
-                gang.kill()
-                gang = None
+                group.kill()
+                group = None
                 yield error_result(case, *lost.args)
     finally:
-        if gang:
-            gang.kill()
+        if group:
+            group.kill()
 
 
 def merged(case: Case, outcomes: Sequence[Outcome]) -> CaseResult:

@@ -7,7 +7,8 @@ from typing import Any
 from parity.cases.case import Case
 from parity.compare.backends.ray_cluster import RemoteCall, declared, machines, session, wait_for_any
 from parity.compare.backends.workers import RemoteError, WorkerError
-from parity.run.parallel import CASE_SECONDS, Outcome, Plan, decide
+from parity.run.parallel import CASE_SECONDS, Outcome, run_case_here
+from parity.run.request import Request
 from parity.run.run import CaseResult, error_result
 from parity.verdicts import Finding
 
@@ -19,32 +20,34 @@ PLACED = ("mesh", "candidate_mesh", "asked", "skip_reason", "too_few_devices")
 """What a case says of the devices that it got, which only a worker knows."""
 
 
-def visit(plan: Plan, id: str, tell: Callable[[str], None]) -> tuple[dict[str, Any], Outcome]:
+def visit(request: Request, id: str, tell: Callable[[str], None]) -> tuple[dict[str, Any], Outcome]:
     """Runs one case in this process, a Ray worker; returns where it was placed, and its outcome.
 
     Args:
-        plan: how.
+        request: which cases there are, and how they run.
         id: of the case.
-        tell: told of each phase.
+        tell: is given each phase that begins.
     """
-    result = decide(plan, id, tell)
+    result = run_case_here(request, id, tell)
     return {name: getattr(result.case, name) for name in PLACED}, Outcome.of(result)
 
 
 class _RayCase:
-    """A case on its way through workers, until one of them lives to tell."""
+    """A case submitted to Ray; submitted again if its worker dies, up to `TRIES` times."""
 
-    def __init__(self, case: Case, plan: Plan, resources: dict[str, Any], progress: Callable[[Case], None]):
-        self.case, self._plan, self._resources, self._progress = case, plan, resources, progress
+    def __init__(
+        self, case: Case, request: Request, resources: dict[str, Any], progress: Callable[[Case], None]
+    ):
+        self.case, self._request, self._resources, self._progress = case, request, resources, progress
         self._lost: list[Finding] = []
         self.call = self._sent()
 
     def _sent(self) -> RemoteCall:
         function = "parity.run.remote:visit"
-        return RemoteCall(self._plan.backend, function, (self._plan, self.case.id), self._resources)
+        return RemoteCall(self._request.backend, function, (self._request, self.case.id), self._resources)
 
-    def news(self) -> CaseResult | None:
-        """Returns the result, None while it is at work or must run again; for a call that has something to say."""
+    def take(self) -> CaseResult | None:
+        """Returns the result, or None while the case runs or must run again; for a call that is ready."""
         waited = not self.call.begun
         try:
             ended, value = self.call.take()
@@ -92,34 +95,34 @@ class _RayCase:
 
 
 def run_on_ray(
-    cases: Sequence[Case], plan: Plan, address: str, progress: Callable[[Case], None] = lambda case: None
+    cases: Sequence[Case], request: Request, progress: Callable[[Case], None] = lambda case: None
 ) -> Iterator[CaseResult]:
     """Yields the result of each case as it ends, which may not be in their order.
 
     Args:
         cases: what to run.
-        plan: how a worker finds and runs them.
-        address: of the cluster; see `parity.compare.backends.ray_cluster.session`.
-        progress: told of each case when a worker takes it.
+        request: the cluster, and how a worker finds and runs the cases.
+        progress: is given each case when a worker takes it.
 
     Raises:
         ValueError: no cluster is there, or none of its machines has what a case needs.
     """
     if not cases:
         return
-    workers = min(plan.resources.workers, len(cases))
-    shared = dataclasses.replace(plan, resources=plan.resources.share(workers))
-    with session(address, workers):
+    assert request.ray is not None
+    workers = min(request.resources.workers, len(cases))
+    shared = request.share(workers)
+    with session(request.ray, workers):
         has = machines()
-        needs = [declared(plan.backend, max(mesh.size for mesh in case.meshes), has) for case in cases]
-        errands = [_RayCase(case, shared, need, progress) for case, need in zip(cases, needs, strict=True)]
-        while errands:
-            talking = wait_for_any([errand.call for errand in errands])
+        needs = [declared(request.backend, max(mesh.size for mesh in case.meshes), has) for case in cases]
+        waiting = [_RayCase(case, shared, need, progress) for case, need in zip(cases, needs, strict=True)]
+        while waiting:
+            ready = wait_for_any([one.call for one in waiting])
             left = []
-            for errand in errands:
-                result = errand.news() if errand.call in talking else errand.overdue()
+            for one in waiting:
+                result = one.take() if one.call in ready else one.overdue()
                 if result is None:
-                    left.append(errand)
+                    left.append(one)
                 else:
                     yield result
-            errands = left
+            waiting = left

@@ -1,4 +1,4 @@
-"""Runs cases: every channel of every case, an error in one never takes the others down."""
+"""Runs cases in this process: every channel of every case; an error in one never takes the others down."""
 
 import contextlib
 import dataclasses
@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -13,24 +14,26 @@ from parity.builds.weights.map import MapError
 from parity.cases.case import Case
 from parity.channels import ALL, CHANNELS, Aspect, of_aspect
 from parity.channels.channel import ONE_PROGRAM
-from parity.compare.backends.compiler import Compiler
+from parity.compare.backends.backend import Backend
 from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.run.errors import error_finding
+from parity.run.outside import opened
+from parity.run.request import Request
 from parity.run.waiving import waive
-from parity.verdicts import ANY_RUNG, BLOCKING, ChannelResult, Finding, Requirement, Verdict
+from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 
 __all__ = [
     "SELDOM",
     "SEVERITY",
     "CaseResult",
+    "CaseRunner",
     "clear_caches_if_many_mappings",
     "error_result",
     "numbers_only",
     "run_case",
     "run_cases",
-    "run_each",
     "skipped_result",
     "verdict_of",
 ]
@@ -58,8 +61,8 @@ class CaseResult:
         verdict: ``passed``, which is proved or measured, ``failed``, ``vacuous``, ``error``, ``open``, ``skipped``,
             or ``unproved`` where nothing differs, but neither a proof nor a run says that values agree.
         channels: by name, in the order of the channels.
-        seconds: per phase, and ``other``; empty where remembered.
-        remembered: whether an earlier run decided it, see `parity.run.verdict_cache`.
+        seconds: per phase, and ``other``; empty if cached.
+        cached: True if an earlier run computed it, see `parity.run.verdict_cache`.
         read: ``{path: digest}`` of files outside the project that this process opened so far; None if not watched.
     """
 
@@ -69,7 +72,7 @@ class CaseResult:
     verdict: str
     channels: dict[str, ChannelResult]
     seconds: dict[str, float]
-    remembered: bool = False
+    cached: bool = False
     read: Mapping[str, str] | None = None
 
     @property
@@ -252,36 +255,52 @@ def _error(name: str, where: str, error: Exception) -> ChannelResult:
     return ChannelResult(name=name, verdict=Verdict.ERROR, detail=type(error).__name__, findings=(finding,))
 
 
-def run_cases(
-    cases: Sequence[Case],
-    progress: Callable[[Case], None] = lambda case: None,
-    *,
-    channels: Sequence[str] = ALL,
-    paranoid: bool = False,
-    required: Requirement = ANY_RUNG,
-    compiler: Compiler | None = None,
-) -> Iterator[CaseResult]:
-    """Yields the result of each case, one after the other.
+class CaseRunner:
+    """Runs cases in this process with the options of a request; they share one session.
 
     Args:
-        cases: what to run.
-        progress: told of each case before it starts.
-        channels: what to compare.
-        paranoid: compile and run also what is proved.
-        required: rungs that cases of one structure may rest on.
-        compiler: compiles for backends that do so in other processes.
+        request: channels, required rungs and so on.
+        backend: on which the cases are placed.
+        on_phase: is given each phase that begins, as text.
+        on_error: is given each error of a case, before the run goes on.
     """
-    bench = Session(paranoid=paranoid, required=required, compiler=compiler)
-    yield from run_each(cases, bench, progress, channels)
+
+    def __init__(
+        self,
+        request: Request,
+        backend: Backend,
+        *,
+        on_phase: Callable[[str], None] = lambda phase: None,
+        on_error: Callable[[BaseException], object] = lambda error: None,
+    ):
+        self._request = request
+        self.session = Session(
+            paranoid=request.paranoid,
+            required=request.required,
+            backend=backend,
+            tell=on_phase,
+            examine=on_error,
+        )
+
+    def run(self, case: Case) -> CaseResult:
+        """Returns the result of a case, with the files that it opened if the request watches folders."""
+        result = run_case(case, self.session, self._request.channels)
+        watched = self._request.watched
+        return dataclasses.replace(result, read=opened(watched)) if watched else result
 
 
-def run_each(
-    cases: Sequence[Case],
-    bench: Session,
-    progress: Callable[[Case], None] = lambda case: None,
-    channels: Sequence[str] = ALL,
+def run_cases(
+    cases: Sequence[Case], progress: Callable[[Case], None] = lambda case: None, **options: Any
 ) -> Iterator[CaseResult]:
-    """Yields the result of each case on a bench of the caller's own; see `run_cases`."""
+    """Yields the result of each case, one after the other, in this process.
+
+    Args:
+        cases: on their backend.
+        progress: is given each case before it starts.
+        **options: fields of `Request` that say how to compare, such as ``channels`` and ``paranoid``.
+    """
+    request = Request(**options)
+    runner = CaseRunner(request, request.find_backend())
     for case in cases:
         progress(case)
-        yield run_case(case, bench, channels)
+        yield runner.run(case)

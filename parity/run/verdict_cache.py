@@ -10,16 +10,18 @@ from typing import Any
 import jax
 
 from parity.cases.case import Case
+from parity.cases.settings import find_settings
 from parity.compare.backends.cache import DiskCache, default_folder, digest
-from parity.run.manifest import Manifest, TooManyFilesError
-from parity.run.outside import digest_at
+from parity.run.manifest import Manifest, TooManyFilesError, project_of
+from parity.run.outside import digest_at, watch
+from parity.run.request import CacheMode, Request
 from parity.run.run import PASSED, CaseResult
 from parity.verdicts import channel_of
 
-__all__ = ["VerdictCache", "disagreement", "folder"]
+__all__ = ["VerdictCache", "disagreement", "folder", "take_manifest"]
 
 SHARE = 0.1
-"""The share of the remembered cases that ``--verify-cache`` compares again; at least one case."""
+"""The share of the cached verdicts that ``--verify-cache`` computes again; at least one case."""
 PATIENCE = 60.0
 """Seconds after which results are stored, once nothing has changed meanwhile."""
 
@@ -27,6 +29,22 @@ PATIENCE = 60.0
 def folder() -> Path:
     """Returns where verdicts are kept."""
     return default_folder() / "verdicts"
+
+
+def take_manifest(request: Request) -> Manifest | None:
+    """Returns the manifest of a request's project, and begins to watch; None if the request ignores the cache.
+
+    Raises:
+        ValueError: the project has too many files, or its settings cannot be used.
+    """
+    if request.cache is CacheMode.IGNORE:
+        return None
+    settings = find_settings(request.start)
+    caches = [default_folder(), *filter(None, [settings.resources.get("cache"), request.resources.cache])]
+    root = project_of(settings.root or request.start)
+    manifest = Manifest.of(root, settings.cache_ignores, [*caches, *request.written])
+    watch()
+    return manifest
 
 
 class VerdictCache:
@@ -44,6 +62,7 @@ class VerdictCache:
         self._key = digest([manifest.key, options, *devices])
         self._waiting: list[CaseResult] = []
         self._changed: list[str] = []
+        self._refused: list[str] = []
         self._checked = time.monotonic()
 
     def key(self, case: Case) -> str:
@@ -62,15 +81,19 @@ class VerdictCache:
             verdict=PASSED,
             channels={name: channel_of(name, fields) for name, fields in entry["channels"].items()},
             seconds={},
-            remembered=True,
+            cached=True,
         )
 
     def keep(self, result: CaseResult) -> None:
         """Takes a result, to be stored if it passed; see `settle`."""
-        if result.verdict == PASSED and not result.remembered and result.read is not None:
+        if result.verdict == PASSED and not result.cached and result.read is not None:
             self._waiting.append(result)
         if time.monotonic() - self._checked > PATIENCE:
             self.settle()
+
+    def refuse(self, reasons: Sequence[str]) -> None:
+        """Stores no result from now on, if there are reasons: this process may differ from what the key says."""
+        self._refused += reasons
 
     def settle(self) -> list[str]:
         """Stores the results so far, unless something changed since the run began; returns the changes.
@@ -78,6 +101,8 @@ class VerdictCache:
         A result that was made while something changed may rest on either state.
         """
         waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._changed = self._changed or self._refused
         if waiting and not self._changed:
             try:
                 self._changed = self.manifest.changed(self.manifest.again())
@@ -101,17 +126,17 @@ class VerdictCache:
         return sorted(label for label in {*known, *now} if known.get(label) != now.get(label))
 
     def sample(self, recalled: Sequence[CaseResult]) -> set[str]:
-        """Returns the ids of some that are remembered, to be compared again."""
+        """Returns the ids of some cached results, to be computed again."""
         count = max(1, round(SHARE * len(recalled))) if recalled else 0
         return {result.case.id for result in random.SystemRandom().sample(list(recalled), count)}
 
 
-def disagreement(remembered: CaseResult, fresh: CaseResult) -> str:
-    """Returns in one sentence how a fresh result differs from the remembered one; empty if it does not."""
-    before = {name: one.verdict for name, one in remembered.channels.items()}
+def disagreement(cached: CaseResult, fresh: CaseResult) -> str:
+    """Returns in one sentence how a fresh result differs from the cached one; empty if it does not."""
+    before = {name: one.verdict for name, one in cached.channels.items()}
     after = {name: one.verdict for name, one in fresh.channels.items()}
     changed = sorted(name for name in before | after if before.get(name) != after.get(name))
-    if fresh.verdict == remembered.verdict and not changed:
+    if fresh.verdict == cached.verdict and not changed:
         return ""
     channels = f" ({', '.join(changed)})" if changed else ""
-    return f"{fresh.case.id}: remembered as {remembered.verdict}, decided again as {fresh.verdict}{channels}"
+    return f"{fresh.case.id}: cached as {cached.verdict}, computed again as {fresh.verdict}{channels}"

@@ -1,4 +1,4 @@
-"""The pytest door: the ids and verdicts of ``parity run``, findings and no tracebacks, nothing unless asked."""
+"""The pytest entry point: ids and verdicts of ``parity run``, findings and no tracebacks, nothing unless requested."""
 
 import itertools
 import json
@@ -9,7 +9,7 @@ import pytest
 from toys import DENSE
 
 from parity.cases.case import Case
-from parity.plugin import CaseFailedError, CaseItem
+from parity.plugin import CaseFailedError, CaseItem, _is_requested
 from parity.report.records import case_record
 from parity.run.run import CaseResult, verdict_of
 from parity.verdicts import ChannelResult, Verdict
@@ -23,6 +23,7 @@ def crash(out, batch):
 SOUND = pair("sound")
 WRONG = pair("wrong", nnx=lambda rngs: Nnx(rngs, jnp.sin))
 CRASH = pair("crash", loss=crash)
+OTHER = pair("other", nnx=lambda rngs: Nnx(rngs, lambda x: -jnp.tanh(-x)))
 WIDE = pair("wide", meshes=["data64-auto"])
 """
 PROGRAMS = ("forward", "grad", "train_step")
@@ -52,7 +53,8 @@ def project(pytester, monkeypatch, shell):
     def run(*arguments, pairs=("SOUND",), ours=("-p", "no:cacheprovider")):
         named = ", ".join(f'"my_twins:{pair}"' for pair in pairs)
         pytester.makepyprojecttoml(
-            f"[tool.parity]\npairs = [{named}]\n[tool.pytest.ini_options]\nmarkers = ['slow: long']\n"
+            f"[tool.parity]\npairs = [{named}]\ncache-ignores = ['std*', 'runpytest-*']\n"
+            "[tool.pytest.ini_options]\nmarkers = ['slow: long']\n"
         )
         loaded = () if shell.installed else ("-p", "parity.plugin")
         return pytester.runpytest_subprocess(*loaded, *ours, *arguments, timeout=120)
@@ -79,6 +81,34 @@ def test_without_the_mark_no_case_is_collected_and_jax_is_left_alone(project, ma
     result = project("-v", *mark)
     result.assert_outcomes(passed=chosen, deselected=2 - chosen)
     result.stdout.no_fnmatch_line("*parity::*")
+
+
+@pytest.mark.parametrize(
+    ("expression", "requested"),
+    [
+        ("parity", True),
+        ("parity or slow", True),
+        ("not slow or parity", True),
+        ("parity and not slow", True),
+        ("not (slow or not parity)", True),
+        ("", False),
+        ("slow", False),
+        ("not slow", False),
+        ("parityx", False),
+        ("not parity", False),
+        ("not (slow or parity)", False),
+        ("not(parity)", False),
+        ("parity and core", False),
+        ("slow and parity", False),
+    ],
+)
+def test_cases_are_requested_by_an_expression_that_selects_them(expression, requested):
+    assert _is_requested(expression) is requested
+
+
+def test_a_malformed_expression_is_wrong_usage():
+    with pytest.raises(pytest.UsageError, match="Wrong expression passed to '-m': parity and"):
+        _is_requested("parity and")
 
 
 @pytest.mark.slow
@@ -173,12 +203,73 @@ def test_selecting_adding_pairs_and_junit(project, pytester):
     assert "wrong/grad@single  gradients failed" in (pytester.path / "junit.xml").read_text()
 
 
+@pytest.mark.long
+def test_a_required_rung_holds_as_on_the_command_line(project, shell, pytester):
+    (pytester.path / "out").mkdir()
+    options = ("-k", "forward", "--parity-report=out", "--parity-pair", "my_twins:OTHER")
+    project("-m", "parity", *options).assert_outcomes(passed=2, deselected=6)
+    result = project("-m", "parity", *options, "--parity-require", "proved")
+    result.assert_outcomes(passed=1, failed=1, deselected=6)
+    text = result.stdout.str()
+    assert "FAILED parity::other/forward@single" in text and "values failed" in text
+    ended = shell(
+        "run", "other/forward", "--pair", "my_twins:OTHER", "--require", "proved", cwd=pytester.path
+    )
+    assert ended.code == 1 and "values failed" in ended.out
+
+
+@pytest.mark.long
+def test_cached_verdicts_are_reused_until_something_changes(project, pytester, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    options = ("-m", "parity", "--parity-cached", "-p", "no:cacheprovider")
+    reused = "parity: 3 of 6 verdicts from the cache"
+    pairs = ("SOUND", "WRONG")
+    first = project(*options, pairs=pairs)
+    first.assert_outcomes(passed=3, failed=3, deselected=2)
+    first.stdout.no_fnmatch_line("*from the cache*")
+    second = project(*options, pairs=pairs)
+    second.assert_outcomes(passed=3, failed=3, deselected=2)
+    second.stdout.fnmatch_lines([reused])
+    project("-m", "parity", pairs=pairs).stdout.no_fnmatch_line("*from the cache*")
+    source = pytester.path / "my_twins.py"
+    source.write_text(source.read_text().replace("x: rng", "x : rng") + "\n")
+    third = project(*options, pairs=pairs)
+    third.assert_outcomes(passed=3, failed=3, deselected=2)
+    third.stdout.no_fnmatch_line("*from the cache*")
+
+
+@pytest.mark.long
+def test_a_verdict_is_not_cached_once_another_test_ran_in_the_process(project, tmp_path, monkeypatch):
+    """Such a test may have changed the models; nor does another call of pytest, whose conftests are others."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for _ in range(2):
+        result = project("-m", "parity or slow", "--parity-cached")
+        result.assert_outcomes(passed=4, deselected=1)
+        result.stdout.fnmatch_lines(["parity: no verdict is cached; *another test ran*test_slow*"])
+    project("-m", "parity", "--parity-cached").stdout.no_fnmatch_line("*from the cache*")
+    project("-m", "parity", "--parity-cached", "-v").stdout.no_fnmatch_line("*from the cache*")
+
+
+@pytest.mark.long
+def test_what_a_conftest_reads_before_the_cases_counts(project, pytester, tmp_path, monkeypatch):
+    """The file is outside the project, and read before the plugin is configured."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rates = tmp_path / "rates.txt"
+    rates.write_text("1")
+    pytester.makeconftest(f"RATES = open({str(rates)!r}).read()")
+    options = ("-m", "parity", "--parity-cached")
+    project(*options).assert_outcomes(passed=3, deselected=2)
+    project(*options).stdout.fnmatch_lines(["parity: 3 of 3 verdicts from the cache"])
+    rates.write_text("2")
+    project(*options).stdout.no_fnmatch_line("*from the cache*")
+
+
 FAILS = {"failed", "vacuous", "error", "open"}
 
 
 @pytest.mark.parametrize("name", ["program", "values", "state"])
 @pytest.mark.parametrize("verdict", list(Verdict))
-def test_a_case_fails_its_test_by_each_verdict_that_blocks_and_by_no_other(monkeypatch, name, verdict):
+def test_a_case_fails_its_test_by_each_verdict_that_blocks_and_by_no_other(name, verdict):
     """Whichever channel has it, among others that pass; the record has the same verdict."""
     case = Case(id="one/grad@single", reference=str, candidate=str, program="grad")
     channels = {other: ChannelResult(name=other, verdict=Verdict.PROVED) for other in ("tree", "inputs")}
@@ -186,8 +277,7 @@ def test_a_case_fails_its_test_by_each_verdict_that_blocks_and_by_no_other(monke
     result = CaseResult(
         case=case, reference="a", candidate="b", verdict=verdict_of(channels), channels=channels, seconds={}
     )
-    monkeypatch.setattr("parity.run.run.run_case", lambda case, bench: result)
-    item = types.SimpleNamespace(case=case, bench=None, user_properties=[])
+    item = types.SimpleNamespace(case=case, run=lambda case: result, user_properties=[])
     if verdict in FAILS:
         with pytest.raises(CaseFailedError, match=f"{name} {verdict}"):
             CaseItem.runtest(item)
@@ -201,7 +291,7 @@ def test_a_case_fails_its_test_by_each_verdict_that_blocks_and_by_no_other(monke
 @pytest.mark.parametrize(
     "verdicts", list(itertools.product(["proved", "skipped", "open", "failed"], repeat=2))
 )
-def test_a_case_is_skipped_only_if_no_channel_has_anything_to_say(monkeypatch, verdicts):
+def test_a_case_is_skipped_only_if_no_channel_has_anything_to_say(verdicts):
     case = Case(id="one/grad@single", reference=str, candidate=str, program="grad")
     channels = {
         name: ChannelResult(name=name, verdict=Verdict(verdict))
@@ -210,8 +300,7 @@ def test_a_case_is_skipped_only_if_no_channel_has_anything_to_say(monkeypatch, v
     result = CaseResult(
         case=case, reference="a", candidate="b", verdict=verdict_of(channels), channels=channels, seconds={}
     )
-    monkeypatch.setattr("parity.run.run.run_case", lambda case, bench: result)
-    item = types.SimpleNamespace(case=case, bench=None, user_properties=[])
+    item = types.SimpleNamespace(case=case, run=lambda case: result, user_properties=[])
     if FAILS & set(verdicts):
         with pytest.raises(CaseFailedError):
             CaseItem.runtest(item)
@@ -238,9 +327,23 @@ def test_a_case_is_skipped_only_if_no_channel_has_anything_to_say(monkeypatch, v
             "mesh data64-auto: needs 64 devices, found 8",
         ),
         (("--parity-report=missing/out",), "folder missing/out does not exist"),
+        (("--parity-require", "prooved"), "--parity-require: got 'prooved'"),
+        (("--parity-set", "width"), "--parity-set 'width': expected FIELD=VALUE"),
+        (("--parity-set", "width=3"), "got settings {'width': '3'}, expected none; it has no config"),
         (("--parity-report", "out"), "write it with an equals sign, --parity-report=out"),
     ],
-    ids=["selector", "selector with xdist", "backend", "pair", "mesh", "report", "a space"],
+    ids=[
+        "selector",
+        "selector with xdist",
+        "backend",
+        "pair",
+        "mesh",
+        "report",
+        "rung",
+        "setting",
+        "field",
+        "a space",
+    ],
 )
 def test_bad_input_is_one_message(project, arguments, words):
     result = project("-m", "parity", *arguments)

@@ -53,13 +53,14 @@ def serve(found: Found, id: str, backend: str, which: int, tell: Callable[[str],
         which: 0 for the reference, 1 for the candidate.
         tell: told of each phase.
     """
-    (case,) = place([case for case in find_cases(*found, (id,)) if case.id == id], backend)
-    bench = Session(tell=tell)
+    target = find(backend)
+    (case,) = place([case for case in find_cases(*found, (id,)) if case.id == id], target)
+    bench = Session(tell=tell, backend=target)
     jax.block_until_ready(jax.jit(lambda x: x + 1)(1))  # devices and compiler are up, as on every side
     before = peak_bytes()
     name, make = (("reference", case.reference), ("candidate", case.candidate))[which]
     mesh = case.meshes[which]
-    build = built(name, made, make, find(backend).mesh, mesh)
+    build = built(name, made, make, target.mesh, mesh)
     side = bench.side(build, case, mesh)
     state = to_host(jax.jit(build.create)(jax.random.key(SEED)))
     seconds = {**source(side)(), **first_step(side, state)()}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from parity.builds.build import Flavour
+from parity.compare.backends.backend import Backend
 from parity.compare.clock import SideError
 from parity.compare.evidence import Evidence
 from parity.compare.placement import place
@@ -220,7 +221,7 @@ def _named(ours: Side, theirs: Side) -> str:
 
 
 def measure_each(
-    subjects: Sequence[Subject], backend: str, rounds: int, found: Found, tell: Callable[[str], None]
+    subjects: Sequence[Subject], backend: Backend, rounds: int, found: Found, tell: Callable[[str], None]
 ) -> Iterator[Measured]:
     """Yields what is measured of each case, one after the other.
 
@@ -240,7 +241,6 @@ def measure_each(
         if case.skip_reason or case.too_few_devices:
             raise ValueError(f"{case.id}: {case.skip_reason or case.too_few_devices}")
         tell(f"[{number}/{len(subjects)}] {case.id}")
-        desk = MeasuredCase(
-            evidence=Evidence.of(case, Session()), swap=subject.swap, rounds=rounds, found=found
-        )
+        evidence = Evidence.of(case, Session(backend=backend))
+        desk = MeasuredCase(evidence=evidence, swap=subject.swap, rounds=rounds, found=found)
         yield measured(subject, desk, lambda words: tell(f"  {words}"))

@@ -11,7 +11,7 @@ import pytest
 from expected import surprises
 from toys import write_project
 
-import parity.cli.request
+import parity.run.schedule
 from parity.channels import ALL
 from parity.report.records import VERDICTS
 
@@ -288,7 +288,7 @@ def test_a_failure_of_the_harness_is_exit_3_with_its_traceback(command, tmp_path
     def broken(*arguments, **options):
         raise RuntimeError("not the user's fault")
 
-    monkeypatch.setattr(parity.cli.request, "run_each", broken)
+    monkeypatch.setattr(parity.run.schedule, "CaseRunner", broken)
     ended = command("run", cwd=project(tmp_path))
     assert ended.code == 3
     assert "Traceback" in ended.err and "RuntimeError: not the user's fault" in ended.err

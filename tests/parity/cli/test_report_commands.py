@@ -234,9 +234,27 @@ def test_forms_and_what_changed_of_a_report(ran, command):
     assert "Nothing changed since the report before" in (folder / "x.html").read_text()
 
 
+def test_two_records_are_compared_in_all_but_times(ran, command):
+    folder, _ = ran
+    same = json.loads((folder / "r.json").read_text())
+    same["seconds"] = same["cases"][0]["seconds"]["trace"] = 99
+    (folder / "same.json").write_text(json.dumps(same))
+    ended = command("report", "same.json", "--compare", "r.json", cwd=folder)
+    assert (ended.code, ended.out) == (0, "3 and 3 cases: no differences\n"), "though a case of both fails"
+    same["cases"][0]["channels"]["program"]["verdict"] = "bitwise"
+    (folder / "same.json").write_text(json.dumps(same))
+    ended = command("report", "same.json", "--compare", "r.json", cwd=folder)
+    assert ended.code == 1
+    assert (
+        ended.out == "left/forward@single program verdict: proved -> bitwise\n3 and 3 cases: 1 difference\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        ("report r.json --compare none.json", "report none.json: No such file"),
+        ("report r.json --compare r.json --html x.html", "--compare: got other options or files too"),
         ("report none.json", "report none.json: No such file"),
         ("report pyproject.toml --html x.html", "report pyproject.toml: no JSON"),
         ("report r.json --html missing/x.html", "choose another with --html"),

@@ -11,7 +11,7 @@ from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.backends.aot import missing_compiler
-from parity.compare.backends.registry import Devices
+from parity.compare.backends.registry import Devices, find
 from parity.compare.placement import place
 from parity.compare.session import Session
 from parity.run.run import run_case
@@ -170,7 +170,7 @@ def test_inputs_that_lie_otherwise_make_another_case_of_the_same_text():
 @pytest.mark.skipif(bool(missing_compiler()), reason="libtpu is not installed")
 def test_it_answers_for_values_where_nothing_runs():
     sides = build("left", plain), build("right", twice)
-    (placed,) = place([case(*sides)], "aot:v5e:2x2")
+    (placed,) = place([case(*sides)], find("aot:v5e:2x2"))
     result = run_case(placed, Session())
     assert result.channels["values"].verdict == "bitwise"
     assert result.channels["values"].detail.startswith(

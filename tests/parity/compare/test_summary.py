@@ -5,11 +5,12 @@ import json
 import pytest
 from rich.console import Console
 
-from parity.cli.request import Request, chosen, summarise_cases
+from parity.cli.inspect import summarise_cases
 from parity.compare.backends import aot
-from parity.compare.session import Session
 from parity.compare.summary import SideSummary, Summary
 from parity.report import summaries_markdown
+from parity.run.request import Request
+from parity.run.selection import open_cases
 
 NUMBERS = {
     *("loops_lowered", "loops_optimised", "collectives", "moved_bytes"),
@@ -112,6 +113,7 @@ def test_an_interrupt_keeps_what_is_done(monkeypatch):
             raise KeyboardInterrupt
         return done.pop()
 
-    monkeypatch.setattr("parity.cli.request.summarise_case", summarise)
-    found = summarise_cases(Session(), chosen(Request(select=("smoke",)))[1], Console(quiet=True))
+    monkeypatch.setattr("parity.compare.summary.summarise_case", summarise)
+    cases, session = open_cases(Request(select=("smoke",)))
+    found = summarise_cases(session, cases, Console(quiet=True))
     assert [one.id for one in found] == ["toy/grad@single"]

@@ -11,10 +11,11 @@ from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.channels import ALL
 from parity.channels.program import RESTS_ON_NUMBERS
-from parity.report import Progress, Run, as_json, print_findings, print_table, summarise, write_json
+from parity.report import Progress, as_json, print_findings, print_table, summarise, write_json
 from parity.report.formats import FORMS
 from parity.report.records import VERDICTS, check_writable
 from parity.report.table import COLUMNS, MOST_FINDINGS, SHORT, findings_text
+from parity.run.record import Run
 from parity.run.run import CaseResult
 from parity.verdicts import ChannelResult, Finding, Verdict
 

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from parity.report.shards import MergeError, Shard, merge
+from parity.report.shards import MergeError, merge
+from parity.run.shard import Shard
 
 
 def parts(whole, count):

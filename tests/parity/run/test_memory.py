@@ -16,11 +16,11 @@ import pytest
 
 from parity.cases.case import Case
 from parity.cases.waivers import Waiver
-from parity.cli.request import Request
 from parity.compare.backends.cache import DiskCache
 from parity.run import manifest as manifests
 from parity.run import outside
 from parity.run.manifest import Manifest, TooManyFilesError, project_of
+from parity.run.request import Request
 from parity.run.run import CaseResult
 from parity.run.verdict_cache import VerdictCache, disagreement
 from parity.verdicts import ChannelResult, Finding, Requirement, Verdict
@@ -326,13 +326,14 @@ def test_settings_of_jax_the_working_folder_and_the_import_path(project, monkeyp
         {"paranoid": True},
         {"required": Requirement((Verdict.BITWISE,))},
         {"pairs": ("other:PAIR",)},
+        {"context": "-m parity"},
     ],
 )
 def test_options_that_a_verdict_depends_on(project, options):
     state = Manifest.of(project)
     plain, other = VerdictCache(state, Request().options), VerdictCache(state, Request(**options).options)
     assert plain.key(CASE) != other.key(CASE)
-    same = Request(workers=2, json=Path("x.json"), fail_fast=True, select=("toy",)).options
+    same = Request(workers=2, written=(Path("x.json"),), fail_fast=True, select=("toy",)).options
     assert VerdictCache(state, same).key(CASE) == plain.key(CASE)
 
 
@@ -368,11 +369,11 @@ def store(memory, result):
     return memory.settle()
 
 
-def test_what_passed_comes_back_as_remembered(kept):
+def test_what_passed_comes_back_as_cached(kept):
     memory, result = kept
     assert memory.recall(result.case) is None
     assert store(memory, result) == []
-    assert memory.recall(result.case) == dataclasses.replace(result, seconds={}, remembered=True, read=None)
+    assert memory.recall(result.case) == dataclasses.replace(result, seconds={}, cached=True, read=None)
     assert memory.sample([result]) == {result.case.id} and memory.sample([]) == set()
 
 
@@ -522,7 +523,7 @@ def test_a_disagreement_is_said(kept):
     assert disagreement(result, result) == ""
     worse = dataclasses.replace(result.channels["values"], verdict=Verdict.FAILED)
     words = disagreement(result, dataclasses.replace(result, verdict="failed", channels={"values": worse}))
-    assert words == f"{CASE.id}: remembered as passed, decided again as failed (values)"
+    assert words == f"{CASE.id}: cached as passed, computed again as failed (values)"
 
 
 # --- the command ---
@@ -584,16 +585,16 @@ def test_a_pair_that_becomes_wrong_without_an_edit_is_compared_again(runs, way):
     assert runs("--workers", "1").code == 0
     (runs.root / "runs").mkdir()  # an ignored folder
     ended = runs("--json", "report.json")
-    assert ended.code == 0 and "1 remembered" in ended.out and "memory:" not in ended.out, ended.out
+    assert ended.code == 0 and "(1 cached)" in ended.out and "cache:" not in ended.out, ended.out
     change(runs.root)
     ended = runs("--workers", "2")
     assert ended.code == 1 and "values failed" in ended.out, ended.out + ended.err
-    assert "memory: cases are compared again; changed since the last run: " in ended.out
+    assert "cache: cases are compared again; changed since the last run: " in ended.out
 
 
 @pytest.mark.long
 def test_files_that_a_run_makes_in_the_project_are_named(runs):
     runs.write("False", '(HERE / "made").touch()')
     ended = runs()
-    assert ended.code == 0 and "memory: no result is kept; changed during this run: made" in ended.out
-    assert "remembered" not in runs().out
+    assert ended.code == 0 and "cache: no result is kept; changed during this run: made" in ended.out
+    assert "cached)" not in runs().out

@@ -9,9 +9,11 @@ import pytest
 from rich.console import Console
 from toys import write_project
 
-from parity.cli.request import Request, chosen
-from parity.report import Run, print_proofs
-from parity.run.parallel import Outcome, Plan, run_in_workers
+from parity.report import print_proofs
+from parity.run.parallel import Outcome, run_in_workers
+from parity.run.record import Run
+from parity.run.request import Request
+from parity.run.selection import open_cases
 from parity.verdicts import ChannelResult, Verdict
 
 TWINS = """
@@ -110,9 +112,9 @@ def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imp
     folder = project("SLEEP")
     monkeypatch.chdir(folder)
     monkeypatch.setattr("parity.run.parallel.CASE_SECONDS", 2.0)
-    cases = chosen(Request(select=("sleep/forward",)))[1]
-    plan = Plan(find="parity.cases.settings:find_cases", arguments=((), (), str(folder), None))
-    (result,) = run_in_workers(cases, plan)
+    request = Request(start=folder, select=("sleep/forward",))
+    cases, _ = open_cases(request)
+    (result,) = run_in_workers(cases, request)
     assert result.verdict == Verdict.ERROR and result.case is cases[0]
     assert "WorkerError: exceeded 2 s" in result.sentence()
     print_proofs(Console(width=100), Run(environment={}, planned=1, results=[result]))
@@ -120,7 +122,7 @@ def test_a_case_that_takes_too_long_is_an_error(project, monkeypatch, undone_imp
 
 def test_an_outcome_is_a_result_without_its_case(project, monkeypatch, undone_imports):
     monkeypatch.chdir(project("A"))
-    case = chosen(Request())[1][0]
+    case = open_cases(Request())[0][0]
     channel = ChannelResult(name="tree", verdict=Verdict.EQUAL, measures={"bytes": 3})
     outcome = Outcome(reference="r", candidate="c", verdict="passed", channels={"tree": channel}, seconds={})
     assert Outcome.of(outcome.on(case)) == outcome and outcome.on(case).case is case

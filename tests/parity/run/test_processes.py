@@ -7,10 +7,11 @@ import pytest
 from toys import write_project
 
 from parity.builds.meshes import MeshSpec
-from parity.cli.request import Request, chosen
 from parity.matrix.llama2 import PAIR
-from parity.run.parallel import Outcome, Plan
+from parity.run.parallel import Outcome
 from parity.run.processes import merged, run_in_processes, spread
+from parity.run.request import Request
+from parity.run.selection import open_cases
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 TWINS = """
@@ -48,10 +49,8 @@ def run(tmp_path, monkeypatch, undone_imports):
     def go(*select):
         write_project(tmp_path, "twins_apart", TWINS, "DIE", "REFUSE", "SOUND", "ALONE", "SMALL")
         monkeypatch.chdir(tmp_path)
-        cases = chosen(Request(select=select, processes=2))[1]
-        arguments = ((), (), str(tmp_path), None)
-        plan = Plan(find="parity.cases.settings:find_cases", arguments=arguments, paranoid=True)
-        return list(run_in_processes(cases, plan, 2))
+        request = Request(start=tmp_path, select=select, processes=2, paranoid=True)
+        return list(run_in_processes(open_cases(request)[0], request))
 
     return go
 
@@ -141,7 +140,7 @@ def test_a_mesh_that_lies_in_some_of_the_processes_only_is_skipped_with_the_reas
 ):
     other = candidate_mesh and MeshSpec.parse(candidate_mesh)
     case = dataclasses.replace(SINGLE, mesh=MeshSpec.parse(mesh), candidate_mesh=other)
-    (result,) = run_in_processes([case], Plan(find="parity.cases.settings:find_cases", arguments=()), 2)
+    (result,) = run_in_processes([case], Request(processes=2))
     assert result.verdict == Verdict.SKIPPED
     assert {f"--processes 2: {says}" in channel.detail for channel in result.channels.values()} == {True}
 

@@ -14,10 +14,11 @@ from parity.builds.weights.inference import infer
 from parity.builds.weights.map import MapError
 from parity.channels.consequences import causes_first
 from parity.channels.tree import _leftovers
+from parity.compare.backends.registry import find
 from parity.compare.placement import place
-from parity.report.records import Run
 from parity.report.table import print_table
 from parity.run.errors import error_finding
+from parity.run.record import Run
 from parity.run.run import run_cases
 from parity.values.vacuity import not_finite
 from parity.verdicts import EXPECTED_GOT, Finding
@@ -180,7 +181,7 @@ def run(make, meshes=("single",), program="train_step"):
         meshes=meshes,
         programs=(program,),
     )
-    return list(run_cases(place(pair.cases({}), "cpu")))
+    return list(run_cases(place(pair.cases({}), find("cpu"))))
 
 
 @pytest.mark.slow

@@ -166,7 +166,7 @@ def smoke():
 @pytest.mark.slow
 @needs_compiler
 def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs(monkeypatch):
-    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))
     ran = []
     monkeypatch.setattr(Side, "run", lambda side, *_, **__: ran.append(side))
     result = run_case(case, Session())
@@ -186,7 +186,7 @@ def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs(monkeypatch):
 @needs_compiler
 def test_what_is_not_proved_stays_open_and_blocks():
     layouts = select(llama2.PAIR.cases({}), ["llama2-scan-against-unroll-nnx/train_step"])
-    (case,) = place(layouts, "aot:v5p:2x2x1")
+    (case,) = place(layouts, find("aot:v5p:2x2x1"))
     result = run_case(case, Session(), ("values",))
     says = "not compared: not proved, and aot:v5p:2x2x1 runs nothing; run the case on cpu as well"
     assert (str(result.channels["values"].verdict), result.channels["values"].detail) == ("open", says)
@@ -196,7 +196,7 @@ def test_what_is_not_proved_stays_open_and_blocks():
 @pytest.mark.slow
 @needs_compiler
 def test_a_proof_stands_where_nothing_runs_also_for_the_paranoid():
-    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))
     assert run_case(case, Session(paranoid=True), ("values",)).verdict == "passed"
 
 
@@ -222,7 +222,7 @@ def test_a_candidate_of_equal_structure_and_other_numbers_is_no_parity(shell, tm
 @pytest.mark.long
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_the_twins_are_the_same_to_the_tpu_compiler(topology):
-    bench, cases = Session(), place(smoke(), f"aot:{topology}")
+    bench, cases = Session(), place(smoke(), find(f"aot:{topology}"))
     assert len(cases) == 6
     for case in cases:
         channels = run_case(case, bench, ("program", "loops", "collectives", "memory")).channels
@@ -354,7 +354,7 @@ def test_both_sides_compile_at_once(monkeypatch):
         return lambda: (seen.append("waited"), wait())[1]
 
     monkeypatch.setattr(AheadOfTime, "start", watched)
-    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))
     run_case(case, Session(), ("loops", "memory"))
     assert seen == ["begun", "begun", "waited", "waited"]
 
@@ -362,7 +362,7 @@ def test_both_sides_compile_at_once(monkeypatch):
 @pytest.mark.slow
 @needs_compiler
 def test_a_second_run_of_a_case_asks_no_compiler(monkeypatch, tmp_path):
-    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
+    (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))
     resources = Resources(workers=1, cache=tmp_path)
 
     def asked(*arguments):
@@ -373,7 +373,7 @@ def test_a_second_run_of_a_case_asks_no_compiler(monkeypatch, tmp_path):
             monkeypatch.setattr(Pool, "submit", asked)
         if number == 2:
             monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_other=1")
-        return Session(compiler=resources.compiler())
+        return Session(backend=find("aot:v5p:2x2x1", resources.compiler()))
 
     # In one loop, because who calls is part of a program's locations, and these are part of the key.
     first, again, stale = [run_case(case, before(number), ("loops", "memory")) for number in range(3)]
@@ -393,8 +393,10 @@ def test_a_compiler_that_dies_is_an_error_of_its_side_and_the_other_channels_ans
     monkeypatch.syspath_prepend(str(tmp_path))
     start = Compiler.start
     monkeypatch.setattr(Compiler, "start", lambda self, _, request: start(self, "dying:die", request))
-    (case,) = place([case for case in smoke() if "/forward" in case.id], "aot:v5p:2x2x1")
-    result = run_case(case, Session(compiler=Compiler(1)))  # whose worker has the path above
+    (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))
+    result = run_case(
+        case, Session(backend=find("aot:v5p:2x2x1", Compiler(1)))
+    )  # whose worker has the path above
     assert result.verdict == "error" and result.channels["values"].verdict is Verdict.PROVED
     assert (
         "linen llama2-scan, compile: CompileError: compile for aot:v5p:2x2x1 "

@@ -12,7 +12,7 @@ import pytest
 from parity.builds.meshes import MeshSpec
 from parity.compare.backends.devices import Accelerators
 from parity.compare.backends.environment import PLATFORMS
-from parity.compare.backends.registry import BACKENDS
+from parity.compare.backends.registry import BACKENDS, find
 from parity.compare.evidence import Evidence
 from parity.compare.placement import place
 from parity.compare.session import Session
@@ -77,7 +77,7 @@ def test_llvm_optimises_where_the_user_says_so(lowered, flags, options, monkeypa
 def test_every_mesh_of_the_matrix_fits_any_number_of_devices(few, count):
     few(count)
     cases = [case for pair in (llama2.PAIR, sharded.PAIR) for case in pair.cases({})]
-    for before, after in zip(cases, place(cases, "few"), strict=True):
+    for before, after in zip(cases, place(cases, find("few")), strict=True):
         for asked, got in zip(before.meshes, after.meshes, strict=True):
             assert got.size <= count and got.mode == asked.mode
             assert [name for name, _ in got.axes] == [name for name, _ in asked.axes]
@@ -94,7 +94,7 @@ FORWARD, EXPLICIT = SMOKE[0], SMOKE[-1]
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_a_case_runs_on_the_devices_that_are_there(few, count):
     few(count)
-    (case,) = place([FORWARD], "few")
+    (case,) = place([FORWARD], find("few"))
     work = Session(paranoid=True)
     result = run_case(case, work)
     assert result.verdict == "passed" and str(result.channels["values"].verdict) == "bitwise"
@@ -109,7 +109,7 @@ def test_a_case_runs_on_the_devices_that_are_there(few, count):
 @pytest.mark.long
 def test_a_train_step_with_types_runs_on_a_fitted_mesh(few):
     few(4)
-    (case,) = place([EXPLICIT], "few")
+    (case,) = place([EXPLICIT], find("few"))
     result = run_case(case, Session(paranoid=True))
     assert result.verdict == "passed" and str(result.channels["state"].verdict) == "bitwise"
     assert case.mesh.size == 4 and case.asked == "fsdp2.fsdp_transpose2.tensor2.data1-explicit"
@@ -118,7 +118,7 @@ def test_a_train_step_with_types_runs_on_a_fitted_mesh(few):
 def test_a_case_whose_stages_have_no_place_is_skipped_and_says_why(few):
     few(2)
     staged = dataclasses.replace(FORWARD, mesh=MeshSpec.parse("stage4.fsdp2"), fixed_axes=("stage",))
-    result = run_case(place([staged], "few")[0], Session())
+    result = run_case(place([staged], find("few"))[0], Session())
     reasons = {channel.detail for channel in result.channels.values()}
     assert result.verdict == "skipped" and reasons == {
         "mesh stage4.fsdp2-auto: stage4 needs 4 devices, found 2"

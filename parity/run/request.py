@@ -1,0 +1,109 @@
+"""A request: which cases to run, where, and how. One object for the command line, pytest and worker processes."""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from parity.cases.settings import find_settings, resources
+from parity.channels import ALL
+from parity.compare.backends.backend import Backend
+from parity.compare.backends.compiler import Resources
+from parity.compare.backends.registry import find
+from parity.run.shard import Shard
+from parity.verdicts import ANY_RUNG, Requirement
+
+__all__ = ["CacheMode", "Request"]
+
+
+class CacheMode(enum.StrEnum):
+    """How to use cached verdicts: ignore them, reuse them, verify a sample, or recompute all."""
+
+    IGNORE = "ignore"
+    REUSE = "reuse"
+    VERIFY = "verify"
+    REFRESH = "refresh"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """Which cases to run, where, and how; plain data, which worker processes are given as it is.
+
+    Args:
+        start: folder from which settings and pairs are found.
+        select: selectors; all cases without.
+        pairs: further pairs.
+        settings: config fields to set in every case.
+        full_size: the published sizes instead of the small ones.
+        only: ids of the cases that did not pass last; the others are left out. None for all.
+        shard: which part of the cases to run; None for all.
+        backend: name of the backend that compiles and runs them.
+        channels: what to compare.
+        paranoid: compile and run also what is proved.
+        required: rungs that cases of one structure may rest on.
+        workers: cases at once; None for as many as pay.
+        processes: how many run each case together.
+        ray: the Ray cluster whose workers run the cases, see `parity.compare.backends.ray_cluster`; None for none.
+        resources: what the run may take.
+        fail_fast: end with the first case that does not pass.
+        cache: how to use cached verdicts.
+        written: files that the run itself writes, such as its report: no verdict depends on them.
+        context: what else a verdict depends on, as text: how pytest was called, whose conftest files may do anything.
+        watched: folders whose files the manifest has: files that are opened elsewhere are noted; empty for none.
+    """
+
+    start: Path = dataclasses.field(default_factory=Path.cwd)
+    select: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    full_size: bool = False
+    only: frozenset[str] | None = None
+    shard: Shard | None = None
+    backend: str = "cpu"
+    channels: tuple[str, ...] = ALL
+    paranoid: bool = False
+    required: Requirement = ANY_RUNG
+    workers: int | None = None
+    processes: int = 1
+    ray: str | None = None
+    resources: Resources = dataclasses.field(default_factory=Resources)
+    fail_fast: bool = False
+    cache: CacheMode = CacheMode.IGNORE
+    written: tuple[Path, ...] = ()
+    context: str = ""
+    watched: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, start: Path, limits: Mapping[str, Any] | None = None, **fields: Any) -> "Request":
+        """Returns a request that keeps to the limits of ``[tool.parity]``.
+
+        Args:
+            start: see `Request`.
+            limits: ``workers``, ``cache``, ``compile-gib``, ``compile-seconds``; they go over the project's own.
+            **fields: other fields of `Request`.
+
+        Raises:
+            SettingsError: the settings of the project cannot be used.
+        """
+        given = limits or {}
+        found = {**find_settings(start).resources, **resources(given, start)}
+        return cls(start=start, workers=given.get("workers"), resources=Resources(**found), **fields)
+
+    @property
+    def options(self) -> str:
+        """All that a verdict depends on besides the state of the project, as text."""
+        names = ("pairs", "backend", "settings", "full_size", "channels", "paranoid", "required", "context")
+        return repr([(name, getattr(self, name)) for name in names])
+
+    def share(self, parts: int) -> "Request":
+        """Returns the request for one of some processes that share the machine."""
+        return dataclasses.replace(self, resources=self.resources.share(parts))
+
+    def find_backend(self) -> Backend:
+        """Returns the backend, whose compiles keep to the resources; call it once in a process.
+
+        Raises:
+            ValueError: there is none of that name.
+        """
+        return find(self.backend, self.resources.compiler())

@@ -1,0 +1,213 @@
+"""Runs the cases of a request: selects them, reuses cached verdicts, schedules the rest, records the results."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from parity.cases.case import Case
+from parity.compare.backends.environment import PLATFORMS, describe_environment
+from parity.compare.backends.ray_cluster import OWN, check_address
+from parity.run.parallel import run_in_workers
+from parity.run.processes import check_processes, run_in_processes
+from parity.run.record import Run
+from parity.run.remote import run_on_ray
+from parity.run.request import CacheMode, Request
+from parity.run.run import CaseResult, CaseRunner
+from parity.run.selection import is_elsewhere, select_cases
+from parity.run.verdict_cache import VerdictCache, disagreement, take_manifest
+
+__all__ = ["Listener", "Schedule", "check_schedule", "execute"]
+
+WORTH_WORKERS = 8
+"""From so many cases on worker processes gain more than their start costs."""
+
+
+class Listener:
+    """Is notified of what happens in a run; this one does nothing."""
+
+    def begins(self, record: Run) -> None:
+        """Cases were selected; none has run."""
+
+    def started(self, case: Case) -> None:
+        """A case begins."""
+
+    def raised(self, error: BaseException) -> None:
+        """A case that runs in this process raised an error; the run goes on when this returns."""
+
+    def finished(self, result: CaseResult) -> None:
+        """A case has a result."""
+
+    def ended(self, record: Run) -> None:
+        """The run is over, also if it was interrupted or failed."""
+
+
+class Schedule:
+    """The cases of a request, selected and checked; none has run yet.
+
+    Args:
+        request: which cases, and how.
+
+    Raises:
+        ValueError: something in the request cannot be used.
+    """
+
+    def __init__(self, request: Request):
+        self.backend = request.find_backend()
+        check_schedule(request)
+        manifest = take_manifest(request)  # before any code of the project is imported
+        self.every = select_cases(request, self.backend)
+        self.cases = request.shard.take(self.every) if request.shard else self.every
+        self.cache = VerdictCache(manifest, request.options) if manifest else None
+        self.request = dataclasses.replace(request, watched=manifest.folders if manifest else ())
+        self._known = self._recall()
+        verified = self.cache.sample(list(self._known.values())) if self.cache else set()
+        self._verified = verified if request.cache is CacheMode.VERIFY else set()
+
+    def _recall(self) -> dict[str, CaseResult]:
+        if self.cache is None or self.request.cache is CacheMode.REFRESH:
+            return {}
+        return {case.id: result for case in self.cases if (result := self.cache.recall(case))}
+
+    def changed(self) -> list[str]:
+        """Returns what changed since the last run, so that cases are compared again; notes the present state."""
+        changed = self.cache.since_last() if self.cache else []
+        return changed if len(self._known) < len(self.cases) else []
+
+    def reused(self, case: Case) -> CaseResult | None:
+        """Returns the cached result of a case; None if it must run."""
+        return None if case.id in self._verified else self._known.get(case.id)
+
+    def runner(self, on_error: Callable[[BaseException], object] = lambda error: None) -> CaseRunner:
+        """Returns what runs the cases in this process."""
+        return CaseRunner(self.request, self.backend, on_error=on_error)
+
+    def keep(self, result: CaseResult) -> list[str]:
+        """Caches the result of a case that ran, and returns how it differs from the cached one, in sentences."""
+        if self.cache:
+            self.cache.keep(result)
+        before = self._known.get(result.case.id)
+        return list(filter(None, [disagreement(before, result)])) if before else []
+
+    def settle(self) -> list[str]:
+        """Stores the verdicts so far; returns what changed during the run, if that is why some are not stored."""
+        return self.cache.settle() if self.cache else []
+
+
+def execute(request: Request, listener: Listener | None = None) -> Run:
+    """Runs the cases of a request; a run that is interrupted returns as far as it went.
+
+    Args:
+        request: which cases, and how.
+        listener: is notified of what happens.
+
+    Returns:
+        The results, in the order of the cases.
+
+    Raises:
+        ValueError: something in the request cannot be used; raised before any work.
+    """
+    listener, schedule = listener or Listener(), Schedule(request)
+    record = Run(environment=_environment(request), planned=len(schedule.cases), changed=schedule.changed())
+    start = time.perf_counter()
+    try:
+        listener.begins(record)
+        for result in _results(schedule, listener):
+            record.results.append(result)
+            listener.finished(result)
+            if not result.cached:
+                record.disagreements += schedule.keep(result)
+            if request.fail_fast and result.blocking and record.partial:
+                record.stopped = "--fail-fast ended the run"
+                break
+    except KeyboardInterrupt:
+        pass
+    finally:
+        record.uncached = schedule.settle()
+        record.seconds = time.perf_counter() - start
+        _put_in_order(record, schedule)
+        listener.ended(record)
+    return record
+
+
+def _results(schedule: Schedule, listener: Listener) -> Iterator[CaseResult]:
+    """Yields the cached results, then those of the other cases as they end."""
+    reused = {case.id: result for case in schedule.cases if (result := schedule.reused(case))}
+    yield from reused.values()
+    yield from _computed(schedule, [case for case in schedule.cases if case.id not in reused], listener)
+
+
+def _computed(schedule: Schedule, cases: Sequence[Case], listener: Listener) -> Iterator[CaseResult]:
+    """Returns the results of cases as they end: on Ray, in ranks, in workers, or in this process."""
+    if not cases:
+        return iter(())
+    request = schedule.request
+    workers = _workers(request, len(cases))
+    request = dataclasses.replace(request, resources=dataclasses.replace(request.resources, workers=workers))
+    if request.ray is not None:
+        return run_on_ray(cases, request, listener.started)
+    if request.processes > 1:  # who asks for processes wants to see them run
+        return run_in_processes(cases, dataclasses.replace(request, paranoid=True), listener.started)
+    if workers > 1:
+        return run_in_workers(cases, request, listener.started)
+    return _run_here(cases, schedule.runner(listener.raised), listener)
+
+
+def _run_here(cases: Sequence[Case], runner: CaseRunner, listener: Listener) -> Iterator[CaseResult]:
+    for case in cases:
+        listener.started(case)
+        yield runner.run(case)
+
+
+def _workers(request: Request, cases: int) -> int:
+    """Returns how many cases run at once: as many as pay, unless the request states a number."""
+    shared = request.backend not in PLATFORMS  # an accelerator belongs to one process
+    most = request.resources.workers if shared and cases >= WORTH_WORKERS else 1
+    return request.workers or (request.resources.workers if request.ray is not None else most)
+
+
+def _environment(request: Request) -> dict[str, object]:
+    together = {"processes": request.processes} if request.processes > 1 else {}
+    settings = {"settings": dict(request.settings)} if request.settings else {}
+    return {**describe_environment(), **together, **settings}
+
+
+def _put_in_order(record: Run, schedule: Schedule) -> None:
+    """Sorts the results as the cases are, and notes which of all cases a part of the run has."""
+    places = {case.id: place for place, case in enumerate(schedule.every)}
+    record.results.sort(key=lambda result: places[result.case.id])
+    if shard := schedule.request.shard:
+        found = tuple(places[result.case.id] for result in record.results)
+        record.shard = dataclasses.replace(shard, places=found, total=len(schedule.every))
+
+
+def check_schedule(request: Request) -> None:
+    """Checks that the parts of a request which say how cases are scheduled can be combined.
+
+    Raises:
+        ValueError: they cannot; names the options of the command line.
+    """
+    if request.ray is not None:
+        _check_ray(request, request.ray)
+    if request.backend in PLATFORMS and (request.workers or 1) > 1 and not is_elsewhere(request):
+        raise ValueError(
+            f"--workers {request.workers}: backend {request.backend} belongs to one process; leave it out"
+        )
+    if request.processes > 1:
+        if request.cache is not CacheMode.IGNORE:
+            raise ValueError("--cached: got --processes, expected one process; leave one of them out")
+        if request.backend != "cpu" or request.workers:
+            raise ValueError(
+                f"--processes: got backend {request.backend}, expected cpu and one case at a time; "
+                "leave out --backend and --workers"
+            )
+        check_processes(request.processes)
+
+
+def _check_ray(request: Request, address: str) -> None:
+    if request.processes > 1:
+        raise ValueError("--ray: got --processes, expected one process a case; leave one of them out")
+    if request.workers and address != OWN:
+        raise ValueError(f"--workers: the cluster at {address} says how many cases run at once; leave it out")
+    if request.cache is not CacheMode.IGNORE and address != OWN:
+        raise ValueError(f"--cached: what the machines of {address} read is not seen here; leave it out")
+    check_address(address)

@@ -1,0 +1,80 @@
+"""Which cases a request selects, placed on its backend."""
+
+import dataclasses
+
+from parity.builds.meshes import MeshSpec
+from parity.cases.case import Case, SelectionError, select
+from parity.cases.settings import collect
+from parity.compare.backends.backend import Backend
+from parity.compare.backends.environment import PLATFORMS
+from parity.compare.placement import place, refuse_unless_some_fit
+from parity.compare.session import Session
+from parity.run.request import Request
+from parity.run.run import CaseRunner
+
+__all__ = ["collect_cases", "is_elsewhere", "open_cases", "select_cases"]
+
+
+def select_cases(request: Request, backend: Backend) -> list[Case]:
+    """Returns the cases of a request, on their backend.
+
+    Args:
+        request: which cases.
+        backend: of the request, see `Request.find_backend`.
+
+    Raises:
+        ValueError: settings, selectors, backend or meshes cannot be used.
+    """
+    if not is_elsewhere(request):
+        backend.fit(MeshSpec())  # reports what is missing before anything is imported or built
+    if request.full_size and not backend.topology:
+        raise ValueError(
+            f"--full-size: got backend {request.backend}, expected a slice such as aot:v5p:2x2x1; "
+            "the published sizes fit no laptop"
+        )
+    cases = select(collect_cases(request, backend), request.select)
+    if request.only is not None:
+        cases = _only(cases, request.only)
+    if is_elsewhere(request):
+        return [dataclasses.replace(case, backend=request.backend) for case in cases]
+    cases = place(cases, backend)
+    refuse_unless_some_fit(cases)
+    return cases
+
+
+def open_cases(request: Request) -> tuple[list[Case], Session]:
+    """Returns the cases of a request and a session for them, for a command that runs no channel itself.
+
+    Args:
+        request: which cases, and the options of the session.
+
+    Raises:
+        ValueError: see `select_cases`.
+    """
+    backend = request.find_backend()
+    cases = select_cases(request, backend)
+    cases = request.shard.take(cases) if request.shard else cases
+    return cases, CaseRunner(request, backend).session
+
+
+def collect_cases(request: Request, backend: Backend) -> list[Case]:
+    """Returns the cases as the pairs give them; a worker process finds them in this way, too."""
+    devices = backend.topology.devices if request.full_size and backend.topology else None
+    return collect(
+        request.pairs, dict(request.settings), request.start, devices=devices, select=request.select
+    )[1]
+
+
+def is_elsewhere(request: Request) -> bool:
+    """True if the devices are those of other machines, so that meshes are fitted there."""
+    return request.ray is not None and request.backend in PLATFORMS
+
+
+def _only(cases: list[Case], ids: frozenset[str]) -> list[Case]:
+    found = [case for case in cases if case.id in ids]
+    if not found:
+        raise SelectionError(
+            f"--last-failed: none of the cases that failed last is selected: {', '.join(sorted(ids))}; change the "
+            "selectors, or leave it out"
+        )
+    return found
