@@ -6,8 +6,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from parity.bisect.alignment import Alignment, Divergence
 from parity.bisect.misplaced import Level
-from parity.bisect.source import Frame, Site, function_of, loop_site, site
+from parity.bisect.source import function_of, site
 from parity.bisect.trace import Node
+from parity.ir.location import Frame, SourceLocation, equation_source
 
 __all__ = ["made_with", "other_turn", "unfinished"]
 
@@ -29,7 +30,7 @@ def other_turn(alignment: Alignment, level: Level, common: frozenset[Hashable]) 
     number = [node.around.iterations[-1][1] for node in turns if node]
     if number[0] == number[1] or not alignment.same(whole[0], whole[1]):
         return None
-    return [_not_shared(loop_site(node.around.iterations[-1][0]).own, common) for node in turns if node]
+    return [_not_shared(equation_source(node.around.iterations[-1][0]).own, common) for node in turns if node]
 
 
 def _turn_behind(nodes: Sequence[Node], at: int) -> Node | None:
@@ -100,7 +101,7 @@ def _one_run(value: Node, more: Node) -> bool:
     return (one[0].file, one[0].function, one[1:]) == (other[0].file, other[0].function, other[1:])
 
 
-def _whole(one: Site) -> tuple[Frame, ...]:
+def _whole(one: SourceLocation) -> tuple[Frame, ...]:
     return (*one.library, *(frame for frame in one.own if frame not in one.library))
 
 

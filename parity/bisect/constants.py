@@ -8,7 +8,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from parity.bisect.source import Frame, Site
+from parity.ir.location import Frame, SourceLocation
 
 __all__ = ["handed"]
 
@@ -16,7 +16,7 @@ DEEP = 3
 """Functions of a library between what a user calls and what works with the constant."""
 
 
-def handed(one: Site, files: Iterable[str]) -> Frame | None:
+def handed(one: SourceLocation, files: Iterable[str]) -> Frame | None:
     """Returns the user's call that made the library's function with the constant in it; None where none is found.
 
     Args:

@@ -5,8 +5,9 @@ import re
 from collections.abc import Hashable, Sequence
 
 from parity.bisect.alignment import Alignment
-from parity.bisect.source import Frame, function_of, loop_site, site
+from parity.bisect.source import function_of, site
 from parity.bisect.trace import Node
+from parity.ir.location import Frame, equation_source
 
 __all__ = ["Level", "confused", "left_out", "left_to_itself", "levels", "made_wrong"]
 
@@ -71,7 +72,7 @@ def _stack(node: Node) -> tuple[Frame, ...]:
     """Returns the call stack of an operation, with that of the loops around it, whose bodies JAX traces apart."""
     own = site(node).own
     for loop, _ in reversed(node.around.iterations):
-        outer = loop_site(loop).own
+        outer = equation_source(loop).own
         own += () if own and outer and own[-1] == outer[-1] else outer
     return own
 

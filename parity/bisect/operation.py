@@ -12,11 +12,11 @@ from parity.bisect.evaluated import Evaluated, evaluate_case
 from parity.bisect.misplaced import confused, left_out, left_to_itself, levels, made_wrong
 from parity.bisect.per_device import first_unlike
 from parity.bisect.single import on_one_device
-from parity.bisect.source import Calls, Frame, Site, blamed, function_of, loop_site, shared, site
+from parity.bisect.source import Calls, blamed, function_of, place_text, shared, site
 from parity.bisect.stopped import stopped
 from parity.bisect.trace import COMPILED, Node
 from parity.compare.comparison import Comparison
-from parity.ir.stablehlo.provenance import short_path
+from parity.ir.location import Frame, SourceLocation, equation_source
 
 __all__ = ["AXIS", "describe"]
 
@@ -79,7 +79,7 @@ class _Sources(NamedTuple):
     calls: list[Calls]
     files: list[set[str]]
 
-    def left_out(self, one: Site, side: int) -> str:
+    def left_out(self, one: SourceLocation, side: int) -> str:
         """Returns the function in which the other side leaves out a call; empty where it makes all of them."""
         frame = self.calls[side].missing(one, self.calls[1 - side], self.common)
         return frame.function if frame else ""
@@ -274,18 +274,18 @@ def _origin(nodes: list[Node], at: int) -> str:
     return node.label or node.name
 
 
-def _place(node: Node, one: Site, frame: Frame | None) -> str:
+def _place(node: Node, one: SourceLocation, frame: Frame | None) -> str:
     if node.label:
         return f"the given {node.label}"
     if frame is None or not one.own or frame == one.own[0]:
-        return str(one)
+        return place_text(one)
     between = "handed over" if one.library and frame not in one.own else "called"
-    return f"{one}, {between} at {frame}"
+    return f"{place_text(one)}, {between} at {frame}"
 
 
 def _loop(equation) -> str:
-    own = loop_site(equation).own
-    return f"the loop at {short_path(own[0].file)}:{own[0].line}" if own else "a loop"
+    own = equation_source(equation).own
+    return f"the loop at {own[0].place}" if own else "a loop"
 
 
 def _frame(frame: Frame | None) -> list | None:

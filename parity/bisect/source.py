@@ -2,96 +2,46 @@
 
 import ast
 import collections
-import dataclasses
 import functools
 import itertools
 import linecache
-import os
-import sysconfig
 import textwrap
 from collections.abc import Hashable, Iterable
-from pathlib import Path
-from typing import Any
 
 from parity.bisect.trace import Node
-from parity.ir.jax_internals import equation_frames
-from parity.ir.stablehlo.provenance import short_path
+from parity.ir.location import Frame, SourceLocation, equation_source
 
 __all__ = [
     "Calls",
-    "Frame",
-    "Site",
     "blamed",
     "function_of",
     "functions_around",
-    "loop_site",
+    "place_text",
     "shared",
     "site",
 ]
 
-HOUSE = Path(__file__).parents[1]
-ENGINE = tuple(f"{HOUSE / room}{os.sep}" for room in ("programs", "comparison", "cases", "bisect"))
-LIBRARIES = ("site-packages", sysconfig.get_paths()["stdlib"])
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Frame:
-    """A line of a function.
-
-    Args:
-        file, line, function: where.
-    """
-
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{short_path(self.file)}:{self.line} in {self.function}"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Site:
-    """What stands on the call stack of an operation, innermost first.
-
-    Args:
-        own: lines of the user's own files.
-        library: lines of libraries below the first of them.
-    """
-
-    own: tuple[Frame, ...]
-    library: tuple[Frame, ...] = ()
-
-    def __str__(self) -> str:
-        below = f" (through {self.library[0]})" if self.library else ""
-        return (
-            f"{self.own[0]}{below}" if self.own else str(self.library[0]) if self.library else "no known line"
-        )
-
-
-def site(node: Node) -> Site:
-    """Returns where a value comes from.
-
-    JAX keeps the trace of a called library function with the call stack of whoever called it first; of such
-    an operation only the lines inside the function are its own, and those of the call are added.
+def site(node: Node) -> SourceLocation:
+    """Returns where a value comes from; of a loop's slices and stacks, where the loop does.
 
     Args:
         node: a value.
     """
-    equations = [*node.around.calls, *([node.equation] if node.equation is not None else [])]
-    if not equations and node.around.iterations:
-        equations = [node.around.iterations[-1][0]]
-    frames: list[Frame] = []
-    for outer, equation in zip([None, *equations], equations, strict=False):
-        own = _frames(equation)
-        name = outer.params.get("name", "") if outer is not None else None
-        inside = own if name is None else _within(own, str(name))
-        frames = [*inside, *frames]
-    cut = next((at for at, frame in enumerate(frames) if _is_engine(frame)), len(frames))
-    frames = frames[:cut]
-    first = next((at for at, frame in enumerate(frames) if not _is_library(frame)), len(frames))
-    own = tuple(frame for frame in frames if not _is_library(frame))
-    return Site(own=own, library=tuple(frames[:first]))
+    around = node.around
+    if node.equation is not None:
+        return equation_source(node.equation, around.calls)
+    if around.calls:
+        return equation_source(around.calls[-1], around.calls[:-1])
+    return equation_source(around.iterations[-1][0]) if around.iterations else SourceLocation()
+
+
+def place_text(source: SourceLocation) -> str:
+    """Returns the user's innermost line, with the library's below it."""
+    own, library = source.own, source.library
+    if not own:
+        return str(library[0]) if library else "no known line"
+    return f"{own[0]} (through {library[0]})" if library else str(own[0])
 
 
 def functions_around(node: Node) -> tuple[str, ...]:
@@ -99,31 +49,7 @@ def functions_around(node: Node) -> tuple[str, ...]:
     return tuple(frame.function for frame in site(node).own)
 
 
-def loop_site(equation: Any) -> Site:
-    """Returns where a loop comes from."""
-    return site(Node("loop", (), None, equation=equation))  # pyright: ignore[reportArgumentType]
-
-
-@functools.lru_cache(maxsize=65_536)
-def _frames(equation: Any) -> tuple[Frame, ...]:
-    return tuple(Frame(*frame) for frame in equation_frames(equation))
-
-
-def _within(frames: tuple[Frame, ...], name: str) -> tuple[Frame, ...]:
-    """Returns the lines up to the function that is called; none where they are another caller's."""
-    ends = [at for at, frame in enumerate(frames) if frame.function.rpartition(".")[2] == name]
-    return frames[: ends[-1] + 1] if ends else ()
-
-
-def _is_library(frame: Frame) -> bool:
-    return frame.file.startswith("<") or any(part in frame.file for part in LIBRARIES)
-
-
-def _is_engine(frame: Frame) -> bool:
-    return frame.file.startswith(ENGINE)
-
-
-def shared(sites: Iterable[Iterable[Site]]) -> frozenset[Hashable]:
+def shared(sites: Iterable[Iterable[SourceLocation]]) -> frozenset[Hashable]:
     """Returns the functions that read the same on both sides: what both share is not why they differ.
 
     Args:
@@ -133,7 +59,7 @@ def shared(sites: Iterable[Iterable[Site]]) -> frozenset[Hashable]:
     return frozenset(ours & theirs)
 
 
-def blamed(one: Site | None, common: frozenset[Hashable], *, caller: bool = False) -> Frame | None:
+def blamed(one: SourceLocation | None, common: frozenset[Hashable], *, caller: bool = False) -> Frame | None:
     """Returns the line that is to blame: the innermost in a function that the other side does not have.
 
     Args:
@@ -157,7 +83,7 @@ class Calls:
         sites: where its operations come from.
     """
 
-    def __init__(self, sites: Iterable[Site]):
+    def __init__(self, sites: Iterable[SourceLocation]):
         self._known: set[str] = set()
         self._lines: dict[tuple[str, str], set[tuple[str, int]]] = collections.defaultdict(set)
         for one in sites:
@@ -165,7 +91,7 @@ class Calls:
             for callee, caller in itertools.pairwise(one.own):
                 self._lines[callee.function, caller.function].add((caller.file, caller.line))
 
-    def missing(self, one: Site, other: "Calls", common: frozenset[Hashable]) -> Frame | None:
+    def missing(self, one: SourceLocation, other: "Calls", common: frozenset[Hashable]) -> Frame | None:
         """Returns the line of a call that another program makes less often, though it has both functions.
 
         What is called there is not to blame, as a norm that one side leaves out: who calls it is.

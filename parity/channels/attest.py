@@ -4,26 +4,20 @@ import collections
 import dataclasses
 import functools
 import inspect
-import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from flax import linen, nnx
 
 from parity.builds.build import Build, Flavour
 from parity.compare.side import Side
-from parity.ir.jax_internals import equation_codes, live
-from parity.ir.jaxprs import bodies, opened
+from parity.ir.jax_internals import live
+from parity.ir.location import call_stacks
 from parity.verdicts import EXPECTED_GOT, Finding
 
 __all__ = ["Origins", "attest", "origins"]
 
 OTHER = {Flavour.LINEN: Flavour.NNX, Flavour.NNX: Flavour.LINEN}
 BRIDGE = "flax/nnx/bridge/"
-TRACED_HERE = frozenset(
-    {"scan", "while", "cond", "shard_map", "remat2", "custom_jvp_call", "custom_vjp_call"}
-)
-"""Primitives whose programs the trace itself made; ``jit`` and combiners of reductions keep those of others."""
 HARNESS = (Side.function.func.__code__.co_filename, "Side.function.<locals>.function")
 """What is further out on a call stack is the harness, and whoever called it."""
 ITSELF = "a build that runs the other twin, so the check compares a twin with itself"
@@ -54,7 +48,7 @@ def origins(side: Side) -> Origins:
     methods = _methods(len(list(_classes(linen.Module))), len(list(_classes(nnx.Module))))
     modules: collections.Counter[Flavour] = collections.Counter()
     files: collections.Counter[str] = collections.Counter()
-    for codes in _stacks(live(side.traced.jaxpr.jaxpr)):
+    for codes in call_stacks(live(side.traced.jaxpr.jaxpr)):
         named = [(code.co_filename, code.co_qualname) for code in codes]
         own = named[: named.index(HARNESS)] if HARNESS in named else named
         files.update({file for file, _ in own})
@@ -62,16 +56,6 @@ def origins(side: Side) -> Origins:
         if owner:
             modules[owner] += 1
     return Origins(modules, files)
-
-
-def _stacks(jaxpr: Any, outer: Sequence[types.CodeType] = ()) -> Iterator[list[types.CodeType]]:
-    """Yields the call stack behind each equation; JAX keeps of it what a loop's body adds to that of the loop."""
-    for equation in jaxpr.eqns:
-        stack = [*equation_codes(equation), *outer]
-        yield stack
-        if equation.primitive.name in TRACED_HERE:
-            for body in bodies(equation):
-                yield from _stacks(opened(body), stack)
 
 
 def attest(build: Build, found: Origins, foreign: Sequence[str]) -> list[Finding]:

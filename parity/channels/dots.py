@@ -11,7 +11,7 @@ __all__ = ["CHANNEL"]
 
 def dots(work: Comparison) -> ChannelResult:
     """Types of dots, exponentials, sums and roots, as the source asks for them."""
-    return compare_dots(read_dtypes(work.reference.lowered), read_dtypes(work.candidate.lowered))
+    return compare_dots(read_dtypes(work.reference.functions), read_dtypes(work.candidate.functions))
 
 
 CHANNEL = Channel(

@@ -29,7 +29,7 @@ def loops(work: Comparison) -> ChannelResult:
     sides = (work.reference, work.candidate) if work.proof_covers_compiled else work.compiling
     ours, theirs = (
         Loops(
-            lowered=lowered_loops(side.lowered),
+            lowered=lowered_loops(side.functions),
             optimised=None if work.proof_covers_compiled else optimised_loops(side.optimised),
         )
         for side in sides

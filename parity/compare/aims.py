@@ -11,7 +11,7 @@ from parity.builds.build import Group
 from parity.compare.comparison import Comparison
 from parity.compare.pairing import input_arguments, state_arguments
 from parity.compare.side import Side
-from parity.ir.stablehlo.provenance import op_place
+from parity.ir.location import inlined_source
 from parity.values.constants import Constants, Met, Use, met_constants
 
 __all__ = ["MARGIN", "Aims", "harvest"]
@@ -67,7 +67,7 @@ def harvest(work: Comparison) -> Aims:
         wraps={**sides[0].wraps, **sides[1].wraps},
         scales=_scales(each for (_, _, place, _), each in met if place is None),
         elsewhere=tuple(
-            f"{each.constant:.6g} {each.use} at {op_place(each.op)}"
+            f"{each.constant:.6g} {each.use} at {inlined_source(each.op)}"
             for key, each in met
             if key in alone and each.use in (Use.COMPARED, Use.CLAMPED) and _is_elsewhere(work, key[2], each)
         ),

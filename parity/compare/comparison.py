@@ -175,7 +175,7 @@ class Comparison:
     def _asked(self, prover: Callable[..., T], pairing: Pairing) -> T:
         with self.bench.clock.phase("both sides", "prove"):
             programs = (
-                read_program(side.lowered, without=dropped) if dropped else side.operations
+                read_program(side.functions, without=dropped) if dropped else side.operations
                 for side, dropped in zip((self.reference, self.candidate), pairing.alone.results, strict=True)
             )
             pairs = {"arguments": pairing.arguments, "results": pairing.results}
@@ -270,7 +270,7 @@ class Comparison:
             return False
         dropped = pair_positions(*sides, self.weights).alone.results
         return any(
-            has_extra_loops(side.operations, read_program(side.lowered, without=paths))
+            has_extra_loops(side.operations, read_program(side.functions, without=paths))
             for side, paths in zip(sides, dropped, strict=True)
             if paths
         )

@@ -95,7 +95,8 @@ def _by_key(sides: Sequence[Sequence[Row]], keys: Sequence[str]) -> tuple[Pair, 
 
 def _loops(stage: str, sides: tuple[Side, Side]) -> Section:
     trees = [
-        lowered_loops(side.lowered) if stage == BEFORE else optimised_loops(side.optimised) for side in sides
+        lowered_loops(side.functions) if stage == BEFORE else optimised_loops(side.optimised)
+        for side in sides
     ]
     rows: list[list[Row]] = []
     for tree in trees:
@@ -173,7 +174,7 @@ def _cost(sides: tuple[Side, Side]) -> Section:
 def _lowered_dots(sides: tuple[Side, Side]) -> Section:
     counted = [collections.Counter[tuple]() for _ in sides]
     for counts, side in zip(counted, sides, strict=True):
-        for row in dtype_rows(read_dtypes(side.lowered)):
+        for row in dtype_rows(read_dtypes(side.functions)):
             counts[row["kind"], row["types"], row["direction"]] += int(row["count"] or 0)
     return _counts(f"dots, sums and roots, {BEFORE}", ("operation", "types", "direction"), counted)
 

@@ -39,7 +39,7 @@ def loop_rows(tree: LoopTree) -> list[Row]:
             "direction": place.loop.provenance.tags[0],
             "function": place.loop.provenance.function,
             "source": f"{place.loop.provenance.file}:{place.loop.provenance.line}",
-            "name": place.loop.provenance.name,
+            "name": place.loop.provenance.stack,
         }
         for place in tree.walk()
     ]

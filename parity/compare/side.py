@@ -20,6 +20,7 @@ from parity.ir.hlo.anonymous import compiled_digest
 from parity.ir.hlo.hlo import HloModule
 from parity.ir.hlo.optimised import optimised_module
 from parity.ir.jax_internals import key_implementation, traced_closures
+from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import StableProgram as ReadProgram
 from parity.ir.stablehlo.reader import read_program
 
@@ -208,11 +209,18 @@ class Side:
             return self.backend.lower(traced)
 
     @functools.cached_property
-    def operations(self) -> ReadProgram:
-        """The lowered program as the prover reads it, calls inlined."""
+    def functions(self) -> Functions:
+        """The functions of the lowered program, each read once."""
         lowered = self.lowered
         with self.clock.phase(self.build.name, "prove"):
-            return read_program(lowered)
+            return Functions(lowered)
+
+    @functools.cached_property
+    def operations(self) -> ReadProgram:
+        """The lowered program as the prover reads it, calls inlined."""
+        functions = self.functions
+        with self.clock.phase(self.build.name, "prove"):
+            return read_program(functions)
 
     def begin(self) -> None:
         """Starts to compile; where another process does that, this one can go on."""

@@ -84,7 +84,7 @@ def _side(side: Side) -> SideSummary:
 
 def _numbers(side: Side) -> dict[str, float | None]:
     """Returns what a line says of a side; moved bytes count with their trips."""
-    loops = lowered_loops(side.lowered).count
+    loops = lowered_loops(side.functions).count
     collectives, memory = read_collectives(side.optimised), read_memory(side.compiled).values
     moved = [None if one.times is None else one.bytes * one.times for one in collectives]
     compilation = getattr(side.compiled, "compilation", None)

@@ -316,13 +316,6 @@ def scan_split(equation: Any) -> tuple[int, int]:
     return len(constants), len(carries)
 
 
-def equation_place(equation: Any) -> str:
-    """Returns ``file:line (function)`` of the user's code behind an equation (JAX 0.10 to 0.12)."""
-    from jax._src import source_info_util
-
-    return source_info_util.summarize(equation.source_info)
-
-
 def equation_frames(equation: Any) -> list[tuple[str, int, str]]:
     """Returns ``(file, line, function)`` of each user frame behind an equation, innermost first (JAX 0.10 to 0.12)."""
     from jax._src import source_info_util

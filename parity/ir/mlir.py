@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["UnreadAttribute", "attribute_items", "dense_array", "dense_numbers", "dictionary_items"]
+__all__ = [
+    "UnreadAttribute",
+    "attribute_items",
+    "dense_array",
+    "dense_numbers",
+    "dictionary_items",
+    "integers",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +30,17 @@ class UnreadAttribute:
 def attribute_items(operation: Any) -> list[tuple[str, Any]]:
     """Returns the attributes of an operation by name (jaxlib 0.10 to 0.12 iterate over the names)."""
     return dictionary_items(operation.attributes)
+
+
+def integers(attribute: Any) -> tuple[int, ...]:
+    """Returns the integers of an attribute, flat; none for no attribute."""
+    if attribute is None:
+        return ()
+    if hasattr(attribute, "value"):
+        return (attribute.value,)
+    if hasattr(attribute, "is_splat"):  # dense elements
+        return tuple(np.array(attribute).ravel().tolist())
+    return tuple(int(each) for each in attribute)
 
 
 def dictionary_items(attributes: Any) -> list[tuple[str, Any]]:

@@ -1,7 +1,7 @@
 """StableHLO equivalence: proves that two lowered programs are the same program, without running them."""
 
+from parity.ir.location import SourceLocation
 from parity.ir.stablehlo.liveness import has_extra_loops, loop_counts_differ
-from parity.ir.stablehlo.provenance import SourceLocation
 from parity.prove.annotations import annotations
 from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, FrontierSide

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from parity.ir.jax_internals import ir, is_main, stablehlo_module
+from parity.ir.location import operation_source
 from parity.ir.mlir import attribute_items, dictionary_items
-from parity.ir.stablehlo.provenance import short_path
 
 __all__ = ["annotations"]
 
 _SHARDING = ("sdy.sharding", "mhlo.sharding", "sharding")
-_LINE = re.compile(r'"([^"]+\.py)"\s*:(\d+)')
 _NAMED = re.compile(r"#sdy\.sharding<(.*)>$", re.DOTALL)
 
 
@@ -65,5 +64,5 @@ def _text(attribute: Any) -> str:
 
 
 def _place(operation: Any) -> str:
-    found = _LINE.search(str(operation.location))
-    return f"{short_path(found[1])}:{found[2]}" if found else "unknown place"
+    frames = operation_source(operation).frames
+    return frames[0].place if frames else "unknown place"

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from parity.ir.location import inlined_source
 from parity.ir.mlir import attribute_items, dense_array
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
-from parity.ir.stablehlo.provenance import op_place
 from parity.prove.conditions import MOVES, Conditions, without
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import apart_in, grade, number, regrouped
@@ -295,7 +295,7 @@ def _counted(program: StableProgram, value: int) -> tuple[int, str] | None:
     made = {result: op for op in program.body.ops for result in op.results}
     last, words = made.get(value), ""
     if last is not None:
-        words = f"{last.form.name} at {op_place(last)}"
+        words = f"{last.form.name} at {inlined_source(last)}"
     while value in made:
         op = made[value]
         inputs = [each for each in op.operands if not _is_constant(made, each)]

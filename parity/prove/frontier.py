@@ -4,7 +4,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 
-from parity.ir.stablehlo.provenance import SourceLocation
+from parity.ir.location import SourceLocation
 from parity.verdicts import Finding
 
 __all__ = [
@@ -39,10 +39,10 @@ class FrontierSide:
     loop_depth: int
     type: str
 
-    def beside(self, other: "FrontierSide | None") -> str:
-        """Returns the operation and its place, with the caller where that tells it from the other side's."""
+    def against(self, other: "FrontierSide | None") -> str:
+        """Returns the operation and its place, with its caller if only that distinguishes it from the other side's."""
         loops = f", loop depth {self.loop_depth}" if self.loop_depth else ""
-        return f"{self.operation} at {self.place.beside(other.place if other else None)}{loops}"
+        return f"{self.operation} at {self.place.against(other.place if other else None)}{loops}"
 
 
 class Trait(enum.Enum):
@@ -111,7 +111,7 @@ class Frontier:
 
     def _texts(self, missing: str) -> list[str]:
         sides = ((self.reference, self.candidate), (self.candidate, self.reference))
-        return [side.beside(other) if side else missing for side, other in sides]
+        return [side.against(other) if side else missing for side, other in sides]
 
     def _placed(self) -> bool:
         return bool(self.reference or self.candidate)

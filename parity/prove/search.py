@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from parity.ir.location import inlined_source
 from parity.ir.mlir import attribute_items
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
-from parity.ir.stablehlo.provenance import op_place
 from parity.prove.elements import Elements
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide, apart, attribute_differences, short
 from parity.prove.numbering import Numbering, Table, captures, initial_colours
@@ -172,7 +172,7 @@ class Search:
         ours, theirs = self._elements.numbers(0, _inputs(left)), self._elements.numbers(1, _inputs(right))
         shared = len(ours & theirs) / max(len(ours | theirs), 1)
         same_type = left.form.slots_out == right.form.slots_out
-        same_place = op_place(left).stack == op_place(right).stack
+        same_place = inlined_source(left).stack == inlined_source(right).stack
         return 4 * (left.form.name == right.form.name) + 3 * shared + same_type + same_place
 
     def _descend(self, pair: tuple[Op, Op], known: tuple, depth: int, loops: int) -> list[Frontier]:
@@ -377,4 +377,4 @@ def side_of(op: Op | None, loops: int) -> FrontierSide | None:
     """Returns an operation as one side of a difference."""
     if op is None:
         return None
-    return FrontierSide(operation=op.form.name, place=op_place(op), loop_depth=loops, type=_types(op))
+    return FrontierSide(operation=op.form.name, place=inlined_source(op), loop_depth=loops, type=_types(op))

@@ -91,7 +91,7 @@ def _text(one: Collective) -> str:
 
 
 def _where(one: Collective) -> str:
-    return f"{one.kind} ({one.provenance})"
+    return f"{one.kind} ({one.provenance.summary})"
 
 
 def _differs(ours: Collective, theirs: Collective) -> Finding:
@@ -103,7 +103,7 @@ def _differs(ours: Collective, theirs: Collective) -> Finding:
         candidate=_text(theirs),
         distance=distance,
         cause=_cause(ours, theirs),
-        next_step=f"reference: {ours.provenance}",
+        next_step=f"reference: {ours.provenance.summary}",
     )
 
 

@@ -88,11 +88,11 @@ def _differs(ours: TypedOp, theirs: TypedOp, count: int) -> Finding:
     elif ours.kind == "dot":
         cause = "weights or activations in another compute dtype"
     return Finding(
-        where=f"{f'{count} x ' if count > 1 else ''}{ours.kind} {_size(ours)} ({theirs.provenance})",
+        where=f"{f'{count} x ' if count > 1 else ''}{ours.kind} {_size(ours)} ({theirs.provenance.summary})",
         reference=ours.types,
         candidate=theirs.types,
         cause=cause,
-        next_step=f"reference: {ours.provenance}",
+        next_step=f"reference: {ours.provenance.summary}",
     )
 
 
@@ -103,7 +103,7 @@ def _alone(one: TypedOp, count: int, side: str) -> Finding:
         side: f"{count} x {one.types}",
     }
     return Finding(
-        where=f"{one.kind} {_size(one)} of the {side} ({one.provenance})",
+        where=f"{one.kind} {_size(one)} of the {side} ({one.provenance.summary})",
         reference=texts["reference"],
         candidate=texts["candidate"],
         cause=f"the only {one.kind} in these types; the other side has its like in others or not at all",

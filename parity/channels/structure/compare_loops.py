@@ -130,7 +130,7 @@ class _Comparison:
         return findings
 
     def _pair(self, ours: Loop, theirs: Loop, path: str) -> list[Finding]:
-        where = f"{self.stage} loop {path} ({ours.provenance})"
+        where = f"{self.stage} loop {path} ({ours.provenance.summary})"
         findings = []
         if ours.trips != theirs.trips:
             findings.append(
@@ -139,7 +139,7 @@ class _Comparison:
                     reference=_trips(ours),
                     candidate=_trips(theirs),
                     cause=_trip_cause(ours.trips, theirs.trips),
-                    next_step=f"candidate loop is at {theirs.provenance}",
+                    next_step=f"candidate loop is at {theirs.provenance.summary}",
                 )
             )
         findings += self._passthrough(ours, theirs, where)
@@ -173,7 +173,7 @@ class _Comparison:
                 cause="an array carried or captured by one side only, or in another dtype or sharding"
                 if apart
                 else "the same bytes in another number of arrays",
-                next_step=f"candidate loop is at {theirs.provenance}",
+                next_step=f"candidate loop is at {theirs.provenance.summary}",
             )
         )
         return findings
@@ -227,7 +227,7 @@ class _Comparison:
         text = f"{_trips(loop)}, {loop.carries} carries of {loop.carry_bytes:,} bytes{inside}"
         texts = {"reference": "no such loop", "candidate": "no such loop", side: text}
         return Finding(
-            where=f"{self.stage} loop {path} of the {side} ({loop.provenance})",
+            where=f"{self.stage} loop {path} of the {side} ({loop.provenance.summary})",
             reference=texts["reference"],
             candidate=texts["candidate"],
             cause=_alone_cause(loop, side),

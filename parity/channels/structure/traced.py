@@ -6,8 +6,9 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from parity.ir.jax_internals import equation_place, scan_split
+from parity.ir.jax_internals import scan_split
 from parity.ir.jaxprs import equations, opened, origin
+from parity.ir.location import SourceLocation, equation_source
 from parity.verdicts import Finding
 
 __all__ = ["PassedThrough", "compare_passed_through", "passed_through"]
@@ -20,12 +21,12 @@ class PassedThrough:
     """A scan whose body returns arrays that it was given, unchanged.
 
     Args:
-        place: ``file:line (function)`` of the scan.
+        source: where the scan is.
         arrays: ``float32[4,48,80]`` and so on, stacked.
         size: bytes that stacking them takes.
     """
 
-    place: str
+    source: SourceLocation
     arrays: tuple[str, ...]
     size: int
 
@@ -53,7 +54,7 @@ def passed_through(jaxpr: Any) -> list[PassedThrough]:
         if kept:
             size = sum(math.prod(aval.shape) * aval.dtype.itemsize for aval in kept)
             arrays = tuple(f"{aval.dtype}{list(aval.shape)}" for aval in kept)
-            found.append(PassedThrough(place=equation_place(equation), arrays=arrays, size=size))
+            found.append(PassedThrough(source=equation_source(equation), arrays=arrays, size=size))
     return found
 
 
@@ -80,9 +81,9 @@ def compare_passed_through(
     heavier = theirs if (counts[1] - counts[0]) else ours
     findings, notes = [], []
     for scan in heavier:
-        theirs_to_change = not (library and scan.place.startswith(library))
+        theirs_to_change = not (library and scan.source.file.startswith(library))
         finding = Finding(
-            where=f"traced scan at {scan.place}",
+            where=f"traced scan at {scan.source}",
             reference=_words(ours if heavier is ours else [], scan),
             candidate=_words(theirs if heavier is theirs else [], scan),
             distance=f"{scan.size:,} bytes stacked anew",

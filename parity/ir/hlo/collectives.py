@@ -7,9 +7,9 @@ from typing import Any
 
 from parity.ir.hlo.hlo import Computation, HloModule, Instruction
 from parity.ir.hlo.hlo_words import COLLECTIVES
-from parity.ir.hlo.model import Provenance
 from parity.ir.hlo.optimised import optimised_module
 from parity.ir.hlo.visits import Visit, visits
+from parity.ir.location import SourceLocation
 
 __all__ = ["Collective", "read_collectives"]
 
@@ -42,7 +42,7 @@ class Collective:
     group: int | None
     times: int | None
     depth: int
-    provenance: Provenance
+    provenance: SourceLocation
     name: str
 
     @property

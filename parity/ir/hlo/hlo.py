@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from parity.ir.hlo.hlo_shapes import Shape
 from parity.ir.hlo.hlo_words import ASYNC_SUFFIXES, CALLS
-from parity.ir.hlo.model import Provenance
+from parity.ir.location import Frame, SourceLocation
 
 __all__ = ["Computation", "HloModule", "Instruction", "Sources"]
 
@@ -158,7 +158,7 @@ class HloModule:
             for instruction in computation.instructions:
                 yield computation, instruction
 
-    def provenance(self, instruction: Instruction, fallback: Provenance | None = None) -> Provenance:
+    def provenance(self, instruction: Instruction, fallback: SourceLocation | None = None) -> SourceLocation:
         """Returns where an instruction comes from.
 
         Args:
@@ -167,7 +167,7 @@ class HloModule:
         """
         fields = instruction.metadata()
         if not fields:
-            return fallback or Provenance()
+            return fallback or SourceLocation()
         number = _number(fields.get("stack_frame_id"))
         frame = self.sources.frame(number) if number else None
         function, file, line = frame or (
@@ -175,7 +175,8 @@ class HloModule:
             fields.get("source_file", ""),
             _number(fields.get("source_line")),
         )
-        return Provenance(name=fields.get("op_name", ""), function=function, file=file, line=line)
+        frames = (Frame(file, line, function),) if file else ()
+        return SourceLocation(stack=fields.get("op_name", ""), frames=frames)
 
 
 def _number(text: str | None) -> int:

@@ -1,66 +1,12 @@
-"""The words of compiled structure: provenance, loop, loop tree."""
+"""The loops of a program: a loop, its place in the tree, the tree."""
 
 import dataclasses
 import functools
-import re
 from collections.abc import Iterator
-from pathlib import PurePath
 
-__all__ = ["Leaf", "Loop", "LoopTree", "Place", "Provenance"]
+from parity.ir.location import SourceLocation
 
-_RNG = re.compile(
-    r"threefry|random_|rng_|jit\(_(?:uniform|bernoulli|normal|gumbel|randint|shuffle|truncated_)"
-)
-_LOOP_WORDS = frozenset({"while", "scan", "body", "cond", ""})
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """Where an operation comes from.
-
-    Args:
-        name: the name stack, such as ``jit(step)/transpose(jvp())/while``; empty when unknown.
-        function: the innermost user function; empty when unknown.
-        file: its source file; empty when unknown.
-        line: the line there; 0 when unknown.
-    """
-
-    name: str = ""
-    function: str = ""
-    file: str = ""
-    line: int = 0
-
-    @property
-    def backward(self) -> bool:
-        """Whether the operation belongs to a backward pass."""
-        return "transpose(" in self.name
-
-    @property
-    def rematted(self) -> bool:
-        """Whether the operation is recomputed by a checkpoint."""
-        return "rematted_computation" in self.name
-
-    @property
-    def label(self) -> str:
-        """``rng`` for random bits, the operation a backend expanded into a loop, or empty."""
-        if _RNG.search(self.name):
-            return "rng"
-        last = self.name.rsplit("/", 1)[-1].split(";")[0]
-        return "" if last in _LOOP_WORDS or last.endswith(")") else last
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """The hints that survive from one twin's source files to the other's."""
-        return (
-            "backward" if self.backward else "forward",
-            *(("rematted",) if self.rematted else ()),
-            *((self.label,) if self.label else ()),
-        )
-
-    def __str__(self) -> str:
-        source = f"{PurePath(self.file).name}:{self.line}" if self.file else "unknown source"
-        function = f" in {self.function}" if self.function else ""
-        return f"{', '.join(self.tags)}, {source}{function}"
+__all__ = ["Leaf", "Loop", "LoopTree", "PlacedLoop"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +21,10 @@ class Leaf:
 
     shape: str
     bytes: int
-    provenance: Provenance
+    provenance: SourceLocation
 
     def __str__(self) -> str:
-        return f"{self.shape} ({self.bytes:,} bytes, {self.provenance})"
+        return f"{self.shape} ({self.bytes:,} bytes, {self.provenance.summary})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +44,7 @@ class Loop:
     trips: int | None
     carries: int
     carry_bytes: int
-    provenance: Provenance
+    provenance: SourceLocation
     stacked: tuple[Leaf, ...] = ()
     passthrough: tuple[Leaf, ...] = ()
     inner: tuple["Loop", ...] = ()
@@ -122,7 +68,7 @@ class Loop:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PlacedLoop:
     """A loop in its tree.
 
     Args:
@@ -164,14 +110,14 @@ class LoopTree:
         """Number of loops whose trip count is not known."""
         return sum(place.loop.trips is None for place in self.walk())
 
-    def walk(self) -> Iterator[Place]:
+    def walk(self) -> Iterator[PlacedLoop]:
         """Yields every loop in program order, outer before inner."""
         yield from _walk(self.loops, "", 0, 1)
 
 
-def _walk(loops: tuple[Loop, ...], prefix: str, depth: int, times: int | None) -> Iterator[Place]:
+def _walk(loops: tuple[Loop, ...], prefix: str, depth: int, times: int | None) -> Iterator[PlacedLoop]:
     for index, loop in enumerate(loops):
         path = f"{prefix}{index}"
-        yield Place(path=path, depth=depth, times=times, loop=loop)
+        yield PlacedLoop(path=path, depth=depth, times=times, loop=loop)
         inside = None if times is None or loop.trips is None else times * loop.trips
         yield from _walk(loop.inner, f"{path}.", depth + 1, inside)

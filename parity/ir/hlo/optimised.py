@@ -5,7 +5,8 @@ from typing import Any
 from parity.ir.hlo.hlo import Computation, HloModule, Instruction
 from parity.ir.hlo.hlo_parse import parse_hlo
 from parity.ir.hlo.hlo_trips import hlo_trips
-from parity.ir.hlo.model import Loop, LoopTree, Provenance
+from parity.ir.hlo.model import Loop, LoopTree
+from parity.ir.location import SourceLocation
 
 __all__ = ["optimised_loops", "optimised_module"]
 
@@ -46,7 +47,7 @@ def optimised_loops(compiled: Any) -> LoopTree:
     called = [one for _, one in module.instructions()]
     return LoopTree(
         stage="optimised",
-        loops=reader.loops(module.computations[module.entry], Provenance()),
+        loops=reader.loops(module.computations[module.entry], SourceLocation()),
         operations=sum(one.opcode not in _IDLE for one in called),
         fusions=sum(one.opcode == "fusion" for one in called),
     )
@@ -60,7 +61,7 @@ class _Reader:
             if one.opcode == "while" or any(name in self.with_loops for _, name in one.called()):
                 self.with_loops.add(computation.name)
 
-    def loops(self, computation: Computation, caller: Provenance) -> tuple[Loop, ...]:
+    def loops(self, computation: Computation, caller: SourceLocation) -> tuple[Loop, ...]:
         found: list[Loop] = []
         if computation.name not in self.with_loops:
             return ()
@@ -76,7 +77,7 @@ class _Reader:
                     found += self.loops(self.module.computations[name], place)
         return tuple(found)
 
-    def _loop(self, computation: Computation, one: Instruction, caller: Provenance) -> Loop:
+    def _loop(self, computation: Computation, one: Instruction, caller: SourceLocation) -> Loop:
         provenance = self.module.provenance(one, caller)
         inner = [
             loop

@@ -4,7 +4,7 @@ import dataclasses
 
 from parity.ir.hlo.hlo import Computation, HloModule, Instruction
 from parity.ir.hlo.hlo_trips import hlo_trips
-from parity.ir.hlo.model import Provenance
+from parity.ir.location import SourceLocation
 
 __all__ = ["Visit", "visits"]
 
@@ -40,7 +40,7 @@ class Visit:
     instruction: Instruction
     times: int | None
     depth: int
-    caller: Provenance
+    caller: SourceLocation
     fused: bool
 
 
@@ -58,8 +58,8 @@ def visits(module: HloModule) -> list[Visit]:
     """
     found: list[Visit] = []
     start = module.computations[module.entry]
-    waiting: list[tuple[Computation, int | None, int, Provenance, bool]] = [
-        (start, 1, 0, Provenance(), False)
+    waiting: list[tuple[Computation, int | None, int, SourceLocation, bool]] = [
+        (start, 1, 0, SourceLocation(), False)
     ]
     while waiting:
         computation, times, depth, caller, fused = waiting.pop()

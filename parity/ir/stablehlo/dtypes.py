@@ -8,10 +8,9 @@ import dataclasses
 import re
 from typing import Any
 
-from parity.ir.hlo.model import Provenance
-from parity.ir.jax_internals import stablehlo_module
-from parity.ir.mlir import attribute_items
-from parity.ir.stablehlo import mlir
+from parity.ir.location import SourceLocation, operation_source
+from parity.ir.stablehlo.functions import Functions
+from parity.ir.stablehlo.program import Block, Function, Step
 
 __all__ = ["SENSITIVE", "TypedOp", "read_dtypes"]
 
@@ -53,7 +52,7 @@ class TypedOp:
     result: str
     sizes: tuple[int, ...]
     loops: int
-    provenance: Provenance
+    provenance: SourceLocation
     precision: str = ""
 
     @property
@@ -67,7 +66,7 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
     """Lists the precision-sensitive operations of a lowered program, once per call site.
 
     Args:
-        lowered: a ``jax.stages.Lowered`` or its StableHLO module.
+        lowered: a ``jax.stages.Lowered``, its StableHLO module, or its functions.
 
     Returns:
         The operations on floating-point values, in program order, without scalars that depend on no argument.
@@ -75,90 +74,71 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
     Raises:
         ValueError: the module has no ``main`` function.
     """
-    functions = {}
-    for op in stablehlo_module(lowered).body.operations:
-        if mlir.name_of(op) == "func.func":
-            functions[str(op.attributes["sym_name"]).strip('"')] = op
-    if "main" not in functions:
-        raise ValueError(f"lowered module: got functions {sorted(functions)}, expected one named main")
-    reader = _Reader(functions)
-    return tuple(reader.function("main", Provenance(), 0))
+    functions = Functions.of(lowered)
+    with functions.module.context:
+        return tuple(_TypedOps(functions).function("main", SourceLocation(), 0))
 
 
-class _Reader:
-    def __init__(self, functions: dict[str, Any]):
+class _TypedOps:
+    def __init__(self, functions: Functions):
         self.functions = functions
         self._known: dict[str, tuple[TypedOp, ...]] = {}
 
-    def function(self, name: str, caller: Provenance, loops: int) -> list[TypedOp]:
+    def function(self, name: str, caller: SourceLocation, loops: int) -> list[TypedOp]:
         """Returns the operations of a function as one call reaches them."""
         if name not in self._known:
             found: list[TypedOp] = []
-            for block in self.functions[name].operation.regions[0].blocks:
-                self._block(block, 0, found)
+            self._block(self.functions[name], self.functions[name].body, 0, found)
             self._known[name] = tuple(found)
         return [
-            dataclasses.replace(one, loops=one.loops + loops, provenance=_within(caller, one.provenance))
+            dataclasses.replace(one, loops=one.loops + loops, provenance=one.provenance.called_by(caller))
             for one in self._known[name]
         ]
 
-    def _block(self, block: Any, loops: int, found: list[TypedOp]) -> None:
-        for op in block.operations:
-            name = mlir.name_of(op)
-            if name in ("func.call", "call"):
-                caller = mlir.locate(op, Provenance())
-                found += self.function(op.attributes["callee"].value, caller, loops)
-                continue
-            if name in SENSITIVE and (typed := _typed(op, name, loops)) is not None:
+    def _block(self, function: Function, block: Block, loops: int, found: list[TypedOp]) -> None:
+        for step in block.steps:
+            if step.callee:
+                found += self.function(step.callee, operation_source(step.source), loops)
+            if step.name in SENSITIVE and (typed := _typed(function, step, loops)) is not None:
                 found.append(typed)
-            for region in op.operation.regions:
-                for inner in region.blocks:
-                    self._block(inner, loops + (name == "stablehlo.while"), found)
+            for inner in step.blocks:
+                self._block(function, inner, loops + (step.name == "stablehlo.while"), found)
 
 
-def _within(caller: Provenance, one: Provenance) -> Provenance:
-    place = one if one.file else caller
-    return dataclasses.replace(place, name=mlir.join_names(caller.name, one.name))
-
-
-def _typed(op: Any, name: str, loops: int) -> TypedOp | None:
-    if name == "stablehlo.reduce" and not _is_sum(op):
+def _typed(function: Function, step: Step, loops: int) -> TypedOp | None:
+    if step.name == "stablehlo.reduce" and not _is_sum(step):
         return None
-    kinds = [operand.type for operand in op.operands]
-    kinds = kinds[: len(kinds) // 2] if name == "stablehlo.reduce" else kinds
-    result = op.results[0].type
-    if not str(result.element_type).startswith(_FLOATS):
+    count = len(step.operands) // 2 if step.name == "stablehlo.reduce" else len(step.operands)
+    result, sizes = step.form.elements[0], step.form.shapes[0]
+    if not result.startswith(_FLOATS):
         return None
-    if not result.shape and not any(_depends_on_arguments(operand) for operand in op.operands):
+    if not sizes and not any(_depends_on_arguments(function, operand) for operand in step.operands):
         return None  # a number that the compiler folds, such as the square root of a head's size
     return TypedOp(
-        kind=SENSITIVE[name],
-        operands=tuple(str(kind.element_type) for kind in kinds),
-        result=str(result.element_type),
-        sizes=tuple(result.shape),
+        kind=SENSITIVE[step.name],
+        operands=tuple(str(operand.type.element_type) for operand in list(step.source.operands)[:count]),
+        result=result,
+        sizes=sizes,
         loops=loops,
-        provenance=mlir.locate(op, Provenance()),
-        precision=_precision(op),
+        provenance=operation_source(step.source),
+        precision=_precision(step),
     )
 
 
-def _precision(op: Any) -> str:
+def _precision(step: Step) -> str:
     """Returns the precision of each operand, once where they are alike, and the algorithm."""
-    given = {name: str(attribute) for name, attribute in attribute_items(op)}
-    asked = list(dict.fromkeys(_PRECISION.findall(given.get("precision_config", ""))))
-    return ", ".join([*([] if asked == ["DEFAULT"] else asked), *filter(None, [given.get("algorithm")])])
+    given = {name: str(step.form.attributes.get(name, "")) for name in ("precision_config", "algorithm")}
+    asked = list(dict.fromkeys(_PRECISION.findall(given["precision_config"])))
+    return ", ".join([*([] if asked == ["DEFAULT"] else asked), *filter(None, [given["algorithm"]])])
 
 
-def _depends_on_arguments(value: Any) -> bool:
-    """Returns whether a value is more than a function of constants of its own block."""
-    owner = value.owner
-    if not hasattr(owner, "operands"):  # a block's: the value is its argument
+def _depends_on_arguments(function: Function, value: int) -> bool:
+    """Returns whether a value is more than a function of constants of its own function."""
+    maker, _ = function.makers[value]
+    if isinstance(maker, Block) or maker.blocks:
         return True
-    if len(owner.operation.regions):
-        return True
-    return any(_depends_on_arguments(operand) for operand in owner.operands)
+    return any(_depends_on_arguments(function, operand) for operand in maker.operands)
 
 
-def _is_sum(op: Any) -> bool:
-    body = op.operation.regions[0].blocks[0]
-    return [mlir.name_of(inner) for inner in body.operations][:-1] == ["stablehlo.add"]
+def _is_sum(step: Step) -> bool:
+    return [inner.name for inner in step.blocks[0].steps] == ["stablehlo.add"]

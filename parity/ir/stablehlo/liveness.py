@@ -1,7 +1,6 @@
 """Marks the operations and slots that the results of a program, or its side effects, need."""
 
 import collections
-from collections.abc import Iterator
 
 from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
@@ -34,7 +33,7 @@ def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
         ours.live is not None
         and theirs.live is None
         and (ours.form.kind in _HEAVY or ours.form.name in _HEAVY_NAMES)
-        for ours, theirs in zip(_operations(whole.body), _operations(part.body), strict=True)
+        for ours, theirs in zip(whole.body.walk(), part.body.walk(), strict=True)
     )
 
 
@@ -45,17 +44,10 @@ def loop_counts_differ(*sides: StableProgram) -> bool:
         *sides: the programs.
     """
     counts = [
-        collections.Counter(op.form.kind for op in _operations(side.body) if op.form.kind in _TURNING)
+        collections.Counter(op.form.kind for op in side.body.walk() if op.form.kind in _TURNING)
         for side in sides
     ]
     return any(count != counts[0] for count in counts)
-
-
-def _operations(region: Region) -> Iterator[Op]:
-    for op in region.ops:
-        yield op
-        for inner in op.regions:
-            yield from _operations(inner)
 
 
 class _Marker:

@@ -1,10 +1,18 @@
-"""The shape of a program as the prover sees it: calls inlined, values numbered 0, 1, 2, ..."""
+"""A StableHLO program in two views: by function, as the module has it, and with its calls inlined.
+
+By function, values are slots of their function and each function is read once. Inlined, values are numbered
+0, 1, 2, ... through the whole program.
+"""
 
 import dataclasses
 import enum
+import functools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["Chain", "Form", "Kind", "Op", "Region", "StableProgram"]
+from parity.ir.jax_internals import ir
+
+__all__ = ["Block", "Chain", "Form", "Function", "Kind", "Op", "Region", "StableProgram", "Step"]
 
 
 class Kind(enum.IntEnum):
@@ -18,12 +26,12 @@ class Kind(enum.IntEnum):
     BRANCH = 5  # case and if: regions without parameters, results by slot
     BARRIER = 6
     MANUAL = 7  # sdy.manual_computation: parameters and results by slot
-    CALL = 8  # only in templates: inlined before numbering
-    SKIP = 9  # results are the operands (sharding constraints under ignore_shardings)
+    CALL = 8  # only by function: inlined before numbering
+    SKIP = 9  # never read: results are the operands (sharding constraints under ignore_shardings)
     CONSTRAINT = 10  # a closed sharding constraint; the same one twice in a row counts once
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Form:
     """What an operation is, apart from its operands: shared by all operations that look alike.
 
@@ -36,8 +44,9 @@ class Form:
         slots_out: the same for each result slot.
         symbols: functions that the attributes refer to; their bodies become regions.
         effect: whether the operation must be kept, in order, even if nothing uses its results.
-        results: the number of results.
-        attributed: whether it has attributes.
+        attributed: whether it has attributes that count.
+        attributes: all attributes, as MLIR has them.
+        types: of the results, as MLIR has them.
     """
 
     name: str
@@ -48,8 +57,109 @@ class Form:
     slots_out: tuple[str, ...]
     symbols: tuple[str, ...]
     effect: bool
-    results: int
     attributed: bool
+    attributes: Mapping[str, Any]
+    types: tuple[Any, ...]
+
+    @property
+    def results(self) -> int:
+        """The number of results."""
+        return len(self.types)
+
+    @functools.cached_property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Dimensions of each result; empty if one is no tensor."""
+        ranked = all(isinstance(kind, ir.RankedTensorType) for kind in self.types)
+        return tuple(tuple(kind.shape) for kind in self.types) if ranked else ()
+
+    @functools.cached_property
+    def elements(self) -> tuple[str, ...]:
+        """Element type of each result, as MLIR prints it; empty if one is no tensor."""
+        return tuple(str(kind.element_type) for kind in self.types[: len(self.shapes)])
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Step:
+    """One operation of a function.
+
+    Args:
+        form: its name, attributes and result types.
+        operands, results: slots of the function's values.
+        blocks: its regions.
+        source: the operation in the module.
+        callee: the function that it calls; empty if none.
+        effect: whether it, its regions or the functions that it names do more than compute results.
+    """
+
+    form: Form
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    blocks: "tuple[Block, ...]"
+    source: Any
+    callee: str = ""
+    effect: bool = False
+
+    def __post_init__(self) -> None:
+        for block in self.blocks:
+            block.owner = self
+
+    @property
+    def name(self) -> str:
+        """The operation's name, such as ``stablehlo.add``."""
+        return self.form.name
+
+
+@dataclasses.dataclass(eq=False)
+class Block:
+    """A region of a function; it may read the slots of the regions around it.
+
+    Args:
+        parameters: slots.
+        types: of the parameters, as text.
+        steps: in order.
+        outputs: slots.
+        owner: the step that the block belongs to; None for the body of a function.
+    """
+
+    parameters: tuple[int, ...]
+    types: tuple[str, ...]
+    steps: list[Step]
+    outputs: tuple[int, ...]
+    owner: Step | None = None
+
+    @functools.cached_property
+    def effect(self) -> bool:
+        """True if a step has an effect."""
+        return any(step.effect for step in self.steps)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Function:
+    """A function, read once.
+
+    Args:
+        operation: in the module.
+        body: its block.
+        slots: how many slots there are.
+        notes: attributes that carry meaning, as text: then a call to it is not inlined.
+    """
+
+    operation: Any
+    body: Block
+    slots: int
+    notes: str
+
+    @functools.cached_property
+    def makers(self) -> dict[int, tuple[Step | Block, int]]:
+        """The step or the block that gives each slot, and the position of its result or parameter."""
+        found: dict[int, tuple[Step | Block, int]] = {}
+        blocks = [self.body]
+        for block in blocks:  # grows
+            found.update({slot: (block, place) for place, slot in enumerate(block.parameters)})
+            for step in block.steps:
+                found.update({slot: (step, place) for place, slot in enumerate(step.results)})
+                blocks += step.blocks
+        return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,31 +179,35 @@ class Op:
 
     __slots__ = ("captures", "chain", "effect", "form", "live", "operands", "regions", "results", "source")
 
-    def __init__(
-        self, form: Form, operands: tuple[int, ...], results: range, source: Any, chain: Chain | None
-    ):
-        self.form = form
+    def __init__(self, step: Step, operands: tuple[int, ...], results: range, chain: Chain | None):
+        self.form = step.form
         self.operands = operands
         self.results = results
-        self.source = source
+        self.source = step.source
         self.chain = chain
         self.regions: tuple[Region, ...] = ()
-        self.effect = form.effect
+        self.effect = step.effect
         self.live: tuple[int, ...] | None = None
         self.captures: tuple[int, ...] | None = None
 
 
 class Region:
-    """A block: parameters, operations, and the values that it returns."""
+    """A block of the inlined program: parameters, operations, and the values that it returns."""
 
-    __slots__ = ("effect", "ops", "outputs", "parameters", "types")
+    __slots__ = ("ops", "outputs", "parameters", "types")
 
     def __init__(self, parameters: tuple[int, ...], types: tuple[str, ...]):
         self.parameters = parameters
         self.types = types
         self.ops: list[Op] = []
         self.outputs: tuple[int, ...] = ()
-        self.effect = False
+
+    def walk(self) -> Iterator[Op]:
+        """Yields the operations and those inside them, outer before inner."""
+        for op in self.ops:
+            yield op
+            for inner in op.regions:
+                yield from inner.walk()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

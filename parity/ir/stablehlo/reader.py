@@ -1,4 +1,4 @@
-"""Reads an MLIR module into a `StableProgram`: one template per function, instantiated at every call."""
+"""Reads a module into a `StableProgram`: every call is replaced by the operations of its function."""
 
 import contextlib
 import dataclasses
@@ -7,19 +7,14 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from parity.ir.jax_internals import hoisted_constants, ir, stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items
+from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.liveness import mark_live
-from parity.ir.stablehlo.operations import Group, facts
-from parity.ir.stablehlo.program import Chain, Form, Kind, Op, Region, StableProgram
-from parity.ir.stablehlo.signatures import OpSignatures
-from parity.ir.stablehlo.tokens import symbol_of
+from parity.ir.stablehlo.program import Block, Chain, Kind, Op, Region, StableProgram, Step
 
 __all__ = ["collector_paused", "read_program"]
 
-_NAMES = frozenset({"jax.result_info", "jax.arg_info"})
 _HOISTED = "jax.const"
-_FUNCTION_NAMES = frozenset({"sym_name", "sym_visibility", "function_type", "arg_attrs", "res_attrs"})
 _MAX_OPERATIONS = 20_000_000
 
 
@@ -35,34 +30,13 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _Template:
-    """A function as written: values are local, parameters first."""
-
-    __slots__ = ("body", "count", "notes")
-
-    def __init__(self, body: "_Block", count: int, notes: str):
-        self.body = body
-        self.count = count
-        self.notes = notes
-
-
-class _Block:
-    __slots__ = ("ops", "outputs", "parameters", "types")
-
-    def __init__(self, parameters: list[int], types: tuple[str, ...]):
-        self.parameters = parameters
-        self.types = types
-        self.ops: list[tuple[Form, list[int], list[int], list[_Block], Any, str]] = []
-        self.outputs: list[int] = []
-
-
 def read_program(
     program: Any, *, ignore_shardings: bool = False, without: Collection[int] = ()
 ) -> StableProgram:
     """Reads a lowered program, inlines its calls and marks what its results need.
 
     Args:
-        program: a ``jax.stages.Lowered``, an MLIR module, or a program that was read before.
+        program: a ``jax.stages.Lowered``, an MLIR module, its functions, or a program that was read before.
         ignore_shardings: whether to drop sharding annotations.
         without: positions of results that do not count: what only they need is dead.
 
@@ -78,207 +52,120 @@ def read_program(
         if program.without != frozenset(without):
             raise ValueError(f"program: read without results {sorted(program.without)}, expected others")
         return program
-    module = stablehlo_module(program)
-    with module.context, collector_paused():
-        reader = _Reader(module, ignore_shardings)
-        return reader.read(hoisted_constants(program) if program is not module else (), frozenset(without))
-
-
-class _Reader:
-    def __init__(self, module: ir.Module, ignore_shardings: bool):
-        self._module = module
-        self._ignore = ignore_shardings
-        self._words = OpSignatures(module, ignore_shardings)
-        self._templates: dict[str, _Template] = {}
-        self._open: list[str] = []
-        self._values = 0
-        self._operations = 0
-
-    def read(self, hoisted: tuple[Any, ...], without: frozenset[int]) -> StableProgram:
-        if "main" not in self._words.functions:
-            raise ValueError(
-                f"module: got functions {sorted(self._words.functions)}, expected one called main"
-            )
-        main = self._words.functions["main"]
-        items = dict(attribute_items(main))
-        body = self._instantiate_function("main", None)
-        dropped = ("mhlo.num_partitions", "mhlo.num_replicas") if self._ignore else ()
-        texts = self._words.attributes(
-            attribute_items(self._module.operation), frozenset({"sym_name", *dropped})
-        )
-        module = {**texts, **self._words.definitions()}
-        if notes := self._template("main").notes:
-            module["main"] = notes
-        arguments = self._side_attributes(items.get("arg_attrs"), len(body.parameters))
-        result = StableProgram(
-            body=body,
-            values=self._values,
-            operations=self._operations,
-            arguments=arguments,
-            results=self._side_attributes(items.get("res_attrs"), len(body.outputs)),
-            argument_names=_argument_names(main),
-            result_names=_result_names(items.get("res_attrs"), len(body.outputs)),
-            constants={
-                position: f"{self._words.array(hoisted, position)} {sorted(side.items())} {kind}"
-                for position, (side, kind) in enumerate(zip(arguments, body.types, strict=True))
-                if _HOISTED in side
-            },
-            module=module,
-            module_op=self._module,
-            ignored_shardings=self._ignore,
-            without=without,
-        )
+    functions = Functions.of(program, ignore_shardings=ignore_shardings)
+    with functions.module.context, collector_paused():
+        result = _inlined(functions, frozenset(without))
         mark_live(result)
-        return result
+    return result
 
-    def _side_attributes(self, attributes: Any, count: int) -> tuple[dict[str, str], ...]:
-        if attributes is None:
-            return ({},) * count
-        return tuple(self._words.attributes(dictionary_items(each), _NAMES) for each in attributes)
 
-    def _template(self, name: str) -> _Template:
-        template = self._templates.get(name)
-        if template is None:
-            function = self._words.functions[name]
-            numbers: dict[Any, int] = {}
-            body = self._read_block(function.regions[0], numbers)
-            notes = self._function_notes(function, name)
-            template = self._templates[name] = _Template(body, len(numbers), notes)
-        return template
+def _inlined(functions: Functions, without: frozenset[int]) -> StableProgram:
+    signatures, main = functions.signatures, functions["main"]
+    inliner = _Inliner(functions)
+    body = inliner.function("main", None)
+    items = dict(attribute_items(main.operation))
+    dropped = ("mhlo.num_partitions", "mhlo.num_replicas") if functions.ignored_shardings else ()
+    texts = signatures.attributes(
+        attribute_items(functions.module.operation), frozenset({"sym_name", *dropped})
+    )
+    arguments = functions.sides(items.get("arg_attrs"), len(body.parameters))
+    return StableProgram(
+        body=body,
+        values=inliner.values,
+        operations=inliner.operations,
+        arguments=arguments,
+        results=functions.sides(items.get("res_attrs"), len(body.outputs)),
+        argument_names=_argument_names(main.operation),
+        result_names=_result_names(items.get("res_attrs"), len(body.outputs)),
+        constants={
+            position: f"{signatures.array(functions.hoisted, position)} {sorted(side.items())} {kind}"
+            for position, (side, kind) in enumerate(zip(arguments, body.types, strict=True))
+            if _HOISTED in side
+        },
+        module={**texts, **signatures.definitions(), **({"main": main.notes} if main.notes else {})},
+        module_op=functions.module,
+        ignored_shardings=functions.ignored_shardings,
+        without=without,
+    )
 
-    def _function_notes(self, function: Any, name: str) -> str:
-        """Attributes of a private function that mean something: then a call to it is not inlined."""
-        items = dict(attribute_items(function))
-        notes = self._words.attributes(list(items.items()), _FUNCTION_NAMES)
-        for key in () if name == "main" else ("arg_attrs", "res_attrs"):
-            sides = self._side_attributes(items.get(key), 0)
-            if any(sides):
-                notes[key] = str([sorted(side.items()) for side in sides])
-        return str(sorted(notes.items())) if notes else ""
 
-    def _read_block(self, region: Any, numbers: dict[Any, int]) -> _Block:
-        blocks = list(region.blocks)
-        if len(blocks) != 1:
-            raise ValueError(f"region: got {len(blocks)} blocks, expected 1 (structured control flow)")
-        arguments = list(blocks[0].arguments)
-        for argument in arguments:
-            numbers[argument] = len(numbers)
-        types = tuple([self._words.type_text(argument.type) for argument in arguments])
-        block = _Block([numbers[argument] for argument in arguments], types)
-        form_of, append = self._words.form, block.ops.append
-        for op in blocks[0].operations:
-            operation = op.operation
-            operands = [numbers[value] for value in operation.operands]
-            form = form_of(operation)
-            if facts(form.name).group is Group.ENDS:
-                block.outputs = operands
-                if len(
-                    operation.attributes
-                ):  # nothing is known to put any here: compare them, do not skip them
-                    append((dataclasses.replace(form, effect=True), operands, [], [], operation, ""))
-                continue
-            regions = [self._read_block(each, numbers) for each in operation.regions]
-            results = []
-            for value in operation.results:
-                numbers[value] = len(numbers)
-                results.append(len(numbers) - 1)
-            callee = symbol_of(str(operation.attributes["callee"])) if form.kind == Kind.CALL else ""
-            append((form, operands, results, regions, operation, callee))
-        return block
+class _Inliner:
+    """Numbers the values of a whole program."""
 
-    def _instantiate_function(self, name: str, chain: Chain | None) -> Region:
-        """Makes a closed region of a function, with fresh parameters."""
-        if name in self._open:
-            raise ValueError(f"function @{name}: calls itself, expected no recursion")
-        template = self._template(name)
-        mapping = [-1] * template.count
-        return self._instantiate_block(template.body, mapping, chain, name)
+    def __init__(self, functions: Functions):
+        self._functions = functions
+        self.values = 0
+        self.operations = 0
 
-    def _instantiate_block(
-        self, block: _Block, mapping: list[int], chain: Chain | None, name: str = ""
-    ) -> Region:
-        region = Region(self._fresh(block.parameters, mapping), block.types)
-        if name:
-            self._open.append(name)
+    def function(self, name: str, chain: Chain | None) -> Region:
+        """Returns a closed region of a function, with fresh parameters."""
+        function = self._functions[name]
+        return self._region(function.body, [-1] * function.slots, chain)
+
+    def _region(self, block: Block, mapping: list[int], chain: Chain | None) -> Region:
+        region = Region(tuple(self._fresh(block.parameters, mapping)), block.types)
         self._fill(region, block, mapping, chain, {})
-        if name:
-            self._open.pop()
-        region.outputs = tuple([mapping[value] for value in block.outputs])
+        region.outputs = tuple([mapping[slot] for slot in block.outputs])
         return region
 
-    def _fresh(self, values: list[int], mapping: list[int]) -> tuple[int, ...]:
-        start = self._values
-        self._values += len(values)
-        for offset, value in enumerate(values):
-            mapping[value] = start + offset
-        return tuple(range(start, self._values))
+    def _fresh(self, slots: tuple[int, ...], mapping: list[int]) -> range:
+        start = self.values
+        self.values += len(slots)
+        for offset, slot in enumerate(slots):
+            mapping[slot] = start + offset
+        return range(start, self.values)
 
     def _fill(
-        self, region: Region, block: _Block, mapping: list[int], chain: Chain | None, calls: dict
+        self, region: Region, block: Block, mapping: list[int], chain: Chain | None, calls: dict
     ) -> None:
-        for form, operands, results, regions, source, callee in block.ops:
-            inputs = tuple([mapping[value] for value in operands])
-            kind = form.kind
-            if kind == Kind.CALL and self._inline(
-                region, (form, inputs, results, source, callee), mapping, chain, calls
-            ):
+        for step in block.steps:
+            inputs = tuple([mapping[slot] for slot in step.operands])
+            form = step.form
+            if form.kind == Kind.CALL and self._inline(region, step, inputs, mapping, chain, calls):
                 continue
-            if kind == Kind.SKIP:
-                for result, value in zip(results, inputs, strict=True):
-                    mapping[result] = value
-                continue
-            self._operations += 1
-            start = self._values
-            self._values += len(results)
-            for offset, value in enumerate(results):
-                mapping[value] = start + offset
-            op = Op(form, inputs, range(start, self._values), source, chain)
-            if regions or form.symbols or callee:
-                self._add_regions(op, regions, mapping, chain, callee)
-            region.effect = region.effect or op.effect
+            self.operations += 1
+            op = Op(step, inputs, self._fresh(step.results, mapping), chain)
+            if step.blocks or form.symbols or step.callee:
+                self._add_regions(op, step, mapping, chain)
             region.ops.append(op)
 
     def _inline(
-        self, region: Region, call: tuple, mapping: list[int], chain: Chain | None, calls: dict
+        self,
+        region: Region,
+        step: Step,
+        inputs: tuple[int, ...],
+        mapping: list[int],
+        chain: Chain | None,
+        calls: dict,
     ) -> bool:
-        """Puts the callee's operations in place of a call; says no if the call must stay opaque."""
-        form, inputs, results, source, callee = call
-        template = self._template(callee)
-        if template.notes or form.bare != "func.call []":
+        """Puts the callee's operations in place of a call; returns False if the call must stay opaque."""
+        function = self._functions[step.callee]
+        if function.notes or step.form.bare != "func.call []":
             return False
-        known = calls.get((callee, inputs))
+        known = calls.get((step.callee, inputs))
         if known is None:
-            if callee in self._open:
-                raise ValueError(f"function @{callee}: calls itself, expected no recursion")
-            if self._operations > _MAX_OPERATIONS:
+            if self.operations > _MAX_OPERATIONS:
                 raise ValueError(f"module: over {_MAX_OPERATIONS} operations once calls are inlined")
-            inner = [-1] * template.count
-            for parameter, value in zip(template.body.parameters, inputs, strict=True):
+            inner = [-1] * function.slots
+            for parameter, value in zip(function.body.parameters, inputs, strict=True):
                 inner[parameter] = value
-            effect_before, region.effect = region.effect, False
-            self._open.append(callee)
-            self._fill(region, template.body, inner, Chain(source, chain), {})
-            self._open.pop()
-            known = tuple([inner[value] for value in template.body.outputs])
+            self._fill(region, function.body, inner, Chain(step.source, chain), {})
+            known = tuple([inner[slot] for slot in function.body.outputs])
             # The same call with the same operands is the same value, unless it does something besides.
-            if not region.effect:
-                calls[callee, inputs] = known
-            region.effect = region.effect or effect_before
-        for result, value in zip(results, known, strict=True):
-            mapping[result] = value
+            if not step.effect:
+                calls[step.callee, inputs] = known
+        for slot, value in zip(step.results, known, strict=True):
+            mapping[slot] = value
         return True
 
-    def _add_regions(
-        self, op: Op, regions: list[_Block], mapping: list[int], chain: Chain | None, callee: str
-    ) -> None:
-        parts = [self._instantiate_block(each, mapping, chain) for each in regions]
-        names = [*op.form.symbols, callee] if callee else op.form.symbols
-        parts += [self._instantiate_function(name, Chain(op.source, chain)) for name in names]
-        notes = [self._template(name).notes for name in names]
-        if callee or any(notes):
+    def _add_regions(self, op: Op, step: Step, mapping: list[int], chain: Chain | None) -> None:
+        parts = [self._region(each, mapping, chain) for each in step.blocks]
+        names = [*op.form.symbols, step.callee] if step.callee else op.form.symbols
+        parts += [self.function(name, Chain(op.source, chain)) for name in names]
+        notes = [self._functions[name].notes for name in names]
+        if step.callee or any(notes):
             op.form = dataclasses.replace(op.form, kind=Kind.REGION, word=f"{op.form.word} {notes}")
         op.regions = tuple(parts)
-        op.effect = op.effect or any(part.effect for part in parts)
 
 
 def _argument_names(main: Any) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ class OpSignatures:
         self._meshes: dict[str, str] = {}
         self._others: list[str] = []
         self.functions: dict[str, Any] = {}
+        self.meshes: dict[str, str] = {}
         for op in module.body.operations:
             self._define(op.operation)
 
@@ -74,6 +75,7 @@ class OpSignatures:
             name = symbol_of(str(items.pop("sym_name")))
             rest = sorted((key, str(value)) for key, value in items.items() if key != "sym_visibility")
             self._meshes[name] = f"{operation.name}{rest}"
+            self.meshes[name] = str(items["mesh"])
         else:
             self._others.append(operation.get_asm(enable_debug_info=False))
 
@@ -158,8 +160,9 @@ class OpSignatures:
             slots_out=outs,
             symbols=tuple(symbols),
             effect=has_effect(name, len(types), declared=texts.get("has_side_effect") == "true"),
-            results=len(types),
             attributed=bool(texts),
+            attributes=dict(items),
+            types=tuple(result.type for result in operation.results),
         )
 
     def _kind(self, name: str, operation: Any, texts: dict[str, str]) -> Kind:

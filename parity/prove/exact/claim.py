@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from parity.ir.jax_internals import is_main, stablehlo_module
+from parity.ir.stablehlo.functions import Functions
 from parity.prove.exact.algebra import Algebra
+from parity.prove.exact.contents import Contents, WalkedFunctions
 from parity.prove.exact.explain import definitions, explain, where
 from parity.prove.exact.interpreter import REALS, Arithmetic, Interpreter
-from parity.prove.exact.memory import Contents
-from parity.prove.exact.program import Module
 from parity.prove.exact.relation import Link, Relation, atom, carry, splits
 from parity.prove.exact.tensors import Tensor, Tensors, common
 from parity.prove.exact.terms import RefusalError, Terms
@@ -75,10 +74,10 @@ class _Side:
         tensors, contents = (desk.tensors, desk.contents) if desk else (None, None)
         most_steps = desk.most_steps if desk else MOST_STEPS
         self.named = named
-        module = stablehlo_module(named.program)
-        with module.context:
-            self.module = Module(module, contents, arithmetic.sort_of)
-            main = next(op for op in module.body.operations if is_main(op))
+        functions = _read(named.program)
+        with functions.module.context:
+            walked = WalkedFunctions(functions, contents or Contents(), arithmetic.sort_of)
+            main = functions["main"].operation
             types = [argument.type for argument in main.regions[0].blocks[0].arguments]
             if len(types) != len(named.arguments):
                 raise RefusalError(
@@ -88,8 +87,8 @@ class _Side:
                 name: (tuple(each.shape), arithmetic.sort_of(str(each.element_type)))
                 for name, each in zip(named.arguments, types, strict=True)
             }
-        self._context = module.context
-        self.interpreter = Interpreter(self.module, algebra, most_steps, tensors, arithmetic.handlers)
+        self._context = functions.module.context
+        self.interpreter = Interpreter(walked, algebra, most_steps, tensors, arithmetic.handlers)
 
     def walk(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the results by name."""
@@ -102,6 +101,20 @@ class _Side:
                 for origin in origins[before:]:
                     _ = origin and origin.step.place  # the module may be gone when a later claim asks
         return dict(zip(self.named.results, results, strict=True))
+
+
+def _read(program: Any) -> Functions:
+    """Returns the functions of a program, those that it calls read.
+
+    Raises:
+        RefusalError: it has recursion or unstructured control flow.
+    """
+    functions = Functions(program, ignore_shardings=True)
+    try:
+        _ = functions["main"]
+    except ValueError as error:
+        raise RefusalError(str(error)) from error
+    return functions
 
 
 MOST_STEPS = 100_000_000

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from parity.prove.exact.contents import Block, Step
 from parity.prove.exact.operations import Handler, cut, join, signed_index
-from parity.prove.exact.program import Block, Step
 from parity.prove.exact.tensors import Tensor, Tensors, common
 from parity.prove.exact.terms import REAL, Referring, RefusalError
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from parity.ir.mlir import integers
+from parity.prove.exact.contents import Step
 from parity.prove.exact.contractions import reducer
 from parity.prove.exact.operations import cut, join
-from parity.prove.exact.program import Step, ints
 from parity.prove.exact.tensors import Tensor, common
 from parity.prove.exact.terms import REAL, RefusalError
 
@@ -169,7 +170,7 @@ def _need_partitions(step: Step) -> None:
 
 def _permute(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) -> tuple[Tensor, ...]:
     _need_partitions(step)
-    pairs = ints(step.attributes["source_target_pairs"])
+    pairs = integers(step.attributes["source_target_pairs"])
     sources = dict(zip(pairs[1::2], pairs[::2], strict=True))
     zero = interpreter.algebra.zero if x[0].sort == REAL else interpreter.algebra.constant(0, x[0].sort)
     empty = interpreter.tensors.uniform(zero, x[0].shape, x[0].sort)
@@ -188,7 +189,7 @@ def _groups(interpreter: Any, step: Step) -> list[list[int]]:
     attribute, text = step.attributes["replica_groups"], step.text("replica_groups")
     if "replica_group_mesh_axes" in text:
         return _groups_over_axes(interpreter, text)
-    flat = ints(attribute)
+    flat = integers(attribute)
     groups = np.array(flat).reshape(attribute.type.shape).tolist()
     if sorted(itertools.chain.from_iterable(groups)) != list(range(devices.count)):
         raise RefusalError(

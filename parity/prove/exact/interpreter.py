@@ -7,12 +7,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from parity.prove.exact.algebra import Algebra
+from parity.prove.exact.contents import Block, Step, WalkedFunctions
 from parity.prove.exact.contractions import CONTRACTIONS
 from parity.prove.exact.devices import collective, manual
 from parity.prove.exact.operations import OPERATIONS, Handler
-from parity.prove.exact.program import Block, Module, Step, sort_of
 from parity.prove.exact.tensors import Floats, Tensor, Tensors
-from parity.prove.exact.terms import REAL, RefusalError, Terms
+from parity.prove.exact.terms import REAL, RefusalError, Terms, sort_of
 from parity.prove.exact.thresholds import judged
 
 __all__ = ["REALS", "Arithmetic", "Interpreter", "Origin"]
@@ -80,7 +80,7 @@ class Interpreter:
 
     def __init__(
         self,
-        module: Module,
+        module: WalkedFunctions,
         algebra: Algebra,
         most: int = 100_000_000,
         tensors: Tensors | None = None,
@@ -146,7 +146,7 @@ class Interpreter:
         operands = [values[slot] for slot in step.operands]
         if step.name == "func.call":
             self.calls.append(step)
-            results = self.call(step.callee, operands)
+            results = self.call(step.read.callee, operands)
             self.calls.pop()
             return results
         captured = [values[slot] for slot in step.captured] if step.blocks else ()

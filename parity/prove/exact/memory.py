@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Any
 
-__all__ = ["Contents", "ProofMemory"]
+__all__ = ["ProofMemory"]
 
 
 class ProofMemory:
@@ -32,23 +32,3 @@ class ProofMemory:
         if len(self._young) >= self._most:
             self._old, self._young = self._young, {}
         self._young[key] = value
-
-
-class Contents:
-    """Numbers for what steps and blocks say, without names and places: equal numbers mean equal contents."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-        self._memories: dict[int, dict[str, Any]] = {}
-
-    def number(self, content: Hashable) -> int:
-        """Returns the number of a content, compared in full."""
-        return self._numbers.setdefault(content, len(self._numbers))
-
-    def alone(self) -> int:
-        """Returns a number that nothing else has."""
-        return self.number(("alone", len(self._numbers)))
-
-    def memory(self, number: int) -> dict[str, Any]:
-        """Returns what is kept of all steps of one content."""
-        return self._memories.setdefault(number, {})

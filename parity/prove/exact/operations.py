@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from parity.ir.stablehlo.operations import Group, facts, names_of
+from parity.prove.exact.contents import Step
 from parity.prove.exact.integers import is_signed, width
 from parity.prove.exact.pieces import Data
-from parity.prove.exact.program import Step, data_of, ints, splat
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import REAL, RefusalError
 
@@ -86,15 +86,17 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
     """A constant: one number for all elements, or data that is read when an index is asked for."""
     (shape,), (sort,), value = step.shapes, step.sorts, step.attributes["value"]
     if value.is_splat:
-        return [tensors.uniform(tensors.algebra.element(splat(value, sort), sort), shape, sort)]
-    data: Data = step.remember("data", lambda: data_of(value, shape))
+        number = value.get_splat_value().value
+        known = number if sort == REAL else int(number)
+        return [tensors.uniform(tensors.algebra.element(known, sort), shape, sort)]
+    data: Data = step.remember("data", lambda: Data.of(value, shape))
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
     return [tensors.uniform(tensors.pieces.data(data, axes, sort), shape, sort)]
 
 
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """The index along a dimension: an integer, whatever the element type."""
-    (shape,), (sort,), (dim,) = step.shapes, step.sorts, ints(step.attributes["iota_dimension"])
+    (shape,), (sort,), (dim,) = step.shapes, step.sorts, step.dims("iota_dimension")
     if shape[dim] == 1:
         return [tensors.uniform(tensors.algebra.constant(0, sort), shape, sort)]
     kept = "i32" if sort == REAL else sort
@@ -194,7 +196,7 @@ def _others_alike(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> list[T
 
 def concatenate(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Tensors one after the other."""
-    return [join(tensors, operands, ints(step.attributes["dimension"])[0])]
+    return [join(tensors, operands, step.dims("dimension")[0])]
 
 
 def pad(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:

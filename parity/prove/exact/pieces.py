@@ -3,11 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from parity.prove.exact.algebra import Algebra
-from parity.prove.exact.terms import Axis, Label, Referring
+from parity.prove.exact.terms import Axis, Label, Referring, RefusalError
 
 __all__ = ["Data", "Pieces"]
 
@@ -22,6 +23,19 @@ class Data:
     raw: bytes
     dtype: str
     shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, attribute: Any, shape: tuple[int, ...]) -> "Data":
+        """Returns the elements of a constant.
+
+        Raises:
+            RefusalError: they cannot be read.
+        """
+        try:
+            array = np.array(attribute)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise RefusalError(f"constant: {error}") from error
+        return cls(array.tobytes(), array.dtype.str, shape)
 
     def at(self, axis: int, index: int) -> "Data":
         """Returns the part at one index of an axis."""

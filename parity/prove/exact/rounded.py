@@ -14,10 +14,10 @@ import numpy as np
 from parity.ir.jax_internals import ir
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.prove.exact import contractions, operations
+from parity.prove.exact.contents import SHARDING, Block, Step
 from parity.prove.exact.interpreter import REALS, Arithmetic
 from parity.prove.exact.operations import OPERATIONS, Handler
 from parity.prove.exact.pieces import Data
-from parity.prove.exact.program import PLACES, Block, Step, data_of
 from parity.prove.exact.rounding import Rounding, is_float, sort_of
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import Label, RefusalError
@@ -34,7 +34,7 @@ def attributes(step: Step, but: str = "") -> str:
         RefusalError: one names something that is kept elsewhere.
     """
     texts = (
-        f"{name} = {value}" for name, value in sorted(step.attributes.items()) if name not in (PLACES, but)
+        f"{name} = {value}" for name, value in sorted(step.attributes.items()) if name not in (SHARDING, but)
     )
     text = ", ".join(texts)
     if "dense_resource" in text or "@" in text:
@@ -214,7 +214,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
             raise RefusalError(f"constant: {error}") from error
         known = str(value).partition(" : ")[0] if number != number else number
         return [tensors.uniform(algebra_of(tensors).element(known, sort), shape, sort)]
-    data: Data = step.remember("data", lambda: data_of(value, shape))
+    data: Data = step.remember("data", lambda: Data.of(value, shape))
     if np.dtype(data.dtype) != {"f16": np.float16, "f32": np.float32, "f64": np.float64}.get(sort):
         raise RefusalError(f"constant: got elements of {sort} as {data.dtype}, expected those that NumPy has")
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
@@ -223,7 +223,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
 
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """The index along a dimension; of floats a row of its own."""
-    (shape,), (sort,), (dim,) = step.shapes, step.sorts, operations.ints(step.attributes["iota_dimension"])
+    (shape,), (sort,), (dim,) = step.shapes, step.sorts, step.dims("iota_dimension")
     if not is_float(sort):
         return OPERATIONS["stablehlo.iota"](tensors, step, operands)
     row = algebra_of(tensors).opaque("iota of floats", (), (), (), (shape[dim],), sort)

@@ -4,12 +4,14 @@ A term has numbered axes; a cell is a term with a label (a dimension of a tensor
 Equal numbers mean equal keys, and equal keys mean equal functions of the inputs: no hash is trusted.
 """
 
+import functools
 import itertools
 import math
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["REAL", "Axis", "Label", "Node", "Referring", "RefusalError", "Terms"]
+__all__ = ["REAL", "Axis", "Label", "Node", "Referring", "RefusalError", "Terms", "sort_of"]
 
 REAL = "real"
 """The sort of all floating-point values: numbers, whatever their dtype. Others are called by their element type."""
@@ -26,6 +28,21 @@ class RefusalError(ValueError):
     """
 
     step: Any = None
+
+
+@functools.cache
+def sort_of(element: str) -> str:
+    """Returns the sort of an element type.
+
+    Raises:
+        RefusalError: it is neither a float, an integer nor a boolean; or a float of 4 bits, whose greatest value XLA
+            converts to the greatest integer.
+    """
+    if re.fullmatch(r"b?f(?!4E)\d+\w*", element):
+        return REAL
+    if re.fullmatch(r"u?i\d+", element):
+        return element
+    raise RefusalError(f"got elements {element}, expected floats, integers or booleans")
 
 
 class Referring(NamedTuple):

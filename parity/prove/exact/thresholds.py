@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from parity.ir.stablehlo.operations import OPERATIONS, Group, facts, names_of
 from parity.prove.exact.algebra import Algebra, Number
+from parity.prove.exact.contents import Step
 from parity.prove.exact.floats import fits, holds
 from parity.prove.exact.integers import is_signed
-from parity.prove.exact.program import Step, ints
 from parity.prove.exact.tensors import Floats, Tensor
 from parity.prove.exact.terms import REAL, RefusalError
 from parity.prove.rules.types import is_whole_number, widens
@@ -80,9 +80,9 @@ def _is_exact(algebra: Algebra, step: Step, operands: Sequence[Tensor], results:
     if step.name == "stablehlo.reduce":
         return all(inner.name in CHOICES for inner in step.blocks[0].steps)
     if step.name == "stablehlo.iota":
-        return fits(step.shapes[0][ints(step.attributes["iota_dimension"])[0]], step.element)
+        return fits(step.shapes[0][step.dims("iota_dimension")[0]], step.element)
     if step.name == "stablehlo.convert":
-        source = str(step.source.operands[0].type.element_type)
+        source = str(step.read.source.operands[0].type.element_type)
         whole = is_whole_number(source)
         if fits(1 << int(source.lstrip("ui")), step.element) if whole else widens(source, step.element):
             return True

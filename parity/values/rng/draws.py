@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.ir.interpreter import Interpreter, Position
-from parity.ir.jax_internals import equation_frames
 from parity.ir.jaxprs import bind, bodies, opened
-from parity.ir.stablehlo.provenance import short_path
+from parity.ir.location import equation_source
 from parity.values.rng.demand import DRAWS, Demand, draws_within
 
 __all__ = ["Draw", "Recorder", "Turn"]
@@ -103,7 +102,7 @@ class Recorder(Interpreter):
 
     def operation(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any]:
         if any(draws_within(opened(body)) for body in bodies(equation)):
-            self.unseen.append(_site(equation, here))
+            self.unseen.append(_site(equation, here.calls))
         return bind(equation, inputs) if self._demand.kept[here.place] else [None] * len(equation.outvars)
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
@@ -117,13 +116,13 @@ class Recorder(Interpreter):
         params = equation.params
         words = np.asarray(keys)
         words = words.reshape(-1, words.shape[-1])
-        turns = tuple(Turn(_frames(loop), index) for loop, index in here.iterations)
+        turns = tuple(Turn(_site(loop), index) for loop, index in here.iterations)
         self.draws += [
             Draw(
                 key=tuple(map(int, key)),
                 shape=tuple(params.get("shape", equation.outvars[0].aval.shape)),
                 bits=params.get("bit_width", 32),
-                site=_site(equation, here),
+                site=_site(equation, here.calls),
                 equation=here.place,
                 turns=turns,
                 lane=lane,
@@ -134,13 +133,8 @@ class Recorder(Interpreter):
         ]
 
 
-def _site(equation: Any, here: Position) -> str:
-    """Returns the source lines of the outermost call whose body JAX may have traced for another caller."""
-    owner = here.calls[0] if here.calls else equation
-    return _frames(owner) or owner.primitive.name
-
-
-def _frames(equation: Any) -> str:
-    frames = equation_frames(equation)
-    own = [frame for frame in frames if "site-packages" not in frame[0]] or frames
-    return " < ".join(f"{short_path(file)}:{line} in {function}" for file, line, function in own[:FRAMES])
+def _site(equation: Any, calls: tuple[Any, ...] = ()) -> str:
+    """Returns the innermost source lines of an equation, those of the user's own files if there are any."""
+    source = equation_source(equation, calls)
+    lines = source.own or source.frames
+    return " < ".join(map(str, lines[:FRAMES])) or (calls[0] if calls else equation).primitive.name

@@ -8,8 +8,8 @@ import pytest
 
 import models_nnx.train
 from parity.bisect.constants import handed
-from parity.bisect.source import Frame, Site
 from parity.compare.comparison import Session
+from parity.ir.location import Frame, SourceLocation
 
 OPTIMIZER = models_nnx.train.__file__
 
@@ -45,7 +45,7 @@ def test_every_plant_is_in_a_function(plants):
 
 
 def library(*functions):
-    return Site(own=(), library=tuple(Frame(optax.__file__, 1, function) for function in functions))
+    return SourceLocation(frames=tuple(Frame(optax.__file__, 1, function) for function in functions))
 
 
 def test_a_constant_in_a_library_is_traced_to_the_call_that_handed_it_over():

@@ -7,7 +7,7 @@ import pytest
 from campaigns.prover import run as campaign_run
 from campaigns.prover.pairs import PAIRS, Pair
 
-from parity.ir.stablehlo import liveness, operations, reader
+from parity.ir.stablehlo import functions, liveness, operations, reader
 from parity.ir.stablehlo import signatures as words
 from parity.prove import fingerprint, numbering, proof
 from parity.verdicts import Verdict
@@ -57,9 +57,10 @@ SABOTAGES = (
     (words, 'texts.get("has_side_effect") == "true"', "False"),
     (operations, ' or (results == 0 and name != "func.call")', ""),
     (operations, '("infeed", "outfeed", "recv", "rng", "send")', '("infeed",)'),
-    (reader, "if template.notes or form.bare", "if form.bare"),
-    (reader, 'if template.notes or form.bare != "func.call []"', "if template.notes"),
-    (reader, "if not region.effect:\n                calls", "if True:\n                calls"),
+    (reader, "if function.notes or step.form.bare", "if step.form.bare"),
+    (reader, 'if function.notes or step.form.bare != "func.call []"', "if function.notes"),
+    (reader, "if not step.effect:\n                calls", "if True:\n                calls"),
+    (functions, "effect = self[name].body.effect or effect", "pass"),
     (proof, '"donated": str(any(name in attributes for name in _DONATION)).lower()', '"donated": ""'),
     (proof, 'pairs = [("module", reference.module, candidate.module)]', "pairs = []"),
 )
@@ -74,7 +75,7 @@ def test_a_broken_prover_is_noticed(module, line, careless, monkeypatch):
     broken = types.ModuleType(module.__name__)
     broken.__dict__["__file__"] = module.__file__
     exec(compile(source.replace(line, careless), module.__file__, "exec"), broken.__dict__)
-    for user in (words, numbering, reader, proof, fingerprint, campaign_run):
+    for user in (words, numbering, functions, reader, proof, fingerprint, campaign_run):
         for name in getattr(broken, "__all__", ()):
             if hasattr(user, name):
                 monkeypatch.setattr(user, name, getattr(broken, name))

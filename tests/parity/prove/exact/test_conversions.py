@@ -9,8 +9,7 @@ import pytest
 
 from parity.prove.exact.algebra import Algebra
 from parity.prove.exact.floats import rounded
-from parity.prove.exact.program import sort_of
-from parity.prove.exact.terms import REAL, RefusalError, Terms
+from parity.prove.exact.terms import REAL, RefusalError, Terms, sort_of
 from parity.prove.rules.elementwise import _computed
 from parity.prove.rules.logic import Call
 from parity.prove.rules.types import numpy_type

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from parity.ir.jax_internals import parse_module, stablehlo_module
+from parity.ir.stablehlo.functions import Functions
 from parity.prove.exact import Link, Named, ProofCache, Relation, equal
-from parity.prove.exact.memory import Contents, ProofMemory
-from parity.prove.exact.program import Module
+from parity.prove.exact.contents import Contents, WalkedFunctions
+from parity.prove.exact.memory import ProofMemory
+from parity.prove.exact.terms import sort_of
 
 X = jax.ShapeDtypeStruct((3, 3), jnp.float32)
 
@@ -113,7 +115,8 @@ def test_where_arrays_lie_is_no_content_and_all_else_is():
     def content(text):
         module = parse_module(text, stablehlo_module(program))
         with module.context:
-            return Module(module, contents).function("main")[0].content
+            functions = Functions(module, ignore_shardings=True)
+            return WalkedFunctions(functions, contents, sort_of).function("main")[0].content
 
     contents = Contents()
     plain = content(text)

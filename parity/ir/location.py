@@ -1,0 +1,259 @@
+"""Where an operation comes from: source lines and name stack, for traced, lowered and compiled programs.
+
+JAX traces a called function once and keeps the trace, with the call stack of its first caller. So only the lines inside
+the function are an operation's own; the rest comes from the call that leads there (`SourceLocation.called_by`).
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+import re
+import sysconfig
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+from parity.ir.jax_internals import equation_codes, equation_frames, equation_scope
+from parity.ir.jaxprs import bodies, opened
+
+__all__ = [
+    "Frame",
+    "SourceLocation",
+    "call_stacks",
+    "equation_source",
+    "inlined_source",
+    "operation_source",
+    "short_path",
+]
+
+ENGINE = tuple(
+    f"{Path(__file__).parents[1] / package}{os.sep}" for package in ("bisect", "builds", "cases", "compare")
+)
+LIBRARIES = ("site-packages", sysconfig.get_paths()["stdlib"])
+TRACED_IN_PLACE = frozenset(
+    {"scan", "while", "cond", "shard_map", "remat2", "custom_jvp_call", "custom_vjp_call"}
+)
+"""Primitives whose bodies are traced where they are used; ``jit`` and reductions may keep the trace of another use."""
+_JITTED = re.compile(r"jit\(([^()]*)\)$")
+_RANDOM = re.compile(
+    r"threefry|random_|rng_|jit\(_(?:uniform|bernoulli|normal|gumbel|randint|shuffle|truncated_)"
+)
+_CONTROL_FLOW = frozenset({"while", "scan", "body", "cond", ""})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frame:
+    """A line of a function on a call stack.
+
+    Args:
+        file, line: of the source; the line is 0 if unknown.
+        function: qualified name of the function the line is in; empty if unknown.
+    """
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place} in {self.function}" if self.function else self.place
+
+    @property
+    def place(self) -> str:
+        """``file:line`` with a short path."""
+        return f"{short_path(self.file)}:{self.line}"
+
+    @property
+    def in_library(self) -> bool:
+        """True for lines of installed packages, the standard library and generated code."""
+        return self.file.startswith("<") or any(part in self.file for part in LIBRARIES)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """Where an operation comes from.
+
+    Args:
+        stack: JAX's name stack, outermost first, such as ``jit(step)/jvp()/while/body/dot_general``.
+        frames: lines of the call stack, innermost first, without those of JAX.
+    """
+
+    stack: str = ""
+    frames: tuple[Frame, ...] = ()
+
+    @property
+    def file(self) -> str:
+        """The file of the innermost line; empty if unknown."""
+        return self.frames[0].file if self.frames else ""
+
+    @property
+    def line(self) -> int:
+        """The innermost line; 0 if unknown."""
+        return self.frames[0].line if self.frames else 0
+
+    @property
+    def function(self) -> str:
+        """The function of the innermost line; empty if unknown."""
+        return self.frames[0].function if self.frames else ""
+
+    @property
+    def own(self) -> tuple[Frame, ...]:
+        """The lines of the user's own files, innermost first."""
+        return tuple(frame for frame in self.frames if not frame.in_library)
+
+    @property
+    def library(self) -> tuple[Frame, ...]:
+        """The lines of libraries below the user's innermost line."""
+        depth = next((at for at, frame in enumerate(self.frames) if not frame.in_library), len(self.frames))
+        return self.frames[:depth]
+
+    @property
+    def backward(self) -> bool:
+        """True if the operation belongs to a backward pass."""
+        return "transpose(" in self.stack
+
+    @property
+    def rematted(self) -> bool:
+        """True if a checkpoint recomputes the operation."""
+        return "rematted_computation" in self.stack
+
+    @property
+    def label(self) -> str:
+        """``rng`` for random bits, the operation a backend expanded into a loop, or empty."""
+        if _RANDOM.search(self.stack):
+            return "rng"
+        last = self.stack.rsplit("/", 1)[-1].split(";")[0]
+        return "" if last in _CONTROL_FLOW or last.endswith(")") else last
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The hints that are the same in the source files of both twins."""
+        return (
+            "backward" if self.backward else "forward",
+            *(("rematted",) if self.rematted else ()),
+            *((self.label,) if self.label else ()),
+        )
+
+    def __str__(self) -> str:
+        return str(self.frames[0]) if self.frames else self.stack or "unknown place"
+
+    @property
+    def summary(self) -> str:
+        """Tags, file name and function, such as ``backward, rng, model.py:12 in loss``."""
+        place = f"{PurePath(self.file).name}:{self.line}" if self.file else "unknown source"
+        return ", ".join((*self.tags, f"{place} in {self.function}" if self.function else place))
+
+    def against(self, other: "SourceLocation | None") -> str:
+        """Returns the place, with its caller if only the caller distinguishes it from the other side's place."""
+        pairs = list(zip(self.frames, other.frames, strict=False)) if other else []
+        if not pairs or pairs[0][0] != pairs[0][1]:
+            return str(self)
+        callers = [ours for ours, theirs in pairs if ours != theirs]
+        return f"{self}, called at {callers[0]}" if callers else str(self)
+
+    def called_by(self, call: "SourceLocation") -> "SourceLocation":
+        """Returns where an operation inside a called function comes from, as this call reaches it.
+
+        Args:
+            call: location of the call; if JAX keeps the trace, its name stack ends with ``jit(NAME)``.
+        """
+        frames = self.frames
+        if jitted := _JITTED.search(call.stack):
+            ends = [at for at, frame in enumerate(frames) if frame.function.rpartition(".")[2] == jitted[1]]
+            frames = frames[: ends[-1] + 1] if ends else ()
+        return SourceLocation(
+            stack="/".join(part for part in (call.stack, self.stack) if part),
+            frames=(*frames, *(frame for frame in call.frames if frame not in frames)),
+        )
+
+
+def short_path(file: str) -> str:
+    """Returns a path from the working directory or from the installed package it belongs to."""
+    _, installed, inside = file.rpartition("site-packages/")
+    if installed:
+        return inside
+    here = f"{Path.cwd()}{os.sep}"
+    return file.removeprefix(here)
+
+
+# --- lowered programs ---
+
+
+def operation_source(operation: Any, call: SourceLocation | None = None) -> SourceLocation:
+    """Returns where an operation of a StableHLO module comes from.
+
+    Args:
+        operation: an operation; the module must be alive.
+        call: location of the call that leads to the function it is in; None for ``@main``.
+    """
+    location = operation.location
+    while hasattr(location, "locations") and len(location.locations):
+        location = location.locations[0]
+    stack, below = getattr(location, "name_str", ""), getattr(location, "child_loc", location)
+    frames = tuple(frame for frame, _ in itertools.groupby(_frames(below)))
+    own = SourceLocation(stack=stack.rstrip(":"), frames=frames)
+    return own if call is None else own.called_by(call)
+
+
+def inlined_source(op: Any) -> SourceLocation:
+    """Returns where an operation of an inlined program comes from.
+
+    Args:
+        op: an `Op` of a `StableProgram`, with the calls through which it was reached.
+    """
+    calls, chain = [], op.chain
+    while chain is not None:
+        calls.append(chain.call)
+        chain = chain.parent
+    call = None
+    for each in reversed(calls):
+        call = operation_source(each, call)
+    return operation_source(op.source, call)
+
+
+def _frames(location: Any, function: str = "") -> Iterator[Frame]:
+    """Yields the lines of an MLIR location, innermost first; a name just around a line is its function."""
+    if hasattr(location, "filename"):
+        yield Frame(location.filename, location.start_line, function)
+    elif hasattr(location, "child_loc"):
+        yield from _frames(location.child_loc, location.name_str)
+    elif hasattr(location, "callee"):
+        yield from _frames(location.callee)
+        yield from _frames(location.caller)
+    elif hasattr(location, "locations") and len(location.locations):
+        yield from _frames(location.locations[0])
+
+
+# --- traced programs ---
+
+
+@functools.lru_cache(maxsize=65_536)
+def equation_source(equation: Any, calls: tuple[Any, ...] = ()) -> SourceLocation:
+    """Returns where an equation of a traced program comes from.
+
+    Args:
+        equation: of a jaxpr.
+        calls: the calls that lead to it, outermost first, such as `Position.calls`.
+    """
+    name, scope = equation.params.get("name", ""), equation_scope(equation)
+    own = f"jit({name})" if name else equation.primitive.name
+    frames = [Frame(*frame) for frame in equation_frames(equation)]
+    end = next((at for at, frame in enumerate(frames) if frame.file.startswith(ENGINE)), len(frames))
+    found = SourceLocation(stack=f"{scope}/{own}" if scope else own, frames=tuple(frames[:end]))
+    return found.called_by(equation_source(calls[-1], calls[:-1])) if calls else found
+
+
+def call_stacks(jaxpr: Any, outer: Sequence[types.CodeType] = ()) -> Iterator[list[types.CodeType]]:
+    """Yields the code on the call stack of each equation; what a kept trace holds counts as one call of its caller.
+
+    Args:
+        jaxpr: of a traced program.
+        outer: the call stack of the loop or branch whose body it is.
+    """
+    for equation in opened(jaxpr).eqns:
+        stack = [*equation_codes(equation), *outer]
+        yield stack
+        if equation.primitive.name in TRACED_IN_PLACE:
+            for body in bodies(equation):
+                yield from call_stacks(body, stack)

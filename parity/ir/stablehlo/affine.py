@@ -1,0 +1,151 @@
+"""Integers of a program as affine functions of what a loop carries; values are followed through calls."""
+
+import dataclasses
+import re
+
+from parity.ir.stablehlo.functions import Functions
+from parity.ir.stablehlo.program import Block, Function, Step
+
+__all__ = ["Affine", "Made", "Scope", "Values"]
+
+_INT = re.compile(r"dense<(-?\d+)> : tensor<(?:i|ui|si)\d+>$")
+_INTEGER = re.compile(r"(?:i|ui|si)\d+")
+_SCALAR_MOVES = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
+_FOLDED = frozenset({"stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scope:
+    """A function as entered through a call.
+
+    Args:
+        function: the function.
+        call: the step that calls it; None for ``@main``.
+        parent: the scope of the call.
+    """
+
+    function: Function
+    call: Step | None = None
+    parent: "Scope | None" = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Made:
+    """A value: a result of a step or a parameter of a block, by position, and its scope."""
+
+    maker: Step | Block
+    place: int
+    scope: Scope
+
+    @property
+    def step(self) -> Step | None:
+        """The step that makes it; None for a parameter."""
+        return self.maker if isinstance(self.maker, Step) else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Affine:
+    """``factor * carry[slot] + offset``; a constant has factor 0 and slot -1."""
+
+    slot: int
+    factor: int
+    offset: int
+
+
+class Values:
+    """Follows values of a program to what makes them."""
+
+    def __init__(self, functions: Functions):
+        self.functions = functions
+
+    def enter(self, call: Step, scope: Scope) -> Scope:
+        """Returns the scope of the function that a step calls."""
+        return Scope(self.functions[call.callee], call, scope)
+
+    def resolve(self, value: int, scope: Scope) -> Made:
+        """Returns the value behind calls, function arguments and barriers."""
+        while True:
+            maker, place = scope.function.makers[value]
+            if isinstance(maker, Block):
+                if scope.call is None or scope.parent is None or maker is not scope.function.body:
+                    return Made(maker, place, scope)
+                value, scope = scope.call.operands[place], scope.parent
+            elif maker.callee:
+                scope = self.enter(maker, scope)
+                value = scope.function.body.outputs[place]
+            elif maker.name == "stablehlo.optimization_barrier":
+                value = maker.operands[place]
+            else:
+                return Made(maker, place, scope)
+
+    def affine(self, value: int, scope: Scope, block: Block | None) -> Affine | None:
+        """Returns a value as an affine function of one parameter of ``block``, or None if it is not."""
+        made = self.resolve(value, scope)
+        step, scope = made.step, made.scope
+        if step is None:
+            return Affine(made.place, 1, 0) if made.maker is block else self._outer(made, block)
+        if step.name == "stablehlo.constant":
+            return _constant(step)
+        if step.name in _SCALAR_MOVES:
+            return self.affine(step.operands[0], scope, block)
+        if step.name == "stablehlo.select":
+            return self._wrapped_index(step, scope, block)
+        if step.name not in _FOLDED:
+            return None
+        left, right = (self.affine(operand, scope, block) for operand in step.operands)
+        return _fold(step.name, left, right)
+
+    def constant(self, value: int, scope: Scope) -> int | None:
+        """Returns the integer a value always has, or None."""
+        found = self.affine(value, scope, None)
+        return found.offset if found is not None and found.factor == 0 else None
+
+    def invariant(self, loop: Step, slot: int, scope: Scope) -> bool:
+        """Returns whether a while loop never changes the carry at ``slot``."""
+        body = loop.blocks[1]
+        made = self.resolve(body.outputs[slot], scope)
+        return made.maker is body and made.place == slot
+
+    def _outer(self, made: Made, block: Block | None) -> Affine | None:
+        """Returns a parameter of another block, if it is the unchanged carry of a loop."""
+        owner = made.maker.owner if isinstance(made.maker, Block) else None
+        if owner is None or owner.name != "stablehlo.while":
+            return None
+        if not self.invariant(owner, made.place, made.scope):
+            return None
+        return self.affine(owner.operands[made.place], made.scope, block)
+
+    def _wrapped_index(self, step: Step, scope: Scope, block: Block | None) -> Affine | None:
+        """Reads ``select(i < 0, i + n, i)``, how indexing wraps a negative index, as ``i``."""
+        made = self.resolve(step.operands[0], scope)
+        test = made.step
+        if test is None or test.name != "stablehlo.compare":
+            return None
+        if " LT" not in str(test.form.attributes["comparison_direction"]):
+            return None
+        zero = self.constant(test.operands[1], made.scope)
+        return self.affine(step.operands[2], scope, block) if zero == 0 else None
+
+
+def _constant(step: Step) -> Affine | None:
+    """Returns the one integer of a constant; the bindings cannot read constants of all types."""
+    if step.form.shapes != ((),) or not _INTEGER.fullmatch(step.form.elements[0]):
+        return None
+    match = _INT.match(str(step.form.attributes["value"]))
+    return Affine(-1, 0, int(match.group(1))) if match else None
+
+
+def _fold(name: str, left: Affine | None, right: Affine | None) -> Affine | None:
+    if left is None or right is None:
+        return None
+    if name == "stablehlo.multiply":
+        if left.factor and right.factor:
+            return None
+        value, times = (left, right.offset) if left.factor else (right, left.offset)
+        return Affine(value.slot if times else -1, value.factor * times, value.offset * times)
+    sign = -1 if name == "stablehlo.subtract" else 1
+    if left.factor and right.factor and left.slot != right.slot:
+        return None
+    factor = left.factor + sign * right.factor
+    slot = max(left.slot, right.slot) if factor else -1
+    return Affine(slot, factor, left.offset + sign * right.offset)

@@ -1,0 +1,137 @@
+"""Reads the functions of a StableHLO module, each once: operations with their forms, values by slot."""
+
+import functools
+from typing import Any
+
+from parity.ir.jax_internals import hoisted_constants, stablehlo_module
+from parity.ir.mlir import attribute_items, dictionary_items
+from parity.ir.stablehlo.operations import Group, facts
+from parity.ir.stablehlo.program import Block, Form, Function, Kind, Step
+from parity.ir.stablehlo.signatures import OpSignatures
+from parity.ir.stablehlo.tokens import symbol_of
+
+__all__ = ["Functions"]
+
+_NAMES = frozenset({"jax.result_info", "jax.arg_info"})
+_FUNCTION_NAMES = frozenset({"sym_name", "sym_visibility", "function_type", "arg_attrs", "res_attrs"})
+
+
+class Functions:
+    """The functions of a lowered program, read when first needed.
+
+    Args:
+        program: a ``jax.stages.Lowered`` or an MLIR module.
+        ignore_shardings: whether to drop sharding annotations.
+
+    Attributes:
+        module: the MLIR module, kept alive because steps point into it.
+        signatures: words of its operations.
+
+    Raises:
+        ValueError: the module has no ``@main``; while reading, if it has unstructured control flow or recursion.
+    """
+
+    @classmethod
+    def of(cls, program: Any, *, ignore_shardings: bool = False) -> "Functions":
+        """Returns the functions of a program; if it is `Functions` already, itself.
+
+        Raises:
+            ValueError: it was read with the other treatment of shardings.
+        """
+        if not isinstance(program, Functions):
+            return cls(program, ignore_shardings=ignore_shardings)
+        if program.ignored_shardings != ignore_shardings:
+            raise ValueError(
+                f"program: read with ignore_shardings={program.ignored_shardings}, expected the other"
+            )
+        return program
+
+    def __init__(self, program: Any, *, ignore_shardings: bool = False):
+        self.program, self.ignored_shardings = program, ignore_shardings
+        self.module = stablehlo_module(program)
+        with self.module.context:
+            self.signatures = OpSignatures(self.module, ignore_shardings)
+        if "main" not in self.signatures.functions:
+            raise ValueError(
+                f"module: got functions {sorted(self.signatures.functions)}, expected one named main"
+            )
+        self._read: dict[str, Function | None] = {}
+
+    def __getitem__(self, name: str) -> Function:
+        """Returns the function of a name."""
+        if name not in self._read:
+            self._read[name] = None
+            self._read[name] = self._function(name)
+        function = self._read[name]
+        if function is None:
+            raise ValueError(f"function @{name}: calls itself, expected no recursion")
+        return function
+
+    @functools.cached_property
+    def hoisted(self) -> tuple[Any, ...]:
+        """The constants that JAX made arguments of ``@main``; none are known of a bare module."""
+        return () if self.program is self.module else hoisted_constants(self.program)
+
+    def sides(self, attributes: Any, count: int) -> tuple[dict[str, str], ...]:
+        """Returns the attributes of each argument or result as text, without names.
+
+        Args:
+            attributes: ``arg_attrs`` or ``res_attrs`` of a function.
+            count: how many there are, if the function has no such attributes.
+        """
+        if attributes is None:
+            return ({},) * count
+        return tuple(self.signatures.attributes(dictionary_items(each), _NAMES) for each in attributes)
+
+    def _function(self, name: str) -> Function:
+        operation = self.signatures.functions[name]
+        numbers: dict[Any, int] = {}
+        with self.module.context:
+            body = self._block(operation.regions[0], numbers)
+            return Function(operation, body, len(numbers), self._notes(operation, name))
+
+    def _notes(self, operation: Any, name: str) -> str:
+        """Returns the attributes of a function that carry meaning; for ``main`` without those of its arguments."""
+        items = dict(attribute_items(operation))
+        notes = self.signatures.attributes(list(items.items()), _FUNCTION_NAMES)
+        for key in () if name == "main" else ("arg_attrs", "res_attrs"):
+            sides = self.sides(items.get(key), 0)
+            if any(sides):
+                notes[key] = str([sorted(side.items()) for side in sides])
+        return str(sorted(notes.items())) if notes else ""
+
+    def _block(self, region: Any, numbers: dict[Any, int]) -> Block:
+        blocks = list(region.blocks)
+        if len(blocks) != 1:
+            raise ValueError(f"region: got {len(blocks)} blocks, expected 1 (structured control flow)")
+        arguments = list(blocks[0].arguments)
+        types = tuple([self.signatures.type_text(argument.type) for argument in arguments])
+        block = Block(self._fresh(arguments, numbers), types, [], ())
+        for op in blocks[0].operations:
+            operation = op.operation
+            operands = tuple([numbers[value] for value in operation.operands])
+            form = self.signatures.form(operation)
+            if facts(form.name).group is Group.ENDS:
+                block.outputs = operands
+                if form.attributes:  # nothing is known to put any here: compare them, do not skip them
+                    block.steps.append(Step(form, operands, (), (), operation, effect=True))
+            elif form.kind == Kind.SKIP:
+                numbers.update(zip(operation.results, operands, strict=True))
+            else:
+                block.steps.append(self._step(form, operands, operation, numbers))
+        return block
+
+    def _step(self, form: Form, operands: tuple[int, ...], operation: Any, numbers: dict[Any, int]) -> Step:
+        blocks = tuple([self._block(each, numbers) for each in operation.regions])
+        callee = symbol_of(str(form.attributes["callee"])) if form.kind == Kind.CALL else ""
+        effect = form.effect or any(block.effect for block in blocks)
+        for name in (*form.symbols, callee) if callee else form.symbols:
+            effect = self[name].body.effect or effect
+        return Step(
+            form, operands, self._fresh(operation.results, numbers), blocks, operation, callee, effect
+        )
+
+    def _fresh(self, values: Any, numbers: dict[Any, int]) -> tuple[int, ...]:
+        start = len(numbers)
+        numbers.update((value, start + place) for place, value in enumerate(values))
+        return tuple(range(start, len(numbers)))

@@ -1,0 +1,189 @@
+"""The functions of a program as they are walked: dead operations left out, a number for what each piece computes."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from parity.ir.location import operation_source
+from parity.ir.mlir import integers
+from parity.ir.stablehlo import program as stablehlo
+from parity.ir.stablehlo.functions import Functions
+from parity.prove.exact.terms import RefusalError
+
+__all__ = ["SHARDING", "Block", "Contents", "Step", "WalkedFunctions", "mesh_axes"]
+
+SHARDING = "sdy.sharding"
+"""The attribute that holds the shardings of results."""
+NAMING = frozenset(
+    {"sdy.manual_computation", *(f"stablehlo.{name}" for name in ("all_gather", "all_reduce"))}
+)
+"""Operations whose handlers look up a mesh by its symbol."""
+
+
+class Contents:
+    """Numbers for what steps and blocks compute, without names and places: equal numbers mean equal contents."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._memories: dict[int, dict[str, Any]] = {}
+
+    def number(self, content: Hashable) -> int:
+        """Returns the number of a content, compared in full."""
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def alone(self) -> int:
+        """Returns a number that nothing else has."""
+        return self.number(("alone", len(self._numbers)))
+
+    def memory(self, number: int) -> dict[str, Any]:
+        """Returns what is kept of all steps of one content."""
+        return self._memories.setdefault(number, {})
+
+
+@dataclasses.dataclass(eq=False)
+class Step:
+    """One operation of a function.
+
+    Args:
+        read: the operation, as the program has it.
+        blocks: its regions.
+        sorts: of the results.
+        content: a number for all of this but operands, results and source; equal numbers mean equal contents.
+        memory: what handlers keep of the content; all steps of equal content share it.
+    """
+
+    read: stablehlo.Step
+    blocks: "tuple[Block, ...]"
+    sorts: tuple[str, ...]
+    content: int
+    memory: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.name, self.operands, self.results = self.read.name, self.read.operands, self.read.results
+        self.shapes: tuple[tuple[int, ...], ...] = self.read.form.shapes
+        self.attributes: Mapping[str, Any] = self.read.form.attributes
+
+    @functools.cached_property
+    def place(self) -> str:
+        """``file:line`` of its location; to be read while the module is alive."""
+        frames = operation_source(self.read.source).frames
+        return f"{frames[0].file}:{frames[0].line}" if frames else "(no source line)"
+
+    @functools.cached_property
+    def captured(self) -> tuple[int, ...]:
+        """Slots of the enclosing blocks that its blocks read."""
+        found: set[int] = set()
+        for block in self.blocks:
+            inside, made = set(block.outputs), set(block.parameters)
+            for step in block.steps:
+                inside |= {*step.operands, *step.captured}
+                made |= set(step.results)
+            found |= inside - made
+        return tuple(sorted(found))
+
+    @property
+    def element(self) -> str:
+        """The element type of the first result, as MLIR writes it."""
+        return self.read.form.elements[0]
+
+    def remember(self, key: str, make: Any) -> Any:
+        """Returns what ``make`` made of the attributes when first needed."""
+        if key not in self.memory:
+            self.memory[key] = make()
+        return self.memory[key]
+
+    def dims(self, name: str) -> tuple[int, ...]:
+        """Returns an attribute that lists integers; empty if it is absent."""
+        return self.remember(name, lambda: integers(self.attributes.get(name)))
+
+    def text(self, name: str) -> str:
+        """Returns an attribute as MLIR prints it; empty if it is absent."""
+        return self.remember(f"text {name}", lambda: str(self.attributes.get(name, "")))
+
+
+@dataclasses.dataclass(eq=False)
+class Block:
+    """A region: parameters first among its values; values of enclosing regions keep their slots.
+
+    Args:
+        parameters: slots.
+        steps: in order, without dead ones.
+        outputs: slots.
+        content: a number for all of this.
+    """
+
+    parameters: tuple[int, ...]
+    steps: list[Step]
+    outputs: tuple[int, ...]
+    content: int
+
+
+def mesh_axes(name: str, text: str) -> tuple[tuple[str, int], ...]:
+    """Returns names and sizes of the axes of a mesh.
+
+    Raises:
+        RefusalError: it numbers its devices in another order.
+    """
+    if "device_ids" in text:
+        raise RefusalError(f"mesh {name}: got devices in an order of their own")
+    return tuple((axis, int(size)) for axis, size in re.findall(r'"([^"]+)"\s*=\s*(\d+)', text))
+
+
+class WalkedFunctions:
+    """The functions of a module, prepared when first called.
+
+    Args:
+        functions: of the program, read without shardings.
+        contents: shared with other programs.
+        sort_of: the sort of an element type.
+
+    Attributes:
+        meshes: ``{name: ((axis, size), ...)}``.
+
+    Raises:
+        RefusalError: a mesh or, while functions are prepared, an element type is not understood.
+    """
+
+    def __init__(self, functions: Functions, contents: Contents, sort_of: Callable[[str], str]):
+        self._functions, self._contents, self._sort_of = functions, contents, sort_of
+        self.meshes = {name: mesh_axes(name, text) for name, text in functions.signatures.meshes.items()}
+        self._walked: dict[str, tuple[Block, int]] = {}
+
+    def function(self, name: str) -> tuple[Block, int]:
+        """Returns a function and how many slots it has."""
+        if name not in self._walked:
+            function = self._functions[name]
+            self._walked[name] = self._block(function.body), function.slots
+        return self._walked[name]
+
+    def _block(self, read: stablehlo.Block) -> Block:
+        used, steps = set(read.outputs), []
+        for each in reversed(read.steps):
+            if each.effect or not used.isdisjoint(each.results):
+                step = self._step(each)
+                used |= {*step.operands, *step.captured}
+                steps.append(step)
+        steps.reverse()
+        wired = tuple([(step.content, step.operands, step.results) for step in steps])
+        content = self._contents.number((read.parameters, wired, read.outputs))
+        return Block(read.parameters, steps, read.outputs, content)
+
+    def _step(self, read: stablehlo.Step) -> Step:
+        blocks = tuple([self._block(each) for each in read.blocks])
+        sorts = tuple([self._sort_of(element) for element in read.form.elements])
+        content = self._content(read, blocks)
+        return Step(read, blocks, sorts, content, self._contents.memory(content))
+
+    def _content(self, read: stablehlo.Step, blocks: tuple[Block, ...]) -> int:
+        """Returns a number for what an operation computes; a word does not hold the bodies that it names."""
+        form, named = read.form, ()
+        if form.symbols:
+            return self._contents.alone()
+        if read.callee:
+            named = self.function(read.callee)[0].content
+        elif form.name in NAMING:
+            texts = tuple([str(value) for name, value in form.attributes.items() if name != SHARDING])
+            named = (texts, tuple(sorted(self.meshes.items())))
+        return self._contents.number((form.word, tuple([block.content for block in blocks]), named))
