@@ -7,9 +7,12 @@ WORKERS ?= 2
 TESTS ?= tests
 PART ?= 1/1
 MARKED ?= long
+ADDITIONS = docs/test_pages.py docs/test_commands.py models_nnx/test_presets.py parity/test_architecture.py \
+	$(addprefix parity/,run/test_run.py cli channels/test_registry.py channels/test_structure_channels.py compare/backends \
+	report gate mutants/test_mutants.py matrix cases/test_settings.py prove/test_rules.py prove/test_rewrites.py)
 SPLIT = --splitting-algorithm least_duration --group $(firstword $(subst /, ,$(PART))) --splits $(lastword $(subst /, ,$(PART)))
 
-.PHONY: setup compiler parity matrix gate prove test long pipeline-grid exact-grid quick page docs pictures plots mutants lint format clean
+.PHONY: setup compiler parity matrix gate prove test long pipeline-grid exact-grid quick additions page docs pictures plots mutants lint format clean
 
 setup: $(STAMP)
 
@@ -57,6 +60,10 @@ long: setup  ## what the suite leaves out: campaigns, sweeps, whole runs; PART=2
 quick: setup  ## the fast inner loop
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long"
 
+additions: setup  ## what a new channel, rule, command, backend or family can break: minutes
+	$(BIN)/python tests/docs/generate.py
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(addprefix tests/,$(ADDITIONS))
+
 page: setup  ## the HTML page opened in headless Chromium or Chrome, which must be on the path
 	$(BIN)/python -m pip install --quiet --editable ".[browser]"
 	$(BIN)/python tests/parity/report/browser.py
@@ -66,7 +73,8 @@ mutants: setup  ## planted bugs, each against every channel: docs/mutants.md; PA
 	$(BIN)/python tests/campaigns edits build/benign --count 60
 	$(BIN)/parity mutants tests/mutants build/benign --shard $(PART) --workers $(WORKERS) --json parity-report/mutants.json
 
-docs: setup  ## the pages as a site, in build/site; links that lead nowhere fail
+docs: setup  ## the generated tables of the pages, and the pages as a site, in build/site; links that lead nowhere fail
+	$(BIN)/python tests/docs/generate.py
 	$(BIN)/mkdocs build --strict
 
 pictures: setup  ## the pictures of the first page, made anew; Chromium or Chrome must be on the path

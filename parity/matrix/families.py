@@ -14,7 +14,7 @@ from parity.matrix.decoding import DECODING
 from parity.matrix.layers import layer_rules
 from parity.matrix.published import full_size
 
-__all__ = ["DEEPSEEK3", "GEMMA2", "GEMMA3", "GPT_OSS", "MIXTRAL", "QWEN3"]
+__all__ = ["DEEPSEEK3", "FAMILIES", "GEMMA2", "GEMMA3", "GPT_OSS", "MIXTRAL", "QWEN3"]
 
 EVERY = (*PROGRAMS, *DECODING)
 HOME = "fsdp4.tensor2-auto"
@@ -81,3 +81,5 @@ QWEN3 = _pair("qwen3", "qwen3-8b", "QK norm")
 MIXTRAL = _pair("mixtral", "mixtral-8x7b", "experts in every layer")
 DEEPSEEK3 = _pair("deepseek3", "deepseek3-671b", "latent attention; dense layers, then experts: two stacks")
 GPT_OSS = _pair("gpt-oss", "gpt-oss-20b", "attention sinks, local and global layers in turn, biases, experts")
+FAMILIES = (GEMMA2, GEMMA3, QWEN3, MIXTRAL, DEEPSEEK3, GPT_OSS)
+"""All families, in the order of reports."""

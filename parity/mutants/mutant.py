@@ -2,6 +2,8 @@
 
 import dataclasses
 import fnmatch
+import itertools
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +11,17 @@ from typing import Any
 
 from parity.channels import ALL
 
-__all__ = ["PREFIX", "Edit", "Mutant", "MutantError", "choose", "import_root", "plant", "read_mutants"]
+__all__ = [
+    "PREFIX",
+    "Edit",
+    "Mutant",
+    "MutantError",
+    "choose",
+    "find_old",
+    "import_root",
+    "plant",
+    "read_mutants",
+]
 
 PREFIX = "benign/"
 """Of the ids of benign edits that rules make; see `campaigns.edits.benign`."""
@@ -144,17 +156,46 @@ def choose(mutants: Sequence[Mutant], selectors: Sequence[str]) -> list[Mutant]:
 
 
 def plant(mutant: Mutant, folder: Path) -> None:
-    """Patches the copies of the packages that lie in a folder.
+    """Patches the packages' copies in a folder.
 
     Raises:
-        MutantError: an old text does not stand there exactly once.
+        MutantError: a file does not have an old text exactly once.
     """
     for edit in mutant.edits:
         path = folder / edit.file
         text = path.read_text() if path.exists() else ""
-        if edit.old and text.count(edit.old) != 1:
-            count = text.count(edit.old)
+        if not edit.old:
+            path.write_text(text + edit.new)
+            continue
+        spans = find_old(text, edit.old)
+        if len(spans) != 1:
             raise MutantError(
-                f"mutant {mutant.id}: {edit.file} has {count} times {edit.old!r}, expected once"
+                f"mutant {mutant.id}: {edit.file} has {len(spans)} times {edit.old!r}, expected once"
             )
-        path.write_text(text.replace(edit.old, edit.new) if edit.old else text + edit.new)
+        path.write_text(text[: spans[0][0]] + edit.new + text[spans[0][1] :])
+
+
+def find_old(text: str, old: str) -> list[tuple[int, int]]:
+    """Returns the places of a text in a source: as it is written, else with the lines broken in other places.
+
+    So a planted bug outlives the formatter: white space may differ, and a comma before a closing bracket.
+    """
+    return _spans(re.escape(old), text) or _spans(_wrapped(old), text)
+
+
+def _spans(pattern: str, text: str) -> list[tuple[int, int]]:
+    return [found.span() for found in re.finditer(pattern, text)]
+
+
+def _wrapped(old: str) -> str:
+    """Returns a pattern of a text, whatever the breaks and indents of its lines."""
+    inner = old.strip()
+    before, _, after = old.partition(inner)
+    tokens = re.findall(r"\w+|[^\w\s]", re.sub(r",\s*(?=[)\]}])", "", inner))
+    pattern = re.escape(tokens[0])
+    for last, token in itertools.pairwise(tokens):
+        words = last[-1].isalnum() and token[0].isalnum()
+        gap = r"\s+" if words else r"\s*,?\s*" if token in ")]}" else r"\s*"
+        pattern += gap + re.escape(token)
+    edges = [re.sub(r"[ \t]+", r"[ \\t]*", edge) for edge in (before, after)]
+    return edges[0] + pattern + edges[1]

@@ -6,7 +6,7 @@ from parity.prove.annotations import annotations
 from parity.prove.fingerprint import argument_fingerprints, program_fingerprint
 from parity.prove.frontier import Frontier, FrontierSide
 from parity.prove.proof import Alone, Proof, is_one_program, prove
-from parity.prove.weight_views import NOTHING_MOVED, WeightView, WeightViews
+from parity.prove.rules.weight_views import NOTHING_MOVED, WeightView, WeightViews
 
 __all__ = [
     "NOTHING_MOVED",

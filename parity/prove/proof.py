@@ -13,7 +13,7 @@ from parity.prove.frontier import MOST_ENTRIES, Frontier, attribute_differences
 from parity.prove.grade import grade
 from parity.prove.numbering import Numbering, Table, number_program
 from parity.prove.rules import EXACT, LOOSE, RuledNumbering, Terms, shared_alike
-from parity.prove.weight_views import NOTHING_MOVED, WeightViews, given, not_met
+from parity.prove.rules.weight_views import NOTHING_MOVED, WeightViews, given, not_met
 from parity.verdicts import Finding, Verdict
 
 __all__ = ["NOTHING_ALONE", "Alone", "Proof", "is_one_program", "prove"]
@@ -163,14 +163,14 @@ def prove(
         )
         entries = _paired(sides, arguments, results, alone)
         attempt = functools.partial(_Attempt, sides, arguments, results, alone)
-        shown = strict = attempt()
+        reported = strict = attempt()
         ruled = loose = None
         if not strict.equal and not entries:
-            shown = ruled = attempt(rules=EXACT)
+            reported = ruled = attempt(rules=EXACT)
             if not ruled.equal or not ruled.shares_as(strict):
                 loose = attempt(rules=LOOSE, reorder=True)
                 # What two orders of operands explain is no first difference, unless it is all there is.
-                shown = strict if ruled.equal else ruled if loose.equal else loose
+                reported = strict if ruled.equal else ruled if loose.equal else loose
         used = {}
         if ruled is not None and loose is None:
             used = _needed(ruled, attempt)
@@ -178,7 +178,7 @@ def prove(
             used = _needed(loose, functools.partial(attempt, reorder=True))
         # A proof that is not strict has to name its rules: without a name it would settle structure, too.
         proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
-        entries += [] if shown.equal else shown.search()
+        entries += [] if reported.equal else reported.search()
     return Proof(
         proved=proved,
         reordered=loose is not None and loose.equal,
@@ -187,7 +187,7 @@ def prove(
         seconds=time.perf_counter() - started,
         ignored_shardings=ignore_shardings,
         frontier=tuple(entries),
-        unequal_results=tuple(shown.unequal),
+        unequal_results=tuple(reported.unequal),
         alone=(len(alone.results[0]) - alone.counters, len(alone.results[1]) - alone.counters),
         counters=alone.counters,
     )

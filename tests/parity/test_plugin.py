@@ -6,6 +6,7 @@ import types
 from pathlib import Path
 
 import pytest
+from toys import DENSE
 
 from parity.cases.case import Case
 from parity.plugin import CaseFailedError, CaseItem
@@ -16,34 +17,8 @@ from parity.verdicts import ChannelResult, Verdict
 pytest_plugins = ["pytester"]
 
 TWINS = """
-import jax.numpy as jnp, numpy as np
-from flax import linen, nnx
-import parity
-
-class Linen(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        return jnp.tanh(linen.Dense(5, name="dense")(x))
-
-class Nnx(nnx.Module):
-    def __init__(self, rngs, act=jnp.tanh):
-        self.dense, self.act = nnx.Linear(6, 5, rngs=rngs), act
-
-    def __call__(self, x):
-        return self.act(self.dense(x))
-
-def inputs(seed):
-    rng = np.random.default_rng(seed)
-    return {name: rng.normal(size=(4, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}
-
-def loss(out, batch):
-    return jnp.mean((out - batch["y"]) ** 2)
-
 def crash(out, batch):
     raise ZeroDivisionError("no luck")
-
-def pair(name, loss=loss, nnx=Nnx, **rest):
-    return parity.twins(name, linen=Linen, nnx=nnx, inputs=inputs, loss=loss, **rest)
 
 SOUND = pair("sound")
 WRONG = pair("wrong", nnx=lambda rngs: Nnx(rngs, jnp.sin))
@@ -72,7 +47,7 @@ def project(pytester, monkeypatch, shell):
         monkeypatch.setenv(name, value)
     for name in ("JAX_PLATFORMS", "XLA_FLAGS", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
-    pytester.makepyfile(my_twins=TWINS, test_own=OURS)
+    pytester.makepyfile(my_twins=DENSE + TWINS, test_own=OURS)
 
     def run(*arguments, pairs=("SOUND",), ours=("-p", "no:cacheprovider")):
         named = ", ".join(f'"my_twins:{pair}"' for pair in pairs)

@@ -2,20 +2,36 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from parity.ir.stablehlo.program import Region
-from parity.prove.rules.terms import Terms, Value
-from parity.prove.rules.types import Array
+from parity.prove.rules.registry import RewriteRule, normal_form
+from parity.prove.rules.terms import Application, Terms, Value
 from parity.prove.rules.views import View, whole
 
-__all__ = ["dot", "reduction_pattern", "sum_of_one"]
+__all__ = ["reduction_pattern", "sum_of_one"]
 
 _DIMENSIONS = re.compile(r"(lhs|rhs)_(batching|contracting)_dimensions = \[([\d, ]*)\]")
 _Roles = list[tuple[str, int]]
 
 
+@RewriteRule(
+    name="reduce-unit-dims",
+    rewrites="a reduction's axes of size one -> none",
+    condition="any",
+    argument="The same elements meet in the same order; but the compiler makes one sum of a sum of sums in one "
+    "spelling and not in the other.",
+    attacked_by="sum over one of two axes of one length, and a unit axis",
+    loose=True,
+)
+@RewriteRule(
+    name="reduce-merged",
+    rewrites="neighbouring axes of a reduction that are both reduced, or both kept -> one axis",
+    condition="neighbours",
+    argument="The same elements meet in the same order.",
+    attacked_by="largest of heads",
+    loose=True,
+)
 def reduction_pattern(
     table: Terms, shape: Sequence[int], axes: Sequence[int]
 ) -> list[tuple[bool, int]] | None:
@@ -37,6 +53,14 @@ def reduction_pattern(
     return done
 
 
+@RewriteRule(
+    name="sum-of-one",
+    rewrites="a sum over axes of size one, from zero -> its operand",
+    condition="the reducer is one addition of its two parameters, the initial value 0.0 or -0.0",
+    argument="The specification leaves open whether the initial value takes part; XLA's simplifier, which all "
+    "its backends run, leaves it out, so that -0 stays -0.",
+    attacked_by="sum over an axis and a unit axis",
+)
 def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], body: Region) -> View | None:
     """Returns a sum over axes of size one, from zero, as its operand.
 
@@ -59,17 +83,43 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     return operand.view
 
 
-def dot(table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]) -> View | None:
+@normal_form("stablehlo.dot_general")
+@RewriteRule(
+    name="dot-axes",
+    rewrites="free and batch axes of dot_general of size one -> none; neighbouring free axes, or axes that are "
+    "neighbours in the batch of both operands -> one axis",
+    condition="neighbours in the same order in the operand, so that no element moves",
+    argument="The same products are added in the same order; XLA makes one free axis of several before it "
+    "chooses how to compute.",
+    attacked_by="heads in the weights",
+)
+@RewriteRule(
+    name="dot-contracted",
+    rewrites="contracted axes of dot_general of size one -> none; neighbours on both sides -> one axis",
+    condition="as for dot-axes",
+    argument="The same products in the same order; but compiled code adds them up otherwise.",
+    attacked_by="operand with a unit axis",
+    loose=True,
+)
+@RewriteRule(
+    name="dot-moved",
+    rewrites="dot_general of transposed operands -> of the operands",
+    condition="digits fall on axes",
+    argument="The same products in the same order; but a library may add them up otherwise for another layout.",
+    attacked_by="weights written transposed",
+    loose=True,
+)
+def _dot(table: Terms, op: Application) -> View | None:
     """Returns a product of matrices by the roles of its axes; None without a rule for it."""
     if not table.allows("dot-axes"):
         return None
     numbers = {
         (side, role): [int(axis) for axis in axes.split(",") if axis.strip()]
-        for side, role, axes in _DIMENSIONS.findall(str(attributes["dot_dimension_numbers"]))
+        for side, role, axes in _DIMENSIONS.findall(str(op.attributes["dot_dimension_numbers"]))
     }
     kept = "" if table.allows("dot-contracted") else "c"
     roles, views = [], []
-    for side, operand in zip(("lhs", "rhs"), operands, strict=True):
+    for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
         found = _roles(operand, numbers.get((side, "batching"), []), numbers.get((side, "contracting"), []))
         view = operand.view
         if table.allows("dot-moved"):
@@ -81,13 +131,15 @@ def dot(table: Terms, attributes: Mapping[str, Any], out: Array, operands: Seque
         roles.append([(role, size) for role, size in found if size > 1 or role[0] in kept])
         views.append(view)
     table.use("dot-axes")
-    notes = sorted((key, str(value)) for key, value in attributes.items() if key != "dot_dimension_numbers")
+    notes = sorted(
+        (key, str(value)) for key, value in op.attributes.items() if key != "dot_dimension_numbers"
+    )
     pattern = _merged(roles, "b" if kept else "bc")
     if not kept:
         table.use("dot-contracted")
     table.built = True
-    number = table.number(f"~dot {pattern} {notes} {out.element}", *[table.flat(view) for view in views])
-    return whole(number, out.count)
+    number = table.number(f"~dot {pattern} {notes} {op.out.element}", *[table.flat(view) for view in views])
+    return whole(number, op.out.count)
 
 
 def _roles(operand: Value, batch: list[int], contracted: list[int]) -> _Roles:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from parity.prove.rules.logic import LOGIC, Call
-from parity.prove.rules.registry import VANISHING
-from parity.prove.rules.terms import FOLDED, Term, Terms, Value
-from parity.prove.rules.types import Array, is_whole_number, numpy_type
+from parity.prove.rules.logic import Call
+from parity.prove.rules.registry import SIMPLIFICATIONS, VANISHING, RewriteRule
+from parity.prove.rules.terms import FOLDED, Application, Term, Terms, Value
+from parity.prove.rules.types import is_whole_number, numpy_type
 from parity.prove.rules.views import View, compose, merged, refined
 
 __all__ = ["elementwise"]
@@ -28,34 +28,23 @@ _FOLDS = {
     "maximum": np.maximum,
     "minimum": np.minimum,
 }
-_SEEN_BY_NO_COMPILER = frozenset({"double-negation", "select-known", "select-equal"})
-"""Rules that take operations away which a compiler may leave, where it finds out too late that it could."""
 _BOOLEANS = frozenset({"and", "or", "xor", "not"})
 
 
-def elementwise(
-    table: Terms,
-    name: str,
-    attributes: Mapping[str, Any],
-    out: Array,
-    operands: Sequence[Value],
-    commutes: bool,
-) -> View | None:
+def elementwise(table: Terms, name: str, op: Application, commutes: bool) -> View:
     """Returns an elementwise operation in normal form.
 
     Args:
-        table: where terms are numbered.
-        name: of the operation, with its dialect.
-        attributes: of the operation.
-        out: the type of its result.
-        operands: what it is applied to.
-        commutes: whether its operands may be exchanged.
+        table: the table in which terms are numbered.
+        name: the operation's name, with its dialect.
+        op: the operation.
+        commutes: True if its operands may be exchanged.
     """
-    count = out.count
-    views = tuple(_spread(operand, count) for operand in operands)
-    elements = tuple(operand.type.element for operand in operands)
+    count, out = op.out.count, op.out
+    views = tuple(_spread(operand, count) for operand in op.operands)
+    elements = tuple(operand.type.element for operand in op.operands)
     short = name.partition(".")[2]
-    note = _note(table, short, attributes, elements)
+    note = _note(table, short, op.attributes, elements)
     found = _simplified(table, Call(short, note, views, elements, out.element, commutes and len(views) == 2))
     return found if isinstance(found, View) else _hoisted(table, found, out.shape)
 
@@ -85,19 +74,27 @@ def _spread(operand: Value, count: int) -> View:
     return operand.view.moved([[(count, 0)]])
 
 
+@RewriteRule(
+    name=VANISHING,
+    rewrites="double-negation, select-known and select-equal of floats",
+    condition="as for each rule",
+    argument="As for each rule; but XLA may find out too late that both branches are one, and what stands between "
+    "a product and a sum keeps these from becoming one operation.",
+    attacked_by="selection between equals",
+    loose=True,
+    keeps_narrow=True,
+)
 def _simplified(table: Terms, call: Call) -> Call | View:
     for _ in range(_MAX_STEPS):
-        for rule, name, simplify in LOGIC:
-            if name != call.name or not table.allows(rule):
-                continue
-            found = simplify(table, call)
+        for rule, simplify in SIMPLIFICATIONS.get(call.name, ()):
+            found = simplify(table, call) if table.allows(rule.name) else None
             if found is None:
                 continue
-            if rule in _SEEN_BY_NO_COMPILER and not is_whole_number(call.element):
+            if rule.vanishes and not is_whole_number(call.element):
                 if not table.allows(VANISHING):
                     continue
                 table.use(VANISHING)
-            table.use(rule)
+            table.use(rule.name)
             if isinstance(found, View):
                 return found
             call = found
@@ -141,6 +138,45 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
     return view
 
 
+@RewriteRule(
+    name="past-unit-dims",
+    rewrites="an elementwise operation on operands with axes of size one -> of it without them",
+    condition="every element depends on the operands' elements at one place; no float of fewer than 32 bits",
+    argument="The same function is applied to the same elements. An axis of size one is no loop, so compiled code "
+    "is the same.",
+    attacked_by="product on a unit axis or without",
+)
+@RewriteRule(
+    name="past-reshape",
+    rewrites="an elementwise operation on reshaped operands -> reshape of it on the flat operands",
+    condition="every element depends on the operands' elements at one place",
+    argument="The same function is applied to the same elements; only where they lie differs.",
+    attacked_by="flattened and back",
+    loose=True,
+)
+@RewriteRule(
+    name="past-broadcast",
+    rewrites="an elementwise operation on operands repeated along a digit -> repeated result",
+    condition="all operands are constant along the digit",
+    argument="As for past-reshape; equal inputs give equal results.",
+    attacked_by="product before or after broadcast",
+    loose=True,
+)
+@RewriteRule(
+    name="past-transpose",
+    rewrites="an elementwise operation on transposed or reversed operands -> transposed, reversed result",
+    condition="the same digits in all operands",
+    argument="As for past-reshape; but compiled loops then run in another order, which decides what is contracted.",
+    attacked_by="on the transposed and back",
+    loose=True,
+)
+@RewriteRule(
+    name="integers-past-moves",
+    rewrites="past-reshape, past-broadcast and past-transpose of integers and booleans",
+    condition="all operands and the result are integers or booleans",
+    argument="As for past-reshape; nothing rounds, so it does not matter what a compiler fuses.",
+    attacked_by="whole numbers tripled before or after transposition",
+)
 def _past(table: Terms, call: Call) -> dict[str, str]:
     """Returns which movements an operation may pass, each with the rule that lets it."""
     elements = (*call.elements, call.element)
@@ -193,6 +229,13 @@ def _weight(strides: tuple[int, ...], commutes: bool) -> tuple[int, ...]:
     return (max(sizes), *(sorted(sizes) if commutes else sizes))
 
 
+@RewriteRule(
+    name="fold",
+    rewrites="integer and boolean arithmetic, comparison, selection, conversion of known values -> the values",
+    condition="whole bytes, at most 2**14 elements; no division, no shift, no float",
+    argument="Two's complement arithmetic modulo 2**bits is the same in NumPy and in StableHLO.",
+    attacked_by="triangle by tril or by comparison",
+)
 def _folded(table: Terms, call: Call, operands: Sequence[View], count: int) -> View | None:
     """Computes an operation on known integers and booleans."""
     kind = numpy_type(call.element)

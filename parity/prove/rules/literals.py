@@ -1,22 +1,29 @@
 """Constants and iotas: integers and booleans by their values, the same floats everywhere as one scalar."""
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from parity.ir.jax_internals import ir
-from parity.prove.rules.terms import FOLDED, Terms
-from parity.prove.rules.types import Array, is_number, is_whole_number, numpy_type
+from parity.prove.rules.registry import RewriteRule, normal_form
+from parity.prove.rules.terms import FOLDED, Application, Terms
+from parity.prove.rules.types import is_number, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
 
-__all__ = ["constant", "iota"]
 
-
-def constant(table: Terms, attributes: Mapping[str, Any], out: Array) -> View | None:
+@normal_form("stablehlo.constant")
+@RewriteRule(
+    name="constant",
+    rewrites="a constant -> its one element repeated, or its elements in order",
+    condition="the values are at hand; floats by what MLIR prints or by their bytes",
+    argument="A constant is its elements.",
+    attacked_by="positions counted or added up",
+    keeps_narrow=True,
+)
+def _constant(table: Terms, op: Application) -> View | None:
     """Returns a constant as a view; None where its values are not at hand."""
-    value = attributes["value"]
+    value, out = op.attributes["value"], op.out
     if not isinstance(value, ir.DenseElementsAttr) or not table.allows("constant"):
         return None
     count, kind = out.count, numpy_type(out.element)
@@ -45,9 +52,18 @@ def constant(table: Terms, attributes: Mapping[str, Any], out: Array) -> View | 
     return whole(table.number(f"#literals {out.element} {count} {data.dtype} {digest}"), count)
 
 
-def iota(table: Terms, attributes: Mapping[str, Any], out: Array) -> View | None:
+@normal_form("stablehlo.iota")
+@RewriteRule(
+    name="iota",
+    rewrites="iota along an axis -> a count, repeated",
+    condition="any",
+    argument="The specification says so.",
+    attacked_by="columns counted, or rows",
+    keeps_narrow=True,
+)
+def _iota(table: Terms, op: Application) -> View | None:
     """Returns a count along an axis as a view of a count."""
-    axis = int(attributes["iota_dimension"])
+    axis, out = int(op.attributes["iota_dimension"]), op.out
     size, kind = out.shape[axis], numpy_type(out.element)
     if not table.allows("iota"):
         return None

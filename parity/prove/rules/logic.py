@@ -1,13 +1,13 @@
 """Simplifications of single operations: comparisons, negations, selections, conversions, neutral elements."""
 
 import dataclasses
-from collections.abc import Callable
 
+from parity.prove.rules.registry import RewriteRule
 from parity.prove.rules.terms import Term, Terms
 from parity.prove.rules.types import is_number, is_whole_number, widens
 from parity.prove.rules.views import View, compose
 
-__all__ = ["LOGIC", "Call"]
+__all__ = ["Call"]
 
 _SWAPPED = {"GT": "LT", "GE": "LE"}
 _SAME_EITHER_WAY = ("EQ", "NE")
@@ -35,9 +35,6 @@ class Call:
     commutes: bool = False
 
 
-Simplify = Callable[[Terms, Call], Call | View | None]
-
-
 def inside(table: Terms, view: View, name: str) -> tuple[Term, tuple[View, ...]] | None:
     """Returns the term that a view shows and its operands as that view shows them, if it is of some name."""
     term = table.terms.get(view.source)
@@ -49,6 +46,15 @@ def inside(table: Terms, view: View, name: str) -> tuple[Term, tuple[View, ...]]
     return term, tuple(operand for operand in operands if operand is not None)
 
 
+@RewriteRule(
+    name="compare-direction",
+    on=("compare",),
+    rewrites="a > b -> b < a, a >= b -> b <= a, a == b -> b == a, a != b -> b != a",
+    condition="any type and order of comparison",
+    argument="Holds for each pair of numbers, NaN included: all are false but !=, in both spellings.",
+    attacked_by="greater or less",
+    keeps_narrow=True,
+)
 def _direction(table: Terms, call: Call) -> Call | None:
     """``a > b`` is ``b < a``; ``a == b`` is ``b == a``."""
     direction, _, order = call.note.partition(" ")
@@ -59,12 +65,30 @@ def _direction(table: Terms, call: Call) -> Call | None:
     return dataclasses.replace(call, note=f"{_SWAPPED[direction]} {order}", operands=call.operands[::-1])
 
 
+@RewriteRule(
+    name="double-negation",
+    on=("not", "negate"),
+    rewrites="not not x -> x, -(-x) -> x",
+    condition="any type; of floats see vanishing-floats",
+    argument="Of floats negate flips the sign bit, of NaNs too (IEEE 754 calls it a quiet operation on bits).",
+    attacked_by="minus minus or minus",
+    vanishes=True,
+)
 def _twice(table: Terms, call: Call) -> View | None:
     """``not not x`` and ``-(-x)`` are ``x``."""
     found = inside(table, call.operands[0], call.name)
     return found[1][0] if found else None
 
 
+@RewriteRule(
+    name="negated-compare",
+    on=("not",),
+    rewrites="not (a == b) -> a != b and back; of integers not (a < b) -> b <= a, not (a <= b) -> b < a",
+    condition="order relations of integers only: with NaN both a < b and b <= a are false",
+    argument="== and != are opposite for NaN, too.",
+    attacked_by="not equal as unequal",
+    keeps_narrow=True,
+)
 def _opposite(table: Terms, call: Call) -> Call | None:
     """``not (a == b)`` is ``a != b``; of integers ``not (a < b)`` is ``b <= a``."""
     if call.element != "i1" or (found := inside(table, call.operands[0], "compare")) is None:
@@ -80,11 +104,29 @@ def _opposite(table: Terms, call: Call) -> Call | None:
     return Call("compare", note, operands, term.elements, "i1")
 
 
+@RewriteRule(
+    name="select-known",
+    on=("select",),
+    rewrites="select by a known predicate -> the branch",
+    condition="the predicate is one known boolean everywhere; of floats see vanishing-floats",
+    argument="Selection does not touch the branch not taken.",
+    attacked_by="selection by a constant",
+    vanishes=True,
+)
 def _known_predicate(table: Terms, call: Call) -> View | None:
     known = table.scalar(call.operands[0])
     return None if known is None else call.operands[1 if known else 2]
 
 
+@RewriteRule(
+    name="select-negated",
+    on=("select",),
+    rewrites="select(not p, a, b) -> select(p, b, a)",
+    condition="any",
+    argument="Case by case.",
+    attacked_by="selection by the opposite",
+    keeps_narrow=True,
+)
 def _negated_predicate(table: Terms, call: Call) -> Call | None:
     """Selects by the opposite where the predicate is a negation, unequal, or known and false at first.
 
@@ -118,15 +160,41 @@ def _opposite_of(table: Terms, predicate: View) -> View | None:
     return compose(View(made.source, made.size, predicate.offset, predicate.factors), made)
 
 
+@RewriteRule(
+    name="select-equal",
+    on=("select",),
+    rewrites="select(p, a, a) -> a",
+    condition="both branches are one value; of floats see vanishing-floats",
+    argument="Case by case.",
+    attacked_by="selection between equals",
+    vanishes=True,
+)
 def _equal_branches(table: Terms, call: Call) -> View | None:
     _, yes, no = call.operands
     return yes if yes == no else None
 
 
+@RewriteRule(
+    name="same-type",
+    on=("convert",),
+    rewrites="convert to its own type -> its operand",
+    condition="element types are one",
+    argument="The identity.",
+    attacked_by="to its own type",
+    keeps_narrow=True,
+)
 def _same_type(table: Terms, call: Call) -> View | None:
     return call.operands[0] if call.elements[0] == call.element else None
 
 
+@RewriteRule(
+    name="through-wider",
+    on=("convert",),
+    rewrites="convert of a widening convert -> one convert",
+    condition="integers; narrow to wide keeps every value; then back, or on to a type as wide as the narrow one",
+    argument="The first conversion changes no value, so the second sees the same.",
+    attacked_by="bytes widened twice",
+)
 def _through_wider(table: Terms, call: Call) -> Call | None:
     """A conversion of a widened integer is one conversion."""
     narrow = _before(table, call)
@@ -135,12 +203,32 @@ def _through_wider(table: Terms, call: Call) -> Call | None:
     return narrow
 
 
+@RewriteRule(
+    name="float-through-wider",
+    on=("convert",),
+    rewrites="through-wider of floats",
+    condition="as for through-wider",
+    argument="As for through-wider; but see narrow-floats.",
+    attacked_by="half there and back",
+    loose=True,
+    keeps_narrow=True,
+)
 def _float_through_wider(table: Terms, call: Call) -> Call | None:
     """A conversion of a widened float is one conversion."""
     narrow = _before(table, call)
     return narrow if narrow is not None and not is_whole_number(narrow.elements[0]) else None
 
 
+@RewriteRule(
+    name="boolean-through-wider",
+    on=("convert",),
+    rewrites="convert of a converted boolean -> one convert",
+    condition="integers and common floats",
+    argument="False and true are 0 and 1 in all of them; but the compiler makes a product with a converted boolean "
+    "a selection, which loses the sign of zero.",
+    attacked_by="boolean to number at once",
+    loose=True,
+)
 def _boolean_through_wider(table: Terms, call: Call) -> Call | None:
     """A conversion of a boolean made a number is one conversion."""
     found = inside(table, call.operands[0], "convert")
@@ -165,6 +253,14 @@ def _before(table: Terms, call: Call) -> Call | None:
     return dataclasses.replace(call, operands=operands, elements=(narrow,))
 
 
+@RewriteRule(
+    name="boolean-round-trip",
+    on=("compare",),
+    rewrites="convert(boolean) != 0 -> the boolean",
+    condition="through integers",
+    argument="false and true become 0 and 1.",
+    attacked_by="mask through whole numbers",
+)
 def _as_boolean(table: Terms, call: Call) -> View | None:
     """A boolean made an integer and compared with zero is the boolean."""
     direction, _, _ = call.note.partition(" ")
@@ -178,6 +274,14 @@ def _as_boolean(table: Terms, call: Call) -> View | None:
     return None
 
 
+@RewriteRule(
+    name="neutral-integer",
+    on=("add", "subtract", "multiply", "and", "or", "xor"),
+    rewrites="x + 0, x - 0, x * 1, x & ~0, x | 0, x ^ 0 -> x; x & false -> false, x | true -> true",
+    condition="integers and booleans only: of floats -0 + 0 is 0",
+    argument="Exact in arithmetic modulo 2**bits.",
+    attacked_by="whole numbers: plus zero, times one, folded",
+)
 def _neutral(table: Terms, call: Call) -> View | None:
     """Integers: ``x + 0``, ``x * 1``, ``x & true``, ``x | false`` and their like are ``x``."""
     if not is_whole_number(call.element):
@@ -195,21 +299,3 @@ def _neutral(table: Terms, call: Call) -> View | None:
         if call.element == "i1" and known is not None and (call.name, known) in (("and", 0), ("or", 1)):
             return other
     return None
-
-
-LOGIC: tuple[tuple[str, str, Simplify], ...] = (
-    ("compare-direction", "compare", _direction),
-    ("boolean-round-trip", "compare", _as_boolean),
-    ("double-negation", "not", _twice),
-    ("double-negation", "negate", _twice),
-    ("negated-compare", "not", _opposite),
-    ("select-known", "select", _known_predicate),
-    ("select-negated", "select", _negated_predicate),
-    ("select-equal", "select", _equal_branches),
-    ("same-type", "convert", _same_type),
-    ("through-wider", "convert", _through_wider),
-    ("boolean-through-wider", "convert", _boolean_through_wider),
-    ("float-through-wider", "convert", _float_through_wider),
-    *(("neutral-integer", name, _neutral) for name in ("add", "subtract", "multiply", "and", "or", "xor")),
-)
-"""(rule, operation, what it does); tried in order until none applies."""

@@ -1,66 +1,111 @@
 """Data movement as views."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from parity.prove.rules.contractions import dot
-from parity.prove.rules.pads import pad, update
-from parity.prove.rules.terms import Term, Terms, Value
-from parity.prove.rules.types import Array
+from parity.prove.rules.registry import RewriteRule, normal_form
+from parity.prove.rules.terms import Application, Term, Terms, Value
 from parity.prove.rules.views import View, joined, whole
 
-__all__ = ["MOVES"]
 
-_Move = Callable[[Terms, Mapping[str, Any], Array, Sequence[Value]], View | None]
-"""Makes a view of an operation from its attributes, result type and operands; None where no rule applies."""
+@normal_form("stablehlo.reshape")
+@RewriteRule(
+    name="reshape",
+    rewrites="reshape -> the same elements in the same order",
+    condition="any",
+    argument="StableHLO defines reshape by row-major order; places do not change.",
+    attacked_by="reshape of reshape",
+    keeps_narrow=True,
+)
+def _reshape(table: Terms, op: Application) -> View | None:
+    return _counted(table, "reshape", op.operands[0].view)
 
 
-def _reshape(
-    table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]
-) -> View | None:
-    return _counted(table, "reshape", operands[0].view)
-
-
-def _broadcast(
-    table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]
-) -> View | None:
-    (operand,) = operands
-    axes = list(attributes["broadcast_dimensions"])
-    if operand.type.count == out.count and axes == sorted(axes):
+@normal_form("stablehlo.broadcast_in_dim")
+@RewriteRule(
+    name="unit-dims",
+    rewrites="broadcast_in_dim that adds axes of size one only -> reshape",
+    condition="as many elements as before, axes in ascending order",
+    argument="Each element occurs once and in the old order.",
+    attacked_by="unit axis by broadcast or by reshape",
+    keeps_narrow=True,
+)
+@RewriteRule(
+    name="broadcast",
+    rewrites="broadcast_in_dim -> a digit of stride zero; broadcasts of broadcasts and of other views composed",
+    condition="the source's digits fall on its axes",
+    argument="The result's place is a function of the source's place; functions compose.",
+    attacked_by="mask with unit axes or without",
+    keeps_narrow=True,
+)
+def _broadcast(table: Terms, op: Application) -> View | None:
+    (operand,) = op.operands
+    axes = list(op.attributes["broadcast_dimensions"])
+    if operand.type.count == op.out.count and axes == sorted(axes):
         return _counted(table, "unit-dims", operand.view)
-    return _counted(table, "broadcast", operand.view.broadcast(operand.type.shape, axes, out.shape))
+    return _counted(table, "broadcast", operand.view.broadcast(operand.type.shape, axes, op.out.shape))
 
 
-def _transpose(
-    table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]
-) -> View | None:
-    (operand,) = operands
-    view = operand.view.transposed(operand.type.shape, list(attributes["permutation"]))
+@normal_form("stablehlo.transpose")
+@RewriteRule(
+    name="transpose",
+    rewrites="transpose -> digits in another order; compositions merged, identities removed",
+    condition="digits fall on axes",
+    argument="As for broadcast.",
+    attacked_by="two transpositions for none",
+    keeps_narrow=True,
+)
+def _transpose(table: Terms, op: Application) -> View | None:
+    (operand,) = op.operands
+    view = operand.view.transposed(operand.type.shape, list(op.attributes["permutation"]))
     return _counted(table, "transpose", view)
 
 
-def _reverse(
-    table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]
-) -> View | None:
-    (operand,) = operands
+@normal_form("stablehlo.reverse")
+@RewriteRule(
+    name="reverse",
+    rewrites="reverse -> digits that count backwards",
+    condition="digits fall on axes",
+    argument="i becomes size - 1 - i in an axis, hence in each of its digits.",
+    attacked_by="reverse twice",
+)
+def _reverse(table: Terms, op: Application) -> View | None:
+    (operand,) = op.operands
     return _counted(
-        table, "reverse", operand.view.reversed(operand.type.shape, list(attributes["dimensions"]))
+        table, "reverse", operand.view.reversed(operand.type.shape, list(op.attributes["dimensions"]))
     )
 
 
-def _slice(table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]) -> View | None:
-    (operand,) = operands
-    starts, limits, steps = (list(attributes[name]) for name in ("start_indices", "limit_indices", "strides"))
+@normal_form("stablehlo.slice")
+@RewriteRule(
+    name="slice",
+    rewrites="slice -> an offset and shorter digits; slices of slices composed, whole slices removed",
+    condition="the slice cuts one digit, or whole inner ones",
+    argument="As for broadcast.",
+    attacked_by="slice of a slice",
+    keeps_narrow=True,
+)
+def _slice(table: Terms, op: Application) -> View | None:
+    (operand,) = op.operands
+    starts, limits, steps = (
+        list(op.attributes[name]) for name in ("start_indices", "limit_indices", "strides")
+    )
     return _part(table, operand, starts, limits, steps)
 
 
-def _dynamic_slice(
-    table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]
-) -> View | None:
+@normal_form("stablehlo.dynamic_slice")
+@RewriteRule(
+    name="static-slice",
+    rewrites="dynamic_slice -> slice",
+    condition="the starts are known integers, or the slice is as long as the axis",
+    argument="StableHLO clamps starts to [0, size - length]; the rule does the same to numbers it knows.",
+    attacked_by="dynamic slice at one known start or another",
+    keeps_narrow=True,
+)
+def _dynamic_slice(table: Terms, op: Application) -> View | None:
     """A dynamic slice whose starts are known is a slice; starts are clamped so that it lies inside."""
-    operand, *places = operands
-    sizes = list(attributes["slice_sizes"])
+    operand, *places = op.operands
+    sizes = list(op.attributes["slice_sizes"])
     known = [
         0 if size == full else table.scalar(place.view)
         for size, full, place in zip(sizes, operand.type.shape, places, strict=True)
@@ -113,15 +158,23 @@ def _of_concatenation(
     return None
 
 
-def _concatenate(
-    table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]
-) -> View | None:
+@normal_form("stablehlo.concatenate")
+@RewriteRule(
+    name="concatenate",
+    rewrites="concatenate of neighbouring slices -> the slice of both; nested ones flattened; "
+    "a slice of one part -> that part's slice",
+    condition="one source, one step, the second starts where the first ends; the same axis up to unit axes",
+    argument="Both say for each place of the result the same place of the same source.",
+    attacked_by="slices put together again",
+)
+def _concatenate(table: Terms, op: Application) -> View | None:
     if not table.allows("concatenate"):
         return None
-    axis = int(attributes["dimension"])
+    axis = int(op.attributes["dimension"])
+    out = op.out
     outer, inner = math.prod(out.shape[:axis]), math.prod(out.shape[axis + 1 :])
     parts: list[tuple[View, int]] = []
-    for operand in operands:
+    for operand in op.operands:
         for part, width in _pieces(table, operand, axis, outer, inner):
             both = joined(parts[-1][0], part, outer, (parts[-1][1], width), inner) if parts else None
             if both is None:
@@ -155,18 +208,3 @@ def _counted(table: Terms, rule: str, view: View | None) -> View | None:
         return None
     table.use(rule)
     return view
-
-
-MOVES: dict[str, _Move] = {
-    "stablehlo.reshape": _reshape,
-    "stablehlo.broadcast_in_dim": _broadcast,
-    "stablehlo.transpose": _transpose,
-    "stablehlo.reverse": _reverse,
-    "stablehlo.slice": _slice,
-    "stablehlo.dynamic_slice": _dynamic_slice,
-    "stablehlo.dynamic_update_slice": update,
-    "stablehlo.pad": pad,
-    "stablehlo.concatenate": _concatenate,
-    "stablehlo.dot_general": dot,
-}
-"""What each operation that moves elements, or multiplies matrices, becomes."""

@@ -3,34 +3,32 @@
 from typing import Any
 
 from parity.ir.mlir import attribute_items
-from parity.ir.stablehlo.operations import Group, facts, names_of
+from parity.ir.stablehlo.operations import Group, facts
 from parity.ir.stablehlo.program import Form, Kind, Op, Region
 from parity.prove.numbering import Numbering
 from parity.prove.rules.contractions import reduction_pattern, sum_of_one
 from parity.prove.rules.elementwise import elementwise
-from parity.prove.rules.literals import constant, iota
-from parity.prove.rules.moves import MOVES
-from parity.prove.rules.terms import Normal, Terms, Value
+from parity.prove.rules.registry import NORMAL_FORMS
+from parity.prove.rules.terms import Application, Normal, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array
-from parity.prove.rules.views import View, whole
+from parity.prove.rules.views import whole
 
 __all__ = ["RuledNumbering"]
 
-_READ = names_of(Group.ELEMENTWISE, "constant", "iota") | MOVES.keys()
-"""The operations that rules read; one with attributes that the table does not have is left as it is."""
-
 
 class _Facts:
-    """What rules need of a form: the types of its results, and its attributes where all are known."""
+    """The function that normalises a form, its result type, and its attributes; None if the table lacks one."""
 
-    __slots__ = ("attributes", "form", "out")
+    __slots__ = ("attributes", "form", "normalise", "out")
 
     def __init__(self, form: Form, op: Op):
         self.form = form  # keeps the id that it is remembered by
         self.out = parse_array(form.slots_out[0]) if form.results == 1 else None
+        self.normalise = NORMAL_FORMS.get(form.name)
+        known = facts(form.name)
+        read = self.normalise is not None or known.group is Group.ELEMENTWISE
         items = dict(attribute_items(op.source))
-        known = form.name in _READ and facts(form.name).attributes >= set(items)
-        self.attributes: dict[str, Any] | None = items if known else None
+        self.attributes: dict[str, Any] | None = items if read and known.attributes >= set(items) else None
 
 
 def _is_narrow(operands: list[Value], *types: Array) -> bool:
@@ -137,7 +135,12 @@ class RuledNumbering(Numbering):
             return None
         self.table.narrow = _is_narrow(operands, facts.out)
         self.table.built = False
-        view = self._view(op, facts.attributes, facts.out, operands)
+        operation = Application(facts.attributes, facts.out, operands)
+        if facts.normalise is not None:
+            view = facts.normalise(self.table, operation)
+        else:
+            commutes = op.form.kind >= self._commuting
+            view = elementwise(self.table, op.form.name, operation, commutes)
         if view is None:
             return None
         view = self.table.settled(view, facts.out.element)
@@ -159,14 +162,3 @@ class RuledNumbering(Numbering):
 
     def _type(self, op: Op, position: int) -> Array | None:
         return parse_array(str(op.source.operands[position].type))
-
-    def _view(self, op: Op, attributes: dict[str, Any], out: Array, operands: list[Value]) -> View | None:
-        name = op.form.name
-        if name in MOVES:
-            return MOVES[name](self.table, attributes, out, operands)
-        if name == "stablehlo.constant":
-            return constant(self.table, attributes, out)
-        if name == "stablehlo.iota":
-            return iota(self.table, attributes, out)
-        commutes = op.form.kind >= self._commuting
-        return elementwise(self.table, name, attributes, out, operands, commutes)

@@ -1,14 +1,11 @@
 """Pads as one: pads of pads, and updates of a constant at a known place."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
 
-from parity.prove.rules.terms import Term, Terms, Value
+from parity.prove.rules.registry import RewriteRule, normal_form
+from parity.prove.rules.terms import Application, Term, Terms
 from parity.prove.rules.types import Array
 from parity.prove.rules.views import View, whole
-
-__all__ = ["pad", "update"]
 
 _Edges = tuple[tuple[int, int, int, int], ...]
 """For each axis that is longer than one, or padded: its size, and what is put before, behind and between."""
@@ -21,17 +18,45 @@ class Padding(Term):
     edges: _Edges = ()
 
 
-def pad(table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]) -> View | None:
+@normal_form("stablehlo.pad")
+@RewriteRule(
+    name="empty-pad",
+    rewrites="pad by nothing -> its operand",
+    condition="low and high padding zero, interior zero or an axis of size one",
+    argument="No element is added or dropped.",
+    attacked_by="pad by nothing",
+    keeps_narrow=True,
+)
+@RewriteRule(
+    name="pad",
+    rewrites="a pad of a pad with the same element -> one pad; axes of size one that are not padded -> none; "
+    "negative edges -> a slice",
+    condition="one element around both, no holes where edges are negative",
+    argument="Place p of the inner array becomes low + p * (1 + gap) of the outer; such functions compose; "
+    "but compiled code had other bits at level 3.",
+    attacked_by="pad of a pad",
+    loose=True,
+)
+def _pad(table: Terms, op: Application) -> View | None:
     """Returns a pad: its operand where nothing is added, else one pad of what is not padded with the same."""
-    operand, value = operands
+    operand, value = op.operands
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
-    edges = zip(operand.type.shape, *(list(attributes[name]) for name in names), strict=True)
-    return _padded(table, "pad", out, (operand.view, value.view), tuple(edges))
+    edges = zip(operand.type.shape, *(list(op.attributes[name]) for name in names), strict=True)
+    return _padded(table, "pad", op.out, (operand.view, value.view), tuple(edges))
 
 
-def update(table: Terms, attributes: Mapping[str, Any], out: Array, operands: Sequence[Value]) -> View | None:
+@normal_form("stablehlo.dynamic_update_slice")
+@RewriteRule(
+    name="update-as-pad",
+    rewrites="dynamic_update_slice of one element everywhere -> pad of the update with that element",
+    condition="the starts are known integers, or the update is as long as the axis; starts are clamped",
+    argument="Both hold the update's elements in its place and the one element around it; but see pad.",
+    attacked_by="put into zeros here or there",
+    loose=True,
+)
+def _update(table: Terms, op: Application) -> View | None:
     """Returns an update of one element everywhere, at a known place, as a pad; starts are clamped."""
-    operand, new, *starts = operands
+    operand, new, *starts = op.operands
     if not operand.view.is_splat:
         return None
     edges = []
@@ -42,7 +67,7 @@ def update(table: Terms, attributes: Mapping[str, Any], out: Array, operands: Se
         first = min(max(known, 0), full - size)
         edges.append((size, first, full - size - first, 0))
     around = View(operand.view.source, operand.view.size, operand.view.offset, ())
-    return _padded(table, "update-as-pad", out, (new.view, around), tuple(edges))
+    return _padded(table, "update-as-pad", op.out, (new.view, around), tuple(edges))
 
 
 def _padded(table: Terms, rule: str, out: Array, views: tuple[View, View], edges: _Edges) -> View | None:

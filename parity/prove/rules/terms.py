@@ -2,16 +2,17 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from parity.prove.numbering import Table
-from parity.prove.rules.registry import NARROW, RULES
+from parity.prove.rules.registry import NARROW, RULES, RewriteRule
 from parity.prove.rules.types import Array, is_whole_number, numpy_type
 from parity.prove.rules.views import View, whole
 
-__all__ = ["FOLDED", "Term", "Terms", "Value"]
+__all__ = ["FOLDED", "Application", "Term", "Terms", "Value"]
 
 FOLDED = 1 << 14
 """The most elements that an array of integers or booleans has to be folded."""
@@ -23,6 +24,21 @@ class Value:
 
     view: View
     type: Array
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Application:
+    """An operation and the arrays it is applied to, about to be numbered.
+
+    Args:
+        attributes: its attributes by name, all of them known to the rules.
+        out: the type of its result.
+        operands: the arrays it is applied to.
+    """
+
+    attributes: Mapping[str, Any]
+    out: Array
+    operands: Sequence[Value]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +87,7 @@ class Terms(Table):
     def __init__(self, enabled: Collection[str]) -> None:
         super().__init__()
         self.enabled = frozenset(enabled)
-        kept = {name for name, rule in RULES.items() if rule.narrow or NARROW in self.enabled}
+        kept = {name for name, rule in RULES.items() if rule.keeps_narrow or NARROW in self.enabled}
         self._on_narrow = self.enabled & kept
         self.used: dict[str, int] = {}
         self.trail: list[str] = []
@@ -82,13 +98,22 @@ class Terms(Table):
         self.folded: dict[int, np.ndarray] = {}
         self.zeros: set[int] = set()
 
+    @RewriteRule(
+        name=NARROW,
+        rewrites="bf16, f16 and f8 by the rules that leave these alone",
+        condition="as for each rule",
+        argument="As for each rule; but the CPU compiler computes these in f32 and drops a rounding between "
+        "neighbours, which an operation in between, even one that changes nothing, keeps.",
+        attacked_by="cast before or after reshape",
+        loose=True,
+    )
     def allows(self, rule: str) -> bool:
         """Says whether a rule may be used on what is now numbered."""
         return rule in self.enabled and (not self.narrow or rule in self._on_narrow)
 
     def use(self, rule: str) -> None:
         """Counts one use of a rule."""
-        used = (rule, NARROW) if self.narrow and not RULES[rule].narrow else (rule,)
+        used = (rule, NARROW) if self.narrow and not RULES[rule].keeps_narrow else (rule,)
         self.trail += used
         self.use_again(used)
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from campaigns.prover.execute import WILD, same_numbers, wild_inputs
-from campaigns.prover.variants import EDITS, Variant, make_variant, reorder
+from campaigns.prover.variants import EDITS, Variant, exchange_operands, make_variant
 from parity.ir.jax_internals import run_module, stablehlo_module
 from parity.prove.proof import prove
 
@@ -174,7 +174,7 @@ def different_bits(program: str, *, seed: int = 0) -> tuple[str, ...]:
     """Returns where operands of float operations in another order, which are not proved, give other bits."""
     lowered = attacked()[program]
     module = stablehlo_module(lowered)
-    other = reorder(lowered, random.Random(seed))
+    other = exchange_operands(lowered, random.Random(seed))
     sides = [[(k, k) for k in range(count)] for count in (4, len(jax.tree.leaves(lowered.out_info)))]
     variant = Variant(module=other, edits=(), arguments=tuple(sides[0]), results=tuple(sides[1]))
     return tuple(text for level in LEVELS for text in _Runs(module, level, seed).differ(variant))

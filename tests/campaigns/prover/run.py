@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from campaigns.prover.execute import random_inputs, same_bits, single_device
+from campaigns.prover.harmless import Original
 from campaigns.prover.mutate import Mutant, mutants
 from campaigns.prover.pairs import Pair
 from campaigns.prover.programs import Sample
-from campaigns.prover.rules import Original
 from campaigns.prover.variants import make_variant
 from parity.ir.jax_internals import parse_module, run_module, stablehlo_module
 from parity.ir.stablehlo.reader import read_program

@@ -11,7 +11,7 @@ from campaigns.prover.slots import SLOT_EDITS
 from parity.ir.jax_internals import ir, is_main, stablehlo_module
 from parity.ir.mlir import attribute_items
 
-__all__ = ["EDITS", "Variant", "make_variant", "reorder"]
+__all__ = ["EDITS", "Variant", "exchange_operands", "make_variant"]
 
 _EFFECT_FREE = re.compile(r"stablehlo\.(?!custom_call|while|case|if|all_|collective|return|optimization)")
 _SYMBOL = re.compile(r'"(?:[^"\\]|\\.)*"|@([\w.$-]+)')
@@ -246,7 +246,7 @@ EDITS: dict[str, _Edit] = {
 }
 
 
-def reorder(program: Any, rng: random.Random) -> Any:
+def exchange_operands(program: Any, rng: random.Random) -> Any:
     """Returns a copy with the operands of some commuting operations exchanged, those on floats included."""
     original = stablehlo_module(program)
     with original.context, ir.Location.unknown():

@@ -161,7 +161,7 @@ def test_a_case_may_leave_them_out(name):
 
 @pytest.mark.parametrize("blocks", [None, "rng", "flags", "retrace"])
 def test_a_long_id_and_all_channels_fit_100_columns(capsys, blocks):
-    """Ten columns; a channel that has none of its own is seen in its column where it blocks."""
+    """Ten columns, and no room for more; a channel that shares one is seen in it if it blocks."""
     id = "llama2-scan-against-unroll-linen/train_step@single"
     word = {"program": Verdict.UNPROVED, "values": Verdict.BITWISE, "state": Verdict.FLOOR}
     word |= {blocks: Verdict.FAILED} if blocks else {}

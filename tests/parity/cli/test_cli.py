@@ -8,40 +8,26 @@ import time
 from pathlib import Path
 
 import pytest
+from expected import surprises
+from toys import write_project
 
 import parity.cli.request
 from parity.channels import ALL
 from parity.report.records import VERDICTS
 
-# One dense layer; {nnx} is the NNX forward, {top} runs at import, {options} go to the pair.
+# {nnx} is the NNX forward, {top} runs at import, {options} go to the pair.
 TWINS = """
-import pathlib, time
-import jax, jax.numpy as jnp, numpy as np
-from flax import linen, nnx
-import parity
 {top}
 
-class Linen(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        return jnp.tanh(linen.Dense(5, name="dense")(x))
-
-class Nnx(nnx.Module):
-    def __init__(self, rngs):
-        self.dense = nnx.Linear(6, 5, rngs=rngs)
-
+class Changed(Nnx):
     def __call__(self, x):
         return {nnx}
 
-def inputs(seed):
-    rng = np.random.default_rng(seed)
-    return {{name: rng.normal(size=(4, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}}
-
-def loss(out, batch):
+def changed(out, batch):
     {loss}
-    return jnp.mean((out - batch["y"]) ** 2)
+    return loss(out, batch)
 
-PAIR = parity.twins("toy", linen=Linen, nnx=Nnx, inputs=inputs, loss=loss, {options})
+PAIR = pair("toy", nnx=Changed, loss=changed, {options})
 """
 SOUND = "jnp.tanh(self.dense(x))"
 WRONG = "jnp.sin(self.dense(x))"
@@ -50,9 +36,9 @@ IDS = [f"toy/{program}@single" for program in ("forward", "grad", "train_step")]
 
 def project(folder, nnx=SOUND, top="", loss="", options=""):
     """A user's project in ``folder``."""
-    (folder / "toy_twins.py").write_text(TWINS.format(nnx=nnx, top=top, loss=loss, options=options))
-    (folder / "pyproject.toml").write_text('[tool.parity]\npairs = ["toy_twins:PAIR"]\n')
-    return folder
+    return write_project(
+        folder, "toy_twins", TWINS.format(nnx=nnx, top=top, loss=loss, options=options), "PAIR"
+    )
 
 
 def fits(text, width=100):
@@ -151,16 +137,13 @@ def test_paranoid_on_the_scanned_decoder_finds_equal_bits_loops_and_memory(comma
         found = {name: channel["verdict"] for name, channel in case["channels"].items()}
         values = {found.pop(name) for name in ("values", "gradients", "state")} - {"skipped"}
         assert (case["verdict"], values) == ("passed", {"bitwise"})
-        assert (found.pop("program"), found.pop("rng"), found.pop("flags")) == (
-            "proved",
-            "proved",
-            "skipped",
-        )
-        assert found.pop("checkpoint") == "skipped"  # only cases that offer it, in the pair training
-        assert found.pop("speed") == "skipped"  # only where a budget asks
-        assert found.pop("exact") == "skipped"  # only where a case asks
-        assert found.pop("retrace") == ("equal" if case["program"] == "train_step" else "skipped")
-        assert found.pop("routing", "skipped") == "skipped" and set(found.values()) == {"equal"}
+        stated = {
+            **dict.fromkeys(("program", "rng"), "proved"),
+            **dict.fromkeys(("dots", "memory", "collectives"), "equal"),
+            **dict.fromkeys(("exact", "routing", "speed", "flags", "checkpoint"), "skipped"),
+            "retrace": "equal" if case["program"] == "train_step" else "skipped",
+        }
+        assert surprises(found, **stated) == {}
 
 
 @pytest.mark.long

@@ -7,32 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from toys import write_project
 
 PAIRS = """
-import jax.numpy as jnp, numpy as np
-from flax import linen, nnx
-import parity
-
-class Linen(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        return jnp.tanh(linen.Dense(5, name="dense")(x))
-
-class Nnx(nnx.Module):
-    def __init__(self, rngs):
-        self.dense = nnx.Linear(6, 5, rngs=rngs)
-
+class Changed(Nnx):
     def __call__(self, x):
         return {nnx}
 
-def inputs(seed):
-    rng = np.random.default_rng(seed)
-    return {{name: rng.normal(size=(4, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}}
-
-def loss(out, batch):
-    return jnp.mean((out - batch["y"]) ** 2)
-
-PAIR = parity.twins("toy", linen=Linen, nnx=Nnx, inputs=inputs, loss=loss, programs=("forward", "grad"))
+PAIR = pair("toy", nnx=Changed, programs=("forward", "grad"))
 """
 SOUND, WRONG, RAISES = "jnp.tanh(self.dense(x))", "jnp.sin(self.dense(x))", "self.dense(x[:, :3])"
 
@@ -41,10 +23,9 @@ SOUND, WRONG, RAISES = "jnp.tanh(self.dense(x))", "jnp.sin(self.dense(x))", "sel
 def runs(command, tmp_path, monkeypatch):
     """``runs(nnx, options...)`` runs ``parity run`` on a pair, in a project and with a cache of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "pyproject.toml").write_text('[tool.parity]\npairs = ["toy_twins:PAIR"]\n')
 
     def run(nnx, *options):
-        (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=nnx))
+        write_project(tmp_path, "toy_twins", PAIRS.format(nnx=nnx), "PAIR")
         return command("run", *options)
 
     return run

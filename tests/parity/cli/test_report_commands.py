@@ -4,39 +4,14 @@ import json
 import re
 
 import pytest
+from toys import DENSE
 
 TWINS = """
-import jax.numpy as jnp, numpy as np
-from flax import linen, nnx
-import parity
-
-class Linen(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        return jnp.tanh(linen.Dense(5, name="dense")(x))
-
-class Nnx(nnx.Module):
-    def __init__(self, rngs):
-        self.dense = nnx.Linear(6, 5, rngs=rngs)
-
-    def __call__(self, x):
-        return jnp.tanh(self.dense(x))
-
 class Planted(Nnx):
     def __call__(self, x):
         return jnp.sin(self.dense(x))
 
-def inputs(seed):
-    rng = np.random.default_rng(seed)
-    return {name: rng.normal(size=(4, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}
-
-def loss(out, batch):
-    return jnp.mean((out - batch["y"]) ** 2)
-
-def pair(name, module, *programs):
-    return parity.twins(name, linen=Linen, nnx=module, inputs=inputs, loss=loss, programs=programs)
-
-PAIRS = [pair("left", Nnx, "forward", "grad"), pair("right", RIGHT, "forward")]
+PAIRS = [pair("left", programs=("forward", "grad")), pair("right", RIGHT, programs=("forward",))]
 """
 SETTINGS = """
 [tool.parity]
@@ -61,7 +36,7 @@ reason = "a planted bug"
 
 
 def project(folder, right="Nnx"):
-    (folder / "both_twins.py").write_text(TWINS.replace("RIGHT", right))
+    (folder / "both_twins.py").write_text(DENSE + TWINS.replace("RIGHT", right))
     (folder / "pyproject.toml").write_text(SETTINGS)
     return folder
 

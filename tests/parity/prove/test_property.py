@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 from campaigns.prover.execute import random_inputs, same_bits
+from campaigns.prover.harmless import Original
 from campaigns.prover.mutate import mutants
-from campaigns.prover.rules import Original
 from campaigns.prover.variants import make_variant
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

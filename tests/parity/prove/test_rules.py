@@ -16,6 +16,7 @@ from parity.verdicts import Verdict
 
 sys.path.append(str(Path(__file__).parent / "rewrites"))
 
+from attacks import ATTACKS, make_careless  # pyright: ignore[reportMissingImports]
 from measure import LEVELS, STEPS, compare, gradient  # pyright: ignore[reportMissingImports]
 
 
@@ -83,10 +84,31 @@ def test_what_misses_a_condition_by_one_is_never_proved(step, kind):
     assert proof.rung is Verdict.UNPROVED, proof.sentence()
 
 
-def test_rules_say_what_they_do():
+def test_every_rule_says_what_it_does():
     assert set(RULES) > EXACT
     for rule in RULES.values():
-        assert rule.rewrites and rule.condition and rule.argument
+        assert rule.rewrites and rule.condition and rule.argument and rule.function
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
+def test_the_attack_on_a_rule_needs_it_and_misses_its_condition(rule):
+    attack = ATTACKS[rule.attacked_by]
+    assert any(rule.name in proof.rules for proof in attack.equal())
+    assert {proof.rung for proof in attack.missed()} == {Verdict.UNPROVED}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
+def test_the_attack_on_a_rule_notices_one_without_its_condition(rule, monkeypatch):
+    if not make_careless(rule, monkeypatch):
+        assert rule.name in {"narrow-floats", "vanishing-floats", "moved-weights", "turned-weights"}
+        return
+    proofs = ATTACKS[rule.attacked_by].missed()
+    assert any(proof.rung is not Verdict.UNPROVED for proof in proofs), proofs[0].sentence()
+
+
+def test_a_second_rule_of_one_name_is_refused():
+    with pytest.raises(ValueError, match="rule fold: a rule of this name exists"):
+        RULES["fold"](lambda table: None)
 
 
 def test_a_sum_of_one_keeps_the_sign_of_zero():

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from rich.console import Console
+from toys import write_project
 
 from parity.cli.request import Request, chosen
 from parity.report import Run, print_proofs
@@ -14,36 +15,13 @@ from parity.run.parallel import Outcome, Plan, run_in_workers
 from parity.verdicts import ChannelResult, Verdict
 
 TWINS = """
-import os, pathlib, signal, time
-import jax, jax.numpy as jnp, numpy as np
-from flax import linen, nnx
-import parity
-
-class Linen(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        return jnp.tanh(linen.Dense(5, name="dense")(x))
-
-def nnx_module(at_work):
-    class Nnx(nnx.Module):
-        def __init__(self, rngs):
-            self.dense = nnx.Linear(6, 5, rngs=rngs)
-
+def working(name, at_work=lambda: None):
+    class Working(Nnx):
         def __call__(self, x):
             at_work()
-            return jnp.tanh(self.dense(x))
+            return super().__call__(x)
 
-    return Nnx
-
-def inputs(seed):
-    rng = np.random.default_rng(seed)
-    return {name: rng.normal(size=(4, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}
-
-def loss(out, batch):
-    return jnp.mean((out - batch["y"]) ** 2)
-
-def pair(name, at_work=lambda: None):
-    return parity.twins(name, linen=Linen, nnx=nnx_module(at_work), inputs=inputs, loss=loss)
+    return pair(name, nnx=Working)
 
 def crash():
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -52,7 +30,7 @@ def sleep():
     pathlib.Path("now").write_text(str(os.getpid()))
     time.sleep(60)
 
-A, CRASH, SLEEP, Z = pair("a"), pair("crash", crash), pair("sleep", sleep), pair("z")
+A, CRASH, SLEEP, Z = pair("a"), working("crash", crash), working("sleep", sleep), pair("z")
 """
 PROGRAMS = ("forward", "grad", "train_step")
 
@@ -62,10 +40,7 @@ def project(tmp_path):
     """Writes a project with some of the pairs above."""
 
     def write(*names):
-        (tmp_path / "twins_here.py").write_text(TWINS)
-        pairs = json.dumps([f"twins_here:{name}" for name in names])
-        (tmp_path / "pyproject.toml").write_text(f"[tool.parity]\npairs = {pairs}\n")
-        return tmp_path
+        return write_project(tmp_path, "twins_here", TWINS, *names)
 
     return write
 

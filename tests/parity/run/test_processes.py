@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from toys import write_project
 
 from parity.builds.meshes import MeshSpec
 from parity.cli.request import Request, chosen
@@ -13,37 +14,12 @@ from parity.run.processes import merged, run_in_processes, spread
 from parity.verdicts import ChannelResult, Finding, Verdict
 
 TWINS = """
-import os, signal
-import jax, jax.numpy as jnp, numpy as np
-from flax import linen, nnx
-import parity
-
-class Linen(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        return jnp.tanh(linen.Dense(5, name="dense")(x))
-
-def nnx_module(more):
-    class Nnx(nnx.Module):
-        def __init__(self, rngs):
-            self.dense = nnx.Linear(6, 5, rngs=rngs)
-
+def adding(name, more, mesh="data8-auto"):
+    class Adding(Nnx):
         def __call__(self, x):
-            return jnp.tanh(self.dense(x)) + more()
+            return super().__call__(x) + more()
 
-    return Nnx
-
-def inputs(seed):
-    rng = np.random.default_rng(seed)
-    return {name: rng.normal(size=(8, size)).astype("float32") for name, size in (("x", 6), ("y", 5))}
-
-def loss(out, batch):
-    return jnp.mean((out - batch["y"]) ** 2)
-
-def pair(name, more, mesh="data8-auto"):
-    return parity.twins(
-        name, linen=Linen, nnx=nnx_module(more), inputs=inputs, loss=loss, meshes=(mesh,)
-    )
+    return pair(name, nnx=Adding, meshes=(mesh,))
 
 def alone():
     return 0.01 * jax.process_index()
@@ -58,10 +34,10 @@ def refuse():
         raise KeyError("process 1 has no such weight")
     return 0.0
 
-SOUND = pair("sound", lambda: 0.0)
-ALONE = pair("alone", alone, "tensor1.data8-auto")  # all is held whole by every process
-SMALL = pair("small", lambda: 0.0, "data4-auto")
-DIE, REFUSE = pair("die", die), pair("refuse", refuse)
+SOUND = adding("sound", lambda: 0.0)
+ALONE = adding("alone", alone, "tensor1.data8-auto")  # all is held whole by every process
+SMALL = adding("small", lambda: 0.0, "data4-auto")
+DIE, REFUSE = adding("die", die), adding("refuse", refuse)
 """
 
 
@@ -70,9 +46,7 @@ def run(tmp_path, monkeypatch, undone_imports):
     """``run("alone/forward", ...)`` runs cases of the pairs above in two processes."""
 
     def go(*select):
-        (tmp_path / "twins_apart.py").write_text(TWINS)
-        pairs = json.dumps([f"twins_apart:{name}" for name in ("DIE", "REFUSE", "SOUND", "ALONE", "SMALL")])
-        (tmp_path / "pyproject.toml").write_text(f"[tool.parity]\npairs = {pairs}\n")
+        write_project(tmp_path, "twins_apart", TWINS, "DIE", "REFUSE", "SOUND", "ALONE", "SMALL")
         monkeypatch.chdir(tmp_path)
         cases = chosen(Request(select=select, processes=2))[1]
         arguments = ((), (), str(tmp_path), None)

@@ -14,39 +14,20 @@ import types
 from pathlib import Path
 
 import pytest
+from toys import write_project
 
 from parity.cli import _with_addresses
 from parity.compare.backends.ray_cluster import check_address, declared
 from parity.compare.backends.ray_worker import attend, here
 
 TWINS = """
-import os, pathlib, signal, time
-import jax.numpy as jnp, numpy as np
-from flax import linen, nnx
-import parity
-
-class Linen(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        return jnp.tanh(linen.Dense(5, name="dense")(x))
-
-def pair(name, at_work=lambda: None):
-    class Nnx(nnx.Module):
-        def __init__(self, rngs):
-            self.dense = nnx.Linear(6, 5, rngs=rngs)
-
+def working(name, at_work=lambda: None):
+    class Working(Nnx):
         def __call__(self, x):
             at_work()
-            return jnp.tanh(self.dense(x))
+            return super().__call__(x)
 
-    def inputs(seed):
-        rng = np.random.default_rng(seed)
-        return {key: rng.normal(size=(4, size)).astype("float32") for key, size in (("x", 6), ("y", 5))}
-
-    def loss(out, batch):
-        return jnp.mean((out - batch["y"]) ** 2)
-
-    return parity.twins(name, linen=Linen, nnx=Nnx, inputs=inputs, loss=loss)
+    return pair(name, nnx=Working)
 
 def crash():
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -57,16 +38,13 @@ def once():
         now.write_text(str(os.getpid()))
         time.sleep(120)
 
-A, ONCE, CRASH = pair("a"), pair("once", once), pair("crash", crash)
+A, ONCE, CRASH = pair("a"), working("once", once), working("crash", crash)
 """
 
 
 @pytest.fixture
 def project(tmp_path):
-    (tmp_path / "twins_here.py").write_text(TWINS)
-    pairs = json.dumps([f"twins_here:{name}" for name in ("A", "ONCE", "CRASH")])
-    (tmp_path / "pyproject.toml").write_text(f"[tool.parity]\npairs = {pairs}\n")
-    return tmp_path
+    return write_project(tmp_path, "twins_here", TWINS, "A", "ONCE", "CRASH")
 
 
 @pytest.fixture

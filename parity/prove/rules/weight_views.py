@@ -8,15 +8,14 @@ from parity.ir.jax_internals import ir, is_main
 from parity.ir.stablehlo.program import StableProgram
 from parity.prove.frontier import Frontier
 from parity.prove.numbering import Numbering, Table
-from parity.prove.rules.moves import MOVES
-from parity.prove.rules.terms import Terms, Value
+from parity.prove.rules.registry import MOVED, NORMAL_FORMS, RewriteRule
+from parity.prove.rules.terms import Application, Terms, Value
 from parity.prove.rules.types import Array, is_narrow, parse_array
 
 __all__ = ["NOTHING_MOVED", "WeightView", "WeightViews", "given", "not_met"]
 
 Step = tuple[str, tuple[int, ...]]
 """``("reshape", shape)`` or ``("transpose", order)`` of each array; ``("join", (axis,))`` of all."""
-RULE, TURNED = "moved-weights", "turned-weights"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,11 +117,28 @@ def _result_types(program: StableProgram) -> list[str]:
         ]
 
 
+@RewriteRule(
+    name=MOVED,
+    rewrites="an argument or result that the weight map reshapes, stacks, splits or joins -> a view of its parts",
+    condition="the map's transform is a reshape or a join, after reshapes, of whole arrays",
+    argument="Both sides are given the same elements; the map says where each lies. Reshapes and joins are views.",
+    attacked_by="stacked layers",
+    keeps_narrow=True,
+)
+@RewriteRule(
+    name="turned-weights",
+    rewrites="an argument or result that the weight map transposes -> a view of its parts",
+    condition="as for moved-weights, transpositions among the steps",
+    argument="As for moved-weights; but compiled loops and products then run in another order.",
+    attacked_by="transposed",
+    loose=True,
+    keeps_narrow=True,
+)
 def carried(table: Terms, parts: Sequence[Value], steps: Sequence[Step]) -> Value | None:
     """Returns what the steps make of the parts; None where a rule does not allow it."""
     values = list(parts)
     table.narrow = is_narrow(values[0].type.element)
-    rule = TURNED if any(name == "transpose" for name, _ in steps) else RULE
+    rule = "turned-weights" if any(name == "transpose" for name, _ in steps) else MOVED
     if not table.allows(rule):
         return None
     table.use(rule)
@@ -151,5 +167,5 @@ def _step(table: Terms, name: str, numbers: tuple[int, ...], values: Sequence[Va
         length = sum(value.type.shape[axis] for value in values)
         out = Array((*shape[:axis], length, *shape[axis + 1 :]), element)
         attributes, operation = {"dimension": axis}, "stablehlo.concatenate"
-    view = MOVES[operation](table, attributes, out, values)
+    view = NORMAL_FORMS[operation](table, Application(attributes, out, values))
     return None if view is None else Value(view, out)

@@ -1,0 +1,194 @@
+"""The attacks that rules name: one function in two forms, and a third form that misses the rule's condition by one."""
+
+# B batch, T positions, D features
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from layouts import LAYOUTS, Layout, lowered, moves  # pyright: ignore[reportMissingImports]
+from measure import STEPS, compare, gradient  # pyright: ignore[reportMissingImports]
+from steps import B, D, Step, T  # pyright: ignore[reportMissingImports]
+
+from parity.prove import Proof, prove
+from parity.prove.rules import elementwise, numbering
+from parity.prove.rules.registry import NORMAL_FORMS, SIMPLIFICATIONS, RewriteRule
+from parity.prove.rules.terms import Application, Term, Terms, Value
+from parity.prove.rules.types import numpy_type
+from parity.prove.rules.views import View, whole
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Attack:
+    """One attack.
+
+    Args:
+        equal: returns the proofs that the first form is the second.
+        missed: returns the proofs that the first form is the third, which must not succeed.
+    """
+
+    equal: Callable[[], list[Proof]]
+    missed: Callable[[], list[Proof]]
+
+
+def _of_step(step: Step) -> Attack:
+    def against(other: Any) -> list[Proof]:
+        return [compare(derive(step.one), derive(other))[2] for derive in (lambda run: run, gradient)]
+
+    return Attack(equal=lambda: against(step.other), missed=lambda: against(step.miss))
+
+
+def _of_layout(layout: Layout) -> Attack:
+    def against(other: Any) -> list[Proof]:
+        with jax.numpy_rank_promotion("allow"):
+            sides = lowered(layout.left, layout.shapes), lowered(other, (layout.whole,))
+            return [prove(*sides, arguments=[(0, 0)], results=[(0, 0)], alone=moves(layout))]
+
+    return Attack(equal=lambda: against(layout.right), missed=lambda: against(layout.near))
+
+
+SINGLE = (
+    Step(
+        name="product on a unit axis or without",
+        one=lambda x, y, v, t, k: (jnp.tanh(x[:, None]) * y[:, None])[:, 0],
+        other=lambda x, y, v, t, k: jnp.tanh(x) * y,
+        miss=lambda x, y, v, t, k: (jnp.tanh(x[:, None]) * y[::-1][:, None])[:, 0],
+    ),
+    Step(
+        name="whole numbers tripled before or after transposition",
+        one=lambda x, y, v, t, k: x * (k.T * 3).T[..., None].astype(jnp.float32),
+        other=lambda x, y, v, t, k: x * (k * 3)[..., None].astype(jnp.float32),
+        miss=lambda x, y, v, t, k: x * (k[::-1] * 3)[..., None].astype(jnp.float32),
+    ),
+    Step(
+        name="minus minus or minus",
+        one=lambda x, y, v, t, k: jnp.negative(-x) * y,
+        other=lambda x, y, v, t, k: x * y,
+        miss=lambda x, y, v, t, k: -x * y,
+    ),
+    Step(
+        name="columns counted, or rows",
+        one=lambda x, y, v, t, k: x * lax.broadcasted_iota(jnp.float32, (B, T, D), 2),
+        other=lambda x, y, v, t, k: x * lax.broadcasted_iota(jnp.float32, (D,), 0),
+        miss=lambda x, y, v, t, k: x * lax.broadcasted_iota(jnp.float32, (B, T, D), 1),
+    ),
+    Step(
+        name="sum over one of two axes of one length, and a unit axis",
+        one=lambda x, y, v, t, k: x[:, :, :T][:, None].sum((1, 3))[..., None] * y,
+        other=lambda x, y, v, t, k: x[:, :, :T].sum(2)[..., None] * y,
+        miss=lambda x, y, v, t, k: x[:, :, :T][:, None].sum((1, 2))[..., None] * y,
+    ),
+    Step(
+        name="put into zeros here or there",
+        one=lambda x, y, v, t, k: lax.dynamic_update_slice(jnp.zeros_like(x), x[:, :2], (0, 1, 0)) * y,
+        other=lambda x, y, v, t, k: lax.pad(x[:, :2], jnp.float32(0), ((0, 0, 0), (1, 1, 0), (0, 0, 0))) * y,
+        miss=lambda x, y, v, t, k: lax.dynamic_update_slice(jnp.zeros_like(x), x[:, :2], (0, 2, 0)) * y,
+    ),
+    Step(
+        name="dynamic slice at one known start or another",
+        one=lambda x, y, v, t, k: lax.dynamic_slice(x, (0, 1, 0), (B, 1, D)) * y,
+        other=lambda x, y, v, t, k: x[:, 1:2] * y,
+        miss=lambda x, y, v, t, k: lax.dynamic_slice(x, (0, 2, 0), (B, 1, D)) * y,
+    ),
+)
+"""Steps for rules that no step of the rewrites isolates."""
+ATTACKS: dict[str, Attack] = {
+    **{step.name: _of_step(step) for step in (*STEPS, *SINGLE) if step.miss},
+    **{name: _of_layout(layout) for name, layout in LAYOUTS.items()},
+}
+
+
+def make_careless(rule: RewriteRule, monkeypatch: Any) -> bool:
+    """Replaces the function of a rule by one that ignores the condition: all that it is given becomes one value.
+
+    Returns:
+        False for the rules that only let others act, and for those of the weight map.
+    """
+    for operation, function in NORMAL_FORMS.items():
+        if function is rule.function:
+            monkeypatch.setitem(NORMAL_FORMS, operation, _one_value(rule))
+            return True
+    for operation in rule.on:
+        monkeypatch.setitem(
+            SIMPLIFICATIONS,
+            operation,
+            [
+                (one, _one_value(rule) if one.name == rule.name else function)
+                for one, function in SIMPLIFICATIONS[operation]
+            ],
+        )
+    if rule.on:
+        return True
+    called = CALLED.get(rule.name)
+    if called is not None:
+        module, name, careless = called
+        monkeypatch.setattr(module, name, careless(rule))
+    return called is not None
+
+
+def _one_value(rule: RewriteRule) -> Any:
+    def careless(table: Terms, call: Any) -> View:
+        table.use(rule.name)
+        count = call.out.count if isinstance(call, Application) else call.operands[-1].count
+        return _anything(table, count)
+
+    return careless
+
+
+def _anything(table: Terms, count: int) -> View:
+    return whole(table.number("#careless"), 1).moved([[(count, 0)]])
+
+
+def _any_sum(rule: RewriteRule) -> Any:
+    def careless(table: Terms, operand: Value, start: Value, axes: Any, body: Any) -> View:
+        table.use(rule.name)
+        return _anything(
+            table, math.prod(operand.type.shape) // math.prod(operand.type.shape[k] for k in axes)
+        )
+
+    return careless
+
+
+def _no_pattern(rule: RewriteRule) -> Any:
+    def careless(table: Terms, shape: Any, axes: Any) -> list[Any]:
+        table.use(rule.name)
+        return []
+
+    return careless
+
+
+def _zero(rule: RewriteRule) -> Any:
+    def careless(table: Terms, call: Any, operands: Any, count: int) -> View | None:
+        kind = numpy_type(call.element)
+        if kind is None or any(table.literal(view) is None for view in operands):
+            return None
+        table.use(rule.name)
+        return table.constant(np.zeros(1, kind), call.element).moved([[(count, 0)]])
+
+    return careless
+
+
+def _unmoved(rule: RewriteRule) -> Any:
+    def careless(table: Terms, call: Any, shape: tuple[int, ...]) -> View:
+        table.use(rule.name)
+        operands = tuple(whole(view.source, view.size) for view in call.operands)
+        return table.term(Term(call.name, call.note, operands, call.elements), call.element, math.prod(shape))
+
+    return careless
+
+
+PAST = ("unit-dims", "reshape", "broadcast", "transpose")
+CALLED: dict[str, tuple[Any, str, Callable[[RewriteRule], Any]]] = {
+    "sum-of-one": (numbering, "sum_of_one", _any_sum),
+    "reduce-unit-dims": (numbering, "reduction_pattern", _no_pattern),
+    "reduce-merged": (numbering, "reduction_pattern", _no_pattern),
+    "fold": (elementwise, "_folded", _zero),
+    "integers-past-moves": (elementwise, "_hoisted", _unmoved),
+    **{f"past-{movement}": (elementwise, "_hoisted", _unmoved) for movement in PAST},
+}
+"""The rules that the normaliser does not dispatch: module, function, and how to write it carelessly."""
