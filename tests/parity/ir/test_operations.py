@@ -26,7 +26,7 @@ from parity.prove.exact import integers
 from parity.prove.exact.devices import COLLECTIVES
 from parity.prove.exact.interpreter import REALS
 from parity.prove.exact.rounded import BITS
-from parity.prove.rules.numbering import _READ as READ_BY_RULES
+from parity.prove.rules import registry
 from parity.values import constants
 
 REPO = pathlib.Path(__file__).parents[3]
@@ -380,7 +380,7 @@ UNREAD = {
 CLIENTS = {
     "real numbers": REALS.handlers.keys() | COLLECTIVES.keys(),
     "floats that round": BITS.handlers.keys() | COLLECTIVES.keys(),
-    "rules": READ_BY_RULES,
+    "rules": registry.NORMAL_FORMS.keys() | {each.name for each in ELEMENTWISE},
 }
 
 
