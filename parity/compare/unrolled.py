@@ -36,13 +36,13 @@ def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Pr
     links = dataclasses.replace(relation(reference, weights, case), apart={})
     found, zeros = Equality(proved=False), 0
     for arithmetic in (BITS, NUMBERS):
-        desk = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)
+        cache = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)
         try:
-            found = equal(*sides, links, desk)
+            found = equal(*sides, links, cache)
         except BROKEN as error:  # a claim that nobody has to make must not end a run
             found = Equality(proved=False, refusal=repr(error))
         if found.proved or found.refusal:
-            zeros = desk.algebra.dropped if isinstance(desk.algebra, Rounding) else 0
+            zeros = cache.algebra.dropped if isinstance(cache.algebra, Rounding) else 0
             break
     moved = sum(not isinstance(link.transform, Identity) for link in links.arguments)
     rules = {ELEMENTS: found.steps, UNROLL: found.turned, MOVED: moved, ZEROS: zeros}

@@ -46,7 +46,7 @@ class Relation:
     Args:
         arguments: links of arguments; a link counts where both sides read it.
         results: links of results; all have to hold.
-        apart: dimensions of reference arguments that are taken apart, such as the rows of a batch.
+        apart: dimensions of reference arguments that are split into their indices, such as the rows of a batch.
         ranges: least value, and one more than the greatest, of reference arguments that are integers: an assumption.
     """
 
@@ -62,12 +62,12 @@ def atom(tensors: Tensors, name: str, shape: Shape, sort: str, apart: Sequence[i
     tensors.terms.origin = None
     x = tensors.uniform(tensors.terms.input(name, axes, sort), shape, sort)
     for dim in apart:
-        x = tensors.explode(x, dim)
+        x = tensors.split(x, dim)
     return x
 
 
 def splits(transform: Any) -> bool:
-    """Whether a transform takes one array apart, so that the parts are the inputs."""
+    """True if a transform splits one array, so that the parts are the inputs."""
     return isinstance(transform, Unstack | Split)
 
 
@@ -118,7 +118,7 @@ def _stacked(tensors: Tensors, arrays: Sequence[Tensor], axis: int) -> Tensor:
 
 
 def _part(tensors: Tensors, x: Tensor, axis: int, index: int) -> Tensor:
-    part = cut(tensors, tensors.explode(x, axis), axis, (index, index + 1, 1))
+    part = cut(tensors, tensors.split(x, axis), axis, (index, index + 1, 1))
     return tensors.reshape(part, (*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
