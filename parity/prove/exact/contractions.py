@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from parity.prove.exact.contents import Block, Step
-from parity.prove.exact.operations import Handler, cut, join, signed_index
+from parity.prove.exact.operations import Handler, join, part, signed_index
 from parity.prove.exact.tensors import Tensor, Tensors, common
 from parity.prove.exact.terms import REAL, Referring, RefusalError
 
@@ -228,15 +228,10 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
         return [_added(tensors, table, index, updates)]
     parts = []
     for place in range(table.shape[0]):
-        own = [_part(tensors, x, place) for x in (table, index, updates)]
+        own = [part(tensors, x, 0, place) for x in (table, index, updates)]
         made = _added(tensors, *own)
         parts.append(tensors.reshape(made, (1, *made.shape)))
     return [join(tensors, parts, 0)]
-
-
-def _part(tensors: Tensors, x: Tensor, index: int) -> Tensor:
-    part = cut(tensors, tensors.split(x, 0), 0, (index, index + 1, 1))
-    return tensors.reshape(part, x.shape[1:])
 
 
 def _added(tensors: Tensors, table: Tensor, index: Tensor, updates: Tensor) -> Tensor:

@@ -156,6 +156,12 @@ def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> 
     return tensors.each(lambda cell: tensors.pieces.cut(cell, dim, bounds, dim), x, shape)
 
 
+def part(tensors: Tensors, x: Tensor, dim: int, index: int) -> Tensor:
+    """Returns one index of a dimension, without it."""
+    found = cut(tensors, tensors.split(x, dim), dim, (index, index + 1, 1))
+    return tensors.reshape(found, (*x.shape[:dim], *x.shape[dim + 1 :]))
+
+
 def slice_(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
     """Static slices, one dimension after the other."""
     x = operands[0]
