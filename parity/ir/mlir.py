@@ -64,9 +64,7 @@ def _attribute(attributes: Any, place: int, name: str) -> Any:
         return UnreadAttribute(text.removeprefix(start).removesuffix(")"))
 
 
-# MLIR prints a NaN and an infinity as the bits they are.
-_SPLAT = re.compile(r"dense<(?P<number>[^\[\]<>()\",]*)> : tensor<(?:[^<>]*x)?(?P<type>\w+)>")
-_FRACTIONS = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
+_SPLAT = re.compile(r"dense<(?P<number>[^\[\]<>()\",]*)> : tensor<[^<>]+>")
 
 
 def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
@@ -80,8 +78,7 @@ def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
     kind = operation.results[0].type
     if not _is_splat(value):
         return _entries(value) if 1 < math.prod(kind.shape) <= most else ()
-    match = _SPLAT.fullmatch(str(value))
-    return () if match is None else _number(match["number"], match["type"])
+    return _number(value)
 
 
 def dense_array(operation: Any) -> np.ndarray | None:
@@ -109,20 +106,12 @@ def _entries(value: Any) -> tuple[float, ...]:
         return ()
 
 
-def _decoded(bits: int, width: int, fraction: int) -> float:
-    """Returns the number that the bits of an IEEE float say."""
-    digits, largest = bits & (1 << fraction) - 1, (1 << width - 1 - fraction) - 1
-    power, sign = bits >> fraction & largest, -1.0 if bits >> width - 1 else 1.0
-    if power == largest:
-        return math.nan if digits else sign * math.inf
-    return sign * math.ldexp(
-        digits + ((1 << fraction) if power else 0), max(power, 1) - largest // 2 - fraction
-    )
-
-
-def _number(text: str, kind: str) -> tuple[float, ...]:
-    if text.startswith("0x") and kind in _FRACTIONS:
-        return (_decoded(int(text, 16), (len(text) - 2) * 4, _FRACTIONS[kind]),)
+def _number(value: Any) -> tuple[float, ...]:
+    """Returns the number of a splat as MLIR prints it; of a NaN or an infinity, which it prints as bits, its value."""
+    match = _SPLAT.fullmatch(str(value))
+    text = match["number"] if match else ""
+    if text.startswith("0x"):
+        return (float(value.get_splat_value().value),)
     if text in ("true", "false"):
         return (float(text == "true"),)
     try:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from parity.ir.jax_internals import ir, is_main, stablehlo_module
 from parity.ir.location import operation_source
 from parity.ir.mlir import attribute_items, dictionary_items
+from parity.ir.stablehlo.functions import Functions
 
 __all__ = ["annotations"]
 
@@ -19,24 +19,24 @@ def annotations(program: Any) -> collections.Counter[tuple[str, str]]:
     """Returns how often a lowered program says of which place that values lie how: ``(place, sharding)``.
 
     Args:
-        program: a ``jax.stages.Lowered`` or an MLIR module.
+        program: a ``jax.stages.Lowered``, an MLIR module, or its functions.
     """
-    module = stablehlo_module(program)
-    with module.context:
-        return collections.Counter(_said(module))
+    functions = Functions.of(program)
+    with functions.module.context:
+        return collections.Counter(_said(functions))
 
 
-def _said(module: ir.Module) -> Iterator[tuple[str, str]]:
-    for op in module.body.operations:
-        operation: Any = op.operation
-        if operation.name == "sdy.mesh":
-            yield "mesh", str(operation.attributes["mesh"]).removeprefix("#sdy.mesh")
-            continue
-        if is_main(op):
-            items = dict(attribute_items(operation))
-            for what in ("arg_attrs", "res_attrs"):
-                yield from _sides(what, items.get(what))
-        yield from _inside(operation)
+def _said(functions: Functions) -> Iterator[tuple[str, str]]:
+    for text in functions.signatures.meshes.values():
+        yield "mesh", text.removeprefix("#sdy.mesh")
+    items = dict(attribute_items(functions["main"].operation))
+    for what in ("arg_attrs", "res_attrs"):
+        yield from _sides(what, items.get(what))
+    for name in functions.signatures.functions:
+        for op in functions[name].body.walk():
+            for key, value in op.form.attributes.items():
+                if key in _SHARDING:
+                    yield f"{op.name} {_place(op.source)}", _text(value)
 
 
 def _sides(what: str, attributes: Any) -> Iterator[tuple[str, str]]:
@@ -44,17 +44,6 @@ def _sides(what: str, attributes: Any) -> Iterator[tuple[str, str]]:
         for name, text in dictionary_items(each):
             if name in _SHARDING:
                 yield f"{'argument' if what == 'arg_attrs' else 'result'} {position}", _text(text)
-
-
-def _inside(operation: Any) -> Iterator[tuple[str, str]]:
-    for region in operation.regions:
-        for block in region.blocks:
-            for op in block.operations:
-                inner = op.operation
-                for name, text in attribute_items(inner):
-                    if name in _SHARDING:
-                        yield f"{inner.name} {_place(inner)}", _text(text)
-                yield from _inside(inner)
 
 
 def _text(attribute: Any) -> str:

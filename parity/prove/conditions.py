@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from parity.ir.mlir import dense_numbers
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Kind, Op, StableProgram
-from parity.prove.regions import operations, users
+from parity.prove.regions import users
 from parity.prove.rules.types import is_whole_number, parse_array
 
 __all__ = ["Conditions", "without"]
@@ -28,7 +28,7 @@ class Conditions:
 
     def __init__(self, program: StableProgram, numbers: Sequence[int], others: frozenset[int]):
         self._numbers, self._others = numbers, others
-        self._ops = [op for op in operations(program.body) if op.live is not None]
+        self._ops = [op for op in program.body.walk() if op.live is not None]
         self._made = {result: op for op in self._ops for result in op.results}
         self._users = users(program)
         self._indices = {
@@ -179,7 +179,7 @@ def without(program: StableProgram, values: frozenset[int], flag: bool) -> Calla
     Returns:
         What restores the program.
     """
-    every = list(operations(program.body))
+    every = list(program.body.walk())
     same = _Fold(values, flag, every).same
     if not same:
         return lambda: None

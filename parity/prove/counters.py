@@ -1,11 +1,9 @@
 """Counters of two integer types, such as int32 and uint32: whether both only count up, by the same number."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from parity.ir.jax_internals import ir
-from parity.ir.mlir import attribute_items
-from parity.ir.stablehlo.program import Op, Region, StableProgram
+from parity.ir.stablehlo.program import Op, StableProgram
 
 __all__ = ["increment"]
 
@@ -24,16 +22,16 @@ def increment(program: StableProgram, argument: int, result: int) -> int | None:
         The number; None where the argument or the counted value has another use, or is no such sum.
     """
     counter, counted = program.body.parameters[argument], program.body.outputs[result]
-    readers = [op for op in _operations(program.body) if counter in op.operands]
+    readers = [op for op in program.body.walk() if counter in op.operands]
     if len(readers) != 1 or readers[0].form.name != "stablehlo.add" or counted not in readers[0].results:
         return None
     if readers[0].form.attributed:
         return None
     returned = [value for value in program.body.outputs if value in (counter, counted)]
-    inside = {value for op in _operations(program.body) for region in op.regions for value in region.outputs}
+    inside = {value for op in program.body.walk() for region in op.regions for value in region.outputs}
     if len(returned) != 1 or counter in inside or counted in inside:
         return None
-    if any(counted in op.operands for op in _operations(program.body)):
+    if any(counted in op.operands for op in program.body.walk()):
         return None
     others = [value for value in readers[0].operands if value != counter]
     made = {value: op for op in program.body.ops for value in op.results}
@@ -44,16 +42,9 @@ def _constant(op: Op | None) -> int | None:
     """Returns the integer that a constant is; None if it says anything else, or is none."""
     if op is None or op.form.name != "stablehlo.constant":
         return None
-    items = dict(attribute_items(op.source))
+    items = dict(op.form.attributes)
     value = items.pop("value")
     if items or not isinstance(value, ir.DenseIntElementsAttr) or not value.is_splat:
         return None
     known: Any = value.get_splat_value()
     return int(known.value)
-
-
-def _operations(region: Region) -> Iterator[Op]:
-    for op in region.ops:
-        yield op
-        for inner in op.regions:
-            yield from _operations(inner)

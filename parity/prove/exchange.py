@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from parity.ir.location import inlined_source
-from parity.ir.mlir import attribute_items, dense_array
+from parity.ir.mlir import dense_array
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Form, Kind, Op, StableProgram
 from parity.prove.conditions import MOVES, Conditions, without
 from parity.prove.frontier import Frontier, Trait, Unlike
 from parity.prove.grade import apart_in, grade, number, regrouped
 from parity.prove.numbering import Numbering, Table, captures
-from parity.prove.regions import operations, users
+from parity.prove.regions import users
 from parity.prove.rules.types import is_whole_number, parse_array
 from parity.prove.search import Search, side_of
 
@@ -106,7 +106,7 @@ class _Exchange:
         visited = sum(numbering.visited for numbering in self._numberings)
         entries, swaps = self._search(unequal)
         if not any(map(grade, entries)) and 4 * visited <= MOST_OPERATIONS:
-            for op in (op for side in self._sides for op in operations(side.body)):
+            for op in (op for side in self._sides for op in side.body.walk()):
                 _ = captures(op) if op.regions else ()  # cached, so that no value of an exchange gets in
             rounds = min(MOST_ROUNDS, MOST_OPERATIONS // (2 * max(visited, 1)))
             try:
@@ -329,7 +329,7 @@ def _array(program: StableProgram, value: int) -> np.ndarray | None:
             return None
         if op.form.name == "stablehlo.reshape":
             return inner.reshape(kind.shape)
-        places = dict(attribute_items(op.source))["broadcast_dimensions"]
+        places = op.form.attributes["broadcast_dimensions"]
         sizes = dict(zip(places, inner.shape, strict=True))
         lined = inner.reshape([sizes.get(axis, 1) for axis in range(len(kind.shape))])
         return np.broadcast_to(lined, kind.shape)

@@ -1,19 +1,10 @@
-"""The operations of a program with those inside them, and what reads each value."""
+"""What reads each value of a program."""
 
 import collections
-from collections.abc import Iterator
 
-from parity.ir.stablehlo.program import Op, Region, StableProgram
+from parity.ir.stablehlo.program import Op, StableProgram
 
-__all__ = ["operations", "users"]
-
-
-def operations(region: Region) -> Iterator[Op]:
-    """Yields the operations of a region and those inside them."""
-    for op in region.ops:
-        yield op
-        for inner in op.regions:
-            yield from operations(inner)
+__all__ = ["users"]
 
 
 def users(program: StableProgram) -> dict[int, list[tuple[Op | None, int]]]:
@@ -21,7 +12,7 @@ def users(program: StableProgram) -> dict[int, list[tuple[Op | None, int]]]:
     found: dict[int, list[tuple[Op | None, int]]] = collections.defaultdict(list)
     for value in program.body.outputs:
         found[value].append((None, 0))
-    for each in operations(program.body):
+    for each in program.body.walk():
         if each.live is not None:
             for place, value in enumerate(each.operands):
                 found[value].append((each, place))

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from parity.ir.location import inlined_source
-from parity.ir.mlir import attribute_items
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 from parity.prove.elements import Elements
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide, apart, attribute_differences, short
@@ -144,7 +143,7 @@ class Search:
 
     def _literal_text(self, op: Op, inputs: list[int]) -> str:
         if op.form.name == "stablehlo.constant":
-            text = str(dict(attribute_items(op.source))["value"]).partition(" : ")[0]
+            text = str(op.form.attributes["value"]).partition(" : ")[0]
             return short(text.removeprefix("dense<").removesuffix(">"))
         texts = [self._literals[number] for number in inputs]
         if op.form.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"):
@@ -366,7 +365,7 @@ def _maker(region: Region, value: int) -> Op | None:
 
 
 def _attributes(op: Op) -> dict[str, str]:
-    return {name: str(value) for name, value in attribute_items(op.source) if name not in ("value", "callee")}
+    return {name: str(value) for name, value in op.form.attributes.items() if name not in ("value", "callee")}
 
 
 def _types(op: Op) -> str:

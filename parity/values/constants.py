@@ -10,7 +10,7 @@ import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from parity.ir.mlir import dense_numbers
+from parity.ir.mlir import dense_numbers, integers
 from parity.ir.stablehlo.operations import Group, facts, names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
@@ -350,7 +350,7 @@ def _result(op: Op, name: str, operands: Sequence[_Known]) -> _Known:
     if name == "constant":
         return _Known(numbers=dense_numbers(op.source.operation, MOST_NUMBERS))
     if name == "iota":
-        size = op.source.results[0].type.shape[int(op.source.attributes["iota_dimension"])]
+        size = op.form.shapes[0][integers(op.form.attributes["iota_dimension"])[0]]
         return _Known(numbers=(0.0, float(size - 1)))
     if op.form.name in STAY:
         return operands[0]

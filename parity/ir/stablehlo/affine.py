@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 from parity.ir.stablehlo.functions import Functions
-from parity.ir.stablehlo.program import Block, Function, Step
+from parity.ir.stablehlo.program import Function, Op, Region
 
 __all__ = ["Affine", "Made", "Scope", "Values"]
 
@@ -20,27 +20,27 @@ class Scope:
 
     Args:
         function: the function.
-        call: the step that calls it; None for ``@main``.
+        call: the op that calls it; None for ``@main``.
         parent: the scope of the call.
     """
 
     function: Function
-    call: Step | None = None
+    call: Op | None = None
     parent: "Scope | None" = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Made:
-    """A value: a result of a step or a parameter of a block, by position, and its scope."""
+    """A value: a result of a op or a parameter of a region, by position, and its scope."""
 
-    maker: Step | Block
+    maker: Op | Region
     place: int
     scope: Scope
 
     @property
-    def step(self) -> Step | None:
-        """The step that makes it; None for a parameter."""
-        return self.maker if isinstance(self.maker, Step) else None
+    def op(self) -> Op | None:
+        """The op that makes it; None for a parameter."""
+        return self.maker if isinstance(self.maker, Op) else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,15 +58,15 @@ class Values:
     def __init__(self, functions: Functions):
         self.functions = functions
 
-    def enter(self, call: Step, scope: Scope) -> Scope:
-        """Returns the scope of the function that a step calls."""
+    def enter(self, call: Op, scope: Scope) -> Scope:
+        """Returns the scope of the function that a op calls."""
         return Scope(self.functions[call.callee], call, scope)
 
     def resolve(self, value: int, scope: Scope) -> Made:
         """Returns the value behind calls, function arguments and barriers."""
         while True:
             maker, place = scope.function.makers[value]
-            if isinstance(maker, Block):
+            if isinstance(maker, Region):
                 if scope.call is None or scope.parent is None or maker is not scope.function.body:
                     return Made(maker, place, scope)
                 value, scope = scope.call.operands[place], scope.parent
@@ -78,60 +78,60 @@ class Values:
             else:
                 return Made(maker, place, scope)
 
-    def affine(self, value: int, scope: Scope, block: Block | None) -> Affine | None:
-        """Returns a value as an affine function of one parameter of ``block``, or None if it is not."""
+    def affine(self, value: int, scope: Scope, region: Region | None) -> Affine | None:
+        """Returns a value as an affine function of one parameter of ``region``, or None if it is not."""
         made = self.resolve(value, scope)
-        step, scope = made.step, made.scope
-        if step is None:
-            return Affine(made.place, 1, 0) if made.maker is block else self._outer(made, block)
-        if step.name == "stablehlo.constant":
-            return _constant(step)
-        if step.name in _SCALAR_MOVES:
-            return self.affine(step.operands[0], scope, block)
-        if step.name == "stablehlo.select":
-            return self._wrapped_index(step, scope, block)
-        if step.name not in _FOLDED:
+        op, scope = made.op, made.scope
+        if op is None:
+            return Affine(made.place, 1, 0) if made.maker is region else self._outer(made, region)
+        if op.name == "stablehlo.constant":
+            return _constant(op)
+        if op.name in _SCALAR_MOVES:
+            return self.affine(op.operands[0], scope, region)
+        if op.name == "stablehlo.select":
+            return self._wrapped_index(op, scope, region)
+        if op.name not in _FOLDED:
             return None
-        left, right = (self.affine(operand, scope, block) for operand in step.operands)
-        return _fold(step.name, left, right)
+        left, right = (self.affine(operand, scope, region) for operand in op.operands)
+        return _fold(op.name, left, right)
 
     def constant(self, value: int, scope: Scope) -> int | None:
         """Returns the integer a value always has, or None."""
         found = self.affine(value, scope, None)
         return found.offset if found is not None and found.factor == 0 else None
 
-    def invariant(self, loop: Step, slot: int, scope: Scope) -> bool:
+    def invariant(self, loop: Op, slot: int, scope: Scope) -> bool:
         """Returns whether a while loop never changes the carry at ``slot``."""
-        body = loop.blocks[1]
+        body = loop.regions[1]
         made = self.resolve(body.outputs[slot], scope)
         return made.maker is body and made.place == slot
 
-    def _outer(self, made: Made, block: Block | None) -> Affine | None:
-        """Returns a parameter of another block, if it is the unchanged carry of a loop."""
-        owner = made.maker.owner if isinstance(made.maker, Block) else None
+    def _outer(self, made: Made, region: Region | None) -> Affine | None:
+        """Returns a parameter of another region, if it is the unchanged carry of a loop."""
+        owner = made.maker.owner if isinstance(made.maker, Region) else None
         if owner is None or owner.name != "stablehlo.while":
             return None
         if not self.invariant(owner, made.place, made.scope):
             return None
-        return self.affine(owner.operands[made.place], made.scope, block)
+        return self.affine(owner.operands[made.place], made.scope, region)
 
-    def _wrapped_index(self, step: Step, scope: Scope, block: Block | None) -> Affine | None:
+    def _wrapped_index(self, op: Op, scope: Scope, region: Region | None) -> Affine | None:
         """Reads ``select(i < 0, i + n, i)``, how indexing wraps a negative index, as ``i``."""
-        made = self.resolve(step.operands[0], scope)
-        test = made.step
+        made = self.resolve(op.operands[0], scope)
+        test = made.op
         if test is None or test.name != "stablehlo.compare":
             return None
         if " LT" not in str(test.form.attributes["comparison_direction"]):
             return None
         zero = self.constant(test.operands[1], made.scope)
-        return self.affine(step.operands[2], scope, block) if zero == 0 else None
+        return self.affine(op.operands[2], scope, region) if zero == 0 else None
 
 
-def _constant(step: Step) -> Affine | None:
+def _constant(op: Op) -> Affine | None:
     """Returns the one integer of a constant; the bindings cannot read constants of all types."""
-    if step.form.shapes != ((),) or not _INTEGER.fullmatch(step.form.elements[0]):
+    if op.form.shapes != ((),) or not _INTEGER.fullmatch(op.form.elements[0]):
         return None
-    match = _INT.match(str(step.form.attributes["value"]))
+    match = _INT.match(str(op.form.attributes["value"]))
     return Affine(-1, 0, int(match.group(1))) if match else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo.functions import Functions
-from parity.ir.stablehlo.program import Block, Function, Step
+from parity.ir.stablehlo.program import Function, Op, Region
 
 __all__ = ["SENSITIVE", "TypedOp", "read_dtypes"]
 
@@ -88,46 +88,46 @@ class _TypedOps:
         """Returns the operations of a function as one call reaches them."""
         if name not in self._known:
             found: list[TypedOp] = []
-            self._block(self.functions[name], self.functions[name].body, 0, found)
+            self._region(self.functions[name], self.functions[name].body, 0, found)
             self._known[name] = tuple(found)
         return [
             dataclasses.replace(one, loops=one.loops + loops, provenance=one.provenance.called_by(caller))
             for one in self._known[name]
         ]
 
-    def _block(self, function: Function, block: Block, loops: int, found: list[TypedOp]) -> None:
-        for step in block.steps:
-            if step.callee:
-                found += self.function(step.callee, operation_source(step.source), loops)
-            if step.name in SENSITIVE and (typed := _typed(function, step, loops)) is not None:
+    def _region(self, function: Function, region: Region, loops: int, found: list[TypedOp]) -> None:
+        for op in region.ops:
+            if op.callee:
+                found += self.function(op.callee, operation_source(op.source), loops)
+            if op.name in SENSITIVE and (typed := _typed(function, op, loops)) is not None:
                 found.append(typed)
-            for inner in step.blocks:
-                self._block(function, inner, loops + (step.name == "stablehlo.while"), found)
+            for inner in op.regions:
+                self._region(function, inner, loops + (op.name == "stablehlo.while"), found)
 
 
-def _typed(function: Function, step: Step, loops: int) -> TypedOp | None:
-    if step.name == "stablehlo.reduce" and not _is_sum(step):
+def _typed(function: Function, op: Op, loops: int) -> TypedOp | None:
+    if op.name == "stablehlo.reduce" and not _is_sum(op):
         return None
-    count = len(step.operands) // 2 if step.name == "stablehlo.reduce" else len(step.operands)
-    result, sizes = step.form.elements[0], step.form.shapes[0]
+    count = len(op.operands) // 2 if op.name == "stablehlo.reduce" else len(op.operands)
+    result, sizes = op.form.elements[0], op.form.shapes[0]
     if not result.startswith(_FLOATS):
         return None
-    if not sizes and not any(_depends_on_arguments(function, operand) for operand in step.operands):
+    if not sizes and not any(_depends_on_arguments(function, operand) for operand in op.operands):
         return None  # a number that the compiler folds, such as the square root of a head's size
     return TypedOp(
-        kind=SENSITIVE[step.name],
-        operands=tuple(str(operand.type.element_type) for operand in list(step.source.operands)[:count]),
+        kind=SENSITIVE[op.name],
+        operands=tuple(str(operand.type.element_type) for operand in list(op.source.operands)[:count]),
         result=result,
         sizes=sizes,
         loops=loops,
-        provenance=operation_source(step.source),
-        precision=_precision(step),
+        provenance=operation_source(op.source),
+        precision=_precision(op),
     )
 
 
-def _precision(step: Step) -> str:
+def _precision(op: Op) -> str:
     """Returns the precision of each operand, once where they are alike, and the algorithm."""
-    given = {name: str(step.form.attributes.get(name, "")) for name in ("precision_config", "algorithm")}
+    given = {name: str(op.form.attributes.get(name, "")) for name in ("precision_config", "algorithm")}
     asked = list(dict.fromkeys(_PRECISION.findall(given["precision_config"])))
     return ", ".join([*([] if asked == ["DEFAULT"] else asked), *filter(None, [given["algorithm"]])])
 
@@ -135,10 +135,10 @@ def _precision(step: Step) -> str:
 def _depends_on_arguments(function: Function, value: int) -> bool:
     """Returns whether a value is more than a function of constants of its own function."""
     maker, _ = function.makers[value]
-    if isinstance(maker, Block) or maker.blocks:
+    if isinstance(maker, Region) or maker.regions:
         return True
     return any(_depends_on_arguments(function, operand) for operand in maker.operands)
 
 
-def _is_sum(step: Step) -> bool:
-    return [inner.name for inner in step.blocks[0].steps] == ["stablehlo.add"]
+def _is_sum(op: Op) -> bool:
+    return [inner.name for inner in op.regions[0].ops] == ["stablehlo.add"]

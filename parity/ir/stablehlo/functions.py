@@ -6,7 +6,7 @@ from typing import Any
 from parity.ir.jax_internals import hoisted_constants, stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items
 from parity.ir.stablehlo.operations import Group, facts
-from parity.ir.stablehlo.program import Block, Form, Function, Kind, Step
+from parity.ir.stablehlo.program import Form, Function, Kind, Op, Region
 from parity.ir.stablehlo.signatures import OpSignatures
 from parity.ir.stablehlo.tokens import symbol_of
 
@@ -24,7 +24,7 @@ class Functions:
         ignore_shardings: whether to drop sharding annotations.
 
     Attributes:
-        module: the MLIR module, kept alive because steps point into it.
+        module: the MLIR module, kept alive because operations point into it.
         signatures: words of its operations.
 
     Raises:
@@ -87,8 +87,8 @@ class Functions:
         operation = self.signatures.functions[name]
         numbers: dict[Any, int] = {}
         with self.module.context:
-            body = self._block(operation.regions[0], numbers)
-            return Function(operation, body, len(numbers), self._notes(operation, name))
+            body = self._region(operation.regions[0], numbers)
+            return Function(operation, body, len(numbers), self._notes(operation, name), body.effect)
 
     def _notes(self, operation: Any, name: str) -> str:
         """Returns the attributes of a function that carry meaning; for ``main`` without those of its arguments."""
@@ -100,38 +100,41 @@ class Functions:
                 notes[key] = str([sorted(side.items()) for side in sides])
         return str(sorted(notes.items())) if notes else ""
 
-    def _block(self, region: Any, numbers: dict[Any, int]) -> Block:
+    def _region(self, region: Any, numbers: dict[Any, int]) -> Region:
         blocks = list(region.blocks)
         if len(blocks) != 1:
             raise ValueError(f"region: got {len(blocks)} blocks, expected 1 (structured control flow)")
         arguments = list(blocks[0].arguments)
         types = tuple([self.signatures.type_text(argument.type) for argument in arguments])
-        block = Block(self._fresh(arguments, numbers), types, [], ())
+        found = Region(tuple(_fresh(arguments, numbers)), types)
         for op in blocks[0].operations:
             operation = op.operation
             operands = tuple([numbers[value] for value in operation.operands])
             form = self.signatures.form(operation)
             if facts(form.name).group is Group.ENDS:
-                block.outputs = operands
+                found.outputs = operands
                 if form.attributes:  # nothing is known to put any here: compare them, do not skip them
-                    block.steps.append(Step(form, operands, (), (), operation, effect=True))
+                    found.ops.append(Op(form, operands, range(0), (), operation, effect=True))
             elif form.kind == Kind.SKIP:
                 numbers.update(zip(operation.results, operands, strict=True))
             else:
-                block.steps.append(self._step(form, operands, operation, numbers))
-        return block
+                found.ops.append(self._op(form, operands, operation, numbers))
+        return found
 
-    def _step(self, form: Form, operands: tuple[int, ...], operation: Any, numbers: dict[Any, int]) -> Step:
-        blocks = tuple([self._block(each, numbers) for each in operation.regions])
-        callee = symbol_of(str(form.attributes["callee"])) if form.kind == Kind.CALL else ""
-        effect = form.effect or any(block.effect for block in blocks)
-        for name in (*form.symbols, callee) if callee else form.symbols:
-            effect = self[name].body.effect or effect
-        return Step(
-            form, operands, self._fresh(operation.results, numbers), blocks, operation, callee, effect
-        )
+    def _op(self, form: Form, operands: tuple[int, ...], operation: Any, numbers: dict[Any, int]) -> Op:
+        regions = tuple([self._region(each, numbers) for each in operation.regions])
+        op = Op(form, operands, _fresh(operation.results, numbers), regions, operation)
+        op.callee = symbol_of(str(form.attributes["callee"])) if form.kind == Kind.CALL else ""
+        op.effect = form.effect or any(region.effect for region in regions)
+        for region in regions:
+            region.owner = op
+        for name in (*form.symbols, op.callee) if op.callee else form.symbols:
+            op.effect = self[name].effect or op.effect
+        return op
 
-    def _fresh(self, values: Any, numbers: dict[Any, int]) -> tuple[int, ...]:
-        start = len(numbers)
-        numbers.update((value, start + place) for place, value in enumerate(values))
-        return tuple(range(start, len(numbers)))
+
+def _fresh(values: Any, numbers: dict[Any, int]) -> range:
+    """Numbers values of a function; returns their slots."""
+    start = len(numbers)
+    numbers.update((value, start + place) for place, value in enumerate(values))
+    return range(start, len(numbers))

@@ -3,14 +3,13 @@
 import collections
 
 from parity.ir.stablehlo.operations import Group, names_of
-from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
+from parity.ir.stablehlo.program import SLOTTED, Kind, Op, Region, StableProgram
 
 __all__ = ["has_extra_loops", "loop_counts_differ", "mark_live"]
 
 _HEAVY = frozenset({Kind.WHILE, Kind.BRANCH, Kind.REGION, Kind.MANUAL, Kind.BARRIER})
 _HEAVY_NAMES = names_of(Group.COLLECTIVE, "custom_call")
 _TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
-_SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
 
 
 def mark_live(program: StableProgram) -> None:
@@ -80,7 +79,7 @@ class _Marker:
     def _follow(self, op: Op, region: int, position: int) -> None:
         """Marks what a needed value needs: a result (region -1) or the parameter of a region."""
         kind = op.form.kind
-        if kind == Kind.WHILE or (region < 0 and kind in _SLOTTED):
+        if kind == Kind.WHILE or (region < 0 and kind in SLOTTED):
             self._need_slot(op, position)
         elif region < 0:
             self._need(op)
@@ -93,7 +92,7 @@ class _Marker:
                 self._definers[value] = (op, -1, position)
             if op.effect:
                 self._effects.append(op)
-            if op.form.kind in _SLOTTED:
+            if op.form.kind in SLOTTED:
                 self._slotted.append(op)
             for number, inner in enumerate(op.regions):
                 for position, value in enumerate(inner.parameters):
@@ -108,7 +107,7 @@ class _Marker:
     def _need(self, op: Op) -> None:
         """Marks what an operation needs whatever its slots: everything, or what steers its regions."""
         kind = op.form.kind
-        if kind in _SLOTTED:
+        if kind in SLOTTED:
             if id(op) in self._slots:
                 return
             self._slots[id(op)] = set()

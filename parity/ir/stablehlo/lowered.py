@@ -13,7 +13,7 @@ from parity.ir.location import SourceLocation, operation_source
 from parity.ir.stablehlo.affine import Affine, Scope, Values
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.operations import Group, names_of
-from parity.ir.stablehlo.program import Block, Function, Step
+from parity.ir.stablehlo.program import Function, Op, Region
 
 __all__ = ["lowered_loops"]
 
@@ -27,7 +27,7 @@ _MOVING_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 class _Item:
     """An operation that may hold loops: a while, a call or one with regions."""
 
-    step: Step
+    op: Op
     inner: tuple["_Item", ...]
 
 
@@ -71,38 +71,38 @@ class _Loops:
             self._items[function] = self._inside(function.body)
         return self._items[function]
 
-    def _inside(self, block: Block) -> tuple[_Item, ...]:
+    def _inside(self, region: Region) -> tuple[_Item, ...]:
         found = []
-        for step in block.steps:
-            self.operations += step.name != "stablehlo.constant"
-            if step.callee:
-                if self.items(self.values.functions[step.callee]):
-                    found.append(_Item(step, ()))
-            elif step.blocks:
-                inner = tuple(item for part in step.blocks for item in self._inside(part))
-                if inner or step.name == "stablehlo.while":
-                    found.append(_Item(step, inner))
+        for op in region.ops:
+            self.operations += op.name != "stablehlo.constant"
+            if op.callee:
+                if self.items(self.values.functions[op.callee]):
+                    found.append(_Item(op, ()))
+            elif op.regions:
+                inner = tuple(item for part in op.regions for item in self._inside(part))
+                if inner or op.name == "stablehlo.while":
+                    found.append(_Item(op, inner))
         return tuple(found)
 
     def loops(self, items: tuple[_Item, ...], scope: Scope, caller: SourceLocation) -> list[Loop]:
         """Returns the loops of operations in a scope, once per call site."""
         found = []
         for item in items:
-            if item.step.name == "stablehlo.while":
+            if item.op.name == "stablehlo.while":
                 found.append(self._loop(item, scope, caller))
-            elif item.step.callee:
-                callee = self.values.enter(item.step, scope)
+            elif item.op.callee:
+                callee = self.values.enter(item.op, scope)
                 found += self.loops(
-                    self.items(callee.function), callee, operation_source(item.step.source, caller)
+                    self.items(callee.function), callee, operation_source(item.op.source, caller)
                 )
             else:
                 found += self.loops(item.inner, scope, caller)
         return found
 
     def _loop(self, item: _Item, scope: Scope, caller: SourceLocation) -> Loop:
-        place = operation_source(item.step.source, caller)
-        reader = _While(self.values, item.step, scope, place)
-        types = item.step.form.types
+        place = operation_source(item.op.source, caller)
+        reader = _While(self.values, item.op, scope, place)
+        types = item.op.form.types
         stacked = reader.stacked()
         return Loop(
             trips=reader.trips(),
@@ -118,15 +118,15 @@ class _Loops:
 class _While:
     """One while operation: its counter and what it stacks."""
 
-    def __init__(self, values: Values, step: Step, scope: Scope, provenance: SourceLocation):
-        self.values, self.step, self.scope, self.provenance = values, step, scope, provenance
-        self.condition, self.body = step.blocks
+    def __init__(self, values: Values, op: Op, scope: Scope, provenance: SourceLocation):
+        self.values, self.op, self.scope, self.provenance = values, op, scope, provenance
+        self.condition, self.body = op.regions
 
     @functools.cached_property
     def counters(self) -> dict[int, int]:
         """Slots that grow by a constant in each iteration, with that constant."""
         found = {}
-        for slot, (value, kind) in enumerate(zip(self.body.outputs, self.step.form.types, strict=True)):
+        for slot, (value, kind) in enumerate(zip(self.body.outputs, self.op.form.types, strict=True)):
             if getattr(kind, "shape", None) != [] or "i" not in str(kind.element_type):
                 continue
             change = self.values.affine(value, self.scope, self.body)
@@ -136,7 +136,7 @@ class _While:
 
     def trips(self) -> int | None:
         made = self.values.resolve(self.condition.outputs[0], self.scope)
-        test = made.step
+        test = made.op
         if test is None or test.name != "stablehlo.compare":
             return None
         match = _DIRECTION.search(str(test.form.attributes["comparison_direction"]))
@@ -149,16 +149,16 @@ class _While:
             left, right, direction = right, left, swap(direction)
         if left.factor != 1 or right.factor or left.slot not in self.counters:
             return None
-        start = self.values.constant(self.step.operands[left.slot], self.scope)
+        start = self.values.constant(self.op.operands[left.slot], self.scope)
         if start is None:
             return None
         return count_trips(start, self.counters[left.slot], right.offset - left.offset, direction)
 
     def _known(self, side: Affine | None) -> Affine | None:
         """Replaces a carry that the loop never changes by its initial constant."""
-        if side is None or not side.factor or not self.values.invariant(self.step, side.slot, self.scope):
+        if side is None or not side.factor or not self.values.invariant(self.op, side.slot, self.scope):
             return side
-        start = self.values.constant(self.step.operands[side.slot], self.scope)
+        start = self.values.constant(self.op.operands[side.slot], self.scope)
         return None if start is None else Affine(-1, 0, side.factor * start + side.offset)
 
     def stacked(self) -> list[tuple[Leaf, bool]]:
@@ -166,16 +166,16 @@ class _While:
         found = []
         for slot, value in enumerate(self.body.outputs):
             made = self.values.resolve(value, self.scope)
-            if made.step is None or made.step.name != "stablehlo.dynamic_update_slice":
+            if made.op is None or made.op.name != "stablehlo.dynamic_update_slice":
                 continue
-            target, update, *starts = made.step.operands
+            target, update, *starts = made.op.operands
             own = self.values.resolve(target, made.scope)
             index = self._index(starts, made.scope)
             if index is None or own.maker is not self.body or own.place != slot:
                 continue
             returned, _ = self.scope.function.makers[value]
-            writer = returned if isinstance(returned, Step) else made.step
-            kind = self.step.form.types[slot]
+            writer = returned if isinstance(returned, Op) else made.op
+            kind = self.op.form.types[slot]
             leaf = Leaf(
                 shape=_shape_text(kind),
                 bytes=_byte_size(kind),
@@ -198,33 +198,33 @@ class _While:
     def _is_scanned(self, value: int, scope: Scope, index: tuple[int, Affine]) -> bool:
         """Returns whether a value is the slice of an unchanged carry at the index of the write."""
         made = self.values.resolve(value, scope)
-        step, scope = made.step, made.scope
-        if step is None:
+        op, scope = made.op, made.scope
+        if op is None:
             return False
-        if step.name == "stablehlo.concatenate":
-            return all(self._is_scanned(operand, scope, index) for operand in step.operands)
-        if step.name == "stablehlo.dynamic_slice":
-            start = self._index(step.operands[1:], scope)
+        if op.name == "stablehlo.concatenate":
+            return all(self._is_scanned(operand, scope, index) for operand in op.operands)
+        if op.name == "stablehlo.dynamic_slice":
+            start = self._index(op.operands[1:], scope)
             if start is None:
-                return self._is_scanned(step.operands[0], scope, index)
-            return start[1] == index[1] and self._unchanged(step.operands[0], scope)
-        is_move = step.name in _MOVES and _same_count(step)
+                return self._is_scanned(op.operands[0], scope, index)
+            return start[1] == index[1] and self._unchanged(op.operands[0], scope)
+        is_move = op.name in _MOVES and _same_count(op)
         is_move = is_move or (
-            step.name == "stablehlo.custom_call"
-            and step.form.attributes["call_target_name"].value in _MOVING_CALLS
+            op.name == "stablehlo.custom_call"
+            and op.form.attributes["call_target_name"].value in _MOVING_CALLS
         )
-        return is_move and self._is_scanned(step.operands[0], scope, index)
+        return is_move and self._is_scanned(op.operands[0], scope, index)
 
     def _unchanged(self, value: int, scope: Scope) -> bool:
         made = self.values.resolve(value, scope)
         if made.maker is self.body:
-            return self.values.invariant(self.step, made.place, self.scope)
-        return made.step is None
+            return self.values.invariant(self.op, made.place, self.scope)
+        return made.op is None
 
 
-def _same_count(step: Step) -> bool:
+def _same_count(op: Op) -> bool:
     """A slice may drop elements (an unrolled body takes its inputs apart); nothing may be repeated."""
-    return math.prod(step.form.shapes[0]) <= math.prod(step.source.operands[0].type.shape)
+    return math.prod(op.form.shapes[0]) <= math.prod(op.source.operands[0].type.shape)
 
 
 def _shape_text(kind: Any) -> str:

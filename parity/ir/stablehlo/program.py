@@ -12,7 +12,7 @@ from typing import Any
 
 from parity.ir.jax_internals import ir
 
-__all__ = ["Block", "Chain", "Form", "Function", "Kind", "Op", "Region", "StableProgram", "Step"]
+__all__ = ["SLOTTED", "Chain", "Form", "Function", "Kind", "Op", "Region", "StableProgram"]
 
 
 class Kind(enum.IntEnum):
@@ -29,6 +29,10 @@ class Kind(enum.IntEnum):
     CALL = 8  # only by function: inlined before numbering
     SKIP = 9  # never read: results are the operands (sharding constraints under ignore_shardings)
     CONSTRAINT = 10  # a closed sharding constraint; the same one twice in a row counts once
+
+
+SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
+"""Kinds whose results are numbered slot by slot."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,90 +82,6 @@ class Form:
         return tuple(str(kind.element_type) for kind in self.types[: len(self.shapes)])
 
 
-@dataclasses.dataclass(eq=False, slots=True)
-class Step:
-    """One operation of a function.
-
-    Args:
-        form: its name, attributes and result types.
-        operands, results: slots of the function's values.
-        blocks: its regions.
-        source: the operation in the module.
-        callee: the function that it calls; empty if none.
-        effect: whether it, its regions or the functions that it names do more than compute results.
-    """
-
-    form: Form
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
-    blocks: "tuple[Block, ...]"
-    source: Any
-    callee: str = ""
-    effect: bool = False
-
-    def __post_init__(self) -> None:
-        for block in self.blocks:
-            block.owner = self
-
-    @property
-    def name(self) -> str:
-        """The operation's name, such as ``stablehlo.add``."""
-        return self.form.name
-
-
-@dataclasses.dataclass(eq=False)
-class Block:
-    """A region of a function; it may read the slots of the regions around it.
-
-    Args:
-        parameters: slots.
-        types: of the parameters, as text.
-        steps: in order.
-        outputs: slots.
-        owner: the step that the block belongs to; None for the body of a function.
-    """
-
-    parameters: tuple[int, ...]
-    types: tuple[str, ...]
-    steps: list[Step]
-    outputs: tuple[int, ...]
-    owner: Step | None = None
-
-    @functools.cached_property
-    def effect(self) -> bool:
-        """True if a step has an effect."""
-        return any(step.effect for step in self.steps)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Function:
-    """A function, read once.
-
-    Args:
-        operation: in the module.
-        body: its block.
-        slots: how many slots there are.
-        notes: attributes that carry meaning, as text: then a call to it is not inlined.
-    """
-
-    operation: Any
-    body: Block
-    slots: int
-    notes: str
-
-    @functools.cached_property
-    def makers(self) -> dict[int, tuple[Step | Block, int]]:
-        """The step or the block that gives each slot, and the position of its result or parameter."""
-        found: dict[int, tuple[Step | Block, int]] = {}
-        blocks = [self.body]
-        for block in blocks:  # grows
-            found.update({slot: (block, place) for place, slot in enumerate(block.parameters)})
-            for step in block.steps:
-                found.update({slot: (step, place) for place, slot in enumerate(step.results)})
-                blocks += step.blocks
-        return found
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chain:
     """The call sites through which an inlined operation was reached, innermost first."""
@@ -170,37 +90,62 @@ class Chain:
     parent: "Chain | None"
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Op:
-    """One operation of the inlined program.
+    """One operation, of a function or of the inlined program.
 
-    ``live`` is None for a dead operation, else the result slots in use; kinds without slots have ``(0,)``.
-    ``captures`` caches the outer values that the regions read.
+    Args:
+        form: its name, attributes and result types.
+        operands, results: values.
+        regions: its regions; in the inlined program also the bodies of functions that it names.
+        source: the operation in the module.
+        callee: the function that it calls; empty if none.
+        effect: whether it, its regions or the functions that it names do more than compute results.
+        chain: how it was reached; only in the inlined program.
+        live: None for a dead operation, else the result slots in use; kinds without slots have ``(0,)``. Only in the
+            inlined program.
+        captures: caches the outer values that the regions read.
     """
 
-    __slots__ = ("captures", "chain", "effect", "form", "live", "operands", "regions", "results", "source")
+    form: Form
+    operands: tuple[int, ...]
+    results: range
+    regions: "tuple[Region, ...]"
+    source: Any
+    callee: str = ""
+    effect: bool = False
+    chain: Chain | None = None
+    live: tuple[int, ...] | None = None
+    captures: tuple[int, ...] | None = None
 
-    def __init__(self, step: Step, operands: tuple[int, ...], results: range, chain: Chain | None):
-        self.form = step.form
-        self.operands = operands
-        self.results = results
-        self.source = step.source
-        self.chain = chain
-        self.regions: tuple[Region, ...] = ()
-        self.effect = step.effect
-        self.live: tuple[int, ...] | None = None
-        self.captures: tuple[int, ...] | None = None
+    @property
+    def name(self) -> str:
+        """The operation's name, such as ``stablehlo.add``."""
+        return self.form.name
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Region:
-    """A block of the inlined program: parameters, operations, and the values that it returns."""
+    """A block; it may read the values of the regions around it.
 
-    __slots__ = ("ops", "outputs", "parameters", "types")
+    Args:
+        parameters: values.
+        types: of the parameters, as text.
+        ops: in order.
+        outputs: values that it returns.
+        owner: the operation of a function that it belongs to; None for the body of one.
+    """
 
-    def __init__(self, parameters: tuple[int, ...], types: tuple[str, ...]):
-        self.parameters = parameters
-        self.types = types
-        self.ops: list[Op] = []
-        self.outputs: tuple[int, ...] = ()
+    parameters: tuple[int, ...]
+    types: tuple[str, ...]
+    ops: list[Op] = dataclasses.field(default_factory=list)
+    outputs: tuple[int, ...] = ()
+    owner: Op | None = None
+
+    @property
+    def effect(self) -> bool:
+        """True if an operation has an effect."""
+        return any(op.effect for op in self.ops)
 
     def walk(self) -> Iterator[Op]:
         """Yields the operations and those inside them, outer before inner."""
@@ -208,6 +153,37 @@ class Region:
             yield op
             for inner in op.regions:
                 yield from inner.walk()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Function:
+    """A function, read once.
+
+    Args:
+        operation: in the module.
+        body: its region.
+        slots: how many slots there are.
+        notes: attributes that carry meaning, as text: then a call to it is not inlined.
+        effect: whether it does more than compute results.
+    """
+
+    operation: Any
+    body: Region
+    slots: int
+    notes: str
+    effect: bool
+
+    @functools.cached_property
+    def makers(self) -> dict[int, tuple[Op | Region, int]]:
+        """The operation or the region that gives each slot, and the position of its result or parameter."""
+        found: dict[int, tuple[Op | Region, int]] = {}
+        regions = [self.body]
+        for region in regions:  # grows
+            found.update({slot: (region, place) for place, slot in enumerate(region.parameters)})
+            for op in region.ops:
+                found.update({slot: (op, place) for place, slot in enumerate(op.results)})
+                regions += op.regions
+        return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

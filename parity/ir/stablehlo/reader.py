@@ -4,13 +4,13 @@ import contextlib
 import dataclasses
 import gc
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from parity.ir.mlir import attribute_items, dictionary_items
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.liveness import mark_live
-from parity.ir.stablehlo.program import Block, Chain, Kind, Op, Region, StableProgram, Step
+from parity.ir.stablehlo.program import Chain, Kind, Op, Region, StableProgram
 
 __all__ = ["collector_paused", "read_program"]
 
@@ -45,12 +45,8 @@ def read_program(
             unstructured control flow, or is too large once inlined.
     """
     if isinstance(program, StableProgram):
-        if program.ignored_shardings != ignore_shardings:
-            raise ValueError(
-                f"program: read with ignore_shardings={program.ignored_shardings}, expected the other"
-            )
-        if program.without != frozenset(without):
-            raise ValueError(f"program: read without results {sorted(program.without)}, expected others")
+        if (program.ignored_shardings, program.without) != (ignore_shardings, frozenset(without)):
+            raise ValueError("program: was read with other shardings or results, expected the same")
         return program
     functions = Functions.of(program, ignore_shardings=ignore_shardings)
     with functions.module.context, collector_paused():
@@ -102,70 +98,66 @@ class _Inliner:
         function = self._functions[name]
         return self._region(function.body, [-1] * function.slots, chain)
 
-    def _region(self, block: Block, mapping: list[int], chain: Chain | None) -> Region:
-        region = Region(tuple(self._fresh(block.parameters, mapping)), block.types)
-        self._fill(region, block, mapping, chain, {})
-        region.outputs = tuple([mapping[slot] for slot in block.outputs])
+    def _region(self, body: Region, mapping: list[int], chain: Chain | None) -> Region:
+        region = Region(tuple(self._fresh(body.parameters, mapping)), body.types)
+        self._fill(region, body, mapping, chain)
+        region.outputs = tuple([mapping[slot] for slot in body.outputs])
         return region
 
-    def _fresh(self, slots: tuple[int, ...], mapping: list[int]) -> range:
+    def _fresh(self, slots: Sequence[int], mapping: list[int]) -> range:
         start = self.values
         self.values += len(slots)
         for offset, slot in enumerate(slots):
             mapping[slot] = start + offset
         return range(start, self.values)
 
-    def _fill(
-        self, region: Region, block: Block, mapping: list[int], chain: Chain | None, calls: dict
-    ) -> None:
-        for step in block.steps:
-            inputs = tuple([mapping[slot] for slot in step.operands])
-            form = step.form
-            if form.kind == Kind.CALL and self._inline(region, step, inputs, mapping, chain, calls):
+    def _fill(self, region: Region, body: Region, mapping: list[int], chain: Chain | None) -> None:
+        """Puts the operations of a function's region into one of the program."""
+        calls: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
+        for op in body.ops:
+            inputs = tuple([mapping[slot] for slot in op.operands])
+            if op.form.kind == Kind.CALL and self._is_inlined(op):
+                known = calls.get((op.callee, inputs))
+                if known is None:
+                    known = self._inline(region, op, inputs, chain)
+                    # The same call with the same operands is the same value, unless it does something besides.
+                    if not op.effect:
+                        calls[op.callee, inputs] = known
+                for slot, value in zip(op.results, known, strict=True):
+                    mapping[slot] = value
                 continue
             self.operations += 1
-            op = Op(step, inputs, self._fresh(step.results, mapping), chain)
-            if step.blocks or form.symbols or step.callee:
-                self._add_regions(op, step, mapping, chain)
-            region.ops.append(op)
+            results = self._fresh(op.results, mapping)
+            made = Op(op.form, inputs, results, (), op.source, op.callee, op.effect, chain)
+            if op.regions or op.form.symbols or op.callee:
+                self._add_regions(made, op, mapping)
+            region.ops.append(made)
+
+    def _is_inlined(self, call: Op) -> bool:
+        """True if a call and the function that it calls say nothing besides, so that the call need not stay."""
+        return not self._functions[call.callee].notes and call.form.bare == "func.call []"
 
     def _inline(
-        self,
-        region: Region,
-        step: Step,
-        inputs: tuple[int, ...],
-        mapping: list[int],
-        chain: Chain | None,
-        calls: dict,
-    ) -> bool:
-        """Puts the callee's operations in place of a call; returns False if the call must stay opaque."""
-        function = self._functions[step.callee]
-        if function.notes or step.form.bare != "func.call []":
-            return False
-        known = calls.get((step.callee, inputs))
-        if known is None:
-            if self.operations > _MAX_OPERATIONS:
-                raise ValueError(f"module: over {_MAX_OPERATIONS} operations once calls are inlined")
-            inner = [-1] * function.slots
-            for parameter, value in zip(function.body.parameters, inputs, strict=True):
-                inner[parameter] = value
-            self._fill(region, function.body, inner, Chain(step.source, chain), {})
-            known = tuple([inner[slot] for slot in function.body.outputs])
-            # The same call with the same operands is the same value, unless it does something besides.
-            if not step.effect:
-                calls[step.callee, inputs] = known
-        for slot, value in zip(step.results, known, strict=True):
-            mapping[slot] = value
-        return True
+        self, region: Region, call: Op, inputs: tuple[int, ...], chain: Chain | None
+    ) -> tuple[int, ...]:
+        """Puts the callee's operations in place of a call; returns its results."""
+        if self.operations > _MAX_OPERATIONS:
+            raise ValueError(f"module: over {_MAX_OPERATIONS} operations once calls are inlined")
+        function = self._functions[call.callee]
+        inner = [-1] * function.slots
+        for parameter, value in zip(function.body.parameters, inputs, strict=True):
+            inner[parameter] = value
+        self._fill(region, function.body, inner, Chain(call.source, chain))
+        return tuple([inner[slot] for slot in function.body.outputs])
 
-    def _add_regions(self, op: Op, step: Step, mapping: list[int], chain: Chain | None) -> None:
-        parts = [self._region(each, mapping, chain) for each in step.blocks]
-        names = [*op.form.symbols, step.callee] if step.callee else op.form.symbols
-        parts += [self.function(name, Chain(op.source, chain)) for name in names]
+    def _add_regions(self, made: Op, op: Op, mapping: list[int]) -> None:
+        parts = [self._region(each, mapping, made.chain) for each in op.regions]
+        names = [*op.form.symbols, op.callee] if op.callee else op.form.symbols
+        parts += [self.function(name, Chain(op.source, made.chain)) for name in names]
         notes = [self._functions[name].notes for name in names]
-        if step.callee or any(notes):
-            op.form = dataclasses.replace(op.form, kind=Kind.REGION, word=f"{op.form.word} {notes}")
-        op.regions = tuple(parts)
+        if op.callee or any(notes):
+            made.form = dataclasses.replace(op.form, kind=Kind.REGION, word=f"{op.form.word} {notes}")
+        made.regions = tuple(parts)
 
 
 def _argument_names(main: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from parity.ir.jax_internals import ir
 from parity.ir.mlir import UnreadAttribute, attribute_items
 from parity.ir.stablehlo.operations import Group, facts, has_effect
-from parity.ir.stablehlo.program import Form, Kind
+from parity.ir.stablehlo.program import SLOTTED, Form, Kind
 from parity.ir.stablehlo.tokens import replace_symbols, split_list, symbol_of
 
 __all__ = ["OpSignatures"]
@@ -28,7 +28,6 @@ _KINDS = {
     "sdy.manual_computation": Kind.MANUAL,
     "func.call": Kind.CALL,
 }
-_SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
 _SHARDINGS = frozenset({"mhlo.sharding", "sdy.sharding"})
 _SHARDING_OPS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _SHARDING_TARGETS = frozenset({'"Sharding"'})
@@ -231,9 +230,9 @@ def _slots(
         inner = [str(a.type) for a in operation.regions[0].blocks[0].arguments]
         ins = _per_slot(shared, "in_shardings", inner)
         outs = _per_slot(shared, "out_shardings", outs)
-    elif kind in _SLOTTED and "sdy.sharding" in shared:
+    elif kind in SLOTTED and "sdy.sharding" in shared:
         outs = _per_slot(shared, "sdy.sharding", outs)
-    if kind in _SLOTTED and set(shared) - {"manual_axes"}:
+    if kind in SLOTTED and set(shared) - {"manual_axes"}:
         ins, outs = _numbered(ins), _numbered(outs)
     return tuple(ins), tuple(outs), shared
 

@@ -54,14 +54,14 @@ class Step:
         memory: what handlers keep of the content; all steps of equal content share it.
     """
 
-    read: stablehlo.Step
+    read: stablehlo.Op
     blocks: "tuple[Block, ...]"
     sorts: tuple[str, ...]
     content: int
     memory: dict[str, Any]
 
     def __post_init__(self) -> None:
-        self.name, self.operands, self.results = self.read.name, self.read.operands, self.read.results
+        self.name, self.operands, self.results = self.read.name, self.read.operands, tuple(self.read.results)
         self.shapes: tuple[tuple[int, ...], ...] = self.read.form.shapes
         self.attributes: Mapping[str, Any] = self.read.form.attributes
 
@@ -158,9 +158,9 @@ class WalkedFunctions:
             self._walked[name] = self._block(function.body), function.slots
         return self._walked[name]
 
-    def _block(self, read: stablehlo.Block) -> Block:
+    def _block(self, read: stablehlo.Region) -> Block:
         used, steps = set(read.outputs), []
-        for each in reversed(read.steps):
+        for each in reversed(read.ops):
             if each.effect or not used.isdisjoint(each.results):
                 step = self._step(each)
                 used |= {*step.operands, *step.captured}
@@ -170,13 +170,13 @@ class WalkedFunctions:
         content = self._contents.number((read.parameters, wired, read.outputs))
         return Block(read.parameters, steps, read.outputs, content)
 
-    def _step(self, read: stablehlo.Step) -> Step:
-        blocks = tuple([self._block(each) for each in read.blocks])
+    def _step(self, read: stablehlo.Op) -> Step:
+        blocks = tuple([self._block(each) for each in read.regions])
         sorts = tuple([self._sort_of(element) for element in read.form.elements])
         content = self._content(read, blocks)
         return Step(read, blocks, sorts, content, self._contents.memory(content))
 
-    def _content(self, read: stablehlo.Step, blocks: tuple[Block, ...]) -> int:
+    def _content(self, read: stablehlo.Op, blocks: tuple[Block, ...]) -> int:
         """Returns a number for what an operation computes; a word does not hold the bodies that it names."""
         form, named = read.form, ()
         if form.symbols:
