@@ -15,6 +15,7 @@ from parity.channels import CHANNELS
 from parity.cli import app
 from parity.prove.rules import RULES, RewriteRule
 from parity.report import channels_markdown
+from parity.report.formats import FORMS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -54,6 +55,13 @@ def channels() -> str:
     return table(("channel", "compares"), [(f"`{name}`", one.about) for name, one in CHANNELS.items()])
 
 
+def forms() -> str:
+    """Returns the table of the forms of a report."""
+    rows = [("`--json FILE`", "the record: [schema](#json)")]
+    rows += [(f"`--{name} FILE`", form.about) for name, form in FORMS.items()]
+    return table(("option of `run`, `gate`, `report`", "writes"), rows)
+
+
 def commands() -> str:
     """Returns the table of commands: the first sentence of each one's help."""
     found = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
@@ -74,6 +82,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "channels": channels,
     "channels_in_full": channels_markdown,
     "commands": commands,
+    "forms": forms,
 }
 
 

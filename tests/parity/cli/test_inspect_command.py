@@ -89,7 +89,7 @@ def test_a_difference_exits_1_and_stands_beside_what_it_should_be(command, pair,
         (("no-such-case",), "selector 'no-such-case': matches none"),
         (
             ("llama2-scan/forward", "--backend", "tpu9"),
-            "backend 'tpu9': expected one of cpu, tpu, gpu, aot:TOPOLOGY",
+            "backend 'tpu9': expected one of cpu",
         ),
         (("llama2-scan/forward", "--json", "no/such/folder.json"), "folder no"),
     ],

@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import re
+from pathlib import Path
 
 import pytest
 from campaigns.prover import run
@@ -121,3 +123,8 @@ def test_cost_is_near_linear():
     costs = [run.cost_of_layers(n) for n in (40, 80, 160)]
     for less, more in itertools.pairwise(costs):
         assert 1.9 * less.operations < more.operations < 2.1 * less.operations
+
+
+def test_the_page_names_the_edits_that_attack_what_the_strict_proof_equates():
+    page = (Path(__file__).parents[3] / "docs" / "soundness.md").read_text()
+    assert {name.strip() for name in re.findall(r"EDIT ([^|,]+)", page)} == set(EDITS)
