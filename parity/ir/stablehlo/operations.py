@@ -65,7 +65,7 @@ class Operation:
         chooses: True if each entry of the result is an entry of an operand.
         sign: ``positive`` or ``nonnegative`` if all real results are; empty if not, or if no client needs it.
         zero: operands that make the result zero if they are, where the others are finite and not zero.
-        nan: operands that make the result NaN if they are, where all of these are floats.
+        nan: operands of floats that make the result NaN if they are; none if the result need not be floats.
         first_index: position of the first operand that is an index; None if there is none.
     """
 
@@ -100,7 +100,7 @@ _FUNCTIONS = (
     _unary("stablehlo.abs", total=True, sign="nonnegative", zero=ANY),
     _unary("stablehlo.cbrt", attributes=_ACCURACY, total=True, zero=ANY),
     _unary("stablehlo.ceil", total=True, jumps=True, zero=ANY),
-    _unary("stablehlo.convert", total=True, jumps=True, zero=ANY),
+    _unary("stablehlo.convert", total=True, jumps=True, zero=ANY, nan=NONE),
     _unary("stablehlo.cosine", attributes=_ACCURACY, total=True),
     _unary("stablehlo.exponential", attributes=_ACCURACY, total=True, sign="positive"),
     _unary("stablehlo.exponential_minus_one", attributes=_ACCURACY, total=True, zero=ANY),

@@ -23,3 +23,21 @@ def test_what_is_scattered_into_zeros_is_zero_only_if_the_update_keeps_zeros(nam
     program = read_program(jax.jit(lambda: function(jnp.zeros(5))).lower())
     (fact,) = result_facts(program, [])
     assert fact.content is content
+
+
+NOT_A_NUMBER = {
+    "scaled": (lambda x: -2.0 * x, Content.NAN),
+    "a power of nothing": (lambda x: x ** jnp.zeros(3), Content.ANY),
+    "as integers": (lambda x: x.astype(jnp.int32), Content.ANY),
+    "tested": (lambda x: x != x, Content.ANY),
+    "chosen": (lambda x: jnp.where(jnp.arange(3) > 1, x, 0.0), Content.ANY),
+    "an index into numbers": (lambda x: jnp.arange(3.0)[x.astype(jnp.int32)], Content.ANY),
+}
+
+
+@pytest.mark.parametrize("name", NOT_A_NUMBER)
+def test_nan_stays_nan_only_where_it_must(name):
+    function, content = NOT_A_NUMBER[name]
+    program = read_program(jax.jit(lambda: function(jnp.full(3, jnp.nan))).lower())
+    (fact,) = result_facts(program, [])
+    assert fact.content is content
