@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toys import write_project
+from toys import DENSE, write_project
 
 PAIRS = """
 class Changed(Nnx):
@@ -71,12 +71,12 @@ def test_the_debugger_opens_where_a_side_raised_once_an_error(runs, monkeypatch)
     assert ended.code == 1
     assert ended.err.count("`continue` goes on with the run") == 2  # cases, not channels
     assert "TypeError: dot_general requires" in ended.err and "`up 1` goes to your own code" in ended.err
-    assert "('batch of', 4)" in ended.out and "2 error in" in ended.out
+    assert "('batch of', 8)" in ended.out and "2 error in" in ended.out
 
 
 @pytest.mark.slow
 def test_quitting_the_debugger_leaves_a_partial_report(shell, tmp_path):
-    (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=RAISES))
+    (tmp_path / "toy_twins.py").write_text(DENSE + PAIRS.format(nnx=RAISES))
     arguments = ("run", "--pair", "toy_twins:PAIR", "toy", "--pdb", "--json", "report.json")
     ended = subprocess.run(
         [sys.executable, "-m", "parity", *arguments],
@@ -105,13 +105,15 @@ def test_the_report_has_the_traceback_of_an_error(runs, tmp_path):
         "findings"
     ]
     assert finding["traceback"].startswith("Traceback") and "toy_twins.py" in finding["traceback"]
-    assert finding["where"] == "nnx toy, trace" and "toy_twins.py:16 in __call__" in finding["next_step"]
+    line = (DENSE + PAIRS.format(nnx=RAISES)).partition(RAISES)[0].count("\n") + 1
+    assert finding["where"] == "nnx toy, trace"
+    assert f"toy_twins.py:{line} in __call__" in finding["next_step"]
 
 
 @pytest.mark.long
 def test_a_full_disk_is_a_sentence(shell, tmp_path):
     for arguments in (("list",), ("run", "--pair", "toy_twins:PAIR", "toy/forward")):
-        (tmp_path / "toy_twins.py").write_text(PAIRS.format(nnx=SOUND))
+        (tmp_path / "toy_twins.py").write_text(DENSE + PAIRS.format(nnx=SOUND))
         with Path("/dev/full").open("w") as full:
             ended = subprocess.run(
                 [sys.executable, "-m", "parity", *arguments],
