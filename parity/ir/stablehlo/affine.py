@@ -6,12 +6,15 @@ import re
 from parity.ir.stablehlo.functions import Functions
 from parity.ir.stablehlo.program import Function, Op, Region
 
-__all__ = ["Affine", "Made", "Scope", "Values"]
+__all__ = ["Affine", "Made", "Makers", "Scope", "Values"]
 
 _INT = re.compile(r"dense<(-?\d+)> : tensor<(?:i|ui|si)\d+>$")
 _INTEGER = re.compile(r"(?:i|ui|si)\d+")
 _SCALAR_MOVES = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
 _FOLDED = frozenset({"stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"})
+
+Makers = dict[int, tuple[Op | Region, int]]
+"""The operation or the region that gives each value of a function, with the position there."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,6 +60,20 @@ class Values:
 
     def __init__(self, functions: Functions):
         self.functions = functions
+        self._makers: dict[Function, Makers] = {}
+
+    def makers(self, function: Function) -> Makers:
+        """Returns the operation or the region that gives each value of a function, with the position there."""
+        if function not in self._makers:
+            found: Makers = {}
+            self._makers[function] = found
+            regions = [function.body]
+            for region in regions:  # grows
+                found.update({value: (region, place) for place, value in enumerate(region.parameters)})
+                for op in region.ops:
+                    found.update({value: (op, place) for place, value in enumerate(op.results)})
+                    regions += op.regions
+        return self._makers[function]
 
     def enter(self, call: Op, scope: Scope) -> Scope:
         """Returns the scope of the function that a op calls."""
@@ -65,7 +82,7 @@ class Values:
     def resolve(self, value: int, scope: Scope) -> Made:
         """Returns the value behind calls, function arguments and barriers."""
         while True:
-            maker, place = scope.function.makers[value]
+            maker, place = self.makers(scope.function)[value]
             if isinstance(maker, Region):
                 if scope.call is None or scope.parent is None or maker is not scope.function.body:
                     return Made(maker, place, scope)

@@ -9,8 +9,9 @@ import re
 from typing import Any
 
 from parity.ir.location import SourceLocation, operation_source
+from parity.ir.stablehlo.affine import Makers, Values
 from parity.ir.stablehlo.functions import Functions
-from parity.ir.stablehlo.program import Function, Op, Region
+from parity.ir.stablehlo.program import Op, Region
 
 __all__ = ["SENSITIVE", "TypedOp", "read_dtypes"]
 
@@ -81,38 +82,39 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
 
 class _TypedOps:
     def __init__(self, functions: Functions):
-        self.functions = functions
+        self.values = Values(functions)
         self._known: dict[str, tuple[TypedOp, ...]] = {}
 
     def function(self, name: str, caller: SourceLocation, loops: int) -> list[TypedOp]:
         """Returns the operations of a function as one call reaches them."""
         if name not in self._known:
             found: list[TypedOp] = []
-            self._region(self.functions[name], self.functions[name].body, 0, found)
+            function = self.values.functions[name]
+            self._region(self.values.makers(function), function.body, 0, found)
             self._known[name] = tuple(found)
         return [
             dataclasses.replace(one, loops=one.loops + loops, provenance=one.provenance.called_by(caller))
             for one in self._known[name]
         ]
 
-    def _region(self, function: Function, region: Region, loops: int, found: list[TypedOp]) -> None:
+    def _region(self, makers: Makers, region: Region, loops: int, found: list[TypedOp]) -> None:
         for op in region.ops:
             if op.callee:
                 found += self.function(op.callee, operation_source(op.source), loops)
-            if op.name in SENSITIVE and (typed := _typed(function, op, loops)) is not None:
+            if op.name in SENSITIVE and (typed := _typed(makers, op, loops)) is not None:
                 found.append(typed)
             for inner in op.regions:
-                self._region(function, inner, loops + (op.name == "stablehlo.while"), found)
+                self._region(makers, inner, loops + (op.name == "stablehlo.while"), found)
 
 
-def _typed(function: Function, op: Op, loops: int) -> TypedOp | None:
+def _typed(makers: Makers, op: Op, loops: int) -> TypedOp | None:
     if op.name == "stablehlo.reduce" and not _is_sum(op):
         return None
     count = len(op.operands) // 2 if op.name == "stablehlo.reduce" else len(op.operands)
     result, sizes = op.form.elements[0], op.form.shapes[0]
     if not result.startswith(_FLOATS):
         return None
-    if not sizes and not any(_depends_on_arguments(function, operand) for operand in op.operands):
+    if not sizes and not any(_depends_on_arguments(makers, operand) for operand in op.operands):
         return None  # a number that the compiler folds, such as the square root of a head's size
     return TypedOp(
         kind=SENSITIVE[op.name],
@@ -132,12 +134,12 @@ def _precision(op: Op) -> str:
     return ", ".join([*([] if asked == ["DEFAULT"] else asked), *filter(None, [given["algorithm"]])])
 
 
-def _depends_on_arguments(function: Function, value: int) -> bool:
+def _depends_on_arguments(makers: Makers, value: int) -> bool:
     """Returns whether a value is more than a function of constants of its own function."""
-    maker, _ = function.makers[value]
+    maker, _ = makers[value]
     if isinstance(maker, Region) or maker.regions:
         return True
-    return any(_depends_on_arguments(function, operand) for operand in maker.operands)
+    return any(_depends_on_arguments(makers, operand) for operand in maker.operands)
 
 
 def _is_sum(op: Op) -> bool:

@@ -32,19 +32,9 @@ class Functions:
     """
 
     @classmethod
-    def of(cls, program: Any, *, ignore_shardings: bool = False) -> "Functions":
-        """Returns the functions of a program; if it is `Functions` already, itself.
-
-        Raises:
-            ValueError: it was read with the other treatment of shardings.
-        """
-        if not isinstance(program, Functions):
-            return cls(program, ignore_shardings=ignore_shardings)
-        if program.ignored_shardings != ignore_shardings:
-            raise ValueError(
-                f"program: read with ignore_shardings={program.ignored_shardings}, expected the other"
-            )
-        return program
+    def of(cls, program: Any) -> "Functions":
+        """Returns the functions of a program with its shardings; if they were read before, these."""
+        return program if isinstance(program, Functions) else cls(program)
 
     def __init__(self, program: Any, *, ignore_shardings: bool = False):
         self.program, self.ignored_shardings = program, ignore_shardings
@@ -88,7 +78,8 @@ class Functions:
         numbers: dict[Any, int] = {}
         with self.module.context:
             body = self._region(operation.regions[0], numbers)
-            return Function(operation, body, len(numbers), self._notes(operation, name), body.effect)
+            effect = any(op.effect for op in body.ops)
+            return Function(operation, body, len(numbers), self._notes(operation, name), effect)
 
     def _notes(self, operation: Any, name: str) -> str:
         """Returns the attributes of a function that carry meaning; for ``main`` without those of its arguments."""
@@ -125,7 +116,7 @@ class Functions:
         regions = tuple([self._region(each, numbers) for each in operation.regions])
         op = Op(form, operands, _fresh(operation.results, numbers), regions, operation)
         op.callee = symbol_of(str(form.attributes["callee"])) if form.kind == Kind.CALL else ""
-        op.effect = form.effect or any(region.effect for region in regions)
+        op.effect = form.effect or any(inner.effect for region in regions for inner in region.ops)
         for region in regions:
             region.owner = op
         for name in (*form.symbols, op.callee) if op.callee else form.symbols:

@@ -173,7 +173,7 @@ class _While:
             index = self._index(starts, made.scope)
             if index is None or own.maker is not self.body or own.place != slot:
                 continue
-            returned, _ = self.scope.function.makers[value]
+            returned, _ = self.values.makers(self.scope.function)[value]
             writer = returned if isinstance(returned, Op) else made.op
             kind = self.op.form.types[slot]
             leaf = Leaf(

@@ -142,11 +142,6 @@ class Region:
     outputs: tuple[int, ...] = ()
     owner: Op | None = None
 
-    @property
-    def effect(self) -> bool:
-        """True if an operation has an effect."""
-        return any(op.effect for op in self.ops)
-
     def walk(self) -> Iterator[Op]:
         """Yields the operations and those inside them, outer before inner."""
         for op in self.ops:
@@ -172,18 +167,6 @@ class Function:
     slots: int
     notes: str
     effect: bool
-
-    @functools.cached_property
-    def makers(self) -> dict[int, tuple[Op | Region, int]]:
-        """The operation or the region that gives each slot, and the position of its result or parameter."""
-        found: dict[int, tuple[Op | Region, int]] = {}
-        regions = [self.body]
-        for region in regions:  # grows
-            found.update({slot: (region, place) for place, slot in enumerate(region.parameters)})
-            for op in region.ops:
-                found.update({slot: (op, place) for place, slot in enumerate(op.results)})
-                regions += op.regions
-        return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

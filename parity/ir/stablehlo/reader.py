@@ -36,7 +36,8 @@ def read_program(
     """Reads a lowered program, inlines its calls and marks what its results need.
 
     Args:
-        program: a ``jax.stages.Lowered``, an MLIR module, its functions, or a program that was read before.
+        program: a ``jax.stages.Lowered``, an MLIR module, its functions with their shardings, or a program that was
+            read before.
         ignore_shardings: whether to drop sharding annotations.
         without: positions of results that do not count: what only they need is dead.
 
@@ -48,7 +49,7 @@ def read_program(
         if (program.ignored_shardings, program.without) != (ignore_shardings, frozenset(without)):
             raise ValueError("program: was read with other shardings or results, expected the same")
         return program
-    functions = Functions.of(program, ignore_shardings=ignore_shardings)
+    functions = Functions(program, ignore_shardings=True) if ignore_shardings else Functions.of(program)
     with functions.module.context, collector_paused():
         result = _inlined(functions, frozenset(without))
         mark_live(result)

@@ -214,12 +214,12 @@ class Algebra:
         return self.terms.make("map", "exponential", [self.total([(factor, term)])])
 
     def _is_exponential(self, cell: int) -> bool:
-        """Whether a cell is the exponential of something."""
+        """True if a cell is the exponential of something."""
         node = self.terms.node(cell)
         return node.kind == "map" and node.params == "exponential"
 
     def _merge_exponentials(self, factors: Sequence[int]) -> list[int] | None:
-        """Returns factors with one exponential for each term, ``exp(x) * exp(-x) = 1``; None where they have."""
+        """Returns factors with one exponential for each term, ``exp(x) * exp(-x) = 1``; None if they have."""
         found = [cell for cell in factors if self._is_exponential(cell)]
         if len(found) < 2:
             return None
@@ -447,7 +447,7 @@ class Algebra:
         return self.terms.make("map", (name, detail) if detail is not None else name, cells, sort)
 
     def _beside_zero(self, cell: int, direction: str) -> bool | None:
-        """Returns how a term of known sign compares to zero; None where that is not known."""
+        """Returns how a term of known sign compares to zero; None if that is not known."""
         term = self.terms.term(cell)
         sign = self.definedness.sign(term)
         sure = {"positive": ABOVE, "nonnegative": NOT_BELOW}.get(sign, {}).get(direction)

@@ -35,7 +35,7 @@ class Named:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Equality:
-    """Whether two programs are equal in exact real arithmetic.
+    """True if two programs are equal in exact real arithmetic.
 
     Args:
         proved: whether they are, under ``assumptions``.
@@ -66,13 +66,13 @@ class _Side:
     Args:
         named: the program.
         algebra: shared with the other side.
-        desk: where it is walked; one of its own by default.
+        cache: where it is walked; one of its own by default.
     """
 
-    def __init__(self, named: Named, algebra: Algebra, desk: "ProofCache | None" = None):
-        arithmetic = desk.arithmetic if desk else REALS
-        tensors, contents = (desk.tensors, desk.contents) if desk else (None, None)
-        most_steps = desk.most_steps if desk else MOST_STEPS
+    def __init__(self, named: Named, algebra: Algebra, cache: "ProofCache | None" = None):
+        arithmetic = cache.arithmetic if cache else REALS
+        tensors, contents = (cache.tensors, cache.contents) if cache else (None, None)
+        most_steps = cache.most_steps if cache else MOST_STEPS
         self.named = named
         functions = _read(named.program)
         with functions.module.context:
@@ -126,7 +126,7 @@ class ProofCache:
     """What claims in a row share: terms, and what was made of which terms by which piece of a program.
 
     Nothing depends on names: inputs are numbered, programs go by what they say. So twins of other names, and the
-    same sequence beside many schedules, are walked once.
+    same sequence against many schedules, are walked once.
 
     Args:
         most: how many terms are kept for the next claim.
@@ -143,20 +143,22 @@ class ProofCache:
         self.tensors, self.contents = Tensors(self.algebra), Contents()
         self.definedness = self.algebra.definedness
         self._sides: dict[tuple, _Side] = {}
-        self._asked: tuple[Relation, tuple, tuple] | None = None
+        self._claimed: tuple[Relation, tuple, tuple] | None = None
 
     def begin(self, reference: Named, candidate: Named, relation: Relation) -> None:
         """Makes room for a claim.
 
         What is known of a range counts where inputs have the same numbers, so for the same relation only. What one
-        claim has to assume the next would not be told of, where it finds results that rest on it: then nothing is
+        claim has to assume the next would not list, if it finds results that rest on it: then nothing is
         shared.
         """
-        asked = (relation, tuple(reference.arguments), tuple(candidate.arguments))
-        same = self._asked is not None and asked[0] is self._asked[0] and asked[1:] == self._asked[1:]
+        claimed = (relation, tuple(reference.arguments), tuple(candidate.arguments))
+        same = (
+            self._claimed is not None and claimed[0] is self._claimed[0] and claimed[1:] == self._claimed[1:]
+        )
         if not same and (relation.ranges or self.algebra.tables.ranges):
             self._clear()
-        self._asked = asked
+        self._claimed = claimed
         terms = self.algebra.terms
         assumed = self.algebra.thresholds or self.definedness.all_undefined(self.algebra.assumed)
         if assumed or len(terms.nodes) > self._most:
@@ -174,18 +176,20 @@ class ProofCache:
         return self._sides[key]
 
 
-def equal(reference: Named, candidate: Named, relation: Relation, desk: ProofCache | None = None) -> Equality:
+def equal(
+    reference: Named, candidate: Named, relation: Relation, cache: ProofCache | None = None
+) -> Equality:
     """Decides whether two programs are equal; what is not understood is never called equal.
 
     Args:
         reference, candidate: the programs.
         relation: which arguments and results are the same.
-        desk: shared with other claims.
+        cache: shared with other claims.
     """
     start = time.perf_counter()
-    desk = desk or ProofCache()
-    desk.begin(reference, candidate, relation)
-    algebra = desk.algebra
+    cache = cache or ProofCache()
+    cache.begin(reference, candidate, relation)
+    algebra = cache.algebra
     terms = algebra.terms
     sides: list[_Side] = []
 
@@ -202,16 +206,16 @@ def equal(reference: Named, candidate: Named, relation: Relation, desk: ProofCac
         )
 
     try:
-        sides += [desk.side(each) for each in (reference, candidate)]
-        inputs = _inputs(sides, relation, desk.tensors)
+        sides += [cache.side(each) for each in (reference, candidate)]
+        inputs = _inputs(sides, relation, cache.tensors)
         results = [side.walk(given) for side, given in zip(sides, inputs, strict=True)]
-        difference = _first_difference(desk.tensors, results, relation)
+        difference = _first_difference(cache.tensors, results, relation)
     except RefusalError as error:
         return ended(proved=False, refusal=where(error))
     if difference:
         return ended(proved=False, difference=difference)
     within = [f"{name} is in [{low}, {high})" for name, (low, high) in sorted(relation.ranges.items())]
-    defined = definitions(terms, desk.definedness.all_undefined(algebra.assumed))
+    defined = definitions(terms, cache.definedness.all_undefined(algebra.assumed))
     return ended(proved=True, assumptions=(*within, *defined, *sorted(algebra.thresholds)))
 
 
@@ -236,7 +240,7 @@ def _inputs(
                 continue
         kinds = _kinds(ours, types, link)
         apart = () if back else relation.apart.get(ours[0], ())
-        whose = "candidate's " if back else ""  # names of both sides may be alike
+        whose = "candidate's " if back else ""  # names of both sides may be equal
         atoms = [atom(tensors, whose + name, *kind, apart) for name, kind in zip(ours, kinds, strict=True)]
         if not back and ours[0] in relation.ranges:
             tensors.algebra.tables.limit(atoms[0].cells.ravel().tolist(), relation.ranges[ours[0]])
@@ -284,7 +288,7 @@ def _first_difference(tensors: Tensors, results: Sequence[Mapping[str, Tensor]],
             theirs = candidate[name]
             if ours.shape != theirs.shape or ours.sort != theirs.sort:
                 return f"{name}: {ours.sort}{list(ours.shape)} against {theirs.sort}{list(theirs.shape)}"
-            pair = common([x.cells for x in tensors.alike([ours, theirs])])
+            pair = common([x.cells for x in tensors.aligned([ours, theirs])])
             unlike = np.argwhere(pair[0] != pair[1])
             if len(unlike):
                 place = tuple(unlike[0])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from parity.prove.exact.contents import Block, Step
-from parity.prove.exact.operations import Handler, cut, join, signed_index
+from parity.prove.exact.operations import Handler, join, part, signed_index
 from parity.prove.exact.tensors import Tensor, Tensors, common
 from parity.prove.exact.terms import REAL, Referring, RefusalError
 
@@ -60,7 +60,7 @@ def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
 def _contract(tensors: Tensors, placed: Sequence[Tensor], kept: int) -> Tensor:
     """Returns the sum of products over the dimensions from ``kept`` on."""
     algebra, shape = tensors.algebra, placed[0].shape
-    placed = tensors.alike(placed)
+    placed = tensors.aligned(placed)
     grids = common([x.cells for x in placed])
     extents = grids[0].shape
     axes = [(dim, shape[dim]) for dim in range(kept, len(shape)) if extents[dim] == 1 and shape[dim] > 1]
@@ -96,7 +96,7 @@ def reducer(block: Block) -> str:
 
 
 def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Sums, extremes, conjunctions over dimensions; over those taken apart cell by cell.
+    """Sums, extremes, conjunctions over dimensions; over split ones cell by cell.
 
     Raises:
         RefusalError: several operands are reduced together, or by something else.
@@ -106,7 +106,7 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
     x, start = operands
     name, dims, sort = reducer(step.blocks[0]), step.dims("dimensions"), x.sort
     combine, along = _reduction(tensors, name, sort)
-    axes = [(dim, x.shape[dim]) for dim in dims if not x.apart(dim) and x.shape[dim] > 1]
+    axes = [(dim, x.shape[dim]) for dim in dims if not x.is_split(dim) and x.shape[dim] > 1]
     inner = tensors.map_cells(lambda cell: along(cell, axes), x.cells) if axes else x.cells
     order = [dim for dim in range(len(x.shape)) if dim not in dims] + list(dims)
     kept = len(x.shape) - len(dims)
@@ -184,7 +184,7 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
     places |= {dim: last + number for number, dim in enumerate(offsets[1:])} | {offsets[0]: len(shape)}
     size, label = table.shape[offsets[0]], len(shape)
     rows = tensors.moved(table, [places[dim] for dim in range(len(table.shape))], (*shape, size))
-    if rows.apart(label):
+    if rows.is_split(label):
         raise RefusalError("gather: got a table whose rows are taken apart")
     rows = Tensor(rows.cells[..., 0], shape, table.sort)
 
@@ -221,22 +221,17 @@ def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
         and numbers(text, "update_window_dims") == tuple(range(last, last + len(table.shape) - 1 - front))
         and updates.shape[last:] == table.shape[1 + front :]
     )
-    if not plain or table.apart(front):
+    if not plain or table.is_split(front):
         raise RefusalError(f"scatter: got {text}, expected rows added to a table")
     index = tensors.reshape(indices, indices.shape[:-1])
     if not front:
         return [_added(tensors, table, index, updates)]
     parts = []
     for place in range(table.shape[0]):
-        own = [_part(tensors, x, place) for x in (table, index, updates)]
+        own = [part(tensors, x, 0, place) for x in (table, index, updates)]
         made = _added(tensors, *own)
         parts.append(tensors.reshape(made, (1, *made.shape)))
     return [join(tensors, parts, 0)]
-
-
-def _part(tensors: Tensors, x: Tensor, index: int) -> Tensor:
-    part = cut(tensors, tensors.explode(x, 0), 0, (index, index + 1, 1))
-    return tensors.reshape(part, x.shape[1:])
 
 
 def _added(tensors: Tensors, table: Tensor, index: Tensor, updates: Tensor) -> Tensor:
@@ -246,9 +241,9 @@ def _added(tensors: Tensors, table: Tensor, index: Tensor, updates: Tensor) -> T
     shape = updates.shape
     index = tensors.moved(index, list(range(last)), shape)
     for dim in range(1, len(table.shape)):
-        if table.apart(dim):
-            updates = tensors.explode(updates, last + dim - 1)
-    updates, index = tensors.alike([updates, index])
+        if table.is_split(dim):
+            updates = tensors.split(updates, last + dim - 1)
+    updates, index = tensors.aligned([updates, index])
     grids = common([updates.cells, index.cells])
     front = [(dim, shape[dim]) for dim in range(last) if grids[0].shape[dim] == 1 and shape[dim] > 1]
     names = {dim: ("row", dim) for dim in range(last)} | {

@@ -54,7 +54,7 @@ class Definedness:
         return self._undefined[term]
 
     def _total(self, term: int) -> bool:
-        """Whether the function at the head of a term has a value wherever its arguments have."""
+        """True if the function at the head of a term has a value wherever its arguments have."""
         node = self.terms.nodes[term]
         if node.kind == "word":
             return False
@@ -73,7 +73,7 @@ class Definedness:
         return name == "sqrt" and sign != ""
 
     def _is_mantissa(self, term: int) -> bool:
-        """Whether bits are those of a float32 from 1 to 2, as random numbers are made: exponent 0, any mantissa."""
+        """True if bits are those of a float32 from 1 to 2, as random numbers are made: exponent 0, any mantissa."""
         node = self.terms.nodes[term]
         args = {self.terms.nodes[arg].params: arg for arg, _ in node.args}
         shifted = args.get("shift_right_logical")

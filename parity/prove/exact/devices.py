@@ -124,7 +124,7 @@ def _joined(interpreter: Any, devices: Devices, parts: Any, sharding: Sharding) 
         place = tuple(devices.place(device, names)[0] for names in sharding)
         other = found.setdefault(place, part)
         if other is not part:
-            same = interpreter.tensors.alike([other, part])
+            same = interpreter.tensors.aligned([other, part])
             if not _equal(*common([x.cells for x in same])):
                 raise RefusalError("manual_computation: devices that should hold the same value hold others")
     counts = [devices.place(0, names)[1] for names in sharding]

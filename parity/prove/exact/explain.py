@@ -69,14 +69,14 @@ def inputs(terms: Terms, term: int) -> set[str]:
 
 
 def _is_part(terms: Terms, term: int) -> bool:
-    """Whether a term is one index of an input, or of such a part."""
+    """True if a term is one index of an input, or of such a part."""
     while terms.nodes[term].kind == "at":
         term = terms.nodes[term].args[0][0]
     return terms.nodes[term].kind == "input"
 
 
 def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
-    """Returns arguments that differ, of two terms that are otherwise alike; None where they are not."""
+    """Returns arguments that differ, of two terms of the same kind; None if the difference is not in one argument."""
     a, b = terms.nodes[ours], terms.nodes[theirs]
     if a.kind != b.kind or not a.args or not b.args:
         return None

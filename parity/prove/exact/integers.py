@@ -24,7 +24,7 @@ def width(sort: str) -> int:
 
 
 def is_signed(sort: str) -> bool:
-    """Whether an integer type has a sign."""
+    """True if an integer type has a sign."""
     return not sort.startswith("u")
 
 
@@ -86,7 +86,7 @@ FOLDS: dict[str, Callable[..., Any]] = {
 
 
 def fold(name: str, values: Sequence[Any], sort: str, detail: Hashable) -> int | bool | None:
-    """Returns the result of an operation on constants; None where it is not known how.
+    """Returns the result of an operation on constants; None if it is not known how.
 
     Args:
         name: of the operation.

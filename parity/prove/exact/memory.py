@@ -19,7 +19,7 @@ class ProofMemory:
         self._old: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable) -> Any:
-        """Returns what was put under a key; None where there is nothing, or no more."""
+        """Returns what was put under a key; None if there is nothing, or no more."""
         found = self._young.get(key)
         if found is None:
             found = self._old.get(key)

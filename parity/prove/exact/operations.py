@@ -38,7 +38,7 @@ def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
 
 
 def function_key(step: Step) -> tuple:
-    """Returns what tells the function of elements that an operation is: all that it says but shapes."""
+    """Returns a key of the function of elements that an operation is: all of it except shapes."""
     element = step.element if step.name == "stablehlo.convert" else ""
     return (
         step.name,
@@ -61,7 +61,7 @@ def _comparison(tensors: Tensors, step: Step) -> str:
 
 
 def _real(tensors: Tensors, name: str) -> Callable[..., int] | None:
-    """Returns the normal form of an operation on real numbers; None where there is none."""
+    """Returns the normal form of an operation on real numbers; None if there is none."""
     algebra = tensors.algebra
     known: dict[str, Callable[..., int]] = {
         "add": lambda a, b: algebra.total(((1, a), (1, b))),
@@ -83,7 +83,7 @@ def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
 
 
 def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """A constant: one number for all elements, or data that is read when an index is asked for."""
+    """A constant: one number for all elements, or data that is read when an index is needed."""
     (shape,), (sort,), value = step.shapes, step.sorts, step.attributes["value"]
     if value.is_splat:
         number = value.get_splat_value().value
@@ -95,7 +95,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
 
 
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """The index along a dimension: an integer, whatever the element type."""
+    """The index along a dimension: an integer for every element type."""
     (shape,), (sort,), (dim,) = step.shapes, step.sorts, step.dims("iota_dimension")
     if shape[dim] == 1:
         return [tensors.uniform(tensors.algebra.constant(0, sort), shape, sort)]
@@ -123,10 +123,10 @@ def reshape(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
 
 
 def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Bits of integers read otherwise, such as those of a random number; a real number has no bits here.
+    """Bits of integers as another type, such as those of a random number; a real number has no bits here.
 
     Raises:
-        RefusalError: the bits of a real number are asked for, or the shape changes.
+        RefusalError: the bits of a real number are needed, or the shape changes.
     """
     x, sort = operands[0], step.sorts[0]
     if x.sort == REAL or x.shape != step.shapes[0]:
@@ -148,12 +148,18 @@ def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> 
     shape = (*x.shape[:dim], length, *x.shape[dim + 1 :])
     if length == x.shape[dim]:
         return x
-    if x.apart(dim) or length == 0 or x.shape[dim] == 1:
+    if x.is_split(dim) or length == 0 or x.shape[dim] == 1:
         index = (slice(None),) * dim + (slice(start, start + length * stride, stride),)
         return Tensor(
             x.cells[index] if length else x.cells[(slice(None),) * dim + (slice(0, 0),)], shape, x.sort
         )
     return tensors.each(lambda cell: tensors.pieces.cut(cell, dim, bounds, dim), x, shape)
+
+
+def part(tensors: Tensors, x: Tensor, dim: int, index: int) -> Tensor:
+    """Returns one index of a dimension, without it."""
+    found = cut(tensors, tensors.split(x, dim), dim, (index, index + 1, 1))
+    return tensors.reshape(found, (*x.shape[:dim], *x.shape[dim + 1 :]))
 
 
 def slice_(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -172,11 +178,11 @@ def join(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> Tensor:
         return parts[0]
     shape = list(parts[0].shape)
     shape[dim] = sum(x.shape[dim] for x in parts)
-    if any(x.apart(dim) for x in parts) or all(x.shape[dim] == 1 for x in parts):
-        parts = [tensors.explode(x, dim) for x in parts]
-        parts = _others_alike(tensors, parts, dim)
+    if any(x.is_split(dim) for x in parts) or all(x.shape[dim] == 1 for x in parts):
+        parts = [tensors.split(x, dim) for x in parts]
+        parts = _others_aligned(tensors, parts, dim)
         return Tensor(np.concatenate([x.cells for x in parts], dim), tuple(shape), parts[0].sort)
-    parts = _others_alike(tensors, parts, dim)
+    parts = _others_aligned(tensors, parts, dim)
     sizes = [x.shape[dim] for x in parts]
     rows = list(zip(*[x.cells.ravel().tolist() for x in parts], strict=True))
     joined = {
@@ -186,11 +192,11 @@ def join(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> Tensor:
     return Tensor(cells, tuple(shape), parts[0].sort)
 
 
-def _others_alike(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> list[Tensor]:
-    """Takes apart every other dimension that any part has apart."""
+def _others_aligned(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> list[Tensor]:
+    """Splits every other dimension that is split in any part."""
     for other in range(len(parts[0].shape)):
-        if other != dim and any(x.apart(other) for x in parts):
-            parts = [tensors.explode(x, other) for x in parts]
+        if other != dim and any(x.is_split(other) for x in parts):
+            parts = [tensors.split(x, other) for x in parts]
     return list(parts)
 
 
@@ -225,14 +231,14 @@ def pad(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor
 
 
 def _spread(tensors: Tensors, x: Tensor, value: Tensor, dim: int, interior: int) -> Tensor:
-    x = tensors.explode(x, dim)
+    x = tensors.split(x, dim)
     shape = list(x.shape)
     shape[dim] = interior
     hole = tensors.moved(value, (), shape)
     parts: list[Tensor] = []
     for index in range(x.shape[dim]):
         parts += [cut(tensors, x, dim, (index, index + 1, 1)), hole]
-    return join(tensors, [tensors.explode(part, dim) for part in parts[:-1]], dim)
+    return join(tensors, [tensors.split(part, dim) for part in parts[:-1]], dim)
 
 
 def index_of(tensors: Tensors, x: Tensor) -> int:
@@ -269,7 +275,7 @@ def dynamic_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> l
 
 
 def dynamic_update_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """An update at known indices; the dimensions it does not fill are taken apart."""
+    """An update at known indices; the dimensions it does not fill are split."""
     x, update, *starts = operands
     window = []
     for dim, start in enumerate(starts):
@@ -278,12 +284,12 @@ def dynamic_update_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor
             first = 0
         else:
             first = min(max(index_of(tensors, start), 0), x.shape[dim] - size)
-            x, update = tensors.explode(x, dim), tensors.explode(update, dim)
+            x, update = tensors.split(x, dim), tensors.split(update, dim)
         window.append((first, size))
     whole = [dim for dim, (_, size) in enumerate(window) if size == x.shape[dim]]
     for dim in whole:
-        if x.apart(dim) or update.apart(dim):
-            x, update = tensors.explode(x, dim), tensors.explode(update, dim)
+        if x.is_split(dim) or update.is_split(dim):
+            x, update = tensors.split(x, dim), tensors.split(update, dim)
     cells = x.cells.copy()
     index = tuple(
         slice(None) if dim in whole else slice(first, first + size)
@@ -294,10 +300,10 @@ def dynamic_update_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor
 
 
 def reverse(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Dimensions backwards; each is taken apart."""
+    """Dimensions backwards; each is split."""
     x = operands[0]
     for dim in step.dims("dimensions"):
-        x = tensors.explode(x, dim)
+        x = tensors.split(x, dim)
         x = Tensor(np.flip(x.cells, dim), x.shape, x.sort)
     return [x]
 

@@ -18,7 +18,7 @@ DEEPEST = 200
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The elements of a constant that is not one number, read when asked for; equal bytes are equal constants."""
+    """The elements of a constant that is not one number, read when needed; equal bytes are equal constants."""
 
     raw: bytes
     dtype: str
@@ -48,10 +48,10 @@ class Data:
 
 
 class Pieces:
-    """Takes terms apart and puts them together.
+    """Splits terms and joins them.
 
     Args:
-        algebra: rebuilds what is taken apart.
+        algebra: rebuilds terms whose arguments were split.
     """
 
     def __init__(self, algebra: Algebra):
@@ -239,7 +239,7 @@ class Pieces:
         return (base, names[ref], start, stop) if stride == 1 else None
 
     def _reshaped_map(self, cell: int, before: Sequence[Axis], after: Sequence[Axis], depth: int) -> int:
-        """Returns a function of reshaped elements: it is asked once for each shape, since layers share operands."""
+        """Returns a function of reshaped elements: computed once for each shape, since layers share operands."""
         key = (cell, tuple(before), tuple(after))
         known = self._reshaped.get(key)
         if known is None:

@@ -16,7 +16,7 @@ from parity.builds.weights.transforms import (
     StackGrid,
     Unstack,
 )
-from parity.prove.exact.operations import cut, join
+from parity.prove.exact.operations import cut, join, part
 from parity.prove.exact.tensors import Tensor, Tensors
 from parity.prove.exact.terms import RefusalError
 
@@ -46,7 +46,7 @@ class Relation:
     Args:
         arguments: links of arguments; a link counts where both sides read it.
         results: links of results; all have to hold.
-        apart: dimensions of reference arguments that are taken apart, such as the rows of a batch.
+        apart: dimensions of reference arguments that are split into their indices, such as the rows of a batch.
         ranges: least value, and one more than the greatest, of reference arguments that are integers: an assumption.
     """
 
@@ -62,12 +62,12 @@ def atom(tensors: Tensors, name: str, shape: Shape, sort: str, apart: Sequence[i
     tensors.terms.origin = None
     x = tensors.uniform(tensors.terms.input(name, axes, sort), shape, sort)
     for dim in apart:
-        x = tensors.explode(x, dim)
+        x = tensors.split(x, dim)
     return x
 
 
 def splits(transform: Any) -> bool:
-    """Whether a transform takes one array apart, so that the parts are the inputs."""
+    """True if a transform splits one array, so that the parts are the inputs."""
     return isinstance(transform, Unstack | Split)
 
 
@@ -85,13 +85,13 @@ def carry(tensors: Tensors, transform: Any, arrays: Sequence[Tensor], *, back: b
             rank = len(arrays[0].shape) + 1
             return [_stacked(tensors, arrays, transform.axis % rank)]
         axis = transform.axis % len(arrays[0].shape)
-        return [_part(tensors, arrays[0], axis, index) for index in range(transform.number)]
+        return [part(tensors, arrays[0], axis, index) for index in range(transform.number)]
     if isinstance(transform, StackGrid):
         if back:
             flat = (-1, *arrays[0].shape[len(transform.shape) :])
             count = int(np.prod(transform.shape))
             whole = tensors.reshape(arrays[0], (count, *flat[1:]))
-            return [_part(tensors, whole, 0, index) for index in range(count)]
+            return [part(tensors, whole, 0, index) for index in range(count)]
         whole = _stacked(tensors, arrays, 0)
         return [tensors.reshape(whole, (*transform.shape, *arrays[0].shape))]
     if isinstance(transform, Split | Concat):
@@ -115,11 +115,6 @@ def _stacked(tensors: Tensors, arrays: Sequence[Tensor], axis: int) -> Tensor:
         shape = (*x.shape[:axis], 1, *x.shape[axis:])
         parts.append(tensors.moved(x, [dim + (dim >= axis) for dim in range(len(x.shape))], shape))
     return join(tensors, parts, axis)
-
-
-def _part(tensors: Tensors, x: Tensor, axis: int, index: int) -> Tensor:
-    part = cut(tensors, tensors.explode(x, axis), axis, (index, index + 1, 1))
-    return tensors.reshape(part, (*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
 def _cut_up(tensors: Tensors, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:

@@ -28,7 +28,7 @@ PIECE = ("piece",)
 
 
 def attributes(step: Step, but: str = "") -> str:
-    """Returns what the attributes of an operation say, but for places, and for one that is read otherwise.
+    """Returns the attributes of an operation as text, except shardings and one that is read in another way.
 
     Raises:
         RefusalError: one names something that is kept elsewhere.
@@ -64,9 +64,9 @@ def body(block: Block, outer: Mapping[int, int] | None = None) -> Hashable:
 
 
 def whole(tensors: Tensors, x: Tensor) -> int:
-    """Returns the one cell of a tensor, joined along the dimensions that are apart."""
+    """Returns the one cell of a tensor, joined along the dimensions that are split."""
     for dim in reversed(range(len(x.shape))):
-        if x.apart(dim):
+        if x.is_split(dim):
             rows = np.moveaxis(x.cells, dim, -1)
             joined = [
                 tensors.pieces.join([(cell, 1) for cell in row], dim, dim)
@@ -101,7 +101,7 @@ def operation(
     """An operation as it stands: a function of its operands as wholes.
 
     Args:
-        tensors: the desk.
+        tensors: the cache.
         step: the operation.
         operands: of it.
         roles: what the dimensions of each operand are called; their order in the key is that of the names.
@@ -197,7 +197,7 @@ def _function(tensors: Tensors, name: str, sort: str, detail: str) -> Any:
 
 
 def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """A constant: of floats one for all elements, or data that is read when an index is asked for.
+    """A constant: of floats one for all elements, or data that is read when an index is needed.
 
     Raises:
         RefusalError: its elements cannot be read.

@@ -1,7 +1,7 @@
 """Floats as machines hold them: every operation rounds by itself, so it stays an operation on its operands.
 
 Terms of this algebra are equal only where the same operations meet the same elements. No sum is reordered, nothing is
-folded. ``x + 0`` is ``x`` only where that is asked for: it loses the sign of ``x = -0``. Integers and booleans are
+folded. ``x + 0`` is ``x`` only with `zeros`: it loses the sign of ``x = -0``. Integers and booleans are
 exact, as in `Algebra`.
 """
 
@@ -26,7 +26,7 @@ def sort_of(element: str) -> str:
 
 
 def is_float(sort: str) -> bool:
-    """Whether elements round: all but integers and booleans."""
+    """True if elements round: all but integers and booleans."""
     return re.fullmatch(r"u?i\d+", sort) is None
 
 
@@ -72,7 +72,7 @@ class Rounding(Algebra):
         return self.terms.make("map", (name, detail) if detail is not None else name, cells, sort)
 
     def padded(self, cell: int) -> Label | None:
-        """Returns the label along which a cell is joined of parts one of which is zero; None where it is not."""
+        """Returns the label along which a cell is joined of parts one of which is zero; None if it is not."""
         node, args, _ = self.terms.open(cell)
         return (
             self.terms.fresh(cell)[0][0] if node.kind == "concat" and any(map(self._is_zero, args)) else None
@@ -98,7 +98,7 @@ class Rounding(Algebra):
         """Returns an integer or a boolean.
 
         Raises:
-            RefusalError: a float is asked for by its value; `element` makes these.
+            RefusalError: a float is requested by its value; `element` makes these.
         """
         if is_float(sort):
             raise RefusalError(f"got the constant {value} of {sort}, expected an integer or a boolean")
@@ -149,7 +149,7 @@ class Rounding(Algebra):
             name: of the operation, with its dialect.
             key: what else it is, with the shapes of its operands.
             cells: the operands, with the labels of their dimensions.
-            labels: of all dimensions by role; None where the operand is uniform, or of length one.
+            labels: of all dimensions by role; None if the operand is uniform, or of length one.
             shape: of the result.
             sort: of its elements.
         """

@@ -1,4 +1,4 @@
-"""Tensors as arrays of cells over the dimensions that are taken apart; the others are axes of the cells."""
+"""Tensors as arrays of cells over the dimensions that are split; the others are axes of the cells."""
 
 import dataclasses
 import enum
@@ -15,7 +15,7 @@ from parity.prove.exact.terms import Axis, RefusalError
 __all__ = ["Floats", "Tensor", "Tensors", "common"]
 
 MOST_PARTS = 4_096
-"""Longest dimension that is taken apart."""
+"""Longest dimension that is split."""
 KEPT_TENSORS, KEPT_CELLS = 50_000, 400_000
 """Results that are remembered for tensors, and for cells."""
 LARGE = 4_096
@@ -41,7 +41,7 @@ class Tensor:
     """A value of the program.
 
     Args:
-        cells: numbers of cells; as long as ``shape`` along a dimension that is taken apart, else of length one:
+        cells: numbers of cells; as long as ``shape`` along a dimension that is split, else of length one:
             then the dimension is an axis of each cell, under its own number, or the cell is uniform along it.
         shape: of the value.
         sort: of its elements.
@@ -58,8 +58,8 @@ class Tensor:
         """The cell of a tensor that is in one piece."""
         return self.cells.item()
 
-    def apart(self, dim: int) -> bool:
-        """Whether a dimension longer than one is taken apart."""
+    def is_split(self, dim: int) -> bool:
+        """True if a dimension longer than one is split."""
         return self.cells.shape[dim] != 1
 
 
@@ -81,7 +81,7 @@ class Tensors:
         self._equal = ProofMemory(KEPT_TENSORS)
 
     def one(self, x: Tensor) -> Tensor:
-        """Returns the one tensor that stands for all that are equal to it, so that they are told by identity."""
+        """Returns the one tensor that stands for all that are equal to it, so that identity means equality."""
         if x.cells.size > LARGE:
             return x
         key = (
@@ -107,7 +107,7 @@ class Tensors:
 
     @staticmethod
     def map_cells(function: Callable[[int], int], cells: np.ndarray) -> np.ndarray:
-        """Returns what a function makes of each cell, asked once for equal cells."""
+        """Returns what a function makes of each cell, computed once for equal cells."""
         if cells.size == 1:
             return np.full(cells.shape, function(cells.item()), np.int64)
         flat = cells.ravel().tolist()
@@ -115,19 +115,19 @@ class Tensors:
         return np.array([made[cell] for cell in flat], np.int64).reshape(cells.shape)
 
     def has(self, x: Tensor, dim: int) -> bool:
-        """Whether a dimension is an axis of any cell."""
-        return not x.apart(dim) and any(
+        """True if a dimension is an axis of any cell."""
+        return not x.is_split(dim) and any(
             dim in self.terms.labels(cell) for cell in set(x.cells.ravel().tolist())
         )
 
-    def explode(self, x: Tensor, dim: int) -> Tensor:
-        """Returns the tensor with a dimension taken apart.
+    def split(self, x: Tensor, dim: int) -> Tensor:
+        """Returns the tensor with a dimension split: each index has cells.
 
         Raises:
             RefusalError: it is too long.
         """
         size = x.shape[dim]
-        if size == 1 or x.apart(dim):
+        if size == 1 or x.is_split(dim):
             return x
         if size > MOST_PARTS:
             raise RefusalError(f"got a dimension of {size} to take apart, expected at most {MOST_PARTS}")
@@ -139,14 +139,14 @@ class Tensors:
         ]
         return dataclasses.replace(x, cells=np.concatenate(parts, dim))
 
-    def alike(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Returns tensors of one shape with the same dimensions taken apart, or uniform there."""
+    def aligned(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Returns tensors of one shape with the same dimensions split, or uniform there."""
         out = list(tensors)
         if all(x.cells.shape == out[0].cells.shape for x in out):
             return out
         for dim in range(len(out[0].shape)):
-            if any(x.apart(dim) for x in out):
-                out = [self.explode(x, dim) if self.has(x, dim) else x for x in out]
+            if any(x.is_split(dim) for x in out):
+                out = [self.split(x, dim) if self.has(x, dim) else x for x in out]
         return out
 
     def zip_cells(
@@ -169,7 +169,7 @@ class Tensors:
             row = tuple([x.cells.item() for x in tensors])
             cell = self.make(function, row, key)
             return Tensor(np.full((1,) * len(shape), cell, np.int64), shape, sort)
-        grids = common([x.cells for x in self.alike(tensors)])
+        grids = common([x.cells for x in self.aligned(tensors)])
         rows = list(zip(*[grid.ravel().tolist() for grid in grids], strict=True))
         known = {row: self.make(function, row, key) for row in dict.fromkeys(rows)}
         cells = np.array([known[row] for row in rows], np.int64).reshape(grids[0].shape)
@@ -211,9 +211,9 @@ class Tensors:
                 names[before[0]] = after[0]
                 extents[after[0]] = x.cells.shape[before[0]]
                 continue
-            if any(x.apart(dim) for dim in before):
+            if any(x.is_split(dim) for dim in before):
                 for dim in before:
-                    x = self.explode(x, dim)
+                    x = self.split(x, dim)
                 for dim in after:
                     extents[dim] = shape[dim]
                 continue

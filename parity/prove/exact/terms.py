@@ -24,7 +24,7 @@ class RefusalError(ValueError):
     """Something is not understood; nothing is claimed.
 
     Attributes:
-        step: the operation; None where there is none.
+        step: the operation; None if there is none.
     """
 
     step: Any = None
@@ -50,7 +50,7 @@ class Referring(NamedTuple):
 
     Args:
         params: what else the kind needs to know.
-        labels: by role; None where a role is not filled.
+        labels: by role; None if a role is not filled.
     """
 
     params: Hashable
@@ -153,7 +153,7 @@ class Terms:
         return self.leaf("input", self._named[name], axes, sort)
 
     def rename(self) -> None:
-        """Lets the inputs have other names, in the order in which they are asked for."""
+        """Lets the inputs have other names, in the order in which they are first used."""
         self.names, self._named = [], {}
 
     def make(
@@ -251,7 +251,7 @@ class Terms:
 
         Args:
             cells: to be put into a node whose arguments commute.
-            weights: what else tells them apart, comparable.
+            weights: what else distinguishes them, comparable.
         """
         if len(cells) == 1:
             return [0]
@@ -262,10 +262,10 @@ class Terms:
         if all(keys[a] != keys[b] for a, b in itertools.pairwise(order)):
             return order
         groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: keys[i])]
-        alike = [group for group in groups if len(group) > 1]
-        if not alike:
+        equal = [group for group in groups if len(group) > 1]
+        if not equal:
             return order
-        if math.prod(math.factorial(len(group)) for group in alike) > 120:
+        if math.prod(math.factorial(len(group)) for group in equal) > 120:
             return sorted(order, key=lambda i: (keys[i], str(self._cells[cells[i]][1])))
         choices = itertools.product(*(itertools.permutations(group) for group in groups))
         return min(

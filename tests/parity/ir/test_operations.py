@@ -22,11 +22,12 @@ from parity.ir.stablehlo.operations import (
     facts,
     has_effect,
 )
-from parity.prove.exact import integers
+from parity.prove.exact import Link, Named, ProofCache, Relation, equal, integers
 from parity.prove.exact.devices import COLLECTIVES
 from parity.prove.exact.interpreter import REALS
 from parity.prove.exact.rounded import BITS
-from parity.prove.rules.numbering import _READ as READ_BY_RULES
+from parity.prove.exact.rounded import NUMBERS as UP_TO_ZEROS
+from parity.prove.rules import registry
 from parity.values import constants
 
 REPO = pathlib.Path(__file__).parents[3]
@@ -380,7 +381,7 @@ UNREAD = {
 CLIENTS = {
     "real numbers": REALS.handlers.keys() | COLLECTIVES.keys(),
     "floats that round": BITS.handlers.keys() | COLLECTIVES.keys(),
-    "rules": READ_BY_RULES,
+    "rules": registry.NORMAL_FORMS.keys() | {each.name for each in ELEMENTWISE},
 }
 
 
@@ -477,6 +478,36 @@ def test_integers_are_folded_as_the_machine_computes_them(name, run):
         rows = rows[rows[:, 0] <= rows[:, 2]]
     made = run(FUNCTIONS[name], "i8", rows)
     assert [integers.fold(name, row, "i8", None) for row in rows.tolist()] == made.tolist()
+
+
+def claim(arithmetic, left, right, names, others):
+    """Returns what exact arithmetic says of two modules whose arguments are linked by name."""
+    sides = [Named(program=each, arguments=names, results=["y"]) for each in (left, right)]
+    links = [Link(reference=(x,), candidate=(y,)) for x, y in zip(names, others, strict=True)]
+    result = [Link(reference=("y",), candidate=("y",))]
+    return equal(*sides, Relation(arguments=links, results=result), ProofCache(arithmetic=arithmetic))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arithmetic", [REALS, UP_TO_ZEROS], ids=["real numbers", "floats that round"])
+@pytest.mark.parametrize("element", ["f32", "i32", "i1"])
+def test_no_function_is_taken_for_another_or_for_itself_with_operands_exchanged(arithmetic, element, run):
+    """Else a fact of the table, or a client's use of it, makes a wrong proof."""
+    modules = {}
+    for each in ELEMENTWISE:
+        kinds = types(each, element)
+        module = run.module(each, *kinds, 4) if kinds is not None and each.arity in (1, 2) else None
+        if module is not None:
+            modules[each.name] = (kinds, module)
+    for (ours, left), (theirs, right) in itertools.product(modules.items(), repeat=2):
+        if left[0] != right[0]:
+            continue
+        names = ["a", "b"][: len(left[0][0])]
+        for others in {tuple(names), tuple(names[::-1])}:
+            kept = others == tuple(names)
+            same = facts(ours).short == facts(theirs).short and (kept or facts(ours).commutes)
+            found = claim(arithmetic, left[1], right[1], names, others)
+            assert found.proved == same or (same and found.refusal), (ours, theirs, others)
 
 
 def test_families_of_mutants_are_functions_of_as_many_operands():

@@ -82,17 +82,17 @@ def test_a_bug_that_lives_only_in_the_custom_vjp_is_found(monkeypatch):
 @pytest.mark.slow
 def test_terms_of_both_sides_evaluate_to_what_both_sides_compute():
     case = comparison("grad")
-    desk, sides = ProofCache(), []
+    cache, sides = ProofCache(), []
     for side in (case.reference, case.candidate):
-        sides.append(_Side(named(side), desk.algebra))
-    given = _inputs(sides, relation(case.reference, case.weights, case.case), Tensors(desk.algebra))
+        sides.append(_Side(named(side), cache.algebra))
+    given = _inputs(sides, relation(case.reference, case.weights, case.case), Tensors(cache.algebra))
     batch = case.reference.build.inputs(0)
     arrays = {
         f"state {path}": np.asarray(x, np.float64) for path, x in case.state.items() if "key" not in path
     }
     arrays |= {f"input {path}": x for path, x in batch.items()}
     arrays |= {f"state {path}": x for path, x in case.state.items() if x.dtype.kind == "f"}
-    evaluator = Evaluator(desk.algebra.terms, arrays)
+    evaluator = Evaluator(cache.algebra.terms, arrays)
     states = (case.state, case.candidate_state)
     for side, each, state, inputs in zip((case.reference, case.candidate), sides, states, given, strict=True):
         computed = side.run(state, 0)
@@ -114,9 +114,9 @@ def test_mutants_are_refused_or_compute_the_same():
 
 
 def test_a_desk_walks_a_side_once_and_says_the_same():
-    case, desk = comparison("forward"), ProofCache()
+    case, cache = comparison("forward"), ProofCache()
     sides = named(case.reference), named(case.candidate)
-    first, again = (equal(*sides, relation(case.reference, case.weights, case.case), desk) for _ in range(2))
+    first, again = (equal(*sides, relation(case.reference, case.weights, case.case), cache) for _ in range(2))
     assert first.proved and again.proved
     assert again.steps == 0
     assert first.assumptions == again.assumptions == ()

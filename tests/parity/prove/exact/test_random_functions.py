@@ -92,7 +92,7 @@ def function(rng, sort, depth):
 
 def classes(seed):
     """Returns, by term, the numbers that functions compute; of inputs that hardly anything rounds."""
-    rng, found, desk = random.Random(seed), collections.defaultdict(list), ProofCache()
+    rng, found, cache = random.Random(seed), collections.defaultdict(list), ProofCache()
     given = [
         np.random.default_rng((seed, i)).choice(np.array(VALUES[s], s), SIZE) for i, s in enumerate(INPUTS)
     ]
@@ -100,8 +100,8 @@ def classes(seed):
     for _ in range(PROGRAMS):
         made = function(rng, rng.choice((F64, F64, I8, U8, BOOL)), rng.choice((1, 2, 2, 3)))
         program = jax.jit(lambda *given, made=made: made(given), keep_unused=True).lower(*given)
-        side = _Side(Named(program=program, arguments=names, results=["y"]), desk.algebra, desk)
-        inputs = {name: atom(desk.tensors, name, *side.types[name]) for name in names}
+        side = _Side(Named(program=program, arguments=names, results=["y"]), cache.algebra, cache)
+        inputs = {name: atom(cache.tensors, name, *side.types[name]) for name in names}
         try:
             term = side.walk(inputs)["y"]
         except RefusalError:

@@ -86,24 +86,24 @@ def relation(arguments=("x", "y"), apart=()):
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", [(), (0,)], ids=str)
 def test_claims_that_share_say_what_each_says_alone(apart):
-    desk = ProofCache()
+    cache = ProofCache()
     for ours, theirs in itertools.product(ALIKE, repeat=2):
-        found = equal(named(ALIKE[ours]), named(ALIKE[theirs]), relation(apart=apart), desk)
+        found = equal(named(ALIKE[ours]), named(ALIKE[theirs]), relation(apart=apart), cache)
         assert found.proved == (ours == theirs), (ours, theirs, found)
 
 
 def test_an_assumption_is_listed_again_by_the_next_claim():
-    desk = ProofCache()
+    cache = ProofCache()
     for _ in range(2):
         pair = named(lambda x: x * 1.0 + 0 * jnp.log(x), ["x"]), named(lambda x: x, ["x"])
-        assert equal(*pair, relation(["x"]), desk).assumptions == ("log(x) is defined",)
+        assert equal(*pair, relation(["x"]), cache).assumptions == ("log(x) is defined",)
 
 
 def test_twins_of_other_names_are_walked_once_and_speak_of_their_own():
-    desk = ProofCache()
-    first = equal(named(ALIKE["rows"]), named(ALIKE["columns"]), relation(), desk)
+    cache = ProofCache()
+    first = equal(named(ALIKE["rows"]), named(ALIKE["columns"]), relation(), cache)
     names = ("left", "right")
-    again = equal(named(ALIKE["rows"], names), named(ALIKE["columns"], names), relation(names), desk)
+    again = equal(named(ALIKE["rows"], names), named(ALIKE["columns"], names), relation(names), cache)
     assert first.steps and not again.steps
     assert "x" in first.difference and "left" in again.difference
 
@@ -142,18 +142,18 @@ def test_what_is_long_unused_is_forgotten():
 
 @pytest.mark.slow
 def test_a_place_outlives_the_program_that_was_there_first():
-    desk, kept = ProofCache(), (named(ALIKE["rows"]), named(ALIKE["columns"]))
+    cache, kept = ProofCache(), (named(ALIKE["rows"]), named(ALIKE["columns"]))
 
     def parsed(side):
         module = stablehlo_module(side.program)
         text = module.operation.get_asm(enable_debug_info=True)
         return dataclasses.replace(side, program=parse_module(text, module))
 
-    first = equal(*map(parsed, kept), relation(), desk)
+    first = equal(*map(parsed, kept), relation(), cache)
     for turns in range(9):  # more programs than are kept
         pair = named(looping(turns, 1)), named(looping(turns, 1))
-        assert equal(*pair, relation(), desk).proved
+        assert equal(*pair, relation(), cache).proved
     gc.collect()
-    again = equal(*kept, relation(), desk)
+    again = equal(*kept, relation(), cache)
     assert again.difference == first.difference
     assert "test_sharing.py:" in again.difference

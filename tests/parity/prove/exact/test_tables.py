@@ -53,11 +53,11 @@ def test_another_entry_is_not(miss):
 
 def test_what_holds_in_one_range_is_told_to_hold_there_only():
     pair = sides(lambda x: x < 12, lambda x: x == x)
-    desk = ProofCache()
-    assert equal(*pair, relation({"x": WITHIN}), desk).assumptions == ("x is in [-6, 12)",)
-    assert not equal(*pair, relation({"x": (-6, 13)}), desk).proved  # 12 breaks the assumption of the first
-    assert not equal(*pair, relation({}), desk).proved
-    assert equal(*pair, relation({"x": WITHIN}), desk).proved
+    cache = ProofCache()
+    assert equal(*pair, relation({"x": WITHIN}), cache).assumptions == ("x is in [-6, 12)",)
+    assert not equal(*pair, relation({"x": (-6, 13)}), cache).proved  # 12 breaks the assumption of the first
+    assert not equal(*pair, relation({}), cache).proved
+    assert equal(*pair, relation({"x": WITHIN}), cache).proved
 
 
 def test_two_integers_are_no_one():

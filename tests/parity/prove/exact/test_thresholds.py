@@ -20,11 +20,11 @@ def named(function, given):
     return Named(program=program, arguments=names, results=["y"])
 
 
-def claim(ours, theirs, *given, desk=None):
+def claim(ours, theirs, *given, cache=None):
     """Returns whether two functions of the same arguments are equal."""
     sides = [named(function, given) for function in (ours, theirs)]
     links = [Link(reference=(name,), candidate=(name,)) for name in sides[0].arguments]
-    return equal(*sides, Relation(arguments=links, results=[Link(reference=("y",), candidate=("y",))]), desk)
+    return equal(*sides, Relation(arguments=links, results=[Link(reference=("y",), candidate=("y",))]), cache)
 
 
 def narrow(x):
@@ -218,11 +218,11 @@ def test_a_widened_input_is_not_rounded():
 
 
 def test_a_jump_is_assumed_again_by_the_next_claim_and_not_by_one_without():
-    desk, (ours, theirs, _) = ProofCache(), JUMPS["floor"]
-    first, again = (claim(ours, theirs, NEAR, desk=desk) for _ in range(2))
+    cache, (ours, theirs, _) = ProofCache(), JUMPS["floor"]
+    first, again = (claim(ours, theirs, NEAR, cache=cache) for _ in range(2))
     assert first.assumptions == again.assumptions != ()
-    assert claim(jnp.floor, jnp.floor, NEAR, desk=desk).assumptions == ()
-    assert claim(ours, theirs, NEAR, desk=desk).assumptions == first.assumptions
+    assert claim(jnp.floor, jnp.floor, NEAR, cache=cache).assumptions == ()
+    assert claim(ours, theirs, NEAR, cache=cache).assumptions == first.assumptions
 
 
 def test_edges_that_cut_off_all_there_is_are_refused_or_empty():
