@@ -123,7 +123,9 @@ def _exchanged(parting: Parting) -> Blame | None:
             continue
         found = [_at_hand(parting, side, users[side], there[side]) for side in (0, 1)]
         if any(found):
-            return Blame(found, parting.moved(users))
+            stacks = [_stack(node) for node in parting.pair(users)]
+            frames = [found[side] or _counterpart(found[1 - side], stacks[side]) for side in (0, 1)]
+            return Blame(frames, parting.moved(users))
     return None
 
 
@@ -162,6 +164,11 @@ def _stack(node: Node) -> tuple[Frame, ...]:
         outer = equation_source(loop).own
         own += () if own and outer and own[-1] == outer[-1] else outer
     return own
+
+
+def _counterpart(other: Frame | None, own: Sequence[Frame]) -> Frame | None:
+    """Returns the line of a call stack in the function that corresponds to one of the other side."""
+    return next((frame for frame in own if other and _twins(frame, other)), None)
 
 
 def _together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
