@@ -156,7 +156,9 @@ def test_a_run_shows_what_is_waived_and_refuses_what_matches_nothing(command, tm
     settings = tmp_path / "pyproject.toml"
     settings.write_text(SETTINGS + 'case = "mlp/forward*"\nchannel = "values"\nreason = "silu is meant"\n')
     ended = command("run", "mlp/forward", cwd=tmp_path)
-    assert "values waived: " in ended.out and "silu is meant" in ended.out and ended.out.count(" waived ") == 1
+    assert (
+        "values waived: " in ended.out and "silu is meant" in ended.out and ended.out.count(" waived ") == 1
+    )
     settings.write_text(SETTINGS + 'where = "nothing"\nreason = "gone"\n')
     shutil.copy(EXAMPLE, tmp_path / "my_twins.py")
     ended = command("run", "mlp/forward", cwd=tmp_path)
