@@ -243,7 +243,7 @@ def test_bad_input_is_one_line_and_exit_2(command, tmp_path, arguments, words):
     [
         ("[tool.parity\n", "pyproject.toml: "),
         ('[tool.parity]\npair = "toy_twins:PAIR"\n', "[tool.parity]: got"),
-        ("[tool.parity]\npairs = []\n", "[tool.parity]: got"),
+        ("[tool.parity]\npairs = []\n", "[tool.parity]: pairs: got []"),
         ('[tool.parity]\npairs = ["toy_twin:PAIR"]\n', "No module named 'toy_twin'"),
         ('[tool.parity]\npairs = ["toy_twins:TWINS"]\n', "has no attribute 'TWINS'"),
         ('[tool.parity]\npairs = ["toy_twins:Linen"]\n', "expected parity.Pair"),

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import jax
+import msgspec
 import pytest
 
 from parity.cases.case import Case
@@ -341,7 +342,7 @@ def test_another_case_and_a_waiver_that_expires(project):
     memory = VerdictCache(Manifest.of(project), "")
     waiver = Waiver(reason="known", expires="2999-01-01")
     waived = dataclasses.replace(CASE, waivers=(waiver,))
-    expired = dataclasses.replace(CASE, waivers=(dataclasses.replace(waiver, expires="2001-01-01"),))
+    expired = dataclasses.replace(CASE, waivers=(msgspec.structs.replace(waiver, expires="2001-01-01"),))
     keys = {memory.key(case) for case in (CASE, dataclasses.replace(CASE, id="b"), waived, expired)}
     assert len(keys) == 4
 
