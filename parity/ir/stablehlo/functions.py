@@ -5,7 +5,7 @@ from typing import Any
 
 from parity.ir.jax_internals import hoisted_constants, stablehlo_module
 from parity.ir.mlir import attribute_items, dictionary_items
-from parity.ir.stablehlo.operations import Group, facts
+from parity.ir.stablehlo.operations import Group, names_of
 from parity.ir.stablehlo.program import Form, Function, Kind, Op, Region
 from parity.ir.stablehlo.signatures import OpSignatures
 from parity.ir.stablehlo.tokens import symbol_of
@@ -14,6 +14,7 @@ __all__ = ["Functions"]
 
 _NAMES = frozenset({"jax.result_info", "jax.arg_info"})
 _FUNCTION_NAMES = frozenset({"sym_name", "sym_visibility", "function_type", "arg_attrs", "res_attrs"})
+_RETURNS = names_of(Group.ENDS)
 
 
 class Functions:
@@ -102,7 +103,7 @@ class Functions:
             operation = op.operation
             operands = tuple([numbers[value] for value in operation.operands])
             form = self.signatures.form(operation)
-            if facts(form.name).group is Group.ENDS:
+            if form.name in _RETURNS:
                 found.outputs = operands
                 if form.attributes:  # nothing is known to put any here: compare them, do not skip them
                     found.ops.append(Op(form, operands, range(0), (), operation, effect=True))
@@ -127,5 +128,6 @@ class Functions:
 def _fresh(values: Any, numbers: dict[Any, int]) -> range:
     """Numbers values of a function; returns their slots."""
     start = len(numbers)
-    numbers.update((value, start + place) for place, value in enumerate(values))
+    for value in values:
+        numbers[value] = len(numbers)
     return range(start, len(numbers))
