@@ -2,7 +2,6 @@
 
 from parity.channels.channel import Aspect, Channel, Need
 from parity.compare.evidence import Evidence
-from parity.compare.exactness import difference
 from parity.verdicts import ChannelResult, Verdict
 
 __all__ = ["CHANNEL"]
@@ -10,6 +9,8 @@ __all__ = ["CHANNEL"]
 
 def exact(evidence: Evidence) -> ChannelResult:
     """Proves both sides equal in exact real arithmetic; rounding and overflow are for the channels of values."""
+    from parity.compare.exactness import difference  # most cases start faster without it
+
     found = evidence.exact_proof
     assumed = f", if {' and '.join(found.assumptions)}" if found.assumptions else ""
     return ChannelResult(

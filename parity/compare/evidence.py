@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from parity.builds.weights.map import MapError, WeightMap
 from parity.builds.weights.modules import Order
 from parity.cases.case import Case, made
 from parity.compare.clock import SideError
-from parity.compare.exactness import named, relation, walk
 from parity.compare.memo import Memo, Once
 from parity.compare.moving import pair_programs
 from parity.compare.pairing import Pairing, pair_positions, state_fingerprints, state_order
@@ -22,8 +21,10 @@ from parity.compare.side import Side, built
 from parity.compare.unpaired import Alone, arrays_alone, carry_state
 from parity.ir.stablehlo.reader import read_program
 from parity.prove import Frontier, Proof, has_extra_loops, is_one_program, loop_counts_differ, prove
-from parity.prove.exact import Equality, equal
 from parity.verdicts import Finding, Requirement, Verdict
+
+if TYPE_CHECKING:
+    from parity.prove.exact import Equality
 
 __all__ = ["Evidence"]
 
@@ -180,6 +181,8 @@ class Evidence:
             return None
         if self.weights.is_identity and not loop_counts_differ(*(side.operations for side in self.sides)):
             return None
+        from parity.compare.exactness import walk  # most cases start faster without it
+
         with self.session.clock.phase("both sides", "prove"):
             return walk(*self.sides, self.weights, self.case)
 
@@ -199,15 +202,18 @@ class Evidence:
         return found if self.weights.is_identity else None
 
     @Once
-    def exact_proof(self) -> Equality:
+    def exact_proof(self) -> "Equality":
         """The proof, or its failure, that both sides are equal in exact arithmetic."""
+        from parity.compare.exactness import named, relation
+        from parity.prove.exact import equal
+
         with self.session.clock.phase("both sides", "prove"):
             reference, candidate = map(named, self.sides)
             links = relation(self.reference, self.weights, self.case)
             return equal(reference, candidate, links, self.session.proof_cache)
 
     @property
-    def accepted_exact_proof(self) -> Equality | None:
+    def accepted_exact_proof(self) -> "Equality | None":
         """The proof in exact arithmetic; None unless the case accepts it, and if numbers are run."""
         # The case's own words first: `required` needs the proof.
         if self.must_run or Verdict.EXACT not in Requirement.of(self.case.require, "require").rungs:

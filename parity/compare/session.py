@@ -1,7 +1,7 @@
 """The sides and the initial states that the cases of a session share."""
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -13,13 +13,15 @@ from parity.cases.case import Case
 from parity.compare.backends.backend import Backend
 from parity.compare.backends.registry import find
 from parity.compare.clock import Clock
-from parity.compare.memo import Memo
+from parity.compare.memo import Memo, Once
 from parity.compare.side import Side
 from parity.compare.start import Start
-from parity.prove.exact import ProofCache
 from parity.values.noise import randomise
 from parity.values.rng import Recipes
 from parity.verdicts import ANY_RUNG, Requirement
+
+if TYPE_CHECKING:
+    from parity.prove.exact import ProofCache
 
 __all__ = ["Session"]
 
@@ -42,7 +44,6 @@ class Session:
     Attributes:
         memo: results that several cases share, such as the weight map of two builds.
         recipes: numbers that mean the same in the initial states of all builds.
-        proof_cache: steps of proofs in exact arithmetic.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Session:
         self.paranoid, self.required, self.examine = paranoid, required, examine
         self._backend = backend
         self.clock = Clock(tell)
-        self.memo, self.recipes, self.proof_cache = Memo(), Recipes(), ProofCache()
+        self.memo, self.recipes = Memo(), Recipes()
         self._sides: dict[Hashable, Side] = {}
         self._creators: dict[Build, Callable[[jax.Array], dict[str, Any]]] = {}
 
@@ -76,6 +77,13 @@ class Session:
         while len(self._sides) > KEPT_SIDES:
             self._sides.pop(next(iter(self._sides)))
         return side
+
+    @Once
+    def proof_cache(self) -> "ProofCache":
+        """The steps of proofs in exact arithmetic."""
+        from parity.prove.exact import ProofCache  # most sessions start faster without it
+
+        return ProofCache()
 
     def start(self, build: Build) -> Start:
         """Returns the program that makes the initial state of ``build``."""
