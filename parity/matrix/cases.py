@@ -2,16 +2,17 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
-from models_nnx.shared.config import AttentionKernel, LayerLayout, ModelConfig, TrainConfig
-from parity.builds.build import Build, Flavour
+from models_nnx.shared.config import LayerLayout, ModelConfig
+from parity.builds.build import Flavour
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
+from parity.matrix.builders import unavailable
 from parity.matrix.core import core_ids
-from parity.matrix.decoders import SMALL, decoder_build
-from parity.matrix.vary import ablations, sizes, varied
+from parity.matrix.decoders import Variant
+from parity.matrix.programs import DECODING, PROGRAMS
+from parity.matrix.vary import ablations, sizes
 from parity.verdicts import Verdict
 
 __all__ = [
@@ -20,16 +21,27 @@ __all__ = [
     "OTHER_DOTS",
     "OTHER_PLACES",
     "OTHER_PROGRAM",
-    "PLAIN",
-    "PROGRAMS",
-    "Variant",
     "layouts",
     "same_flavour",
     "twins",
 ]
 
-PROGRAMS = ("forward", "grad", "train_step")
-PLAIN = TrainConfig()
+SMOKE = frozenset(
+    (
+        *(f"llama2-scan/{program}@fsdp4.tensor2-auto" for program in (*PROGRAMS, *DECODING)),
+        *(
+            f"{family}-scan/grad@fsdp4.tensor2-auto"
+            for family in ("deepseek3", "gemma2", "gemma3", "gpt-oss", "mixtral", "mtp", "qwen3")
+        ),
+        "batch-split-scan/grad@data4.expert2-auto",
+        "diloco-plain-scan/diloco_step@replica2.fsdp2.tensor2-explicit",
+        "moe-deepseek-dropping-scan/train_step@data2.expert4-auto",
+        "pipeline-prefetch/train_step@stage2.fsdp2.tensor2-explicit",
+        "sharded-scan/train_step@fsdp2.fsdp_transpose2.tensor2.data1-explicit",
+    )
+)
+"""The cases that ``smoke`` selects."""
+
 EXACT_OR_RUN = (Verdict.EXACT, Verdict.ARBITRATED)
 """Rests on exact arithmetic; its numbers decide if that shows nothing."""
 
@@ -42,52 +54,6 @@ OTHER_CODE = {
 OTHER_PLACES = {**OTHER_CODE, "sharding": "arrays lie elsewhere, or are stacked otherwise, by intent"}
 OTHER_PROGRAM = {**OTHER_PLACES, "program": "these are other programs by intent"}
 OTHER_DOTS = {**OTHER_PROGRAM, "dots": "another program has other dots"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Variant:
-    """A decoder under a name, to be built in either flavour.
-
-    Args:
-        name: unique to the rest.
-        config, train: what to build.
-        shape: rows and length of a batch.
-    """
-
-    name: str
-    config: ModelConfig
-    train: TrainConfig = PLAIN
-    shape: tuple[int, int] = SMALL
-
-    def build(self, flavour: Flavour) -> Build:
-        """Returns the build, the same one for equal variants."""
-        return decoder_build(flavour, self.name, self.config, self.train, self.shape)
-
-    def exact(self, flavour: Flavour) -> Build:
-        """Returns the build that computes in float64, the truth that arbitration asks.
-
-        The plain kernel is the exact one.
-        """
-        attention = dataclasses.replace(self.config.attention, kernel=AttentionKernel.PLAIN)
-        config = dataclasses.replace(
-            self.config, attention=attention, param_dtype="float64", compute_dtype="float64"
-        )
-        return dataclasses.replace(self, name=f"{self.name} float64", config=config).build(flavour)
-
-    def varied(self, settings: Mapping[str, str]) -> "Variant":
-        """Returns the variant with other settings, and a name that says so.
-
-        Raises:
-            ConfigError: a setting breaks a rule.
-        """
-        words = ",".join(f"{name}={text}" for name, text in settings.items())
-        config, train = varied(self.config, self.train, settings)
-        return Variant(f"{self.name} {words}", config, train, self.shape)
-
-    @property
-    def fixed_axes(self) -> tuple[str, ...]:
-        """The mesh axes that its config fixes."""
-        return ("stage",) if self.config.pipeline else ()
 
 
 def twins(variant: Variant, program: str, mesh: str, **more: Any) -> Case:
@@ -107,15 +73,17 @@ def twins(variant: Variant, program: str, mesh: str, **more: Any) -> Case:
     id = f"{variant.name}/{program}@{mesh}"
     return Case(
         id=id,
+        smoke=id in SMOKE,
         core=id in core_ids(),
         reference=functools.partial(variant.build, Flavour.LINEN),
         candidate=functools.partial(variant.build, Flavour.NNX),
         program=program,
         mesh=MeshSpec.parse(mesh),
+        skip_reason=unavailable(Flavour.LINEN) or unavailable(Flavour.NNX),
         exact=functools.partial(variant.exact, Flavour.LINEN),
         fixed_axes=variant.fixed_axes,
         vary=lambda settings: twins(variant.varied(settings), program, mesh, **more),
-        ablations=ablations(variant.config, variant.train),
+        ablations=ablations(variant),
         sizes=sizes(variant.config),
         **fields,
     )
@@ -147,6 +115,7 @@ def same_flavour(
         program=program,
         mesh=MeshSpec.parse(home),
         candidate_mesh=None if home == mesh else MeshSpec.parse(mesh),
+        skip_reason=unavailable(flavour),
         fixed_axes=ours.fixed_axes or theirs.fixed_axes,
         exact=functools.partial(ours.exact, flavour),
         **fields,

@@ -1,5 +1,6 @@
-"""Builds of the decoder twins: what a config becomes in each flavour."""
+"""Builds of the decoders: a config under a name, with the batches it runs on, in either flavour."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -7,54 +8,147 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
-import models_linen.evaluate
-import models_linen.model
-import models_linen.train
-import models_nnx.evaluate
-import models_nnx.model
-import models_nnx.train
-from models_nnx.shared.config import ModelConfig, TrainConfig
+from models_nnx.shared.config import AttentionKernel, DilocoConfig, ModelConfig, TrainConfig, override
 from models_nnx.shared.data import packed_batch
-from models_nnx.shared.ops import by_layer, from_layers, sown_metrics
+from models_nnx.shared.ops import REPLICA
 from models_nnx.shared.sharding import explain, resolve
-from models_nnx.state import ForcedExperts, Routed, Sown
-from parity.builds.build import Build, Flavour, linen_build, nnx_build
+from parity.builds.build import Build, Flavour
 from parity.builds.tree import Leaf
-from parity.matrix.decoding import linen_decoding, nnx_decoding
+from parity.matrix.builders import builder
+from parity.matrix.faults import SPOIL
 
-__all__ = ["SMALL", "SOURCES", "decoder_build"]
+__all__ = ["PLAIN", "SMALL", "Variant", "input_specs", "replica_batches", "variants"]
 
 SMALL = (8, 40)
+PLAIN = TrainConfig()
 BATCH_AXES = ("activation_batch", "activation_length")
 
-SOURCES = {
-    Flavour.LINEN: ("models_linen/",),
-    Flavour.NNX: tuple(
-        f"models_nnx/{name}.py"
-        for name in (
-            "attention",
-            "batch_split",
-            "blocks",
-            "caching",
-            "decode",
-            "decoder",
-            "diloco",
-            "embeddings",
-            "evaluate",
-            "linear",
-            "mla",
-            "mlp",
-            "model",
-            "moe",
-            "mtp",
-            "norms",
-            "pipeline",
-            "train",
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A decoder under a name, to be built in either flavour.
+
+    Args:
+        name: unique to the rest.
+        config, train: what to build.
+        shape: rows and length of a batch, of one replica's if there are several.
+        diloco: how replicas meet; None for one model.
+        saved: whether its state can be saved and loaded.
+    """
+
+    name: str
+    config: ModelConfig
+    train: TrainConfig = PLAIN
+    shape: tuple[int, int] = SMALL
+    diloco: DilocoConfig | None = None
+    saved: bool = False
+
+    @property
+    def configs(self) -> tuple[Any, ...]:
+        """What the models' functions take, in this order."""
+        return (self.config, self.train, *([self.diloco] if self.diloco else []))
+
+    @property
+    def replicas(self) -> DilocoConfig:
+        """How replicas meet, of a variant that has them."""
+        assert self.diloco
+        return self.diloco
+
+    @property
+    def fixed_axes(self) -> tuple[str, ...]:
+        """The mesh axes that its config fixes."""
+        return ("stage",) if self.config.pipeline else ()
+
+    def build(self, flavour: Flavour) -> Build:
+        """Returns the build, the same one for equal variants.
+
+        Raises:
+            UnavailableError: the models of the flavour are not installed.
+        """
+        return _build(flavour, self)
+
+    def exact(self, flavour: Flavour) -> Build:
+        """Returns the build that computes in float64 with the plain kernel, the reference of arbitration."""
+        attention = dataclasses.replace(self.config.attention, kernel=AttentionKernel.PLAIN)
+        config = dataclasses.replace(
+            self.config, attention=attention, param_dtype="float64", compute_dtype="float64"
         )
-    ),
-}
+        return dataclasses.replace(self, name=f"{self.name} float64", config=config, saved=False).build(
+            flavour
+        )
+
+    def override(self, settings: Mapping[str, str]) -> "Variant":
+        """Returns the variant with other settings; ``train.`` and ``diloco.`` begin those of these parts.
+
+        Raises:
+            ConfigError: a setting breaks a rule.
+        """
+        own = {"train", "diloco"} if self.diloco else {"train"}
+        parts: dict[str, dict[str, str]] = {"config": {}, "train": {}, "diloco": {}}
+        for name, text in settings.items():
+            part, _, field = name.partition(".")
+            parts[part if part in own else "config"][field if part in own else name] = text
+        changes = {part: override(getattr(self, part), texts) for part, texts in parts.items() if texts}
+        return dataclasses.replace(self, **changes)
+
+    def varied(self, settings: Mapping[str, str]) -> "Variant":
+        """Returns the variant with other settings, and a name that contains them.
+
+        Raises:
+            ConfigError: a setting breaks a rule.
+        """
+        words = ",".join(f"{name}={text}" for name, text in settings.items())
+        return dataclasses.replace(self.override(settings), name=f"{self.name} {words}")
+
+
+def variants(
+    family: str, base: ModelConfig, settings: Mapping[str, Mapping[str, str]], shape: tuple[int, int] = SMALL
+) -> dict[str, Variant]:
+    """Returns variants of one decoder by name.
+
+    Args:
+        family: first word of their full names.
+        base: the decoder.
+        settings: of each variant, as `Variant.override` takes them.
+        shape: rows and length of a batch.
+
+    Raises:
+        ConfigError: a setting breaks a rule.
+    """
+    return {
+        name: Variant(f"{family}-{name}", base, shape=shape).override(own) for name, own in settings.items()
+    }
+
+
+@functools.cache
+def _build(flavour: Flavour, variant: Variant) -> Build:
+    side, config, shape = builder(flavour), variant.config, variant.shape
+    inputs = functools.partial(_batch, shape)
+    if variant.diloco:
+        inputs = functools.partial(replica_batches, shape, variant.diloco.replicas)
+    programs, options = side.programs(variant), _options(variant)
+    built = side.make_build(
+        f"{flavour} {variant.name}",
+        side.creates(variant),
+        {program: (function, options.get(program, {})) for program, function in programs.items()},
+        inputs=functools.cache(inputs),
+        abstract_inputs=_abstract(variant),
+        specs=side.specs(variant),
+        input_specs=functools.partial(input_specs, config),
+        rules=config.rules,
+        explain=functools.partial(_explain, config),
+        sources=side.SOURCES,
+    )
+    return dataclasses.replace(built, saving=side.saving(variant, SPOIL)) if variant.saved else built
+
+
+def _options(variant: Variant) -> dict[str, dict[str, Any]]:
+    """Returns the options of programs that train; replicas step past two meetings of everything."""
+    steps = {"train_step": 3, "trajectory": 20, "inner_step": 3, "sync_step": None, "apply_step": None}
+    if variant.diloco:
+        steps["diloco_step"] = 2 * variant.diloco.period + 1
+    return {name: {"donate": True, **({"steps": count} if count else {})} for name, count in steps.items()}
 
 
 def _batch(shape: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
@@ -65,15 +159,45 @@ def _batch(shape: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
     return {**packed_batch(*shape, seed), "weights": weights, "loss_scale": np.asarray(scale, np.float32)}
 
 
-def _abstract_batch(shape: tuple[int, int]) -> dict[str, jax.ShapeDtypeStruct]:
+def replica_batches(shape: tuple[int, int], replicas: int, seed: int) -> dict[str, np.ndarray]:
+    """Returns packed batches, another one for each replica, ``[R, B, T]``; no two seeds share one.
+
+    Args:
+        shape: rows and length of one replica's batch.
+        replicas: how many.
+        seed: of all of them.
+    """
+    batches = [packed_batch(*shape, seed * replicas + replica) for replica in range(replicas)]
+    return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def _abstract(variant: Variant) -> dict[str, jax.ShapeDtypeStruct]:
     names = ("tokens", "targets", "segments", "positions", "weights")
-    batch = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name in names}
-    return {**batch, "loss_scale": jax.ShapeDtypeStruct((), jnp.float32)}
+    replicas = (variant.diloco.replicas,) if variant.diloco else ()
+    batch = {name: jax.ShapeDtypeStruct((*replicas, *variant.shape), jnp.int32) for name in names}
+    return batch if replicas else {**batch, "loss_scale": jax.ShapeDtypeStruct((), jnp.float32)}
 
 
-def _tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the part of the batch that a training loop would have."""
-    return {name: array for name, array in batch.items() if name != "loss_scale"}
+def input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: Any) -> dict[str, Any]:
+    """Returns the spec of each array of a batch, whose last axes are rows and length, or replicas before them.
+
+    Args:
+        config: has the rules.
+        batch: arrays, abstract or not.
+        mesh: where they are.
+    """
+
+    def axes(name: str, array: Any) -> tuple[str | None, ...]:
+        if name.startswith("forced/"):  # choices of experts have a third dimension
+            return (*BATCH_AXES, None)
+        return (REPLICA, *BATCH_AXES)[3 - array.ndim :]
+
+    return {
+        name: resolve(axes(name, array), array.shape, config.rules, mesh, name)
+        if array.ndim
+        else jax.sharding.PartitionSpec()
+        for name, array in batch.items()
+    }
 
 
 def _explain(config: ModelConfig, leaf: Leaf, mesh: Any) -> str:
@@ -81,158 +205,3 @@ def _explain(config: ModelConfig, leaf: Leaf, mesh: Any) -> str:
         return ""
     bindings = explain(leaf.logical_axes, leaf.shape, config.rules, mesh)
     return ", ".join(f"{binding.name}: {binding.reason}" for binding in bindings if binding.name)
-
-
-def _input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:
-    axes = (*BATCH_AXES, None)  # choices of experts have a third dimension, a scale has none
-    return {
-        name: resolve(axes[: array.ndim], array.shape, config.rules, mesh, name)
-        if array.ndim
-        else jax.sharding.PartitionSpec()
-        for name, array in batch.items()
-    }
-
-
-def _forced(config: ModelConfig, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns ``{path of the module: choices}`` of a batch that forces them; empty for one that does not."""
-    given = {name.removeprefix("forced/"): x for name, x in batch.items() if name.startswith("forced/")}
-    return from_layers(given, config) if given else {}
-
-
-def _routing(routing: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the group ``routing``, for models that route."""
-    return {"routing": routing} if routing else {}
-
-
-def _linen_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
-    def variables(params, state, batch):
-        tree: dict[str, Any] = {}
-        for path, choices in _forced(config, batch).items():
-            node = functools.reduce(lambda node, name: node.setdefault(name, {}), path.split("/"), tree)
-            node["forced"] = choices
-        return models_linen.train.with_bias(params, state.routing_bias) | ({"forced": tree} if tree else {})
-
-    def forward(state, batch):
-        if config.mtp:  # in an evaluation its predictors speak too
-            read = variables(state.params, state, batch)
-            logits, metrics, routing = models_linen.evaluate.evaluate(config, train, read, _tokens(batch))
-            return {"values": {"logits": logits, **metrics}, **_routing(routing)}
-        model = models_linen.model.LanguageModel(config)
-        inputs = (batch["tokens"], batch["segments"], batch["positions"])
-        read = variables(state.params, state, batch)
-        logits, found = model.apply(read, *inputs, mutable=["sown", "routed"])
-        sown, routing = (by_layer(found.get(name, {}), config) for name in ("sown", "routed"))
-        return {"values": {"logits": logits, "sown": sown}, **_routing(routing)}
-
-    def grad(state, batch):
-        key = state.key if config.dropout else None
-
-        def loss(params):
-            read = variables(params, state, batch)
-            loss_sum, (weight, sown, routing) = models_linen.train.loss_sums(config, train, read, batch, key)
-            scaled = batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
-            return scaled, (sown_metrics(sown, weight, config), routing)
-
-        (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
-        return {"values": {"loss": value, **sown}, "gradients": {"params": grads}, **_routing(routing)}
-
-    def train_step(state, batch):
-        state, metrics = models_linen.train.train_step(config, train, state, _tokens(batch))
-        return {"values": metrics, "state": state}
-
-    return {
-        "forward": forward,
-        "grad": grad,
-        "train_step": train_step,
-        "trajectory": train_step,
-        **linen_decoding(config),
-    }
-
-
-def _nnx_programs(config: ModelConfig, train: TrainConfig) -> dict[str, Any]:
-    def force(model, batch):
-        for path, choices in _forced(config, batch).items():
-            functools.reduce(getattr, path.split("/"), model).forced = ForcedExperts(choices)
-
-    def forward(state, batch):
-        inputs = (batch["tokens"], batch["segments"], batch["positions"])
-        force(state.model, batch)
-        if config.mtp:  # in an evaluation its predictors speak too
-            logits, metrics, routing = models_nnx.evaluate.evaluate(state.model, train, _tokens(batch))
-            nnx.pop(state.model, ForcedExperts)
-            return {"values": {"logits": logits, **metrics}, **_routing(routing)}
-        logits = state.model(*inputs)
-        found = nnx.pop(state.model, Sown, Routed, ForcedExperts)
-        sown, routing = (by_layer(nnx.to_pure_dict(tree), config) for tree in found[:2])
-        return {"values": {"logits": logits, "sown": sown}, **_routing(routing)}
-
-    def grad(state, batch):
-        key = state.key[...] if config.dropout else None
-        graphdef, params, rest = nnx.split(state.model, nnx.Param, ...)
-
-        def loss(params):
-            model = nnx.merge(graphdef, params, rest)
-            force(model, batch)
-            loss_sum, (weight, sown, routing) = models_nnx.train.loss_sums(model, train, batch, key)
-            scaled = batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
-            return scaled, (sown_metrics(sown, weight, config), routing)
-
-        (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        return {"values": {"loss": value, **sown}, "gradients": {"model": grads}, **_routing(routing)}
-
-    def train_step(state, batch):
-        metrics = models_nnx.train.train_step(train, state, _tokens(batch))
-        return {"values": metrics, "state": state}
-
-    return {
-        "forward": forward,
-        "grad": grad,
-        "train_step": train_step,
-        "trajectory": train_step,
-        **nnx_decoding(),
-    }
-
-
-OPTIONS = {"train_step": {"steps": 3, "donate": True}, "trajectory": {"steps": 20, "donate": True}}
-
-
-@functools.cache
-def decoder_build(
-    flavour: Flavour, name: str, config: ModelConfig, train: TrainConfig, shape: tuple[int, int] = SMALL
-) -> Build:
-    """Returns the build of a decoder, the same one for the same arguments.
-
-    Args:
-        flavour: which twin.
-        name: the variant, unique to ``(config, train, shape)``.
-        config, train: what to build.
-        shape: rows and length of a batch.
-    """
-    batch = _abstract_batch(shape)
-    make, programs, create, specs = {
-        Flavour.LINEN: (
-            linen_build,
-            _linen_programs,
-            lambda key: models_linen.train.create(config, train, key, batch=batch),
-            models_linen.train.state_specs,
-        ),
-        Flavour.NNX: (
-            nnx_build,
-            _nnx_programs,
-            lambda key: models_nnx.train.create(config, train, key),
-            models_nnx.train.state_specs,
-        ),
-    }[flavour]
-    functions = programs(config, train)
-    return make(
-        f"{flavour} {name}",
-        create,
-        {program: (functions[program], OPTIONS.get(program, {})) for program in functions},
-        inputs=functools.cache(functools.partial(_batch, shape)),
-        abstract_inputs=batch,
-        specs=functools.partial(specs, config, train),
-        input_specs=functools.partial(_input_specs, config),
-        rules=config.rules,
-        explain=functools.partial(_explain, config),
-        sources=SOURCES[flavour],
-    )

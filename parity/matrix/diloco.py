@@ -3,80 +3,70 @@
 import dataclasses
 from collections.abc import Mapping
 
-from models_nnx.shared.config import (
-    DilocoConfig,
-    Dispatch,
-    Gather,
-    LayerLayout,
-    ModelConfig,
-    MomentSharding,
-    RematConfig,
-    RematPolicy,
-    TrainConfig,
-    override,
-)
+from models_nnx.shared.config import DilocoConfig, Gather, override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Unstack
 from parity.cases.case import Case, Pair
 from parity.matrix.cases import OTHER_PLACES, same_flavour, twins
+from parity.matrix.decoders import PLAIN as PLAIN_STEP
+from parity.matrix.decoders import Variant
 from parity.matrix.layers import layer_rules
 from parity.matrix.pipeline import STORAGE, pipelined
-from parity.matrix.replicas import PLAIN, Replicated
-from parity.matrix.saving import saved_twins
+from parity.matrix.published import TRAINING
 
-__all__ = ["PAIR", "STREAMING"]
+__all__ = ["PAIR", "PLAIN", "STREAMING"]
 
+PLAIN = DilocoConfig(replicas=2, period=2)
 STREAMING = DilocoConfig(replicas=2, period=6, fragments=2, delay=1, inner_share=0.25, momentum=0.8)
 UNTAKEN = DilocoConfig(replicas=2, period=3, delay=2, inner_share=0.25, momentum=0.8)
 """After the 2 H + 1 = 7 steps that a case makes, replicas have met in step 6 and take the result in step 8."""
-FULL = RematConfig(policy=RematPolicy.FULL)
-ZERO1 = TrainConfig(moments=MomentSharding.ZERO1)
 HOME = "replica2.fsdp2.tensor2"
 SHAPE = (8, 40)
 UNTRAINED = {"zero_gradients": ("*",)}
 """Meetings are no train steps: they leave parameters alone that are in other fragments."""
 
+DROPOUT, UNROLLED = {"dropout": "0.1"}, {"layout": "unrolled"}
+FULL, ZERO1 = {"remat.policy": "full"}, {"train.moments": "zero1"}
+ACCUMULATING, DROPPING = {"train.accumulation": "2"}, {"moe.dispatch": "dropping"}
+BFLOAT16 = {"param_dtype": "bfloat16", "compute_dtype": "bfloat16"}
+VARIANTS: Mapping[str, tuple[str, DilocoConfig, Mapping[str, str]]] = {
+    "plain-scan": ("dense", PLAIN, {**DROPOUT, **FULL}),
+    "plain-unroll": (
+        "dense",
+        PLAIN,
+        {**UNROLLED, **BFLOAT16, **ACCUMULATING, "diloco.replicas": "4", "diloco.period": "3"},
+    ),
+    "streaming-scan": ("dense", STREAMING, {**DROPOUT, **ZERO1}),
+    "streaming-unroll": (
+        "dense",
+        STREAMING,
+        {**UNROLLED, **DROPOUT, "train.vocab_tiles": "4", "diloco.fragments": "3"},
+    ),
+    "to-disk": ("dense", UNTAKEN, {"layers": "1", **DROPOUT}),
+    "two-stacks": ("experts", STREAMING, {}),
+    "two-stacks-dropping": ("experts", STREAMING, {**DROPPING, **DROPOUT, **ZERO1, "diloco.fragments": "3"}),
+    "pipeline": ("stages", STREAMING, {**DROPOUT, **ZERO1}),
+    "plain-pipeline": ("stages", PLAIN, {**DROPOUT, **FULL}),
+    "prefetch": ("repeats", STREAMING, {**DROPOUT, **ACCUMULATING}),
+}
+"""Which decoder, how replicas meet, and what is set: options combined so that each is in several companies."""
 
-def _variants(settings: Mapping[str, str]) -> dict[str, Replicated]:
-    """Returns each variant under its name, options combined so that every one is met in another company."""
-    base, deepseek3 = (override(tiny(preset(name)), settings) for name in ("llama2-70b", "deepseek3-671b"))
-    dropping = dataclasses.replace(deepseek3.mixture, dispatch=Dispatch.DROPPING)
-    stages = pipelined(base, {**STORAGE, "layers_per_stage": 2}, dropout=0.1)
-    narrow = {"param_dtype": "bfloat16", "compute_dtype": "bfloat16"}
-    made: dict[str, tuple[ModelConfig, TrainConfig, DilocoConfig]] = {
-        "plain-scan": (dataclasses.replace(base, dropout=0.1, remat=FULL), TrainConfig(), PLAIN),
-        "plain-unroll": (
-            dataclasses.replace(base, layout=LayerLayout.UNROLLED, **narrow),
-            TrainConfig(accumulation=2),
-            dataclasses.replace(PLAIN, replicas=4, period=3),
-        ),
-        "streaming-scan": (dataclasses.replace(base, dropout=0.1), ZERO1, STREAMING),
-        "streaming-unroll": (
-            dataclasses.replace(base, layout=LayerLayout.UNROLLED, dropout=0.1),
-            TrainConfig(vocab_tiles=4),
-            dataclasses.replace(STREAMING, fragments=3),
-        ),
-        "to-disk": (dataclasses.replace(base, layers=1, dropout=0.1), TrainConfig(), UNTAKEN),
-        "two-stacks": (deepseek3, TrainConfig(), STREAMING),
-        "two-stacks-dropping": (
-            dataclasses.replace(deepseek3, moe=dropping, dropout=0.1),
-            ZERO1,
-            dataclasses.replace(STREAMING, fragments=3),
-        ),
-        "pipeline": (stages, ZERO1, STREAMING),
-        "plain-pipeline": (dataclasses.replace(stages, remat=FULL), TrainConfig(), PLAIN),
-        "prefetch": (
-            pipelined(base, {**STORAGE, "gather": Gather.PER_REPEAT}, dropout=0.1),
-            TrainConfig(accumulation=2),
-            STREAMING,
-        ),
+
+def _variants(settings: Mapping[str, str]) -> dict[str, Variant]:
+    dense, experts = (override(tiny(preset(name)), settings) for name in ("llama2-70b", "deepseek3-671b"))
+    decoders = {
+        "dense": (dense, SHAPE),
+        "experts": (experts, SHAPE),
+        "stages": (pipelined(dense, {**STORAGE, "layers_per_stage": 2}), (16, 40)),
+        "repeats": (pipelined(dense, {**STORAGE, "gather": Gather.PER_REPEAT}), (32, 24)),
     }
-    shapes = {"pipeline": (16, 40), "plain-pipeline": (16, 40), "prefetch": (32, 24)}
     return {
-        name: Replicated(f"diloco-{name}", config, train, shapes.get(name, SHAPE), diloco)
-        for name, (config, train, diloco) in made.items()
+        name: Variant(
+            f"diloco-{name}", decoders[base][0], PLAIN_STEP, decoders[base][1], diloco, name == "to-disk"
+        ).override(changes)
+        for name, (base, diloco, changes) in VARIANTS.items()
     }
 
 
@@ -96,6 +86,7 @@ PLACES: tuple[tuple[str, str, str], ...] = (
     ("pipeline", "diloco_step", "replica2.data2.stage2-auto"),
     ("plain-pipeline", "diloco_step", "replica2.stage2.fsdp2-explicit"),
     ("prefetch", "diloco_step", "replica1.stage2.fsdp2-explicit"),
+    ("to-disk", "diloco_step", "replica2-explicit"),
 )
 
 
@@ -114,14 +105,11 @@ def _in_replicas(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     return tuple(found)
 
 
-def _layouts(flavour: Flavour, variant: Replicated) -> Case:
-    """Layers are in the same fragments however they lie; nothing drops out, as keys differ by layout."""
-    config = dataclasses.replace(variant.config, dropout=0.0)
-    variant = dataclasses.replace(
-        variant, name="diloco-layouts", config=config, train=TrainConfig(), shape=(6, 40)
-    )
-    unrolled = dataclasses.replace(config, layout=LayerLayout.UNROLLED)
-    other = dataclasses.replace(variant, name=f"{variant.name} unrolled", config=unrolled)
+def _layouts(flavour: Flavour, scanned: Variant) -> Case:
+    """Layers are in the same fragments in either layout; nothing drops out, as keys differ by layout."""
+    plain = dataclasses.replace(scanned.override({"dropout": "0"}), train=PLAIN_STEP, shape=(6, 40))
+    variant = dataclasses.replace(plain, name="diloco-layouts")
+    other = dataclasses.replace(variant.override(UNROLLED), name=f"{variant.name} unrolled")
     return same_flavour(
         flavour,
         f"{variant.name}-scan-against-unroll",
@@ -135,27 +123,13 @@ def _layouts(flavour: Flavour, variant: Replicated) -> Case:
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns the matrix of replicas.
-
-    Args:
-        settings: config fields to override in every variant.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
-    variants = _variants(settings)
+    """Returns the matrix of replicas."""
+    named = _variants(settings)
     matrix = [
-        twins(
-            variants[name],
-            program,
-            mesh,
-            smoke=mesh == f"{HOME}-explicit" and name == "plain-scan",
-            **(UNTRAINED if program in ("sync_step", "apply_step") else {}),
-        )
+        twins(named[name], program, mesh, **(UNTRAINED if program in ("sync_step", "apply_step") else {}))
         for name, program, mesh in PLACES
     ]
-    to_disk = saved_twins(variants["to-disk"], "diloco_step", "replica2-explicit")
-    return [*matrix, to_disk, _layouts(Flavour.NNX, variants["streaming-scan"])]
+    return [*matrix, _layouts(Flavour.NNX, named["streaming-scan"])]
 
 
 def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
@@ -168,12 +142,12 @@ def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
     Raises:
         ConfigError: a setting breaks a rule.
     """
-    base = dataclasses.replace(preset("llama2-7b"), compute_dtype="bfloat16", remat=FULL)
+    base = dataclasses.replace(preset("llama2-7b"), **TRAINING)
     config, wide = override(base, settings), devices // 4
     plain = DilocoConfig(replicas=4, period=100)
     streaming = dataclasses.replace(plain, fragments=4, delay=5, inner_share=0.5)
-    variants = {
-        name: Replicated(f"diloco-llama2-7b-{name}", config, TrainConfig(), (2 * wide, 2_048), diloco)
+    named = {
+        name: Variant(f"diloco-llama2-7b-{name}", config, PLAIN_STEP, (2 * wide, 2_048), diloco)
         for name, diloco in {"plain": plain, "streaming": streaming}.items()
     }
     programs = (
@@ -182,7 +156,7 @@ def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
         ("plain", "diloco_step"),
         ("streaming", "sync_step"),
     )
-    return [twins(variants[name], program, f"replica4.fsdp{wide}-auto") for name, program in programs]
+    return [twins(named[name], program, f"replica4.fsdp{wide}-auto") for name, program in programs]
 
 
 PAIR = Pair(

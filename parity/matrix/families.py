@@ -3,61 +3,43 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
 
-from models_nnx.shared.config import LayerLayout, RematConfig, RematPolicy, override
+from models_nnx.shared.config import override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import PROGRAMS, Variant, layouts, twins
-from parity.matrix.decoding import DECODING
+from parity.matrix.cases import layouts, twins
+from parity.matrix.decoders import Variant, variants
 from parity.matrix.layers import layer_rules
+from parity.matrix.programs import DECODING, PROGRAMS
 from parity.matrix.published import full_size
 
 __all__ = ["DEEPSEEK3", "FAMILIES", "GEMMA2", "GEMMA3", "GPT_OSS", "MIXTRAL", "QWEN3"]
 
-EVERY = (*PROGRAMS, *DECODING)
 HOME = "fsdp4.tensor2-auto"
 EXPLICIT = "fsdp2.fsdp_transpose2.tensor2.data1-explicit"
+EVERY = (*PROGRAMS, *DECODING)
 
-FULL = RematConfig(policy=RematPolicy.FULL)
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: Mapping[str, Mapping[str, str]] = {
     "scan": {},
-    "unroll": {"layout": LayerLayout.UNROLLED},
-    "scan-bf16": {"compute_dtype": "bfloat16", "remat": FULL},
-    "unroll-bf16": {
-        "param_dtype": "bfloat16",
-        "compute_dtype": "bfloat16",
-        "layout": LayerLayout.UNROLLED,
-    },
-    "scan-dropout": {"dropout": 0.1, "remat": FULL},
+    "unroll": {"layout": "unrolled"},
+    "scan-bf16": {"compute_dtype": "bfloat16", "remat.policy": "full"},
+    "unroll-bf16": {"param_dtype": "bfloat16", "compute_dtype": "bfloat16", "layout": "unrolled"},
+    "scan-dropout": {"dropout": "0.1", "remat.policy": "full"},
 }
-ON_EXPLICIT = (("scan", "train_step"), ("scan", "generate"), ("unroll", "train_step"))
 SHOWN = {"unroll-bf16": ("forward",), "scan-bf16": ("grad",), "scan-dropout": ("train_step",)}
+ON_EXPLICIT = (("scan", "train_step"), ("scan", "generate"), ("unroll", "train_step"))
 
 
 def cases(family: str, name: str, settings: Mapping[str, str]) -> list[Case]:
-    """Returns the matrix of one family.
-
-    Args:
-        family: first word of the ids.
-        name: of the preset whose tiny version is compared.
-        settings: config fields to override in every variant.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
+    """Returns the matrix of one family, of the tiny version of its preset."""
     base = override(tiny(preset(name)), settings)
-    configs = {variant: dataclasses.replace(base, **changes) for variant, changes in VARIANTS.items()}
+    named = variants(family, base, VARIANTS)
     if len(base.attention.cycle) > 2:
-        configs["scan-rest"] = dataclasses.replace(base, layers=base.layers + 2)
-    variants = {name: Variant(f"{family}-{name}", config) for name, config in configs.items()}
-    matrix = [
-        twins(variant, program, HOME, smoke=(name, program) == ("scan", "grad"))
-        for name, variant in variants.items()
-        for program in SHOWN.get(name, EVERY)
-    ]
-    matrix += [twins(variants[name], program, EXPLICIT) for name, program in ON_EXPLICIT]
+        named["scan-rest"] = Variant(f"{family}-scan-rest", dataclasses.replace(base, layers=base.layers + 2))
+    rows = [(variant, program, HOME) for variant in named for program in SHOWN.get(variant, EVERY)]
+    rows += [(variant, program, EXPLICIT) for variant, program in ON_EXPLICIT]
+    matrix = [twins(named[variant], program, mesh) for variant, program, mesh in rows]
     if len(base.stacks) > 1 or len(base.attention.cycle) > 1:
         flavour = list(Flavour)[len(family) % 2]
         matrix.append(layouts(flavour, family, "grad", base, rules=layer_rules(base)))

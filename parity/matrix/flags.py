@@ -5,13 +5,12 @@ Fields that only give sizes are no flags: a twin that ignored one would not fit 
 
 from collections.abc import Mapping
 
-from models_nnx.shared.config import CHECKPOINT_NAMES, ModelConfig, TrainConfig, override
+from models_nnx.shared.config import CHECKPOINT_NAMES, DilocoConfig, ModelConfig, override
 from models_nnx.shared.presets import preset, tiny
 from parity.cases.case import Case, Flag, Pair
-from parity.matrix.cases import Variant, twins
-from parity.matrix.decoders import SMALL
+from parity.matrix.cases import twins
+from parity.matrix.decoders import Variant
 from parity.matrix.pipeline import STORAGE, pipelined
-from parity.matrix.replicas import PLAIN, Replicated
 
 __all__ = ["FLAGS", "PAIR", "PIPELINE"]
 
@@ -140,14 +139,7 @@ def _twins(name: str, config: ModelConfig, program: str, flags: tuple[Flag, ...]
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns a case per family, layout and program; its channel ``flags`` flips what is listed here.
-
-    Args:
-        settings: config fields to override in every case.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
+    """Returns a case per family, layout and program; its channel ``flags`` flips what is listed here."""
     matrix = [
         _twins(
             f"flags-{name}-{layout}",
@@ -159,7 +151,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     ]
     four = pipelined(tiny(preset("llama2-7b")), {**STORAGE, "layers_per_stage": 2})
     two = override(tiny(preset("llama2-7b")), {"layers": "2", **settings})
-    replicas = Replicated("flags-diloco", two, TrainConfig(), SMALL, PLAIN)
+    replicas = Variant("flags-diloco", two, diloco=DilocoConfig(replicas=2, period=2))
     return [
         *matrix,
         _twins("flags-pipeline", override(four, settings), "grad", PIPELINE),

@@ -7,23 +7,19 @@ from typing import Any
 import numpy as np
 
 from models_nnx.shared.config import (
-    Activation,
-    Biases,
     Dispatch,
-    LayerLayout,
     ModelConfig,
     MoeConfig,
-    RematConfig,
-    RematPolicy,
     Scoring,
-    TrainConfig,
     override,
 )
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import Mode
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import OTHER_DOTS, OTHER_PLACES, PLAIN, PROGRAMS, Variant, same_flavour, twins
+from parity.matrix.cases import OTHER_DOTS, OTHER_PLACES, same_flavour, twins
+from parity.matrix.decoders import Variant
+from parity.matrix.programs import PROGRAMS
 
 __all__ = ["PAIR"]
 
@@ -50,24 +46,35 @@ DEEPSEEK = dataclasses.replace(
         bias_rate=0.001,
     ),
 )
-AMPLE = 8.0
-
-ACCUMULATING = TrainConfig(accumulation=2)
-REMAT = RematConfig(policy=RematPolicy.FULL)
-NAMED = RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "mlp_hidden"))
-GPT_OSS = {"activation": Activation.CLAMPED_SWIGLU, "biases": Biases.TRAINED}
-
-
-def _with(config: ModelConfig, **changes: Any) -> ModelConfig:
-    """Returns a config whose experts have other settings."""
-    return dataclasses.replace(config, moe=dataclasses.replace(config.mixture, **changes))
-
-
-def _twins(
-    name: str, config: ModelConfig, program: str, mesh: str = HOME, train: TrainConfig = PLAIN
-) -> Case:
-    smoke = program == "train_step" and mesh == HOME and name == "deepseek-dropping-scan"
-    return twins(Variant(f"moe-{name}", config, train), program, mesh, smoke=smoke)
+FAMILIES = {"mixtral": MIXTRAL, "deepseek": DEEPSEEK}
+LAYOUTS = {"scan": "scanned", "unroll": "unrolled"}
+ROWS = (
+    *(
+        (f"{family}-{dispatch}-{layout}", program, HOME)
+        for family in FAMILIES
+        for dispatch in Dispatch
+        for layout in LAYOUTS
+        for program in PROGRAMS
+    ),
+    *(
+        (name, "train_step", f"{mesh}-{mode}")
+        for name in ("mixtral-dropless-scan", "deepseek-dropping-scan")
+        for mesh in MESHES
+        for mode in Mode
+        if f"{mesh}-{mode}" != HOME
+    ),
+    ("deepseek-accumulate", "train_step", SMALL_BATCH),
+    *((name, "train_step", HOME) for name in ("deepseek-remat", "mixtral-remat", "gpt-oss", "mixtral-bf16")),
+)
+NAMED = {"remat.policy": "save_named", "remat.names": "query,mlp_hidden"}
+CHANGED: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "deepseek-accumulate": ("deepseek-dropping-scan", {"train.accumulation": "2"}),
+    "deepseek-remat": ("deepseek-dropping-scan", {**NAMED, "dropout": "0.1"}),
+    "mixtral-remat": ("mixtral-dropless-scan", {"remat.policy": "full", "scan_axis": "0"}),
+    "gpt-oss": ("mixtral-dropless-scan", {"moe.activation": "clamped_swiglu", "moe.biases": "trained"}),
+    "mixtral-bf16": ("mixtral-dropless-scan", {"compute_dtype": "bfloat16"}),
+}
+"""Another name -> a variant, and what is changed in it."""
 
 
 def _on_one_device(flavour: Flavour, variant: Variant, program: str, mesh: str, **more: Any) -> Case:
@@ -97,47 +104,27 @@ def nearly_alike(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns the matrix of the experts.
-
-    Args:
-        settings: config fields to override in every variant.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
-    families = {"mixtral": override(MIXTRAL, settings), "deepseek": override(DEEPSEEK, settings)}
+    """Returns the matrix of the experts."""
     named = {
-        f"{family}-{dispatch}-{layout}": dataclasses.replace(
-            _with(config, dispatch=dispatch), layout=LayerLayout(f"{layout}{suffix}")
-        )
-        for family, config in families.items()
+        f"{family}-{dispatch}-{layout}": Variant(
+            f"moe-{family}-{dispatch}-{layout}", override(config, settings)
+        ).override({"moe.dispatch": dispatch, "layout": held})
+        for family, config in FAMILIES.items()
         for dispatch in Dispatch
-        for layout, suffix in (("scan", "ned"), ("unroll", "ed"))
+        for layout, held in LAYOUTS.items()
     }
-    matrix = [_twins(name, config, program) for name, config in named.items() for program in PROGRAMS]
-    dropless, dropping = named["mixtral-dropless-scan"], named["deepseek-dropping-scan"]
-    matrix += [
-        _twins(name, named[name], "train_step", f"{mesh}-{mode}")
-        for name in ("mixtral-dropless-scan", "deepseek-dropping-scan")
-        for mesh in MESHES
-        for mode in Mode
-        if f"{mesh}-{mode}" != HOME
-    ]
-    matrix.append(_twins("deepseek-accumulate", dropping, "train_step", SMALL_BATCH, ACCUMULATING))
-    changed = {
-        "deepseek-remat": dataclasses.replace(dropping, remat=NAMED, dropout=0.1),
-        "mixtral-remat": dataclasses.replace(dropless, remat=REMAT, scan_axis=0),
-        "gpt-oss": _with(dropless, **GPT_OSS),
-        "mixtral-bf16": dataclasses.replace(dropless, compute_dtype="bfloat16"),
-    }
-    matrix += [_twins(name, config, "train_step") for name, config in changed.items()]
+    for name, (base, changes) in CHANGED.items():
+        named[name] = dataclasses.replace(named[base].override(changes), name=f"moe-{name}")
+    matrix = [twins(named[name], program, mesh) for name, program, mesh in ROWS]
+    dropless, dropping = (named[name].config for name in ("mixtral-dropless-scan", "deepseek-dropping-scan"))
     return matrix + _measured(dropless, dropping)
 
 
 def _measured(dropless: ModelConfig, dropping: ModelConfig) -> list[Case]:
     """Returns the cases that no proof settles: other meshes, other dispatch, ties."""
     few = Variant("moe-dropless", dataclasses.replace(dropless, layers=2))
-    ample = Variant("moe-ample", _with(few.config, dispatch=Dispatch.DROPPING, capacity_factor=AMPLE))
+    changes = {"moe.dispatch": "dropping", "moe.capacity_factor": "8.0"}
+    ample = dataclasses.replace(few.override(changes), name="moe-ample")
     sides = (few, "single"), (ample, "single")
     spread = "expert2.tensor2.fsdp2"
     return [

@@ -13,12 +13,10 @@ from models_nnx.shared.config import (
     LayerLayout,
     Loop,
     ModelConfig,
-    MomentSharding,
     MtpConfig,
     PipelineConfig,
     RematConfig,
     RematPolicy,
-    TrainConfig,
     override,
 )
 from models_nnx.shared.data import packed_batch
@@ -26,41 +24,39 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Build, Flavour
 from parity.builds.meshes import Mode
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import EXACT_OR_RUN, OTHER_PLACES, OTHER_PROGRAM, PLAIN, Variant, same_flavour, twins
+from parity.matrix.cases import EXACT_OR_RUN, OTHER_PLACES, OTHER_PROGRAM, same_flavour, twins
+from parity.matrix.decoders import Variant
 from parity.matrix.layers import pipeline_rules
+from parity.matrix.published import TRAINING
 
 __all__ = ["PAIR", "STORAGE", "pipelined", "sequential_case"]
 
 HOME = "stage2.fsdp2.tensor2"
 SHAPE = (16, 40)
-ZERO1 = TrainConfig(moments=MomentSharding.ZERO1)
-FULL = RematConfig(policy=RematPolicy.FULL)
-NONE = RematConfig()
+ZERO1 = {"train.moments": "zero1"}
+FULL, DROPOUT = {"remat.policy": "full"}, {"dropout": "0.1"}
 NAMED = RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "mlp_hidden"))
 MINIMAL = RematConfig(policy=RematPolicy.MINIMAL)
 STORAGE = {"stages": 2, "microbatches": 4, "repeats": 2}
 PREFETCH = {"stages": 2, "microbatches": 4, "repeats": 3, "gather": Gather.PER_REPEAT}
 
-VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "plain": (
-        {"stages": 2, "microbatches": 4, "layers_per_stage": 2, "iteration_remat": NONE},
-        {"dropout": 0.1},
+        {"stages": 2, "microbatches": 4, "layers_per_stage": 2, "iteration_remat": RematConfig()},
+        DROPOUT,
     ),
     "rotate": ({"stages": 2, "microbatches": 2, "repeats": 2}, {"compute_dtype": "bfloat16"}),
-    "storage": (STORAGE, {"dropout": 0.1, "remat": FULL}),
-    "delay": (
-        {**STORAGE, "delay": 2, "layers_outside": 1},
-        {"layout": LayerLayout.UNROLLED, "scan_axis": 0},
-    ),
+    "storage": (STORAGE, {**DROPOUT, **FULL}),
+    "delay": ({**STORAGE, "delay": 2, "layers_outside": 1}, {"layout": "unrolled", "scan_axis": "0"}),
     "delay-storage": (
         {"stages": 2, "microbatches": 8, "repeats": 2, "delay": 2, "layers_outside": 2},
-        {"dropout": 0.1},
+        DROPOUT,
     ),
     "once": (
         {**STORAGE, "gather": Gather.ONCE, "iteration_remat": MINIMAL},
-        {"remat": MINIMAL},
+        {"remat.policy": "minimal"},
     ),
-    "prefetch": ({**PREFETCH, "layers_per_stage": 2}, {"dropout": 0.1, "remat": FULL}),
+    "prefetch": ({**PREFETCH, "layers_per_stage": 2}, {**DROPOUT, **FULL}),
     "prefetch-unrolled": ({**PREFETCH, "repeat_loop": Loop.UNROLLED, "iteration_remat": NAMED}, {}),
     "unrolled": (
         {
@@ -71,9 +67,23 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "stage_layout": LayerLayout.UNROLLED,
             "iteration_remat": NAMED,
         },
-        {"dropout": 0.1},
+        DROPOUT,
     ),
 }
+ROWS = (
+    *((name, "train_step", f"{HOME}-{mode}") for name in VARIANTS for mode in Mode),
+    *(("storage", program, f"{HOME}-auto") for program in ("forward", "grad")),
+    *(
+        (name, program, f"{mesh}-{mode}")
+        for mode in Mode
+        for name, program, mesh in (
+            ("four", "grad", "stage4.fsdp2"),
+            ("prefetch-zero1", "train_step", "data2.stage2.fsdp2"),
+            ("plain", "train_step", "data2.stage2.tensor2"),
+        )
+    ),
+    ("once", "grad", "stage2.fsdp2.context2-explicit"),
+)
 FOUR = {"stages": 4, "microbatches": 4, "repeats": 2, "gather": Gather.PER_REPEAT}
 
 
@@ -91,15 +101,8 @@ def pipelined(base: ModelConfig, options: Mapping[str, Any], **changes: Any) -> 
     return dataclasses.replace(base, pipeline=pipeline, layers=layers, **changes)
 
 
-def _variant(
-    name: str, config: ModelConfig, train: TrainConfig = PLAIN, shape: tuple[int, int] = SHAPE
-) -> Variant:
-    return Variant(f"pipeline-{name}", config, train, shape)
-
-
-def _twins(variant: Variant, program: str, mesh: str) -> Case:
-    smoke = variant.name == "pipeline-prefetch" and mesh == f"{HOME}-explicit"
-    return twins(variant, program, mesh, smoke=smoke)
+def _variant(name: str, config: ModelConfig, shape: tuple[int, int] = SHAPE) -> Variant:
+    return Variant(f"pipeline-{name}", config, shape=shape)
 
 
 def sequential_case(
@@ -124,10 +127,11 @@ def sequential_case(
     pipeline = config.staging
     S, M, R = pipeline.stages, pipeline.microbatches, pipeline.repeats
     mesh, shape = f"stage{S}.fsdp2-{mode}", (2 * M, length)
-    in_turn = TrainConfig(accumulation=M if program == "train_step" else 1)
     alone = dataclasses.replace(config, pipeline=None, layout=LayerLayout.UNROLLED)
-    sequence = _variant(f"{prefix}-sequence-{config.layers}-{M}", alone, in_turn, shape)
-    staged = _variant(f"{prefix}-s{S}-m{M}-r{R}-d{pipeline.delay}-{pipeline.gather}", config, PLAIN, shape)
+    sequence = _variant(f"{prefix}-sequence-{config.layers}-{M}", alone, shape)
+    if program == "train_step":
+        sequence = sequence.override({"train.accumulation": str(M)})
+    staged = _variant(f"{prefix}-s{S}-m{M}-r{R}-d{pipeline.delay}-{pipeline.gather}", config, shape)
     sides = (sequence, "single"), (staged, mesh)
     more = {
         "rules": pipeline_rules(config),
@@ -200,10 +204,10 @@ def _experts(settings: Mapping[str, str]) -> list[Case]:
     latent = _variant("deepseek3", pipelined(deepseek3, STORAGE))
     latent_dropping = _variant("deepseek3-dropping", pipelined(deepseek3, two, moe=dropping))
     return [
-        _twins(latent, "train_step", "stage2.expert2.fsdp2-auto"),
-        _twins(latent_dropping, "grad", "stage2.fsdp2-explicit"),
-        _twins(_variant("mixtral", pipelined(mixtral, two)), "grad", "stage2.fsdp2-auto"),
-        _twins(_variant("gemma2", pipelined(gemma2, {**PREFETCH, "repeats": 2})), "grad", f"{HOME}-explicit"),
+        twins(latent, "train_step", "stage2.expert2.fsdp2-auto"),
+        twins(latent_dropping, "grad", "stage2.fsdp2-explicit"),
+        twins(_variant("mixtral", pipelined(mixtral, two)), "grad", "stage2.fsdp2-auto"),
+        twins(_variant("gemma2", pipelined(gemma2, {**PREFETCH, "repeats": 2})), "grad", f"{HOME}-explicit"),
         sequential_case(
             "sequential-mixtral", Flavour.NNX, pipelined(biased, rotating), Mode.AUTO, "train_step"
         ),
@@ -211,39 +215,21 @@ def _experts(settings: Mapping[str, str]) -> list[Case]:
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns the matrix of pipelines.
-
-    Args:
-        settings: config fields to override in every variant.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
+    """Returns the matrix of pipelines."""
     base = override(tiny(preset("llama2-70b")), settings)
-    variants = {
-        name: _variant(name, pipelined(base, options, **changes))
-        for name, (options, changes) in VARIANTS.items()
+    named = {
+        name: _variant(name, pipelined(base, options)).override(changes)
+        for name, (options, changes) in {**VARIANTS, "four": (FOUR, {})}.items()
     }
-    four = _variant("four", pipelined(base, FOUR))
-    zero1 = _variant("prefetch-zero1", variants["prefetch"].config, ZERO1)
-    matrix = [
-        _twins(variant, "train_step", f"{HOME}-{mode}") for variant in variants.values() for mode in Mode
-    ]
-    matrix += [_twins(variants["storage"], program, f"{HOME}-auto") for program in ("forward", "grad")]
-    for mode in Mode:
-        matrix += [
-            _twins(four, "grad", f"stage4.fsdp2-{mode}"),
-            _twins(zero1, "train_step", f"data2.stage2.fsdp2-{mode}"),
-            _twins(variants["plain"], "train_step", f"data2.stage2.tensor2-{mode}"),
-        ]
-    matrix.append(_twins(variants["once"], "grad", "stage2.fsdp2.context2-explicit"))
+    named["prefetch-zero1"] = _variant("prefetch-zero1", named["prefetch"].config).override(ZERO1)
+    matrix = [twins(named[name], program, mesh) for name, program, mesh in ROWS]
     for index, (options, mode, ahead) in enumerate(SEQUENTIAL):
         prefix, flavour = "sequential-mtp" if ahead else "sequential", list(Flavour)[index % 2]
         case = sequential_case(prefix, flavour, pipelined(base, options, **ahead), mode)
         run = options.get("repeats") == 3  # one of them, so that rounding is seen too
         matrix.append(case if run else dataclasses.replace(case, require=EXACT_OR_RUN))
     for flavour, name in zip(Flavour, ("prefetch", "storage"), strict=True):
-        words, variant = f"pipeline-auto-against-explicit-{name}-{flavour}", variants[name]
+        words, variant = f"pipeline-auto-against-explicit-{name}-{flavour}", named[name]
         matrix.append(_modes(words, flavour, variant, "grad", HOME, not_applicable=OTHER_PLACES))
     matrix += [
         _gathers(Flavour.LINEN, base, Gather.ONCE, Mode.EXPLICIT),
@@ -270,21 +256,21 @@ def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
     Raises:
         ConfigError: a setting breaks a rule.
     """
-    base = dataclasses.replace(preset("llama2-7b"), compute_dtype="bfloat16", remat=FULL)
+    base = dataclasses.replace(preset("llama2-7b"), **TRAINING)
     options = {"stages": 2, "microbatches": 4, "repeats": 16}
     wide, shape = devices // 2, (2 * devices, 2_048)
     configs = {
         name: override(pipelined(base, {**options, **more}), settings) for name, more in PUBLISHED.items()
     }
     matrix = [
-        _twins(_variant(f"llama2-7b-{name}", config, PLAIN, shape), "train_step", f"stage2.fsdp{wide}-auto")
+        twins(_variant(f"llama2-7b-{name}", config, shape), "train_step", f"stage2.fsdp{wide}-auto")
         for name, config in configs.items()
     ]
-    for name, gather, train, mesh in (
-        ("once", "once", PLAIN, f"stage2.fsdp{wide}"),
+    for name, gather, changes, mesh in (
+        ("once", "once", {}, f"stage2.fsdp{wide}"),
         ("zero1", "per_iteration", ZERO1, f"data{wide}.stage2"),
     ):
-        variant = _variant(f"llama2-7b-{name}-modes", configs[gather], train, shape)
+        variant = _variant(f"llama2-7b-{name}-modes", configs[gather], shape).override(changes)
         words = f"pipeline-llama2-7b-{name}-auto-against-explicit"
         matrix.append(_modes(words, Flavour.NNX, variant, "train_step", mesh))
     return matrix

@@ -15,14 +15,7 @@ __all__ = ["PAIR"]
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns stages 2 to 4, S and 2 S microbatches, 1 to 3 repeats, both delays, all gathers, both modes.
-
-    Args:
-        settings: config fields to override in every case.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
+    """Returns stages 2 to 4, S and 2 S microbatches, 1 to 3 repeats, both delays, all gathers, both modes."""
     base = override(tiny(preset("llama2-70b")), settings)
     matrix = []
     for stages, times, repeats, delay, gather, mode in itertools.product(

@@ -11,7 +11,8 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import Mode
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import OTHER_DOTS, OTHER_PROGRAM, Variant, same_flavour
+from parity.matrix.cases import OTHER_DOTS, OTHER_PROGRAM, same_flavour
+from parity.matrix.decoders import Variant
 from parity.matrix.pipeline import SHAPE, STORAGE, pipelined, sequential_case
 
 __all__ = ["PAIR", "accumulated", "tiled"]
@@ -88,14 +89,7 @@ def _places(settings: Mapping[str, str]) -> list[Case]:
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns the plans.
-
-    Args:
-        settings: config fields to override in every case.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
+    """Returns the plans."""
     base = override(dataclasses.replace(tiny(preset("llama2-70b")), layers=2), settings)
     batches = [
         accumulated(_flavour(index), dataclasses.replace(base, layout=layout), count)

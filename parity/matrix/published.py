@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from models_nnx.shared.config import RematConfig, RematPolicy, override
 from models_nnx.shared.presets import preset
 from parity.cases.case import Case
-from parity.matrix.cases import PROGRAMS, Variant, twins
+from parity.matrix.cases import twins
+from parity.matrix.decoders import Variant
+from parity.matrix.programs import PROGRAMS
 
 __all__ = ["full_size"]
 

@@ -3,15 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from models_nnx.shared.config import (
-    LayerLayout,
-    ModelConfig,
-    MomentSharding,
-    RematConfig,
-    RematPolicy,
-    TrainConfig,
-    override,
-)
+from models_nnx.shared.config import override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import Mode
@@ -21,11 +13,10 @@ from parity.matrix.cases import (
     OTHER_CODE,
     OTHER_PLACES,
     OTHER_PROGRAM,
-    PLAIN,
-    Variant,
     same_flavour,
     twins,
 )
+from parity.matrix.decoders import Variant, variants
 from parity.verdicts import Verdict
 
 __all__ = ["PAIR"]
@@ -41,17 +32,15 @@ MESHES = (
 )
 ZERO1_MESHES = ("data8.tensor1", "data2.fsdp2.context2.expert1", "data2.fsdp2.tensor2")
 
-REMAT = RematConfig(policy=RematPolicy.FULL)
-VARIANTS: dict[str, dict] = {
-    "scan": {"dropout": 0.1, "remat": REMAT},
-    "unroll": {"layout": LayerLayout.UNROLLED},
+VARIANTS: Mapping[str, Mapping[str, str]] = {
+    "scan": {"dropout": "0.1", "remat.policy": "full"},
+    "unroll": {"layout": "unrolled"},
 }
-ZERO1 = TrainConfig(moments=MomentSharding.ZERO1)
-
-
-def _twins(name: str, config: ModelConfig, train: TrainConfig, mesh: str) -> Case:
-    smoke = mesh == "fsdp2.fsdp_transpose2.tensor2.data1-explicit" and name == "scan"
-    return twins(Variant(f"sharded-{name}", config, train), "train_step", mesh, smoke=smoke)
+ZERO1 = {"train.moments": "zero1"}
+ROWS = (
+    *((name, mesh) for name in VARIANTS for mesh in MESHES),
+    *((f"{name}-zero1", mesh) for name in VARIANTS for mesh in ZERO1_MESHES),
+)
 
 
 def _elsewhere(flavour: Flavour, plain: Variant, mesh: str) -> list[Case]:
@@ -76,7 +65,7 @@ def _elsewhere(flavour: Flavour, plain: Variant, mesh: str) -> list[Case]:
 
 def _zero1_case(flavour: Flavour, plain: Variant, mesh: str) -> Case:
     """ZeRO-1 against plain moments: the same numbers in a fraction of the memory; NNX's are run on one mesh."""
-    zero1 = Variant("sharded-plain-zero1", plain.config, ZERO1)
+    zero1 = dataclasses.replace(plain.override(ZERO1), name="sharded-plain-zero1")
     name = "sharded-plain-against-zero1"
     run = flavour is Flavour.NNX and mesh.startswith(ZERO1_MESHES[0])
     require = Verdict.ARBITRATED if run else EXACT_OR_RUN
@@ -86,28 +75,11 @@ def _zero1_case(flavour: Flavour, plain: Variant, mesh: str) -> Case:
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns the matrix of meshes.
-
-    Args:
-        settings: config fields to override in every variant.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
+    """Returns the matrix of meshes."""
     base = override(tiny(preset("llama2-70b")), settings)
-    variants = {name: dataclasses.replace(base, **changes) for name, changes in VARIANTS.items()}
-    matrix = [
-        _twins(name, config, PLAIN, f"{mesh}-{mode}")
-        for name, config in variants.items()
-        for mesh in MESHES
-        for mode in Mode
-    ]
-    matrix += [
-        _twins(f"{name}-zero1", config, ZERO1, f"{mesh}-{mode}")
-        for name, config in variants.items()
-        for mesh in ZERO1_MESHES
-        for mode in Mode
-    ]
+    named = variants("sharded", base, VARIANTS)
+    named |= variants("sharded", base, {f"{name}-zero1": {**own, **ZERO1} for name, own in VARIANTS.items()})
+    matrix = [twins(named[name], "train_step", f"{mesh}-{mode}") for name, mesh in ROWS for mode in Mode]
     plain = Variant("sharded-plain", base)
     for index, mesh in enumerate(MESHES):
         matrix += _elsewhere(list(Flavour)[index % 2], plain, mesh)

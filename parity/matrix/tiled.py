@@ -3,36 +3,36 @@
 import dataclasses
 from collections.abc import Mapping
 
-from models_nnx.shared.config import Head, TrainConfig, override
+from models_nnx.shared.config import override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import OTHER_DOTS, Variant, same_flavour, twins
+from parity.matrix.cases import OTHER_DOTS, same_flavour, twins
+from parity.matrix.decoders import variants
 
 __all__ = ["PAIR"]
 
-TILED = TrainConfig(vocab_tiles=4)
-CAPPED = {"head": Head.TIED, "logits_soft_cap": 20.0}
+TILED = {"train.vocab_tiles": "4"}
+VARIANTS: Mapping[str, Mapping[str, str]] = {
+    "plain": {},
+    "untied": TILED,
+    "capped": {**TILED, "head": "tied", "logits_soft_cap": "20.0"},
+}
+ROWS = (
+    ("untied", "train_step", "fsdp4.tensor2-auto"),
+    ("untied", "train_step", "fsdp4.tensor2-explicit"),
+    ("capped", "grad", "fsdp4.tensor2-auto"),
+    ("capped", "grad", "fsdp2.tensor2.context2-explicit"),
+)
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns the matrix of the tiled loss.
-
-    Args:
-        settings: config fields to override in every variant.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
+    """Returns the matrix of the tiled loss."""
     base = override(dataclasses.replace(tiny(preset("llama2-70b")), layers=2), settings)
-    plain, untied = Variant("tiled-plain", base), Variant("tiled-untied", base, TILED)
-    capped = Variant("tiled-capped", dataclasses.replace(base, **CAPPED), TILED)
-    sides = (plain, "single"), (untied, "single")
+    named = variants("tiled", base, VARIANTS)
+    sides = (named["plain"], "single"), (named["untied"], "single")
     return [
-        twins(untied, "train_step", "fsdp4.tensor2-auto"),
-        twins(untied, "train_step", "fsdp4.tensor2-explicit"),
-        twins(capped, "grad", "fsdp4.tensor2-auto"),
-        twins(capped, "grad", "fsdp2.tensor2.context2-explicit"),
+        *(twins(named[name], program, mesh) for name, program, mesh in ROWS),
         same_flavour(
             Flavour.NNX,
             "tiled-against-plain",

@@ -1,35 +1,24 @@
 """Short training runs of the decoder twins, step by step, on synthetic data, from the start or a checkpoint."""
 
 import copy
-import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
-from flax import nnx
 
-import models_linen.checkpoint
-import models_linen.diloco
-import models_linen.train
-import models_nnx.checkpoint
-import models_nnx.diloco
-import models_nnx.train
 from models_nnx.shared import store
 from models_nnx.shared.data import packed_batch
-from models_nnx.shared.ops import REPLICA
-from models_nnx.shared.sharding import resolve
 from parity.builds.build import Flavour
 from parity.builds.tree import to_host
 from parity.compare.backends.quiet import quiet
-from parity.matrix.replicas import replica_batches
+from parity.matrix.builders import builder
+from parity.matrix.decoders import Variant, input_specs, replica_batches
 from parity.matrix.runs import Training
 
 __all__ = ["Trainer", "check_save", "differing", "earlier", "losses"]
-
-BATCH_AXES = ("activation_batch", "activation_length")
 
 
 class Trainer:
@@ -42,6 +31,7 @@ class Trainer:
 
     Raises:
         ValueError: the mesh needs more devices than there are, or does not fit the model.
+        UnavailableError: the models of the flavour are not installed.
         CheckpointError: the checkpoint does not hold this run.
     """
 
@@ -50,7 +40,13 @@ class Trainer:
         self._mesh = (
             run.mesh.on(jax.devices()) if run.mesh.axes else jax.sharding.Mesh(jax.devices()[:1], ("data",))
         )
-        self._twin = {Flavour.LINEN: _linen, Flavour.NNX: _nnx}[flavour](run, self._mesh)
+        side, key = builder(flavour), jax.random.key(run.seed)
+        variant = Variant(run.title, run.config, run.train, run.shape, run.diloco)
+        self._key, self._loop = key, side.loop(variant, key)
+        specs = side.specs(variant)(self._loop.example, self._mesh)
+        self._places = jax.tree.map(self._on, specs)
+        self._create = jax.jit(self._loop.create, out_shardings=self._places)
+        self._step = jax.jit(self._loop.step, donate_argnums=0, out_shardings=(self._places, None))
         self._begin(resume)
 
     def again(self, resume: Path | None = None) -> "Trainer":
@@ -60,30 +56,34 @@ class Trainer:
         return other
 
     def _begin(self, resume: Path | None) -> None:
-        self._state = self._twin.restore(resume) if resume else self._twin.fresh()
+        if resume:
+            self._state = self._loop.checkpoint.restore(resume, self._loop.example, self._places)
+        else:
+            self._state = self._create(self._key)
         self.done = int(self.named()["outer/step" if self._run.diloco else "step"])
 
     def advance(self) -> float:
         """Makes one step and returns its loss, the mean over replicas where there are several."""
-        batch = {name: jax.device_put(array, self._place(name, array)) for name, array in self._arrays()}
+        batch = self._batch()
+        specs = input_specs(self._run.config, batch, self._mesh)
+        batch = {name: jax.device_put(array, self._on(specs[name])) for name, array in batch.items()}
         with jax.set_mesh(self._mesh), quiet():  # the first step compiles, and the partitioner thinks aloud
-            self._state, metrics = self._twin.step(self._state, batch)
+            self._state, metrics = self._step(self._state, batch)
         self.done += 1
         return float(np.mean(np.asarray(metrics["loss"], np.float64)))
 
-    def _arrays(self) -> Iterable[tuple[str, np.ndarray]]:
+    def _batch(self) -> dict[str, np.ndarray]:
         run, seed = self._run, self._run.seed + self.done
         if run.diloco:
-            return replica_batches(run.shape, run.diloco.replicas, seed).items()
-        return packed_batch(*run.shape, seed).items()
+            return replica_batches(run.shape, run.diloco.replicas, seed)
+        return packed_batch(*run.shape, seed)
 
-    def _place(self, name: str, array: np.ndarray) -> jax.sharding.NamedSharding:
-        axes = (REPLICA, *BATCH_AXES)[-array.ndim :]
-        return _on(self._mesh, resolve(axes, array.shape, self._run.config.rules, self._mesh, name))
+    def _on(self, spec: jax.sharding.PartitionSpec) -> jax.sharding.NamedSharding:
+        return jax.sharding.NamedSharding(self._mesh, spec)
 
     def named(self) -> Mapping[str, jax.Array]:
         """Returns the state under its names on disk."""
-        return self._twin.named(self._state)
+        return self._loop.checkpoint.named(self._state)
 
     def save(self, folder: Path, so_far: Mapping[int, float]) -> Path:
         """Writes the state, and the losses of the steps so far, to where a run keeps the checkpoint of this step.
@@ -93,7 +93,7 @@ class Trainer:
         """
         numbers = {str(step): loss if math.isfinite(loss) else None for step, loss in so_far.items()}
         about = {**self._run.asked, "losses": numbers}
-        return self._twin.save(store.step_folder(folder, self.done), self._state, about)
+        return self._loop.checkpoint.save(store.step_folder(folder, self.done), self._state, about)
 
 
 def losses(flavour: Flavour, run: Training) -> Iterator[float]:
@@ -160,71 +160,3 @@ def differing(ours: Mapping[str, jax.Array], theirs: Mapping[str, jax.Array]) ->
 
 def _bits(array: np.ndarray) -> tuple[Any, ...]:
     return array.shape, array.dtype, array.tobytes()
-
-
-class _Twin(NamedTuple):
-    """What a flavour does with a run."""
-
-    fresh: Callable[[], Any]
-    restore: Callable[[Path], Any]
-    step: Callable[[Any, Any], tuple[Any, Mapping[str, jax.Array]]]
-    named: Callable[[Any], Mapping[str, jax.Array]]
-    save: Callable[[Path, Any, Mapping[str, Any]], Path]
-
-
-def _on(mesh: jax.sharding.Mesh, spec: jax.sharding.PartitionSpec) -> jax.sharding.NamedSharding:
-    return jax.sharding.NamedSharding(mesh, spec)
-
-
-def _linen(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
-    checkpoint, unbox = models_linen.checkpoint, models_linen.train.unbox
-    batch = {name: jax.ShapeDtypeStruct(run.shape, "int32") for name in ("tokens", "segments", "positions")}
-    parts = (run.config, run.train, *([run.diloco] if run.diloco else []))
-    if run.diloco:
-        models, make_step = models_linen.diloco, models_linen.diloco.diloco_step
-    else:
-        models, make_step = models_linen.train, models_linen.train.train_step
-    create = functools.partial(models.create, *parts, batch=batch)
-    key = jax.random.key(run.seed)
-    example = jax.eval_shape(create, key)
-    specs = models.state_specs(run.config, run.train, example, mesh)
-    places = jax.tree.map(functools.partial(_on, mesh), specs)
-    fresh = jax.jit(lambda key: unbox(create(key)), out_shardings=places)
-    step = functools.partial(make_step, *parts)
-    return _Twin(
-        fresh=lambda: fresh(key),
-        restore=lambda folder: checkpoint.restore(folder, example, places),
-        step=jax.jit(step, donate_argnums=0, out_shardings=(places, None)),
-        named=checkpoint.named,
-        save=checkpoint.save,
-    )
-
-
-def _nnx(run: Training, mesh: jax.sharding.Mesh) -> _Twin:
-    checkpoint = models_nnx.checkpoint
-    parts: tuple[Any, ...] = (run.train, run.diloco) if run.diloco else (run.train,)
-    if run.diloco:
-        models, make_step = models_nnx.diloco, models_nnx.diloco.diloco_step
-    else:
-        models, make_step = models_nnx.train, models_nnx.train.train_step
-    create: Callable[[jax.Array], Any] = functools.partial(models.create, run.config, *parts)
-    advance: Callable[..., Any] = functools.partial(make_step, *parts)
-    key = jax.random.key(run.seed)
-    graphdef, example = nnx.split(nnx.eval_shape(lambda: create(key)))
-    specs = models.state_specs(run.config, run.train, example, mesh)
-    places = jax.tree.map(functools.partial(_on, mesh), specs)
-
-    fresh = jax.jit(lambda key: nnx.state(create(key)), out_shardings=places)
-
-    def step(leaves, batch):
-        state = nnx.merge(graphdef, leaves)
-        metrics = advance(state, batch)
-        return nnx.state(state), metrics
-
-    return _Twin(
-        fresh=lambda: fresh(key),
-        restore=lambda folder: checkpoint.restore(folder, example, places),
-        step=jax.jit(step, donate_argnums=0, out_shardings=(places, None)),
-        named=checkpoint.named,
-        save=checkpoint.save,
-    )

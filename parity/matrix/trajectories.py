@@ -17,9 +17,9 @@ from models_nnx.shared.config import (
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import SEED, Build, Flavour
 from parity.cases.case import Case, Pair
-from parity.matrix.cases import OTHER_PLACES, Variant, layouts, same_flavour, twins
+from parity.matrix.cases import OTHER_PLACES, layouts, same_flavour, twins
+from parity.matrix.decoders import PLAIN, Variant
 from parity.matrix.moe import DEEPSEEK
-from parity.matrix.saving import saved, saved_twins
 
 __all__ = ["PAIR", "SPIKE"]
 
@@ -91,8 +91,8 @@ def _at(step: int) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 def _watchful(name: str, config: ModelConfig, step: int, spoilt: Mapping[int, Any]) -> Case:
     """Twins that start late in the schedule and see spoilt batches."""
     globs = [f"step{number}/*" for number, spoil in spoilt.items() if spoil is without_weight]
-    variant = Variant(f"training-{name}", config, WATCHFUL, ROWS)
-    case = saved_twins(variant, "train_step", "single", arrange=_at(step), not_finite=globs)
+    variant = Variant(f"training-{name}", config, WATCHFUL, ROWS, saved=True)
+    case = twins(variant, "train_step", "single", arrange=_at(step), not_finite=globs)
     return dataclasses.replace(
         case,
         exact=None,
@@ -105,19 +105,11 @@ def _onto(flavour: Flavour, variant: Variant, mesh: str) -> Case:
     """One device, and the same state on a mesh."""
     sides = (variant, "single"), (variant, mesh)
     name = f"{variant.name}-against-mesh"
-    case = same_flavour(flavour, name, "train_step", *sides, not_applicable=OTHER_PLACES)
-    return saved(case, (variant, flavour), (variant, flavour))
+    return same_flavour(flavour, name, "train_step", *sides, not_applicable=OTHER_PLACES)
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns the matrix of training over steps.
-
-    Args:
-        settings: config fields to override in every variant.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
+    """Returns the matrix of training over steps."""
     base = override(dataclasses.replace(tiny(preset("llama2-70b")), layers=2, dropout=0.1), settings)
     experts = override(dataclasses.replace(DEEPSEEK, dropout=0.1), settings)
     cycles = override(tiny(preset("gemma2-9b")), settings)
@@ -126,13 +118,18 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     plain = Variant("training-plain", base, shape=ROWS)
     trajectory = layouts(Flavour.NNX, "training", "trajectory", dataclasses.replace(base, dropout=0.0))
     return [
-        saved_twins(Variant("training-scan", base, UNEQUAL, ROWS), "train_step", "fsdp2.tensor2-explicit"),
-        saved_twins(Variant("training-unroll-bf16", narrow, UNEQUAL, ROWS), "train_step", "single"),
-        saved_twins(Variant("training-zero1", base, ZERO1, ROWS), "train_step", "data2.fsdp2-auto"),
-        saved_twins(Variant("training-experts", experts, shape=ROWS), "train_step", "data2.expert2-auto"),
+        *(
+            twins(Variant(f"training-{name}", config, train, ROWS, saved=True), "train_step", mesh)
+            for name, config, train, mesh in (
+                ("scan", base, UNEQUAL, "fsdp2.tensor2-explicit"),
+                ("unroll-bf16", narrow, UNEQUAL, "single"),
+                ("zero1", base, ZERO1, "data2.fsdp2-auto"),
+                ("experts", experts, PLAIN, "data2.expert2-auto"),
+            )
+        ),
         _watchful("across-warmup", base, 1, {2: unlikely, 5: without_weight}),
         _watchful("past-the-end", unrolled, 5, {2: unlikely, 3: without_weight}),
-        _onto(Flavour.LINEN, plain, "fsdp2.tensor2-explicit"),
+        _onto(Flavour.LINEN, dataclasses.replace(plain, saved=True), "fsdp2.tensor2-explicit"),
         twins(plain, "trajectory", "fsdp4.tensor2-auto"),
         trajectory,
         *(

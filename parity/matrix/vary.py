@@ -5,9 +5,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from models_nnx.shared.config import ConfigError, ModelConfig, TrainConfig, override
+from models_nnx.shared.config import ConfigError, ModelConfig
+from parity.matrix.decoders import Variant
 
-__all__ = ["ablations", "sizes", "varied"]
+__all__ = ["ablations", "sizes"]
 
 PLAINEST: tuple[Mapping[str, str], ...] = (
     {"remat.policy": "none", "remat.names": ""},
@@ -50,31 +51,16 @@ def _field(config: ModelConfig, name: str) -> Any:
     return functools.reduce(lambda part, field: getattr(part, field, None), name.split("."), config)
 
 
-def varied(
-    config: ModelConfig, train: TrainConfig, settings: Mapping[str, str]
-) -> tuple[ModelConfig, TrainConfig]:
-    """Returns both configs with settings changed; those of the train config begin with ``train.``.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
-    prefix = "train."
-    of_train = {name.removeprefix(prefix): text for name, text in settings.items() if name.startswith(prefix)}
-    of_model = {name: text for name, text in settings.items() if not name.startswith(prefix)}
-    return override(config, of_model), override(train, of_train)
-
-
-def ablations(config: ModelConfig, train: TrainConfig) -> Sequence[Mapping[str, str]]:
-    """Returns the settings of `PLAINEST` that a config allows and does not have yet."""
-    return _Ablations(config, train)
+def ablations(variant: Variant) -> Sequence[Mapping[str, str]]:
+    """Returns the settings of `PLAINEST` that a variant allows and does not have yet."""
+    return _Ablations(variant)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Ablations(Sequence[Mapping[str, str]]):
     """Settings that are tried when they are read: few runs need them, and hundreds of cases have some."""
 
-    config: ModelConfig
-    train: TrainConfig
+    variant: Variant
 
     @functools.cached_property
     def _found(self) -> Sequence[Mapping[str, str]]:
@@ -82,7 +68,7 @@ class _Ablations(Sequence[Mapping[str, str]]):
 
     def _changes(self, settings: Mapping[str, str]) -> bool:
         try:
-            return varied(self.config, self.train, settings) != (self.config, self.train)
+            return self.variant.override(settings) != self.variant
         except ConfigError:
             return False
 

@@ -1,6 +1,5 @@
 """Every option with every other: a covering array over all options of the decoders, mostly by proof."""
 
-import dataclasses
 from collections.abc import Mapping
 
 from parity.cases.case import Case, Pair
@@ -8,7 +7,6 @@ from parity.cases.coverage import Coverage, cover
 from parity.matrix.cases import twins
 from parity.matrix.covering.configs import SPACES, recipe
 from parity.matrix.covering.rows import read_rows
-from parity.matrix.vary import varied
 
 __all__ = ["PAIR"]
 
@@ -27,24 +25,14 @@ BY_PROOF = {
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns a case per chosen row.
-
-    Args:
-        settings: config fields to override in every case.
-
-    Raises:
-        ConfigError: a setting breaks a rule.
-    """
+    """Returns a case per chosen row."""
     chosen = read_rows()
     matrix = []
     for space in SPACES:
         run = _run(list(chosen[space.name].items()))
         for name, row in chosen[space.name].items():
-            made = recipe(space.factors, row)
-            config, train = varied(made.config, made.train, settings)
-            made = dataclasses.replace(made, config=config, train=train)
-            runs = name in run
-            variant = made.variant(f"covering-{name}", SHAPE)
+            made, runs = recipe(space.factors, row), name in run
+            variant = made.variant(f"covering-{name}", SHAPE).override(settings)
             matrix.append(
                 twins(
                     variant,

@@ -17,10 +17,9 @@ from models_nnx.shared.config import (
 )
 from parity.builds.meshes import MeshSpec
 from parity.cases.coverage import Factor, Space
-from parity.matrix.cases import Variant
 from parity.matrix.covering.factors import DECODING, TRAINING
 from parity.matrix.covering.recipe import RECIPE
-from parity.matrix.replicas import Replicated
+from parity.matrix.decoders import Variant
 
 __all__ = ["SPACES", "WRITTEN", "Configuration", "recipe"]
 
@@ -89,9 +88,7 @@ class Configuration:
             name: of the variant.
             shape: rows and length of a batch, or of each replica's.
         """
-        if self.diloco:
-            return Replicated(name, self.config, self.train, shape, self.diloco)
-        return Variant(name, self.config, self.train, shape)
+        return Variant(name, self.config, self.train, shape, self.diloco)
 
 
 def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Configuration:

@@ -22,8 +22,8 @@ from scipy.sparse import csr_matrix
 
 from parity.cases.case import Case
 from parity.cases.settings import collect
-from parity.matrix.cases import Variant
 from parity.matrix.core import PATH
+from parity.matrix.decoders import Variant
 
 __all__ = ["choose", "main", "worths"]
 
@@ -142,10 +142,10 @@ def _worth(id: str, ours: Mapping[str, str], theirs: Mapping[str, str], constant
 
 
 def _options(case: Case, side: int) -> Iterator[tuple[str, str]]:
-    """Yields the options of a side, by name; none where the side is no variant of a decoder or is altered."""
+    """Yields the options of a side, by name; none of a side that is no variant of a decoder, or altered, or saved."""
     make = (case.reference, case.candidate)[side]
     variant = getattr(getattr(make, "func", None), "__self__", None)
-    if not (isinstance(make, functools.partial) and isinstance(variant, Variant)):
+    if not (isinstance(make, functools.partial) and isinstance(variant, Variant)) or variant.saved:
         return
     mesh = case.meshes[side]
     yield "program", case.program
@@ -154,7 +154,7 @@ def _options(case: Case, side: int) -> Iterator[tuple[str, str]]:
             yield f"axis {name}", "there"
     yield "mode", str(mesh.mode)
     parts: dict[str, Any] = {"": variant.config, "train": variant.train}
-    parts |= {"diloco": getattr(variant, "diloco", None)}
+    parts |= {"diloco": variant.diloco}
     for name, part in parts.items():
         yield from _fields(part, f"{name}." if name else "")
 

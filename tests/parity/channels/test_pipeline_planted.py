@@ -9,13 +9,13 @@ import pytest
 
 import models_nnx.pipeline
 from models_nnx.shared import ops
-from models_nnx.shared.config import Gather, TrainConfig
+from models_nnx.shared.config import Gather
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case
 from parity.compare.session import Session
-from parity.matrix.decoders import decoder_build
+from parity.matrix.decoders import Variant
 from parity.matrix.pipeline import pipelined
 from parity.report.table import findings_text
 from parity.run.run import run_case
@@ -35,11 +35,12 @@ def unoptimised():
 
 def result_of(bug, options, channels, *, preset_name="llama2-70b", **changes):
     config = pipelined(tiny(preset(preset_name)), options, **changes)
-    build = functools.partial(decoder_build, config=config, train=TrainConfig(), shape=(16, 40))
     case = Case(
         id=f"planted/{bug}",
-        reference=functools.partial(build, Flavour.LINEN, name="planted reference"),
-        candidate=functools.partial(build, Flavour.NNX, name=f"planted {bug}"),
+        reference=functools.partial(
+            Variant("planted reference", config, shape=(16, 40)).build, Flavour.LINEN
+        ),
+        candidate=functools.partial(Variant(f"planted {bug}", config, shape=(16, 40)).build, Flavour.NNX),
         program="grad",
         mesh=MeshSpec.parse("stage2.fsdp2-auto"),
     )

@@ -20,8 +20,7 @@ from parity.compare.backends.registry import find
 from parity.compare.clock import Clock
 from parity.compare.side import Side
 from parity.ir.hlo.crossings import crossings
-from parity.matrix.cases import Variant
-from parity.matrix.replicas import Replicated
+from parity.matrix.decoders import Variant
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +50,7 @@ def doubles():
 
 
 def variant(diloco):
-    return Replicated(f"oracle {diloco}", CONFIG, TRAIN, SHAPE, diloco)
+    return Variant(f"oracle {diloco}", CONFIG, TRAIN, SHAPE, diloco)
 
 
 @functools.cache
@@ -218,7 +217,7 @@ MESH = "replica2.fsdp2.tensor2"
 def crossing(program, diloco, mode):
     mesh = MeshSpec.parse(f"{MESH}-{mode}")
     with jax.enable_x64(False):
-        build = Replicated(f"crossing {diloco}", SMALL, TRAIN, (8, 40), diloco).build(Flavour.NNX)
+        build = Variant(f"crossing {diloco}", SMALL, TRAIN, (8, 40), diloco).build(Flavour.NNX)
         side = Side(build, build.programs[program], mesh, find("cpu"), Clock())
         return crossings(side.optimised, mesh.axes, "replica")
 

@@ -45,9 +45,9 @@ from models_nnx.shared.sharding import DEFAULT_RULES
 from parity.builds.weights.map import MapError
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.matrix.cases import PLAIN, Variant, twins
+from parity.matrix.cases import twins
+from parity.matrix.decoders import PLAIN, Variant
 from parity.matrix.pipeline import PREFETCH, STORAGE, pipelined
-from parity.matrix.replicas import Replicated
 
 pytestmark = pytest.mark.long
 
@@ -86,7 +86,7 @@ BASES = {
     "pipe": (variant(pipelined(DENSE, {**STORAGE, "layers_per_stage": 2})), "stage2.fsdp2-auto"),
     "prefetch": (variant(pipelined(DENSE, PREFETCH)), "stage2.fsdp2-auto"),
     "outside": (variant(pipelined(DENSE, {**STORAGE, "layers_outside": 1})), "stage2.fsdp2-auto"),
-    "replicas": (Replicated("options", DENSE, TrainConfig(), (2, 32), DILOCO), "single"),
+    "replicas": (Variant("options", DENSE, TrainConfig(), (2, 32), DILOCO), "single"),
 }
 OTHER_RULES = tuple((name, axes) for name, axes in DEFAULT_RULES if name != "mlp")
 MORE = {"config.layers": 10}

@@ -9,14 +9,14 @@ import types
 import pytest
 
 import parity
+from models_nnx.shared.config import override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.channels.sharding import sharding
 from parity.channels.tree import tree
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.matrix.cases import PLAIN
-from parity.matrix.decoders import decoder_build
+from parity.matrix.decoders import Variant
 from parity.matrix.sharded import PAIR, VARIANTS
 
 MODELS = ("models_linen", "models_nnx", "parity.matrix")
@@ -72,9 +72,9 @@ def ruled(real):
     """``ruled(id, name, change)`` is a case whose candidate has the rules that ``change`` makes of the default."""
 
     def make(id, name, change):
-        config = tiny(preset("llama2-70b"))
-        config = dataclasses.replace(config, **VARIANTS[id.split("/")[0]], rules=change(config.rules))
-        build = functools.partial(decoder_build, Flavour.NNX, f"sharded-{name}", config, PLAIN)
+        config = override(tiny(preset("llama2-70b")), VARIANTS[id.split("/")[0]])
+        config = dataclasses.replace(config, rules=change(config.rules))
+        build = functools.partial(Variant(f"sharded-{name}", config).build, Flavour.NNX)
         return dataclasses.replace(real(id), candidate=build)
 
     return make

@@ -12,7 +12,7 @@ from parity.compare.evidence import Evidence
 from parity.compare.exactness import named
 from parity.compare.session import Session
 from parity.matrix import batch_split, diloco, pipeline, plans, sharded
-from parity.matrix.replicas import PLAIN
+from parity.matrix.diloco import PLAIN
 from parity.prove.exact import Link, Named, Relation, equal
 
 UNROLLED = dataclasses.replace(PLAIN, replicas=4, period=3)

@@ -1,0 +1,64 @@
+"""Faults of checkpoints, which the models must refuse to load."""
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from models_nnx.shared import store
+
+__all__ = ["SPOIL"]
+
+ABOUT = {"note": "spoilt on purpose"}
+
+
+def _rewritten(change: Callable[[dict[str, Any], str], None]) -> Callable[[Path, Path], str]:
+    """Returns a fault that changes one leaf of a checkpoint, which is whole apart from that."""
+
+    def spoil(folder: Path, copy: Path) -> str:
+        manifest, kept = _kept(folder)
+        leaves: dict[str, Any] = dict(kept)
+        name = max(
+            (name for name in leaves if "params/" in name),
+            key=lambda name: (leaves[name].ndim, name),
+        )
+        change(leaves, name)
+        store.write(copy, leaves, kind=manifest.kind, about=ABOUT)
+        return name
+
+    return spoil
+
+
+@functools.lru_cache(maxsize=1)
+def _kept(folder: Path) -> tuple[store.Manifest, Mapping[str, Any]]:
+    """Returns what a checkpoint says of itself, and its leaves, once for all faults."""
+    manifest = store.inspect(folder)
+    like = {
+        name: jax.ShapeDtypeStruct(
+            leaf["shape"], jax.random.key(0).dtype if "impl" in leaf else leaf["dtype"]
+        )
+        for name, leaf in manifest.leaves.items()
+    }
+    return manifest, store.read(folder, like, kind=manifest.kind)
+
+
+def _set(function: Callable[[Any], Any]) -> Callable[[dict[str, Any], str], None]:
+    def change(leaves: dict[str, Any], name: str) -> None:
+        leaves[name] = function(np.asarray(leaves[name]))
+
+    return change
+
+
+def _add(leaves: dict[str, Any], name: str) -> None:
+    leaves[f"{name}_too"] = leaves[name]
+
+
+SPOIL: Mapping[str, Callable[[Path, Path], str]] = {
+    "a leaf missing": _rewritten(lambda leaves, name: leaves.pop(name)),
+    "a leaf too many": _rewritten(_add),
+    "a leaf of another shape": _rewritten(_set(lambda leaf: leaf[..., :-1])),
+    "a leaf of another dtype": _rewritten(_set(lambda leaf: leaf.astype("float16"))),
+}

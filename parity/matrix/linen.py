@@ -1,0 +1,185 @@
+"""The Linen models as programs of a state and a batch; `nnx` holds the same of the NNX models, line by line."""
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import models_linen.checkpoint
+import models_linen.decode
+import models_linen.diloco
+import models_linen.evaluate
+import models_linen.model
+import models_linen.train
+from models_nnx.shared.ops import by_layer, sown_metrics
+from parity.builds.build import linen_build
+from parity.builds.saving import Saving
+from parity.builds.tree import Codec, flatten
+from parity.matrix.builders import Loop
+from parity.matrix.decoders import Variant
+from parity.matrix.programs import (
+    REPLICATED,
+    STEPS,
+    TEMPERATURE,
+    decode_config,
+    decoded,
+    forced,
+    prompt_lengths,
+    routing_group,
+    tokens,
+)
+
+__all__ = ["SOURCES", "creates", "loop", "make_build", "programs", "saving", "specs"]
+
+SOURCES = ("models_linen/",)
+make_build = linen_build
+
+
+def _models(variant: Variant) -> Any:
+    return models_linen.diloco if variant.diloco else models_linen.train
+
+
+def creates(variant: Variant) -> Callable[[jax.Array], Any]:
+    """Returns the function key -> fresh state."""
+    shape = jax.ShapeDtypeStruct(variant.shape, "int32")
+    batch = dict.fromkeys(("tokens", "segments", "positions"), shape)
+    return functools.partial(_models(variant).create, *variant.configs, batch=batch)
+
+
+def specs(variant: Variant) -> Callable[[Any, Any], Any]:
+    """Returns the function of abstract state and mesh -> tree of specs."""
+    return functools.partial(_models(variant).state_specs, variant.config, variant.train)
+
+
+def programs(variant: Variant) -> dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]]:
+    """Returns the programs of a decoder, or of its replicas, by name."""
+    if variant.diloco:
+        return _of_replicas(variant)
+    return {**_of_decoder(variant), **_decoding(variant)}
+
+
+def _of_decoder(variant: Variant) -> dict[str, Any]:
+    config, train = variant.config, variant.train
+
+    def variables(params, state, batch):
+        tree: dict[str, Any] = {}
+        for path, choices in forced(config, batch).items():
+            node = functools.reduce(lambda node, name: node.setdefault(name, {}), path.split("/"), tree)
+            node["forced"] = choices
+        return models_linen.train.with_bias(params, state.routing_bias) | ({"forced": tree} if tree else {})
+
+    def forward(state, batch):
+        read = variables(state.params, state, batch)
+        if config.mtp:  # in an evaluation its predictors speak too
+            logits, metrics, routing = models_linen.evaluate.evaluate(config, train, read, tokens(batch))
+            return {"values": {"logits": logits, **metrics}, **routing_group(routing)}
+        model = models_linen.model.LanguageModel(config)
+        inputs = (batch["tokens"], batch["segments"], batch["positions"])
+        logits, found = model.apply(read, *inputs, mutable=["sown", "routed"])
+        sown, routing = (by_layer(found.get(name, {}), config) for name in ("sown", "routed"))
+        return {"values": {"logits": logits, "sown": sown}, **routing_group(routing)}
+
+    def grad(state, batch):
+        key = state.key if config.dropout else None
+
+        def loss(params):
+            read = variables(params, state, batch)
+            loss_sum, (weight, sown, routing) = models_linen.train.loss_sums(config, train, read, batch, key)
+            scaled = batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
+            return scaled, (sown_metrics(sown, weight, config), routing)
+
+        (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
+        return {
+            "values": {"loss": value, **sown},
+            "gradients": {"params": grads},
+            **routing_group(routing),
+        }
+
+    def train_step(state, batch):
+        state, metrics = models_linen.train.train_step(config, train, state, tokens(batch))
+        return {"values": metrics, "state": state}
+
+    return {"forward": forward, "grad": grad, "train_step": train_step, "trajectory": train_step}
+
+
+def _decoding(variant: Variant) -> dict[str, Any]:
+    config = variant.config
+
+    def run(state, batch, temperature=None, key=None):
+        decode, prompt = decode_config(batch, temperature), (batch["tokens"], prompt_lengths(batch))
+        variables = models_linen.train.with_bias(state.params, state.routing_bias)
+        return decode, variables, models_linen.decode.prefill(config, decode, variables, *prompt, key)
+
+    def prefill(state, batch):
+        *_, (logits, rows) = run(state, batch)
+        return decoded(rows, rows.cache, logits=logits)
+
+    def generate(state, batch):
+        decode, variables, (_, rows) = run(state, batch)
+        new, rows = models_linen.decode.generate(config, decode, variables, rows, STEPS)
+        return decoded(rows, rows.cache, tokens=new)
+
+    def sample(state, batch):
+        first, rest = jax.random.split(state.key)
+        decode, variables, (_, rows) = run(state, batch, TEMPERATURE, first)
+        new, rows = models_linen.decode.generate(config, decode, variables, rows, STEPS, rest)
+        return decoded(rows, rows.cache, tokens=new)
+
+    return {"prefill": prefill, "generate": generate, "sample": sample}
+
+
+def _of_replicas(variant: Variant) -> dict[str, Any]:
+    config, train, diloco = variant.config, variant.train, variant.replicas
+    models, last = models_linen.diloco, diloco.fragments - 1
+
+    def inner_step(state, batch):
+        state, metrics = models.inner_step(config, train, state, batch)
+        return {"values": metrics, "state": state}
+
+    def sync_step(state, batch):
+        return {"state": models.sync_step(config, diloco, state, last)}
+
+    def apply_step(state, batch):
+        return {"state": models.apply_step(config, diloco, state, last)}
+
+    def diloco_step(state, batch):
+        state, metrics = models.diloco_step(config, train, diloco, state, batch)
+        return {"values": metrics, "state": state}
+
+    return dict(zip(REPLICATED, (inner_step, sync_step, apply_step, diloco_step), strict=True))
+
+
+def saving(variant: Variant, spoil: Mapping[str, Callable[[Path, Path], str]]) -> Saving:
+    """Returns how the state is saved and loaded, and that of one model served."""
+    checkpoint, unbox = models_linen.checkpoint, _models(variant).unbox
+    codec = Codec(unbox(jax.eval_shape(creates(variant), jax.random.key(0))))
+
+    def export(state: Mapping[str, Any], folder: Path) -> None:
+        tree = codec.restore(state)
+        variables = models_linen.train.with_bias(tree.params, tree.routing_bias)
+        checkpoint.export(folder, variant.config, variables)
+
+    served = {
+        "export": export,
+        "load_export": lambda folder: flatten(checkpoint.load_params(folder, variant.config)),
+    }
+    return Saving(
+        save=lambda state, folder: checkpoint.save(folder, codec.restore(state)),
+        load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
+        spoil=spoil,
+        **({} if variant.diloco else served),
+    )
+
+
+def loop(variant: Variant, key: jax.Array) -> Loop:
+    """Returns training as functions of a tree of arrays."""
+    models, create = _models(variant), creates(variant)
+    step = models.diloco_step if variant.diloco else models.train_step
+    return Loop(
+        create=lambda key: models.unbox(create(key)),
+        step=functools.partial(step, *variant.configs),
+        example=jax.eval_shape(create, key),
+        checkpoint=models_linen.checkpoint,
+    )

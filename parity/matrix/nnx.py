@@ -1,0 +1,211 @@
+"""The NNX models as programs of a state and a batch; `linen` holds the same of the Linen models, line by line."""
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+from flax import nnx
+
+import models_nnx.checkpoint
+import models_nnx.decode
+import models_nnx.diloco
+import models_nnx.evaluate
+import models_nnx.train
+from models_nnx.shared.ops import by_layer, sown_metrics
+from models_nnx.state import ForcedExperts, Routed, Sown
+from parity.builds.build import nnx_build
+from parity.builds.saving import Saving
+from parity.builds.tree import Codec, flatten
+from parity.matrix.builders import Loop
+from parity.matrix.decoders import Variant
+from parity.matrix.programs import (
+    REPLICATED,
+    STEPS,
+    TEMPERATURE,
+    decode_config,
+    decoded,
+    forced,
+    prompt_lengths,
+    routing_group,
+    tokens,
+)
+
+__all__ = ["SOURCES", "creates", "loop", "make_build", "programs", "saving", "specs"]
+
+SOURCES = tuple(
+    f"models_nnx/{name}.py"
+    for name in (
+        "attention",
+        "batch_split",
+        "blocks",
+        "caching",
+        "decode",
+        "decoder",
+        "diloco",
+        "embeddings",
+        "evaluate",
+        "linear",
+        "mla",
+        "mlp",
+        "model",
+        "moe",
+        "mtp",
+        "norms",
+        "pipeline",
+        "train",
+    )
+)
+make_build = nnx_build
+
+
+def _models(variant: Variant) -> Any:
+    return models_nnx.diloco if variant.diloco else models_nnx.train
+
+
+def creates(variant: Variant) -> Callable[[jax.Array], Any]:
+    """Returns the function key -> fresh state."""
+    return functools.partial(_models(variant).create, *variant.configs)
+
+
+def specs(variant: Variant) -> Callable[[Any, Any], Any]:
+    """Returns the function of abstract state and mesh -> tree of specs."""
+    return functools.partial(_models(variant).state_specs, variant.config, variant.train)
+
+
+def programs(variant: Variant) -> dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]]:
+    """Returns the programs of a decoder, or of its replicas, by name."""
+    if variant.diloco:
+        return _of_replicas(variant)
+    return {**_of_decoder(variant), **_decoding()}
+
+
+def _of_decoder(variant: Variant) -> dict[str, Any]:
+    config, train = variant.config, variant.train
+
+    def force(model, batch):
+        for path, choices in forced(config, batch).items():
+            functools.reduce(getattr, path.split("/"), model).forced = ForcedExperts(choices)
+
+    def forward(state, batch):
+        force(state.model, batch)
+        if config.mtp:  # in an evaluation its predictors speak too
+            logits, metrics, routing = models_nnx.evaluate.evaluate(state.model, train, tokens(batch))
+            nnx.pop(state.model, ForcedExperts)
+            return {"values": {"logits": logits, **metrics}, **routing_group(routing)}
+        inputs = (batch["tokens"], batch["segments"], batch["positions"])
+        logits = state.model(*inputs)
+        found = nnx.pop(state.model, Sown, Routed, ForcedExperts)
+        sown, routing = (by_layer(nnx.to_pure_dict(tree), config) for tree in found[:2])
+        return {"values": {"logits": logits, "sown": sown}, **routing_group(routing)}
+
+    def grad(state, batch):
+        key = state.key[...] if config.dropout else None
+        graphdef, params, rest = nnx.split(state.model, nnx.Param, ...)
+
+        def loss(params):
+            model = nnx.merge(graphdef, params, rest)
+            force(model, batch)
+            loss_sum, (weight, sown, routing) = models_nnx.train.loss_sums(model, train, batch, key)
+            scaled = batch["loss_scale"].astype(loss_sum.dtype) * loss_sum / weight
+            return scaled, (sown_metrics(sown, weight, config), routing)
+
+        (value, (sown, routing)), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        return {
+            "values": {"loss": value, **sown},
+            "gradients": {"model": grads},
+            **routing_group(routing),
+        }
+
+    def train_step(state, batch):
+        metrics = models_nnx.train.train_step(train, state, tokens(batch))
+        return {"values": metrics, "state": state}
+
+    return {"forward": forward, "grad": grad, "train_step": train_step, "trajectory": train_step}
+
+
+def _decoding() -> dict[str, Any]:
+    def run(state, batch, temperature=None, key=None):
+        decode, prompt = decode_config(batch, temperature), (batch["tokens"], prompt_lengths(batch))
+        return decode, models_nnx.decode.prefill(decode, state.model, *prompt, key)
+
+    def prefill(state, batch):
+        _, (logits, rows) = run(state, batch)
+        return decoded(rows, nnx.to_pure_dict(rows.cache), logits=logits)
+
+    def generate(state, batch):
+        decode, (_, rows) = run(state, batch)
+        new, rows = models_nnx.decode.generate(decode, state.model, rows, STEPS)
+        return decoded(rows, nnx.to_pure_dict(rows.cache), tokens=new)
+
+    def sample(state, batch):
+        first, rest = jax.random.split(state.key[...])
+        decode, (_, rows) = run(state, batch, TEMPERATURE, first)
+        new, rows = models_nnx.decode.generate(decode, state.model, rows, STEPS, rest)
+        return decoded(rows, nnx.to_pure_dict(rows.cache), tokens=new)
+
+    return {"prefill": prefill, "generate": generate, "sample": sample}
+
+
+def _of_replicas(variant: Variant) -> dict[str, Any]:
+    train, diloco = variant.train, variant.replicas
+    models, last = models_nnx.diloco, diloco.fragments - 1
+
+    def inner_step(state, batch):
+        return {"values": models.inner_step(train, state, batch), "state": state}
+
+    def sync_step(state, batch):
+        models.sync_step(diloco, state, last)
+        return {"state": state}
+
+    def apply_step(state, batch):
+        models.apply_step(diloco, state, last)
+        return {"state": state}
+
+    def diloco_step(state, batch):
+        return {"values": models.diloco_step(train, diloco, state, batch), "state": state}
+
+    return dict(zip(REPLICATED, (inner_step, sync_step, apply_step, diloco_step), strict=True))
+
+
+def saving(variant: Variant, spoil: Mapping[str, Callable[[Path, Path], str]]) -> Saving:
+    """Returns how the state is saved and loaded, and that of one model served."""
+    checkpoint = models_nnx.checkpoint
+    graphdef, example = nnx.split(nnx.eval_shape(lambda: creates(variant)(jax.random.key(0))))
+    codec = Codec(example)
+
+    def export(state: Mapping[str, Any], folder: Path) -> None:
+        checkpoint.export(folder, nnx.merge(graphdef, codec.restore(state)).model)
+
+    served = {
+        "export": export,
+        "load_export": lambda folder: flatten(
+            {"model": nnx.state(checkpoint.load_params(folder, variant.config))}
+        ),
+    }
+    return Saving(
+        save=lambda state, folder: checkpoint.save(folder, nnx.merge(graphdef, codec.restore(state))),
+        load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
+        spoil=spoil,
+        **({} if variant.diloco else served),
+    )
+
+
+def loop(variant: Variant, key: jax.Array) -> Loop:
+    """Returns training as functions of a tree of arrays."""
+    models, create = _models(variant), creates(variant)
+    advance = models.diloco_step if variant.diloco else models.train_step
+    graphdef, example = nnx.split(nnx.eval_shape(lambda: create(key)))
+
+    def step(leaves, batch):
+        state = nnx.merge(graphdef, leaves)
+        metrics = advance(*variant.configs[1:], state, batch)
+        return nnx.state(state), metrics
+
+    return Loop(
+        create=lambda key: nnx.state(create(key)),
+        step=step,
+        example=example,
+        checkpoint=models_nnx.checkpoint,
+    )

@@ -1,0 +1,62 @@
+"""What programs of both flavours share: parts of the batch, groups of outputs, and how they decode."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from models_nnx.shared.config import DecodeConfig, ModelConfig
+from models_nnx.shared.ops import DecodeState, from_layers
+
+__all__ = [
+    "DECODING",
+    "PROGRAMS",
+    "REPLICATED",
+    "STEPS",
+    "TEMPERATURE",
+    "decode_config",
+    "decoded",
+    "forced",
+    "prompt_lengths",
+    "routing_group",
+    "tokens",
+]
+
+PROGRAMS = ("forward", "grad", "train_step")
+DECODING = ("prefill", "generate")
+"""Further there is ``sample``, which generates at a temperature, and ``trajectory``, many train steps."""
+REPLICATED = ("inner_step", "sync_step", "apply_step", "diloco_step")
+STEPS = 4
+TEMPERATURE = 0.7
+
+
+def tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the part of the batch that a training loop would have."""
+    return {name: array for name, array in batch.items() if name != "loss_scale"}
+
+
+def forced(config: ModelConfig, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns ``{path of the module: choices}`` of a batch that forces them; empty for one that does not."""
+    given = {name.removeprefix("forced/"): x for name, x in batch.items() if name.startswith("forced/")}
+    return from_layers(given, config) if given else {}
+
+
+def routing_group(routing: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the group ``routing``, for models that route."""
+    return {"routing": routing} if routing else {}
+
+
+def decode_config(batch: Mapping[str, Any], temperature: float | None = None) -> DecodeConfig:
+    """Returns caches that hold the prompt and the tokens after it."""
+    return DecodeConfig(length=batch["tokens"].shape[1] + STEPS, temperature=temperature)
+
+
+def prompt_lengths(batch: Mapping[str, Any]) -> jax.Array:
+    """Returns the lengths of prompts: they end where padding starts, so that rows differ."""
+    return jnp.sum(batch["segments"] != 0, axis=1, dtype=jnp.int32)
+
+
+def decoded(rows: DecodeState, cache: Any, **values: jax.Array) -> dict[str, Any]:
+    """Returns the outputs of a program that decodes."""
+    return {"values": {"next": rows.tokens_B1, "positions": rows.positions_B1, "cache": cache, **values}}
