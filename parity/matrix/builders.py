@@ -41,8 +41,6 @@ class Loop(NamedTuple):
 class Builder(Protocol):
     """What the modules `linen` and `nnx` make of a variant."""
 
-    SOURCES: tuple[str, ...]
-
     @staticmethod
     def make_build(name: str, create: Any, programs: Any, *, specs: Any, **rest: Any) -> Build:
         """Returns a build; see `parity.builds.build`."""

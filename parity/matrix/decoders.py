@@ -22,6 +22,33 @@ __all__ = ["PLAIN", "SMALL", "Variant", "input_specs", "replica_batches", "varia
 
 SMALL = (8, 40)
 PLAIN = TrainConfig()
+SOURCES = {
+    Flavour.LINEN: ("models_linen/",),
+    Flavour.NNX: tuple(
+        f"models_nnx/{name}.py"
+        for name in (
+            "attention",
+            "batch_split",
+            "blocks",
+            "caching",
+            "decode",
+            "decoder",
+            "diloco",
+            "embeddings",
+            "evaluate",
+            "linear",
+            "mla",
+            "mlp",
+            "model",
+            "moe",
+            "mtp",
+            "norms",
+            "pipeline",
+            "train",
+        )
+    ),
+}
+"""Files of each flavour's models: held here, so that a builder which makes the other flavour is found out."""
 BATCH_AXES = ("activation_batch", "activation_length")
 
 
@@ -138,7 +165,7 @@ def _build(flavour: Flavour, variant: Variant) -> Build:
         input_specs=functools.partial(input_specs, config),
         rules=config.rules,
         explain=functools.partial(_explain, config),
-        sources=side.SOURCES,
+        sources=SOURCES[flavour],
     )
     return dataclasses.replace(built, saving=side.saving(variant, SPOIL)) if variant.saved else built
 

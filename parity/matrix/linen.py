@@ -31,9 +31,8 @@ from parity.matrix.programs import (
     tokens,
 )
 
-__all__ = ["SOURCES", "creates", "loop", "make_build", "programs", "saving", "specs"]
+__all__ = ["creates", "loop", "make_build", "programs", "saving", "specs"]
 
-SOURCES = ("models_linen/",)
 make_build = linen_build
 
 

@@ -32,31 +32,8 @@ from parity.matrix.programs import (
     tokens,
 )
 
-__all__ = ["SOURCES", "creates", "loop", "make_build", "programs", "saving", "specs"]
+__all__ = ["creates", "loop", "make_build", "programs", "saving", "specs"]
 
-SOURCES = tuple(
-    f"models_nnx/{name}.py"
-    for name in (
-        "attention",
-        "batch_split",
-        "blocks",
-        "caching",
-        "decode",
-        "decoder",
-        "diloco",
-        "embeddings",
-        "evaluate",
-        "linear",
-        "mla",
-        "mlp",
-        "model",
-        "moe",
-        "mtp",
-        "norms",
-        "pipeline",
-        "train",
-    )
-)
 make_build = nnx_build
 
 
