@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from parity.builds.meshes import MeshSpec
     from parity.builds.weights.map import Rule
     from parity.cases.budgets import Budget
-    from parity.cases.case import Case, Flag, Keys, Pair
+    from parity.cases.case import Accept, Case, Explore, Flag, Keys, Pair, Placement
     from parity.cases.own import CustomSide, twin_programs
     from parity.cases.twins import twins
     from parity.cases.waivers import Waiver
@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from parity.verdicts import Verdict
 
 __all__ = [
+    "Accept",
     "Budget",
     "Build",
     "Case",
     "CustomSide",
+    "Explore",
     "Flag",
     "Flavour",
     "Keys",
     "MeshSpec",
     "Pair",
+    "Placement",
     "Program",
     "Rule",
     "TwinsDifferError",
@@ -43,7 +46,7 @@ __all__ = [
 
 _MODULES = {
     "parity.builds.build": ("Build", "Flavour", "Program", "linen_build", "nnx_build"),
-    "parity.cases.case": ("Case", "Flag", "Keys", "Pair"),
+    "parity.cases.case": ("Accept", "Case", "Explore", "Flag", "Keys", "Pair", "Placement"),
     "parity.builds.meshes": ("MeshSpec",),
     "parity.cases.own": ("CustomSide", "twin_programs"),
     "parity.cases.twins": ("twins",),

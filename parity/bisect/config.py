@@ -24,12 +24,12 @@ def look(question: Question) -> SearchResult:
         return _search(
             question, [{name: text} for name, text in question.given.items()], _given(question), "is set"
         )
-    vary, ablations = question.case.vary, question.case.ablations
+    vary, ablations = question.case.explore.with_settings, question.case.explore.ablations
     if vary is None or not ablations:
         return SearchResult(
             axis="config",
             found=False,
-            sentence="the case has no settings to change: give some with --set, or `vary` and `ablations` to the case",
+            sentence="the case has no settings to change: give some with --set, or `with_settings` and `ablations`",
         )
     return _search(question, list(ablations), _ablated(question), "stays as it is, not")
 
@@ -42,12 +42,12 @@ def _given(question: Question) -> Callable[[Kept], Case]:
 
 def _ablated(question: Question) -> Callable[[Kept], Case]:
     """Returns what makes the case with all parts switched off but those that are kept."""
-    vary = question.case.vary
+    vary = question.case.explore.with_settings
     assert vary is not None
     whole = question.case
 
     def make(kept: Kept) -> Case:
-        off = [each for each in whole.ablations if each not in kept]
+        off = [each for each in whole.explore.ablations if each not in kept]
         return _like(whole, vary(_merged(off))) if off else whole
 
     return make
@@ -55,11 +55,10 @@ def _ablated(question: Question) -> Callable[[Kept], Case]:
 
 def _like(whole: Case, varied: Case) -> Case:
     return dataclasses.replace(
-        varied,
+        varied.with_placement(backend=whole.placement.backend),
         mesh=whole.mesh,
         candidate_mesh=whole.candidate_mesh,
-        backend=whole.backend,
-        exact=whole.exact and varied.exact,
+        float64_reference=whole.float64_reference and varied.float64_reference,
     )
 
 

@@ -65,8 +65,8 @@ def on_one_device(case: Case) -> Case:
         case: any.
     """
     if case.fixed_axes:
-        return dataclasses.replace(case, backend="cpu")
-    return dataclasses.replace(case, mesh=MeshSpec(), candidate_mesh=None, backend="cpu")
+        return case.with_placement(backend="cpu")
+    return dataclasses.replace(case.with_placement(backend="cpu"), mesh=MeshSpec(), candidate_mesh=None)
 
 
 def evaluate_case(work: Evidence, group: str = "") -> Evaluated:
@@ -95,7 +95,7 @@ def _step(
     sides = (work.reference, work.candidate)
     with work.session.clock.phase("both sides", "execute"):
         batch = [side.build.inputs(SEED + step - 1) for side in sides]
-        share, ours = work.session.memo.share, (*_identity(sides[0]), work.case.arrange, step)
+        share, ours = work.session.memo.share, (*_identity(sides[0]), work.case.prepare_state, step)
         reference = share(_run, sides[0], states[0], batch[0], by=ours)
         nudged = [
             share(_nudged, sides[0], states[0], batch[0], draw, by=(*ours, draw)) for draw in range(DRAWS)

@@ -72,13 +72,13 @@ def write_repro(folder: Path, recipe: ReproSpec) -> None:
     record = {
         "schema": SCHEMA,
         "case": recipe.case.id,
-        "backend": recipe.case.backend,
+        "backend": recipe.case.placement.backend,
         "settings": dict(recipe.settings),
         "signature": dataclasses.asdict(recipe.signature),
         "environment": describe_environment(),
     }
     (partial / "repro.json").write_text(json.dumps(record, indent=2, default=str) + "\n")
-    (partial / "repro.py").write_text(SCRIPT.format(backend=recipe.case.backend))
+    (partial / "repro.py").write_text(SCRIPT.format(backend=recipe.case.placement.backend))
     (partial / "README.md").write_text(_about(record, recipe))
     if folder.exists():
         folder.rmdir()
@@ -159,7 +159,7 @@ def replay(folder: Path) -> int:
     cases = collect((), record["settings"], code, select=(record["case"],))[1]
     case = next(each for each in select(cases, (record["case"],)) if each.id == record["case"])
     signature = Signature.read(record["signature"])
-    answer = Judge(signature).ask(dataclasses.replace(case, backend=record["backend"]))
+    answer = Judge(signature).ask(case.with_placement(backend=record["backend"]))
     words = {Answer.FAILS: "the same failure", Answer.PASSES: "passes"}.get(answer, "fails otherwise")
     print(f"{record['case']}: {words}: {signature}")
     return {Answer.FAILS: 1, Answer.PASSES: 0}.get(answer, 3)

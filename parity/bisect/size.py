@@ -43,21 +43,21 @@ def sized(case: Case, sizes: Sizes) -> Case:
     """Returns a case in another size.
 
     Args:
-        case: any; one with ``vary`` where fields change.
+        case: any; one with ``with_settings`` if fields change.
         sizes: of the result.
 
     Raises:
         ValueError: the sizes break a rule of the config.
     """
     made = case
-    changed = {name: str(size) for name, size in sizes.fields if case.sizes[name] != size}
-    if changed and case.vary:
-        varied = case.vary(changed)
+    changed = {name: str(size) for name, size in sizes.fields if case.explore.sizes[name] != size}
+    if changed and case.explore.with_settings:
+        varied = case.explore.with_settings(changed)
         made = dataclasses.replace(
             case,
             reference=varied.reference,
             candidate=varied.candidate,
-            exact=case.exact and varied.exact,
+            float64_reference=case.float64_reference and varied.float64_reference,
         )
     if sizes.cuts:
         sides = {
@@ -137,7 +137,8 @@ def look(question: Question) -> SearchResult:
     case, judge = question.case, question.judge()
     first = question.work(case)
     start = Sizes(
-        fields=tuple(case.sizes.items()) if case.vary else (), cuts=tuple(_lengths(first.builds[0]).items())
+        fields=tuple(case.explore.sizes.items()) if case.explore.with_settings else (),
+        cuts=tuple(_lengths(first.builds[0]).items()),
     )
 
     def fails(sizes: Sizes) -> bool:

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from parity.cases.budgets import Budget
 
 __all__ = [
+    "Accept",
     "Case",
+    "Explore",
     "Flag",
     "Keys",
     "Pair",
+    "Placement",
     "SelectionError",
     "made",
     "matches",
@@ -54,8 +57,75 @@ class Flag:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Accept:
+    """What a case has to show, and the differences that it accepts.
+
+    Args:
+        require: the lowest rung of the ladder this case may rest on; of several any is enough. ``reordered``
+            means: proved, or reordered with equal bits when both sides run, on a CPU with and without contraction.
+        prove_exact: whether both sides are also proved equal in exact real arithmetic, in the channel ``exact``.
+        split_dims: ``{glob of the reference's leaves: dimensions}`` that such proofs split, because one side computes
+            with parts of them.
+        integer_ranges: ``{input: (least, one more than the greatest)}``, which such proofs assume.
+        paranoid: whether the case is compiled and run also if it is proved.
+        not_applicable: channels that do not apply, with the reason.
+        zero_gradients: globs of leaves that have no gradient by design.
+        not_finite: globs of outputs that are NaN or infinite by design, such as the loss of a spoilt batch.
+        waivers: accepted differences, with the reason; added to the project's own.
+        budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
+        bridged: why a side runs modules of the other framework only, through a bridge; empty if none does.
+    """
+
+    require: Verdict | Sequence[Verdict] = Verdict.ARBITRATED
+    prove_exact: bool = False
+    split_dims: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    integer_ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    paranoid: bool = False
+    not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    zero_gradients: Sequence[str] = ()
+    not_finite: Sequence[str] = ()
+    waivers: Sequence[Waiver] = ()
+    budgets: "Mapping[str, Budget]" = dataclasses.field(default_factory=dict)
+    bridged: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Explore:
+    """How a case may be changed: by channel ``flags``, ``--set`` and ``parity bisect``.
+
+    Args:
+        flags: settings that can be toggled, and must be live on both sides.
+        with_settings: makes the case with other settings of the config; needed if there are flags.
+        ablations: settings that switch something off, for ``parity bisect --search config``; likely causes first.
+        sizes: ``{field: size}`` of the config, which ``with_settings`` can make smaller.
+    """
+
+    flags: Sequence[Flag] = ()
+    with_settings: "Callable[[Mapping[str, str]], Case] | None" = None
+    ablations: Sequence[Mapping[str, str]] = ()
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where `parity.compare.placement.place` put a case; who registers one gives a ``skip_reason`` at most.
+
+    Args:
+        backend: name of the backend that compiles and runs it.
+        requested_mesh: the mesh in the id, if the backend made it fit; empty if it runs there.
+        skip_reason: why it cannot run on its backend, or at all; empty if it can.
+        too_few_devices: why it cannot run with the available devices, which is an error; empty if it can.
+    """
+
+    backend: str = "cpu"
+    requested_mesh: str = ""
+    skip_reason: str = ""
+    too_few_devices: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """A reference build and a candidate build compared on one program, one mesh, one backend.
+    """A reference build and a candidate build compared on one program and one mesh.
 
     Args:
         id: ``pair-variant/program@mesh``.
@@ -64,34 +134,19 @@ class Case:
         program: name of the program both have.
         mesh: where it runs.
         candidate_mesh: where the candidate runs, if that is elsewhere.
-        backend: what compiles and runs it.
         fixed_axes: mesh axes whose size belongs to the model, such as the stages of a pipeline: no backend changes it.
-        asked: the mesh in the id, where the backend has made it fit; empty where it runs as it is.
-        skip_reason: why it cannot run on its backend; empty where it can.
-        too_few_devices: why it cannot run with the devices that there are, which is an error; empty where it can.
-        not_applicable: channels that say nothing here, with the reason.
-        require: the lowest rung of the ladder this case may rest on; of several any is enough. ``reordered``
-            means: proved, or reordered with equal bits when both sides run, on a CPU with and without contraction.
         rules: explicit weight pairings.
-        exact: makes the reference in float64, for arbitration; None where there is none.
-        arrange: what is done to the random state before it runs, such as making two experts nearly alike.
-        zero_gradients: globs of leaves that have no gradient by design.
-        not_finite: globs of outputs that are NaN or infinite by design, such as the loss of a spoilt batch.
-        waivers: differences that are accepted, with the reason; over the project's own.
-        budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
-        flags: what can be flipped in it, and must be live on both sides.
-        vary: makes the case with other settings of the config; needed where there are flags.
-        ablations: settings that switch something off, for ``parity bisect --search config``; likely causes first.
-        sizes: ``{field: size}`` of the config, which ``vary`` can make smaller.
-        arithmetic: whether both sides are also proved equal in exact real arithmetic, in the channel ``exact``.
-        apart: ``{glob of the reference's leaves: dimensions}`` that proofs in exact arithmetic take apart, as one side
-            computes with parts of them.
-        ranges: ``{input: (least, one more than the greatest)}`` of integers, which such proofs assume.
-        bridged: why a side runs modules of the other framework only, through a bridge; empty where none does.
-        keys: whether both sides draw from the same keys; asked of two flavours only.
-        paranoid: whether it is compiled and run also where it is proved.
+        keys: whether both sides draw from the same keys; checked between two flavours only.
+        float64_reference: makes the reference in float64, for arbitration; None if there is none.
+        prepare_state: changes the random state before it runs, such as making two experts nearly equal.
         smoke: whether the case is in the small subset.
-        core: whether it is in the subset in which all meets that is worth a case of its own.
+        core: whether it is in the subset that contains each combination of options once.
+        accept: what it has to show, and the differences that are accepted.
+        explore: how it may be changed.
+        placement: where it was placed.
+
+    Raises:
+        TypeError: an unknown field; an old name is answered with the new one.
     """
 
     id: str
@@ -100,37 +155,59 @@ class Case:
     program: str
     mesh: MeshSpec = MeshSpec()
     candidate_mesh: MeshSpec | None = None
-    backend: str = "cpu"
     fixed_axes: tuple[str, ...] = ()
-    asked: str = ""
-    skip_reason: str = ""
-    too_few_devices: str = ""
-    not_applicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    require: Verdict | Sequence[Verdict] = Verdict.ARBITRATED
     rules: Sequence[Rule] = ()
-    exact: Callable[..., Build] | None = None
-    arrange: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
-    zero_gradients: Sequence[str] = ()
-    not_finite: Sequence[str] = ()
-    waivers: Sequence[Waiver] = ()
-    budgets: "Mapping[str, Budget]" = dataclasses.field(default_factory=dict)
-    flags: Sequence[Flag] = ()
-    vary: "Callable[[Mapping[str, str]], Case] | None" = None
-    ablations: Sequence[Mapping[str, str]] = ()
-    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    arithmetic: bool = False
-    apart: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    bridged: str = ""
     keys: Keys = Keys.SHARED
-    paranoid: bool = False
+    float64_reference: Callable[..., Build] | None = None
+    prepare_state: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     smoke: bool = False
     core: bool = True
+    accept: Accept = dataclasses.field(default_factory=Accept)
+    explore: Explore = dataclasses.field(default_factory=Explore)
+    placement: Placement = dataclasses.field(default_factory=Placement)
+
+    def __new__(cls, **fields: Any) -> "Case":
+        for name in fields.keys() & _MOVED.keys():
+            raise TypeError(f"Case: got {name}=..., expected {_MOVED[name]}")
+        return super().__new__(cls)
 
     @property
     def meshes(self) -> tuple[MeshSpec, MeshSpec]:
         """Where the reference and the candidate run."""
         return self.mesh, self.candidate_mesh or self.mesh
+
+    def with_accept(self, **fields: Any) -> "Case":
+        """Returns the case with other fields of ``accept``."""
+        return dataclasses.replace(self, accept=dataclasses.replace(self.accept, **fields))
+
+    def with_explore(self, **fields: Any) -> "Case":
+        """Returns the case with other fields of ``explore``."""
+        return dataclasses.replace(self, explore=dataclasses.replace(self.explore, **fields))
+
+    def with_placement(self, **fields: Any) -> "Case":
+        """Returns the case with other fields of ``placement``."""
+        return dataclasses.replace(self, placement=dataclasses.replace(self.placement, **fields))
+
+
+_RENAMED = {
+    "apart": "split_dims",
+    "arithmetic": "prove_exact",
+    "arrange": "prepare_state",
+    "asked": "requested_mesh",
+    "exact": "float64_reference",
+    "ranges": "integer_ranges",
+    "vary": "with_settings",
+}
+_MOVED = {
+    **{old: f"{new}=..." for old, new in _RENAMED.items()},
+    **{
+        old: f"{part}=parity.{kind.__name__}({field.name}=...)"
+        for part, kind in (("accept", Accept), ("explore", Explore), ("placement", Placement))
+        for field in dataclasses.fields(kind)
+        for old in (field.name, *(old for old, new in _RENAMED.items() if new == field.name))
+    },
+}
+"""Former fields -> how to write them now."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

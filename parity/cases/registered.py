@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
 from parity.builds.weights.map import Rule
-from parity.cases.case import Case, Keys, Pair
+from parity.cases.case import Accept, Case, Keys, Pair
 from parity.cases.shared import kept_state, mesh_axes
 from parity.cases.waivers import Waiver
 from parity.verdicts import Requirement, Verdict
@@ -47,7 +47,7 @@ def registered(
         name: first word of the case ids.
         by: the function that registers it.
         programs: names of the programs.
-        builds: ``reference``, ``candidate`` and perhaps ``exact``, as `Case` takes them.
+        builds: ``reference``, ``candidate`` and perhaps ``float64_reference``, as `Case` takes them.
         options: of all cases.
         axis_rules: logical axis name -> mesh axes.
 
@@ -61,14 +61,16 @@ def registered(
     state, require = options.get("state"), options.get("require", Verdict.ARBITRATED)
     Requirement.of(require, f"pair {name}: require")
     given = {
-        "require": require,
         "rules": tuple(options.get("weight_rules", ())),
-        "arrange": dict if state is None else functools.partial(kept_state, name, state),
-        "zero_gradients": options.get("zero_gradients", ()),
-        "not_applicable": options.get("not_applicable") or {},
-        "waivers": tuple(options.get("waivers", ())),
         "keys": options.get("keys", Keys.INDEPENDENT),
-        "bridged": options.get("bridged", ""),
+        "prepare_state": dict if state is None else functools.partial(kept_state, name, state),
+        "accept": Accept(
+            require=require,
+            zero_gradients=options.get("zero_gradients", ()),
+            not_applicable=options.get("not_applicable") or {},
+            waivers=tuple(options.get("waivers", ())),
+            bridged=options.get("bridged", ""),
+        ),
     }
 
     def cases(settings: Mapping[str, str]) -> list[Case]:

@@ -252,8 +252,8 @@ def collect(
 def _of_project(case: Case, settings: Settings) -> Case:
     """Returns a case with the project's budgets and waivers, too."""
     waivers = (waiver for waiver in settings.waivers if waiver.concerns(case.id))
-    budgets = {**settings.budgets, **case.budgets}
-    return dataclasses.replace(case, budgets=budgets, waivers=(*case.waivers, *waivers))
+    budgets = {**settings.budgets, **case.accept.budgets}
+    return case.with_accept(budgets=budgets, waivers=(*case.accept.waivers, *waivers))
 
 
 def _cases(
@@ -269,15 +269,15 @@ def _cases(
     except ValueError as error:
         plain = make({}) if overrides and select else ()
         selected = [case for case in plain if any(matches(case, selector) for selector in select)]
-        if not plain or not all(case.vary for case in selected):
+        if not plain or not all(case.explore.with_settings for case in selected):
             raise SettingsError(f"pair {pair.name}: {error}") from error
     return [_overridden(case, overrides) for case in selected]
 
 
 def _overridden(case: Case, overrides: Mapping[str, str]) -> Case:
-    assert case.vary
+    assert case.explore.with_settings
     try:
-        return dataclasses.replace(case.vary(overrides), id=case.id)
+        return dataclasses.replace(case.explore.with_settings(overrides), id=case.id)
     except ValueError as error:
         raise SettingsError(f"case {case.id}: {error}") from error
 

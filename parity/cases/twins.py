@@ -96,7 +96,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     )
     makers = _Makers(name, linen, nnx, recipe, axis_rules)
 
-    builds = {"reference": makers.linen, "candidate": makers.nnx, "exact": makers.exact}
+    builds = {"reference": makers.linen, "candidate": makers.nnx, "float64_reference": makers.float64}
     return registered(name, "parity.twins", programs, builds, options, axis_rules)
 
 
@@ -133,7 +133,7 @@ class _Makers:
     def nnx(self, mesh: Any = None) -> Build:
         return self._kept(1, mesh, nnx_twin)
 
-    def exact(self, mesh: Any = None) -> Build:
+    def float64(self, mesh: Any = None) -> Build:
         build = self.linen(mesh)
         if build not in self._builds:
             self._builds[build] = widened(build)

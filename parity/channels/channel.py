@@ -111,7 +111,7 @@ class Channel:
 
     def _no_question(self, evidence: Evidence) -> str:
         """Returns why the case has no question for this channel; empty if it has one."""
-        if reason := evidence.case.not_applicable.get(self.name):
+        if reason := evidence.case.accept.not_applicable.get(self.name):
             return reason
         if self.group and not any(self.group in side.traced.out_info for side in evidence.sides):
             return f"{evidence.case.program} returns none"

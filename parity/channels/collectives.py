@@ -26,7 +26,7 @@ def collectives(evidence: Evidence) -> ChannelResult:
     result = dataclasses.replace(result, tables={"collectives": collective_table(ours, theirs)})
     moved = [sum(one.total_bytes or 0 for one in side) for side in (ours, theirs)]
     counts = [len(side) for side in (ours, theirs)]
-    budgets = budgets_for("collectives", evidence.case.budgets)
+    budgets = budgets_for("collectives", evidence.case.accept.budgets)
     return budgeted(result, budgets, {"bytes": (moved[0], moved[1]), "count": (counts[0], counts[1])})
 
 

@@ -23,7 +23,7 @@ def exact(evidence: Evidence) -> ChannelResult:
 
 
 def _not_asked(evidence: Evidence) -> str:
-    return "" if evidence.case.arithmetic else "the case asks for no proof in exact arithmetic"
+    return "" if evidence.case.accept.prove_exact else "the case asks for no proof in exact arithmetic"
 
 
 CHANNEL = Channel(

@@ -59,12 +59,14 @@ def flip(case: Case, flag: Flag, bench: Session) -> Flipped:
     Raises:
         ValueError: the case does not say how it is varied.
     """
-    if case.vary is None:
+    if case.explore.with_settings is None:
         raise ValueError(
-            f"{case.id}: got flags, expected `vary` too, which makes the case with other settings"
+            f"{case.id}: got flags, expected `with_settings` too, which makes the case with other settings"
         )
-    off = case.vary(flag.off) if flag.off else case
-    on = dataclasses.replace(case.vary(flag.on), mesh=off.mesh, backend=off.backend)
+    off = case.explore.with_settings(flag.off) if flag.off else case
+    on = dataclasses.replace(
+        case.explore.with_settings(flag.on).with_placement(backend=off.placement.backend), mesh=off.mesh
+    )
     ours = dataclasses.replace(off, candidate=on.reference)
     theirs = dataclasses.replace(off, reference=off.candidate, candidate=on.candidate)
     live = tuple(not _same(case, bench, strictly=True) for case in (ours, theirs))
@@ -82,7 +84,7 @@ def _same(case: Case, bench: Session, *, strictly: bool = False) -> bool:
 
 def flags(evidence: Evidence) -> ChannelResult:
     """Flips every declared flag on both sides."""
-    flipped = [flip(evidence.case, flag, evidence.session) for flag in evidence.case.flags]
+    flipped = [flip(evidence.case, flag, evidence.session) for flag in evidence.case.explore.flags]
     findings = tuple(finding for one in flipped if (finding := one.finding()))
     names = ", ".join(one.flag.name for one in flipped)
     detail = f"{len(flipped) - len(findings)} of {len(flipped)} flags are live on both sides: {names}"
@@ -97,5 +99,5 @@ CHANNEL = Channel(
     aspect=Aspect.CALLS,
     needs=Need.LOWER,
     judge=flags,
-    applies=lambda evidence: "" if evidence.case.flags else "the case declares no flags",
+    applies=lambda evidence: "" if evidence.case.explore.flags else "the case declares no flags",
 )

@@ -14,7 +14,9 @@ __all__ = ["CHANNEL"]
 def gradients(evidence: Evidence) -> ChannelResult:
     """Gradients of all parameters under the batch's loss scale."""
     return measured(
-        evidence, Group.GRADIENTS, lambda reference: dead_gradients(reference, evidence.case.zero_gradients)
+        evidence,
+        Group.GRADIENTS,
+        lambda reference: dead_gradients(reference, evidence.case.accept.zero_gradients),
     )
 
 

@@ -79,7 +79,7 @@ def dead_gradients(evidence: Evidence) -> list[Finding]:
     dead = [
         _finding(path, "a gradient of zeros, whatever the inputs", "a gradient that is not zero")
         for path, fact in known.items()
-        if fact.content is Content.ZERO and not _declared(path, evidence.case.zero_gradients)
+        if fact.content is Content.ZERO and not _declared(path, evidence.case.accept.zero_gradients)
     ]
     return dead + _computed(evidence, Group.GRADIENTS, run=not dead)
 
@@ -90,7 +90,7 @@ def idle_state(evidence: Evidence) -> list[Finding]:
     still = [
         _finding(path, "returned as it was taken, whatever the inputs", "a parameter that the program moves")
         for path in sorted(facts.untouched)
-        if leaves[path].role is Role.PARAMS and not _declared(path, evidence.case.zero_gradients)
+        if leaves[path].role is Role.PARAMS and not _declared(path, evidence.case.accept.zero_gradients)
     ]
     return still + _computed(evidence, Group.STATE, run=not still)
 

@@ -34,7 +34,7 @@ def loops(evidence: Evidence) -> ChannelResult:
         )
         for side in sides
     )
-    budgets = budgets_for("loops", evidence.case.budgets)
+    budgets = budgets_for("loops", evidence.case.accept.budgets)
     slack = budgets["carry_bytes"].slack if "carry_bytes" in budgets else 0
     arrays = [array for side in evidence.unpaired for array in side]
     equal_memory = evidence.proof_covers_compiled or _needs_no_more(*evidence.compiling())

@@ -48,7 +48,7 @@ def measured(
         result = _with(result, f"routing forced equal past {ties(evidence)}")
     result = _contracted(evidence, group, _stressed(evidence, group, result))
     guards = constant_leaves(group, {}) if not reference else guard(reference)
-    guards += not_finite(reference, evidence.case.not_finite) + same_buffers(reference, candidate)
+    guards += not_finite(reference, evidence.case.accept.not_finite) + same_buffers(reference, candidate)
     if guards and result.verdict is not Verdict.FAILED:
         return ChannelResult(
             name=group, verdict=Verdict.VACUOUS, detail="a check that cannot fail", findings=tuple(guards)

@@ -22,7 +22,7 @@ def memory(evidence: Evidence) -> ChannelResult:
     """Argument, output and temp bytes of the compiled programs, and which arguments they reuse in place."""
     sides = evidence.compiling()
     ours, theirs = (read_memory(side.compiled) for side in sides)
-    own = {**_allowance(evidence, ours), **budgets_for("memory", evidence.case.budgets)}
+    own = {**_allowance(evidence, ours), **budgets_for("memory", evidence.case.accept.budgets)}
     result = compare_memory(ours, theirs, {**MEMORY_BUDGETS, **own})
     if result.verdict is Verdict.VACUOUS:
         return result

@@ -51,7 +51,7 @@ def _graded(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Verdict, tu
     reasons = evidence.proof.reasons()
     if (
         reasons
-        and not (evidence.case.arithmetic and evidence.exact_proof.proved)
+        and not (evidence.case.accept.prove_exact and evidence.exact_proof.proved)
         and not _compiles_to_one(evidence)
     ):
         return Verdict.FAILED, tuple(
@@ -111,8 +111,8 @@ def _attested(evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
     sides = evidence.sides
     found = [origins(side) for side in sides]
     flavours = " and ".join(side.build.flavour for side in sides)
-    if evidence.case.bridged:
-        return f"claims {flavours}, bridged: {evidence.case.bridged}", ()
+    if evidence.case.accept.bridged:
+        return f"claims {flavours}, bridged: {evidence.case.accept.bridged}", ()
     findings = tuple(
         finding
         for side, other, made in zip(sides, sides[::-1], found, strict=True)

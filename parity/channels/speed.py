@@ -21,7 +21,7 @@ MEASURES: Mapping[str, Callable[[Evidence], tuple[Callable[[], float], Callable[
 
 def speed(evidence: Evidence) -> ChannelResult:
     """Times what is budgeted, compiling or stepping, of both sides in turn."""
-    budgets = budgets_for("speed", evidence.case.budgets)
+    budgets = budgets_for("speed", evidence.case.accept.budgets)
     with evidence.session.clock.phase("both sides", "execute"):
         found = {name: paired(MEASURES[name](evidence)) for name in MEASURES if name in budgets}
     findings = [
@@ -60,7 +60,7 @@ def _finding(name: str, times: Paired, budget: Budget) -> Finding:
 
 
 def _not_asked(evidence: Evidence) -> str:
-    if not budgets_for("speed", evidence.case.budgets):
+    if not budgets_for("speed", evidence.case.accept.budgets):
         return "no budget says how much slower it may be"
     if not evidence.reference.backend.executes:
         return f"{evidence.reference.backend.name} runs nothing, and compiles in workers of its own"

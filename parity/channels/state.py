@@ -28,7 +28,7 @@ def state(evidence: Evidence) -> ChannelResult:
         before = {
             last + path: array for path, array in evidence.state.items() if leaves[path].role is Role.PARAMS
         }
-        return nothing_moved(before, after, [f"*{glob}" for glob in evidence.case.zero_gradients])
+        return nothing_moved(before, after, [f"*{glob}" for glob in evidence.case.accept.zero_gradients])
 
     return _by_cause(measured(evidence, Group.STATE, guard), evidence.builds[0].leaves)
 

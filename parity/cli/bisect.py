@@ -163,7 +163,7 @@ def bisect_failures(results: "Sequence[CaseResult]") -> "dict[str, Mapping[str, 
 
     followed = {}
     for result in results:
-        if result.blocking and not result.case.skip_reason:
+        if result.blocking and not result.case.placement.skip_reason:
             report = bisect_case(result.case, QUICK, result=result)
             show(report)
             followed[result.case.id] = report.record()

@@ -136,7 +136,7 @@ def _earlier(path: Path) -> dict[str, Any]:
     of, here = environment.get("commit"), git_commit()
     if of and here and of.rstrip("+") != here.rstrip("+"):
         raise ValueError(f"--from {path}: got a report of commit {of}, expected {here}; run the cases again")
-    return with_current_waivers(report, {case.id: case.waivers for case in collect()[1]})
+    return with_current_waivers(report, {case.id: case.accept.waivers for case in collect()[1]})
 
 
 def _run(flips: list["Flip"], workers: int | None, cached: bool) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def summarise_cases(session: "Session", cases: "Sequence[Case]", console: "Conso
 
 def _placed(case: "Case") -> bool:
     """True if the leaves of a case are placed on a mesh, and both sides can be compared there."""
-    return bool(case.mesh.axes) and "sharding" not in case.not_applicable
+    return bool(case.mesh.axes) and "sharding" not in case.accept.not_applicable
 
 
 def _sections(work: "Evidence", session: "Session") -> tuple[dict[str, Any], bool]:

@@ -139,7 +139,7 @@ class Evidence:
     @Once
     def state(self) -> dict[str, np.ndarray]:
         """The reference's state before the program runs."""
-        return self.case.arrange(self.session.state(self.builds[0]))
+        return self.case.prepare_state(self.session.state(self.builds[0]))
 
     @Once
     def candidate_state(self) -> dict[str, np.ndarray]:
@@ -216,7 +216,7 @@ class Evidence:
     def accepted_exact_proof(self) -> "Equality | None":
         """The proof in exact arithmetic; None unless the case accepts it, and if numbers are run."""
         # The case's own words first: `required` needs the proof.
-        if self.must_run or Verdict.EXACT not in Requirement.of(self.case.require, "require").rungs:
+        if self.must_run or Verdict.EXACT not in Requirement.of(self.case.accept.require, "require").rungs:
             return None
         return self.exact_proof if Verdict.EXACT in self.required.rungs else None
 
@@ -249,9 +249,9 @@ class Evidence:
     @property
     def required(self) -> Requirement:
         """The rungs this case may rest on; those required of all cases count if both sides have one structure."""
-        own = Requirement.of(self.case.require, f"{self.case.id}: require")
+        own = Requirement.of(self.case.accept.require, f"{self.case.id}: require")
         moved = self.proof is None or not self.weights.is_identity
-        return own if moved or "program" in self.case.not_applicable else own & self.session.required
+        return own if moved or "program" in self.case.accept.not_applicable else own & self.session.required
 
     @Once
     def required_of_numbers(self) -> Requirement:
@@ -273,7 +273,7 @@ class Evidence:
     @property
     def must_run(self) -> bool:
         """True if the user requires to run what is proved, too, and the backend can."""
-        return (self.session.paranoid or self.case.paranoid) and self.reference.backend.executes
+        return (self.session.paranoid or self.case.accept.paranoid) and self.reference.backend.executes
 
     @property
     def settled(self) -> bool:
@@ -293,7 +293,7 @@ class Evidence:
     @property
     def refuted(self) -> bool:
         """True if both sides should be one program but no proof shows it."""
-        if "program" in self.case.not_applicable or not self.on_one_mesh:
+        if "program" in self.case.accept.not_applicable or not self.on_one_mesh:
             return False
         return self.proof is None or self.proof.rung is Verdict.UNPROVED
 

@@ -69,9 +69,9 @@ def relation(reference: Side, weights: WeightMap, case: Case) -> Relation:
             results += [_same(group, path) for path in info[group]]
     apart = {f"input {path}": (0,) for path, x in inputs.items() if len(x.shape) > 1}
     for path in reference.state_paths:
-        dims = [dims for glob, dims in case.apart.items() if fnmatch.fnmatch(path, glob)]
+        dims = [dims for glob, dims in case.accept.split_dims.items() if fnmatch.fnmatch(path, glob)]
         apart |= {f"state {path}": each for each in dims}
-    ranges = {f"input {path}": within for path, within in case.ranges.items()}
+    ranges = {f"input {path}": within for path, within in case.accept.integer_ranges.items()}
     return Relation(arguments=arguments, results=results, apart=apart, ranges=ranges)
 
 

@@ -29,15 +29,16 @@ def place(cases: Iterable[Case], backend: Backend) -> list[Case]:
         try:
             mesh, candidate_mesh = (fitted(spec, case.fixed_axes) for spec in case.meshes)
         except FixedAxesError as error:
-            return dataclasses.replace(case, backend=backend.name, skip_reason=str(error))
+            return case.with_placement(backend=backend.name, skip_reason=str(error))
         except TooFewDevicesError as error:
-            return dataclasses.replace(case, backend=backend.name, too_few_devices=str(error))
-        if (mesh, candidate_mesh, backend.name) == (*case.meshes, case.backend):
+            return case.with_placement(backend=backend.name, too_few_devices=str(error))
+        if (mesh, candidate_mesh, backend.name) == (*case.meshes, case.placement.backend):
             return case
         return dataclasses.replace(
-            case,
-            backend=backend.name,
-            asked="" if candidate_mesh == case.meshes[1] else str(case.meshes[1]),
+            case.with_placement(
+                backend=backend.name,
+                requested_mesh="" if candidate_mesh == case.meshes[1] else str(case.meshes[1]),
+            ),
             mesh=mesh,
             candidate_mesh=case.candidate_mesh and candidate_mesh,
         )
@@ -54,5 +55,5 @@ def refuse_unless_some_fit(cases: Sequence[Case]) -> None:
     Raises:
         ValueError: all do.
     """
-    if cases and all(case.too_few_devices for case in cases):
-        raise ValueError(cases[0].too_few_devices)
+    if cases and all(case.placement.too_few_devices for case in cases):
+        raise ValueError(cases[0].placement.too_few_devices)

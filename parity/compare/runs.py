@@ -95,7 +95,7 @@ class Runs:
         """The same if the compiler may round a product and a sum once: at LLVM's level 3."""
         backend: Any = self.evidence.reference.backend
         backend = dataclasses.replace(backend, options=(("xla_backend_optimization_level", 3),))
-        ours, theirs = (dataclasses.replace(side, backend=backend) for side in self._sides)
+        ours, theirs = (side.with_placement(backend=backend) for side in self._sides)
         return self._run((ours, theirs))
 
     @Once
@@ -112,10 +112,10 @@ class Runs:
     def float64(self) -> Outputs | Absent:
         """The outputs of the reference in float64, or why there are none."""
         case, session = self.evidence.case, self.evidence.session
-        if case.exact is None:
+        if case.float64_reference is None:
             return Absent("the case has no float64 reference")
         with jax.enable_x64(True):
-            build = made(case.exact, session.backend_of(case).mesh, case.mesh)
+            build = made(case.float64_reference, session.backend_of(case).mesh, case.mesh)
             side = self._side(session.side(build, case, case.mesh))
             try:
                 _ = side.traced
@@ -140,7 +140,7 @@ class Runs:
 
         What is proved and runs all the same must give equal bits.
         """
-        has_float64 = self.evidence.case.exact is not None
+        has_float64 = self.evidence.case.float64_reference is not None
         if jax.process_count() > 1 and self._differs_anywhere:
             _ = self.nudged, has_float64 and self.float64  # by all processes: none can run alone
 

@@ -72,7 +72,7 @@ def _sampled(evidence: Evidence) -> tuple[Idle, str]:
         return [], f"a run takes more than {MOST_BYTES:,} bytes"
     found = _idle(evidence, compiled, evidence.state, SEED)
     if found:
-        initial = evidence.case.arrange(evidence.session.fresh(side.build, SEED))
+        initial = evidence.case.prepare_state(evidence.session.fresh(side.build, SEED))
         again = _idle(evidence, compiled, initial, SEED + 1)
         found = [one for one in found if one in again]
     return found, ""
@@ -108,7 +108,7 @@ def _findings(case: Case, group: Group, leaves: Flat, before: Flat) -> list[Find
         for path, array in lost.items()
         if path not in before or array.tobytes() != before[path].tobytes()
     }
-    found = not_finite(moved, case.not_finite)
+    found = not_finite(moved, case.accept.not_finite)
     if group == Group.GRADIENTS:
-        found += dead_gradients(numbers, case.zero_gradients)
+        found += dead_gradients(numbers, case.accept.zero_gradients)
     return found + (constant_leaves(group, numbers) if numbers and group == Group.VALUES else [])

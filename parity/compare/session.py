@@ -65,11 +65,15 @@ class Session:
     def backend_of(self, case: Case) -> Backend:
         """Returns the backend on which a case is placed."""
         given = self._backend
-        return given if given is not None and given.name == case.backend else find(case.backend)
+        return (
+            given
+            if given is not None and given.name == case.placement.backend
+            else find(case.placement.backend)
+        )
 
     def side(self, build: Build, case: Case, mesh: MeshSpec) -> Side:
         """Returns the side of ``build`` for ``case``, the same one for the same build, program and mesh."""
-        key = (build, case.program, mesh, case.backend)
+        key = (build, case.program, mesh, case.placement.backend)
         side = self._sides.pop(key, None)
         if side is None:
             side = Side(build, build.programs[case.program], mesh, self.backend_of(case), self.clock)

@@ -67,7 +67,7 @@ def summarise_case(evidence: Evidence) -> Summary:
             continue  # it is told where the side is read
     return Summary(
         id=case.id,
-        backend=case.backend,
+        backend=case.placement.backend,
         mesh=str(case.meshes[1]),
         sides=(_side(evidence.reference), _side(evidence.candidate)),
     )

@@ -2,12 +2,13 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from models_nnx.shared.config import LayerLayout, ModelConfig
 from parity.builds.build import Flavour
 from parity.builds.meshes import MeshSpec
-from parity.cases.case import Case
+from parity.cases.case import Accept, Case, Explore, Flag, Placement
 from parity.matrix.builders import unavailable
 from parity.matrix.core import core_ids
 from parity.matrix.decoders import Variant
@@ -17,6 +18,7 @@ from parity.verdicts import Verdict
 
 __all__ = [
     "EXACT_OR_RUN",
+    "ONE_STRUCTURE",
     "OTHER_CODE",
     "OTHER_DOTS",
     "OTHER_PLACES",
@@ -44,6 +46,8 @@ SMOKE = frozenset(
 
 EXACT_OR_RUN = (Verdict.EXACT, Verdict.ARBITRATED)
 """Rests on exact arithmetic; its numbers decide if that shows nothing."""
+ONE_STRUCTURE = Accept(require=Verdict.REORDERED)
+"""The proof, or the same operations in another order with equal bits: both flavours of a variant have one structure."""
 
 OTHER_CODE = {
     "collectives": "another mesh, layout or program moves other bytes",
@@ -56,20 +60,24 @@ OTHER_PROGRAM = {**OTHER_PLACES, "program": "these are other programs by intent"
 OTHER_DOTS = {**OTHER_PROGRAM, "dots": "another program has other dots"}
 
 
-def twins(variant: Variant, program: str, mesh: str, **more: Any) -> Case:
+def twins(
+    variant: Variant,
+    program: str,
+    mesh: str,
+    accept: Accept = ONE_STRUCTURE,
+    flags: Sequence[Flag] = (),
+    **more: Any,
+) -> Case:
     """Returns the case of a variant in Linen against the same in NNX.
 
-    It requires the proof, or the same operations in another order with equal bits: `Verdict.REORDERED`.
-
-    Both flavours of a variant have one structure. What cannot be proved says so, with ``require`` and a reason.
-
     Args:
-        variant: what both are.
+        variant: of both sides.
         program: which program of theirs.
         mesh: where both run.
+        accept: what it has to show.
+        flags: settings that can be toggled.
         **more: other fields of `Case`.
     """
-    fields = {"require": Verdict.REORDERED, **more}
     id = f"{variant.name}/{program}@{mesh}"
     return Case(
         id=id,
@@ -79,13 +87,19 @@ def twins(variant: Variant, program: str, mesh: str, **more: Any) -> Case:
         candidate=functools.partial(variant.build, Flavour.NNX),
         program=program,
         mesh=MeshSpec.parse(mesh),
-        skip_reason=unavailable(Flavour.LINEN) or unavailable(Flavour.NNX),
-        exact=functools.partial(variant.exact, Flavour.LINEN),
+        float64_reference=functools.partial(variant.exact, Flavour.LINEN),
         fixed_axes=variant.fixed_axes,
-        vary=lambda settings: twins(variant.varied(settings), program, mesh, **more),
-        ablations=ablations(variant),
-        sizes=sizes(variant.config),
-        **fields,
+        accept=accept,
+        explore=Explore(
+            flags=flags,
+            with_settings=lambda settings: twins(
+                variant.varied(settings), program, mesh, accept, flags, **more
+            ),
+            ablations=ablations(variant),
+            sizes=sizes(variant.config),
+        ),
+        placement=Placement(skip_reason=unavailable(Flavour.LINEN) or unavailable(Flavour.NNX)),
+        **more,
     )
 
 
@@ -115,9 +129,9 @@ def same_flavour(
         program=program,
         mesh=MeshSpec.parse(home),
         candidate_mesh=None if home == mesh else MeshSpec.parse(mesh),
-        skip_reason=unavailable(flavour),
         fixed_axes=ours.fixed_axes or theirs.fixed_axes,
-        exact=functools.partial(ours.exact, flavour),
+        float64_reference=functools.partial(ours.exact, flavour),
+        placement=Placement(skip_reason=unavailable(flavour)),
         **fields,
     )
 
@@ -135,4 +149,4 @@ def layouts(flavour: Flavour, family: str, program: str, config: ModelConfig, **
     unrolled = dataclasses.replace(config, layout=LayerLayout.UNROLLED)
     sides = (Variant(f"{family}-scan", config), "single"), (Variant(f"{family}-unroll", unrolled), "single")
     name = f"{family}-scan-against-unroll"
-    return same_flavour(flavour, name, program, *sides, not_applicable=OTHER_PLACES, **more)
+    return same_flavour(flavour, name, program, *sides, accept=Accept(not_applicable=OTHER_PLACES), **more)

@@ -8,8 +8,8 @@ from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Unstack
-from parity.cases.case import Case, Pair
-from parity.matrix.cases import OTHER_PLACES, same_flavour, twins
+from parity.cases.case import Accept, Case, Pair
+from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, same_flavour, twins
 from parity.matrix.decoders import PLAIN as PLAIN_STEP
 from parity.matrix.decoders import Variant
 from parity.matrix.layers import layer_rules
@@ -24,7 +24,8 @@ UNTAKEN = DilocoConfig(replicas=2, period=3, delay=2, inner_share=0.25, momentum
 """After the 2 H + 1 = 7 steps that a case makes, replicas have met in step 6 and take the result in step 8."""
 HOME = "replica2.fsdp2.tensor2"
 SHAPE = (8, 40)
-UNTRAINED = {"zero_gradients": ("*",)}
+MEETINGS = ("sync_step", "apply_step")
+UNTRAINED = dataclasses.replace(ONE_STRUCTURE, zero_gradients=("*",))
 """Meetings are no train steps: they leave parameters alone that are in other fragments."""
 
 DROPOUT, UNROLLED = {"dropout": "0.1"}, {"layout": "unrolled"}
@@ -117,8 +118,7 @@ def _layouts(flavour: Flavour, scanned: Variant) -> Case:
         (variant, "single"),
         (other, "single"),
         rules=_in_replicas(layer_rules(variant.config)),
-        arithmetic=True,
-        not_applicable=OTHER_PLACES,
+        accept=Accept(prove_exact=True, not_applicable=OTHER_PLACES),
     )
 
 
@@ -126,7 +126,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     """Returns the matrix of replicas."""
     named = _variants(settings)
     matrix = [
-        twins(named[name], program, mesh, **(UNTRAINED if program in ("sync_step", "apply_step") else {}))
+        twins(named[name], program, mesh, UNTRAINED if program in MEETINGS else ONE_STRUCTURE)
         for name, program, mesh in PLACES
     ]
     return [*matrix, _layouts(Flavour.NNX, named["streaming-scan"])]

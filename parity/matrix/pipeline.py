@@ -23,7 +23,7 @@ from models_nnx.shared.data import packed_batch
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Build, Flavour
 from parity.builds.meshes import Mode
-from parity.cases.case import Case, Pair
+from parity.cases.case import Accept, Case, Pair
 from parity.matrix.cases import EXACT_OR_RUN, OTHER_PLACES, OTHER_PROGRAM, same_flavour, twins
 from parity.matrix.decoders import Variant
 from parity.matrix.layers import pipeline_rules
@@ -133,12 +133,11 @@ def sequential_case(
         sequence = sequence.override({"train.accumulation": str(M)})
     staged = _variant(f"{prefix}-s{S}-m{M}-r{R}-d{pipeline.delay}-{pipeline.gather}", config, shape)
     sides = (sequence, "single"), (staged, mesh)
-    more = {
-        "rules": pipeline_rules(config),
-        "not_applicable": OTHER_PLACES,
-        "arithmetic": not config.moe,  # where experts are chosen such proofs end
-    }
-    case = same_flavour(flavour, staged.name, program, *sides, **more)
+    accept = Accept(
+        not_applicable=OTHER_PLACES, prove_exact=not config.moe
+    )  # a choice of experts ends such proofs
+    rules = pipeline_rules(config)
+    case = same_flavour(flavour, staged.name, program, *sides, rules=rules, accept=accept)
     if program != "train_step":
         return case
     ours, theirs = (
@@ -189,7 +188,8 @@ def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) ->
         for when in (Gather.PER_ITERATION, gather)
     )
     name = f"pipeline-per_iteration-against-{gather}"
-    return same_flavour(flavour, name, "grad", *sides, not_applicable=OTHER_PROGRAM, require=EXACT_OR_RUN)
+    accept = Accept(not_applicable=OTHER_PROGRAM, require=EXACT_OR_RUN)
+    return same_flavour(flavour, name, "grad", *sides, accept=accept)
 
 
 def _experts(settings: Mapping[str, str]) -> list[Case]:
@@ -227,10 +227,11 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
         prefix, flavour = "sequential-mtp" if ahead else "sequential", list(Flavour)[index % 2]
         case = sequential_case(prefix, flavour, pipelined(base, options, **ahead), mode)
         run = options.get("repeats") == 3  # one of them, so that rounding is seen too
-        matrix.append(case if run else dataclasses.replace(case, require=EXACT_OR_RUN))
+        matrix.append(case if run else case.with_accept(require=EXACT_OR_RUN))
     for flavour, name in zip(Flavour, ("prefetch", "storage"), strict=True):
         words, variant = f"pipeline-auto-against-explicit-{name}-{flavour}", named[name]
-        matrix.append(_modes(words, flavour, variant, "grad", HOME, not_applicable=OTHER_PLACES))
+        accept = Accept(not_applicable=OTHER_PLACES)
+        matrix.append(_modes(words, flavour, variant, "grad", HOME, accept=accept))
     matrix += [
         _gathers(Flavour.LINEN, base, Gather.ONCE, Mode.EXPLICIT),
         _gathers(Flavour.NNX, base, Gather.PER_REPEAT, Mode.AUTO),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from models_nnx.shared.config import override
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import Flavour
-from parity.cases.case import Case, Pair
+from parity.cases.case import Accept, Case, Pair
 from parity.matrix.cases import OTHER_DOTS, same_flavour, twins
 from parity.matrix.decoders import variants
 
@@ -38,10 +38,12 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
             "tiled-against-plain",
             "grad",
             *sides,
-            not_applicable=OTHER_DOTS,
-            arithmetic=True,
-            apart={"*/head/kernel": (1,)},
-            ranges={"targets": (0, base.vocab)},
+            accept=Accept(
+                not_applicable=OTHER_DOTS,
+                prove_exact=True,
+                split_dims={"*/head/kernel": (1,)},
+                integer_ranges={"targets": (0, base.vocab)},
+            ),
         ),
     ]
 

@@ -16,8 +16,8 @@ from models_nnx.shared.config import (
 )
 from models_nnx.shared.presets import preset, tiny
 from parity.builds.build import SEED, Build, Flavour
-from parity.cases.case import Case, Pair
-from parity.matrix.cases import OTHER_PLACES, layouts, same_flavour, twins
+from parity.cases.case import Accept, Case, Pair
+from parity.matrix.cases import ONE_STRUCTURE, OTHER_PLACES, layouts, same_flavour, twins
 from parity.matrix.decoders import PLAIN, Variant
 from parity.matrix.moe import DEEPSEEK
 
@@ -79,23 +79,24 @@ def _at(step: int) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         "/losses_W": np.asarray(LOSSES, np.float32),
     }
 
-    def arrange(state: Mapping[str, Any]) -> dict[str, Any]:
+    def prepare(state: Mapping[str, Any]) -> dict[str, Any]:
         def value(path: str) -> Any:
             return next((np.array(value) for end, value in ends.items() if path.endswith(end)), state[path])
 
         return {path: value(path) for path in state}
 
-    return arrange
+    return prepare
 
 
 def _watchful(name: str, config: ModelConfig, step: int, spoilt: Mapping[int, Any]) -> Case:
     """Twins that start late in the schedule and see spoilt batches."""
     globs = [f"step{number}/*" for number, spoil in spoilt.items() if spoil is without_weight]
     variant = Variant(f"training-{name}", config, WATCHFUL, ROWS, saved=True)
-    case = twins(variant, "train_step", "single", arrange=_at(step), not_finite=globs)
+    accept = dataclasses.replace(ONE_STRUCTURE, not_finite=globs)
+    case = twins(variant, "train_step", "single", accept, prepare_state=_at(step))
     return dataclasses.replace(
         case,
-        exact=None,
+        float64_reference=None,
         reference=_with_batches(case.reference, spoilt),
         candidate=_with_batches(case.candidate, spoilt),
     )
@@ -105,7 +106,7 @@ def _onto(flavour: Flavour, variant: Variant, mesh: str) -> Case:
     """One device, and the same state on a mesh."""
     sides = (variant, "single"), (variant, mesh)
     name = f"{variant.name}-against-mesh"
-    return same_flavour(flavour, name, "train_step", *sides, not_applicable=OTHER_PLACES)
+    return same_flavour(flavour, name, "train_step", *sides, accept=Accept(not_applicable=OTHER_PLACES))
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:

@@ -65,8 +65,8 @@ def case_record(result: CaseResult) -> dict[str, Any]:
         "program": result.case.program,
         "mesh": str(result.case.mesh),
         **({"candidate_mesh": str(result.case.candidate_mesh)} if result.case.candidate_mesh else {}),
-        **({"asked": result.case.asked} if result.case.asked else {}),
-        "backend": result.case.backend,
+        **({"asked": result.case.placement.requested_mesh} if result.case.placement.requested_mesh else {}),
+        "backend": result.case.placement.backend,
         "verdict": str(result.verdict),
         **({"numbers_only": True} if numbers_only(result) else {}),
         **({"remembered": True} if result.cached else {}),
@@ -91,7 +91,7 @@ def as_json(run: Run) -> dict[str, Any]:
     if run.stopped and run.partial:
         whole["partial"]["why"] = run.stopped
     waivers = sorted(
-        {tuple(sorted(one.fields().items())) for result in run.results for one in result.case.waivers}
+        {tuple(sorted(one.fields().items())) for result in run.results for one in result.case.accept.waivers}
     )
     if waivers:
         whole["waivers"] = [dict(fields) for fields in waivers]

@@ -2,7 +2,7 @@
 
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
-from parity.cases.case import Case
+from parity.cases.case import Accept, Case, Placement
 from parity.cases.waivers import Waiver
 from parity.report.reading import Record
 from parity.run.record import Run
@@ -39,9 +39,8 @@ def _result(record: Record, waivers: tuple[Waiver, ...]) -> CaseResult:
         program=record["program"],
         mesh=MeshSpec.parse(record["mesh"]),
         candidate_mesh=MeshSpec.parse(other) if other else None,
-        backend=record["backend"],
-        asked=record.get("asked", ""),
-        waivers=tuple(waiver for waiver in waivers if waiver.concerns(record["id"])),
+        placement=Placement(backend=record["backend"], requested_mesh=record.get("asked", "")),
+        accept=Accept(waivers=tuple(waiver for waiver in waivers if waiver.concerns(record["id"]))),
     )
     return CaseResult(
         case=case,

@@ -28,9 +28,11 @@ def print_sections(console: Console, result: CaseResult, sections: Sequence[Sect
         sections: what to show.
     """
     case = result.case
-    console.print(f"{case.id} on {case.backend}", soft_wrap=True, markup=False)
-    if case.asked:
-        console.print(f"mesh {case.asked} fitted as {case.meshes[1]}", soft_wrap=True, markup=False)
+    console.print(f"{case.id} on {case.placement.backend}", soft_wrap=True, markup=False)
+    if case.placement.requested_mesh:
+        console.print(
+            f"mesh {case.placement.requested_mesh} fitted as {case.meshes[1]}", soft_wrap=True, markup=False
+        )
     console.print(f"reference {result.reference}, candidate {result.candidate}", soft_wrap=True, markup=False)
     for section in sections:
         console.print()

@@ -203,7 +203,7 @@ def _print_closing(console: Console, run: Run) -> None:
     )
     console.print(Text(legend, "dim"), soft_wrap=True)
     for asked, got in dict.fromkeys(_fitted(run.results)):
-        console.print(f"{asked} fitted to {run.results[0].case.backend} as {got}", soft_wrap=True)
+        console.print(f"{asked} fitted to {run.results[0].case.placement.backend} as {got}", soft_wrap=True)
     counts = {verdict: count for verdict, count in summarise(run.results).items() if count}
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing ran"
     reused = sum(result.cached for result in run.results)
@@ -238,7 +238,11 @@ def _renamed(result: CaseResult) -> str:
 
 def _fitted(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
     """Returns the meshes of ids beside what the backend made of them."""
-    return [(result.case.asked, str(result.case.meshes[1])) for result in results if result.case.asked]
+    return [
+        (result.case.placement.requested_mesh, str(result.case.meshes[1]))
+        for result in results
+        if result.case.placement.requested_mesh
+    ]
 
 
 def print_details(console: Console, results: Sequence[CaseResult]) -> None:

@@ -16,7 +16,7 @@ __all__ = ["TRIES", "run_on_ray", "visit"]
 
 TRIES = 3
 """Workers that one case may lose: after that the case itself is the likely cause, and an error."""
-PLACED = ("mesh", "candidate_mesh", "asked", "skip_reason", "too_few_devices")
+PLACED = ("mesh", "candidate_mesh", "placement")
 """What a case says of the devices that it got, which only a worker knows."""
 
 

@@ -118,10 +118,10 @@ def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseR
         bench: shared between the cases of a session.
         channels: on which channels; all by default.
     """
-    if case.skip_reason:
-        return skipped_result(case, case.skip_reason)
-    if case.too_few_devices:
-        return _not_compared(case, _unable("tree", "devices", case.too_few_devices))
+    if case.placement.skip_reason:
+        return skipped_result(case, case.placement.skip_reason)
+    if case.placement.too_few_devices:
+        return _not_compared(case, _unable("tree", "devices", case.placement.too_few_devices))
     start = time.perf_counter()
     bench.clock.take()
     results: dict[str, ChannelResult] = {}
@@ -149,7 +149,7 @@ def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseR
     clear_caches_if_many_mappings()
     seconds = bench.clock.take()
     seconds["other"] = time.perf_counter() - start - sum(seconds.values())
-    results = waive(case.id, results, case.waivers)
+    results = waive(case.id, results, case.accept.waivers)
     return CaseResult(
         case=case,
         reference=names[0],

@@ -1,7 +1,5 @@
 """Which cases a request selects, placed on its backend."""
 
-import dataclasses
-
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case, SelectionError, select
 from parity.cases.settings import collect
@@ -36,7 +34,7 @@ def select_cases(request: Request, backend: Backend) -> list[Case]:
     if request.only is not None:
         cases = _only(cases, request.only)
     if is_elsewhere(request):
-        return [dataclasses.replace(case, backend=request.backend) for case in cases]
+        return [case.with_placement(backend=request.backend) for case in cases]
     cases = place(cases, backend)
     refuse_unless_some_fit(cases)
     return cases

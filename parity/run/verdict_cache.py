@@ -67,7 +67,7 @@ class VerdictCache:
 
     def key(self, case: Case) -> str:
         """Returns the key of a case; a waiver that expires changes it."""
-        return digest([self._key, case.id, *(str(waiver.expired) for waiver in case.waivers)])
+        return digest([self._key, case.id, *(str(waiver.expired) for waiver in case.accept.waivers)])
 
     def recall(self, case: Case) -> CaseResult | None:
         """Returns the stored result; None if there is none, or if a file outside the project changed."""

@@ -84,7 +84,7 @@ def unused_in(results: Iterable[Any]) -> list[str]:
     """
     used: dict[Waiver, bool] = {}
     for result in results:
-        for waiver in result.case.waivers:
+        for waiver in result.case.accept.waivers:
             if not any(fnmatch.fnmatchcase(name, waiver.channel) for name in result.channels):
                 continue
             used[waiver] = used.get(waiver, False) or any(

@@ -124,7 +124,7 @@ def _first(desk: MeasuredCase) -> dict[str, Paired]:
 
 
 def _steady(desk: MeasuredCase) -> dict[str, Paired]:
-    clock = CLOCKS.get(desk.evidence.case.backend, time.perf_counter)
+    clock = CLOCKS.get(desk.evidence.case.placement.backend, time.perf_counter)
     ours, theirs = (functools.partial(_quietest, one) for one in steps(desk.sides, desk.states, clock))
     return {"steady step": paired((ours, theirs), MORE * desk.rounds)}
 
@@ -153,7 +153,9 @@ def _processes(desk: MeasuredCase) -> dict[str, Paired]:
     if desk.found is None:
         raise NotMeasuredError("no other process can find the case")
     case = desk.evidence.case
-    sides = [in_a_process(desk.found, case.id, case.backend, which) for which in desk.in_order((0, 1))]
+    sides = [
+        in_a_process(desk.found, case.id, case.placement.backend, which) for which in desk.in_order((0, 1))
+    ]
     return interleave((sides[0], sides[1]), min(desk.rounds, MOST_PROCESSES), warm=False)
 
 
@@ -204,7 +206,7 @@ def measured(
         name=subject.name or ("NNX over Linen" if usual else _named(ours, theirs)),
         sides=(ours.build.name, theirs.build.name),
         heads=("linen", "nnx") if usual else ("under", "over"),
-        backend=case.backend,
+        backend=case.placement.backend,
         mesh=str(case.meshes[1]),
         found=found,
         open=unknown,
@@ -238,8 +240,8 @@ def measure_each(
     """
     for number, subject in enumerate(subjects, 1):
         (case,) = place([subject.case], backend)
-        if case.skip_reason or case.too_few_devices:
-            raise ValueError(f"{case.id}: {case.skip_reason or case.too_few_devices}")
+        if case.placement.skip_reason or case.placement.too_few_devices:
+            raise ValueError(f"{case.id}: {case.placement.skip_reason or case.placement.too_few_devices}")
         tell(f"[{number}/{len(subjects)}] {case.id}")
         evidence = Evidence.of(case, Session(backend=backend))
         desk = MeasuredCase(evidence=evidence, swap=subject.swap, rounds=rounds, found=found)

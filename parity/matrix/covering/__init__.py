@@ -1,10 +1,11 @@
 """Every option with every other: a covering array over all options of the decoders, mostly by proof."""
 
+import dataclasses
 from collections.abc import Mapping
 
 from parity.cases.case import Case, Pair
 from parity.cases.coverage import Coverage, cover
-from parity.matrix.cases import twins
+from parity.matrix.cases import ONE_STRUCTURE, twins
 from parity.matrix.covering.configs import SPACES, recipe
 from parity.matrix.covering.rows import read_rows
 
@@ -22,6 +23,8 @@ BY_PROOF = {
     "rng": "by proof alone; the cases that run compare draws as well",
     "retrace": "by proof alone; the cases that run are traced again as well",
 }
+RUN = dataclasses.replace(ONE_STRUCTURE, paranoid=True)
+PROVED = dataclasses.replace(ONE_STRUCTURE, not_applicable=BY_PROOF)
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
@@ -38,8 +41,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
                     variant,
                     made.program,
                     str(made.mesh),
-                    not_applicable={} if runs else BY_PROOF,
-                    paranoid=runs,
+                    RUN if runs else PROVED,
                 )
             )
     return matrix

@@ -104,7 +104,7 @@ def _costs(cases: Sequence[Case], seconds: Mapping[str, float]) -> dict[str, flo
     costs = {}
     for case in cases:
         like = next((known[kind] for kind in _kinds(case) if kind in known), [OTHERWISE])
-        guess = sorted(like)[3 * len(like) // 4] * (RUN if case.paranoid else 1.0)
+        guess = sorted(like)[3 * len(like) // 4] * (RUN if case.accept.paranoid else 1.0)
         costs[case.id] = seconds.get(case.id) or guess
     return costs
 

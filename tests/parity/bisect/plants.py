@@ -118,7 +118,7 @@ def _planted(bug, folder, planting):
         scratch = planting.copy(folder, files(bug))
         planted, real = planting.case(scratch, bug["case"], bug["pair"]), _real(bug["case"], bug["pair"])
     program = bug.get("program", planted.program)
-    return dataclasses.replace(planted, reference=real.reference, program=program, exact=None)
+    return dataclasses.replace(planted, reference=real.reference, program=program, float64_reference=None)
 
 
 def evaluated(bug, folder, planting, bench):

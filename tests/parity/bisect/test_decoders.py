@@ -31,7 +31,7 @@ def planted(planting, tmp_path):
 
 def off(case, parts):
     settings = {name: text for part in parts for name, text in part.items()}
-    return case.vary(settings) if settings else case
+    return case.explore.with_settings(settings) if settings else case
 
 
 PLANTS = {
@@ -55,7 +55,7 @@ def test_the_settings_of_a_decoder_that_a_failure_needs(plant, needed, planted):
     assert config.facts["needed"] == needed, config.sentence
     assert report.signature is not None
     anew = Judge(report.signature)
-    others = [part for part in case.ablations if part not in needed]
+    others = [part for part in case.explore.ablations if part not in needed]
     assert anew.ask(off(case, others)) is Answer.FAILS  # what is left is enough
     assert all(anew.ask(off(case, [*others, part])) is Answer.PASSES for part in needed)  # and all is needed
 

@@ -172,8 +172,8 @@ def test_what_is_written_to_be_impossible_is_refused_when_it_is_traced(combinati
 def test_every_case_requires_one_program_and_a_spread_is_run():
     cases = PAIR.cases({})
     assert len(cases) == sum(len(found.rows) for found in covered().values())
-    assert {case.require for case in cases} == {Verdict.REORDERED}
-    ran = [case for case in cases if case.paranoid]
+    assert {case.accept.require for case in cases} == {Verdict.REORDERED}
+    ran = [case for case in cases if case.accept.paranoid]
     assert 6 <= len(ran) <= len(cases) / 8
-    assert not any(case.not_applicable for case in ran)
+    assert not any(case.accept.not_applicable for case in ran)
     assert {case.program for case in ran} >= {"train_step", "grad"}

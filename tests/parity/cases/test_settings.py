@@ -243,7 +243,7 @@ def vary(case, takes):
         if not takes:
             raise ValueError('no experts here')
         return dataclasses.replace(case, id='varied', program=settings['moe'])
-    return dataclasses.replace(case, id=f'{{NAME}}-{{takes}}/forward@single', vary=varied)
+    return dataclasses.replace(case, id=f'{{NAME}}-{{takes}}/forward@single').with_explore(with_settings=varied)
 
 def some(settings):
     if settings:

@@ -78,7 +78,7 @@ def test_budgets_are_read_from_the_project_and_reach_the_cases(tmp_path):
     )
     expected = {"memory.temp": Budget(ratio=1.2, slack=10, reason="measured")}
     assert find_settings(tmp_path).budgets == expected
-    assert all(case.budgets == expected for case in collect(start=tmp_path)[1])
+    assert all(case.accept.budgets == expected for case in collect(start=tmp_path)[1])
 
 
 @pytest.mark.parametrize(

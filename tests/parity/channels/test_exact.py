@@ -1,7 +1,5 @@
 """The channel ``exact``: says that sides are equal in exact arithmetic, or where they part, of cases that ask."""
 
-import dataclasses
-
 import pytest
 
 from models_nnx.shared.schedule import Schedule
@@ -22,12 +20,12 @@ def test_a_pipeline_is_told_to_be_equal_in_exact_arithmetic():
     result = looked(sample("forward"))
     assert result.verdict is Verdict.EQUAL
     assert result.detail == "equal in exact arithmetic" and result.measures["terms"] > 1_000
-    assert looked(dataclasses.replace(sample("forward"), arithmetic=False)).verdict is Verdict.SKIPPED
+    assert looked(sample("forward").with_accept(prove_exact=False)).verdict is Verdict.SKIPPED
 
 
 @pytest.mark.long
 def test_what_is_assumed_is_said():
-    result = looked(dataclasses.replace(sample("loss"), arithmetic=True))
+    result = looked(sample("loss").with_accept(prove_exact=True))
     assert result.detail == "equal in exact arithmetic, if input targets is in [0, 272)"
 
 
@@ -45,6 +43,6 @@ def test_another_microbatch_fails_the_case_and_says_where(monkeypatch):
 @pytest.mark.slow
 def test_what_is_not_understood_is_said_by_a_case_that_asks():
     case = next(case for case in PAIR.cases({}) if case.id.startswith("batch-split-plain-against-split-nnx"))
-    result = looked(dataclasses.replace(case, arithmetic=True))
+    result = looked(case.with_accept(prove_exact=True))
     assert result.verdict is Verdict.FAILED
     assert "top_k" in result.findings[0].sentence()

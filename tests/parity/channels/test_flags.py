@@ -13,7 +13,7 @@ from models_nnx.shared.config import PipelineConfig, TrainConfig
 from models_nnx.shared.presets import preset, tiny
 from parity.bisect.report import bisect_case
 from parity.builds.build import linen_build
-from parity.cases.case import Case, Flag
+from parity.cases.case import Case, Explore, Flag
 from parity.channels.flags import CHANNEL
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -66,8 +66,10 @@ def case(given, settings=(), reference=(), candidate=()):
         reference=lambda: build("linen", chosen, dict(reference)),
         candidate=lambda: build("nnx", chosen, dict(candidate)),
         program="grad",
-        flags=given,
-        vary=lambda settings: case(given, {**chosen, **settings}, reference, candidate),
+        explore=Explore(
+            flags=given,
+            with_settings=lambda settings: case(given, {**chosen, **settings}, reference, candidate),
+        ),
     )
 
 
@@ -133,8 +135,8 @@ def test_a_flag_that_means_two_things_is_named():
 
 def test_a_case_without_flags_is_skipped_and_flags_need_vary():
     assert outcome().verdict is Verdict.SKIPPED
-    with pytest.raises(ValueError, match="got flags, expected `vary` too"):
-        CHANNEL.look(Evidence.of(dataclasses.replace(case((FULL,)), vary=None), Session()))
+    with pytest.raises(ValueError, match="got flags, expected `with_settings` too"):
+        CHANNEL.look(Evidence.of(case((FULL,)).with_explore(with_settings=None), Session()))
 
 
 SIZES = {
@@ -193,7 +195,7 @@ ABLATIONS = ({"dropout": "1"}, {"rate": "2.0"}, {"remat": "none"})
     ],
 )
 def test_the_setting_that_a_difference_in_structure_needs_is_searched_by_bisect(ablations, says):
-    broken = dataclasses.replace(case((), {"remat": "full"}, candidate=MEANS_NONE), ablations=ablations)
+    broken = case((), {"remat": "full"}, candidate=MEANS_NONE).with_explore(ablations=ablations)
     result = run_case(broken, Session(), ("loops",))
     report = bisect_case(broken, ("config",), result=result)
     assert report.signature and report.signature.channel == "loops"

@@ -1,7 +1,5 @@
 """The channel ``speed``: rounds in turn, ratios, and only where a budget asks."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,7 +63,7 @@ def case(model, **budgets):
     pair = parity.twins("net", linen=Linen, nnx=model, inputs=inputs, loss=loss)
     one = next(each for each in pair.cases({}) if each.program == "train_step")
     named = {f"speed.{name}": Budget(ratio=ratio, reason="a test") for name, ratio in budgets.items()}
-    return dataclasses.replace(one, budgets=named)
+    return one.with_accept(budgets=named)
 
 
 def look(model, **budgets):

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
-from parity.cases.case import Case
+from parity.cases.case import Accept, Case
 from parity.channels import ALL
 from parity.compare.clock import SideError
 from parity.compare.session import Session
@@ -156,7 +156,9 @@ def test_a_program_that_cannot_be_read_is_an_error_of_that_side(monkeypatch):
 
 @pytest.mark.parametrize("name", ["dots", "collectives"])
 def test_a_case_may_leave_them_out(name):
-    channels = outcome({"function": gather}, {"function": gather}, not_applicable={name: "not today"})
+    channels = outcome(
+        {"function": gather}, {"function": gather}, accept=Accept(not_applicable={name: "not today"})
+    )
     assert (str(channels[name].verdict), channels[name].detail) == ("skipped", "not today")
 
 

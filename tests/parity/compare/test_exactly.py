@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.builds.build import linen_build
-from parity.cases.case import Case
+from parity.cases.case import Accept, Case
 from parity.compare import sample
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
@@ -59,8 +59,7 @@ def comparison(candidate, paranoid=False, require=(Verdict.EXACT, Verdict.ARBITR
         reference=lambda: builds[0],
         candidate=lambda: builds[1],
         program="grad",
-        require=require,
-        not_applicable={"program": "other programs by intent"},
+        accept=Accept(require=require, not_applicable={"program": "other programs by intent"}),
     )
     return case, Session(paranoid=paranoid)
 
@@ -130,7 +129,6 @@ def test_gradients_of_zeros_are_vacuous_all_the_same():
         reference=lambda: builds[0],
         candidate=lambda: builds[1],
         program="grad",
-        require=Verdict.EXACT,
-        not_applicable={"program": "other programs by intent"},
+        accept=Accept(require=Verdict.EXACT, not_applicable={"program": "other programs by intent"}),
     )
     assert run_case(case, Session(), ("gradients",)).channels["gradients"].verdict == "vacuous"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.builds.build import linen_build
-from parity.cases.case import Case
+from parity.cases.case import Case, Placement
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.run.run import run_case
@@ -132,7 +132,7 @@ def test_a_guess_that_nothing_can_confirm_blocks():
         reference=lambda: reference,
         candidate=lambda: candidate,
         program="forward",
-        backend="lower:v5p:2x2x1",
+        placement=Placement(backend="lower:v5p:2x2x1"),
     )
     tree = run_case(case, Session(), ("tree",)).channels["tree"]
     assert tree.verdict is Verdict.OPEN and "confirmed by nothing here" in tree.detail

@@ -9,7 +9,7 @@ import pytest
 
 from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
-from parity.cases.case import Case
+from parity.cases.case import Accept, Case
 from parity.compare.backends.aot import missing_compiler
 from parity.compare.backends.registry import Devices, find
 from parity.compare.placement import place
@@ -103,7 +103,7 @@ def test_what_compiles_to_one_program_is_equal_to_the_bit_and_does_not_run(monke
 
 def test_a_constant_that_differs_in_its_last_bit_is_another_program(monkeypatch):
     seen = runs(monkeypatch)
-    result = outcome(plain, near, require=Verdict.BITWISE)
+    result = outcome(plain, near, accept=Accept(require=Verdict.BITWISE))
     assert result.channels["values"].verdict == "failed" and seen
     assert "out" in result.channels["values"].findings[0].where
 
@@ -111,7 +111,7 @@ def test_a_constant_that_differs_in_its_last_bit_is_another_program(monkeypatch)
 @pytest.mark.parametrize("rest", [{"paranoid": True}, {"require": Verdict.PROVED}])
 def test_it_is_not_asked_where_one_wants_runs_or_a_proof(monkeypatch, rest):
     seen = runs(monkeypatch)
-    result = outcome(plain, twice, **rest)
+    result = outcome(plain, twice, accept=Accept(**rest))
     assert "compile to one" not in result.channels["values"].detail
     assert bool(seen)
     assert (result.channels["program"].verdict == "failed") == ("require" in rest)

@@ -9,7 +9,7 @@ import pytest
 
 from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
-from parity.cases.case import Case
+from parity.cases.case import Accept, Case
 from parity.compare.backends.registry import Devices
 from parity.compare.session import Session
 from parity.run.run import run_case
@@ -76,7 +76,9 @@ def reordered(params, inputs):
 )
 def test_operands_in_another_order_are_a_rung_of_their_own_and_run(require, program, values):
     result = outcome(
-        functools.partial(forward, plain), functools.partial(forward, reordered), require=require
+        functools.partial(forward, plain),
+        functools.partial(forward, reordered),
+        accept=Accept(require=require),
     )
     assert (result.channels["program"].verdict, result.channels["values"].verdict) == (program, values)
     assert "up to the order of operands" in result.channels["program"].detail
@@ -99,11 +101,13 @@ def products(first):
 
 def test_a_demand_for_reordered_is_one_for_equal_bits_with_contraction_and_without(compiled_as_users_do):
     plainly = outcome(
-        functools.partial(forward, plain), functools.partial(forward, reordered), require=Verdict.REORDERED
+        functools.partial(forward, plain),
+        functools.partial(forward, reordered),
+        accept=Accept(require=Verdict.REORDERED),
     )
     assert plainly.verdict == "passed"
     assert "with and without contraction" in plainly.channels["values"].detail
-    rounded = outcome(products(True), products(False), require=Verdict.REORDERED)
+    rounded = outcome(products(True), products(False), accept=Accept(require=Verdict.REORDERED))
     assert rounded.channels["program"].verdict == "reordered"
     assert rounded.channels["values"].verdict == "failed"
     assert "not with it" in rounded.channels["values"].detail
@@ -121,7 +125,9 @@ def test_operands_in_another_order_answer_for_values_where_nothing_runs(monkeypa
 def test_operands_in_another_order_do_not_answer_for_bits_where_nothing_runs(monkeypatch, require, verdict):
     monkeypatch.setattr(Devices, "executes", False)
     result = outcome(
-        functools.partial(forward, plain), functools.partial(forward, reordered), require=require
+        functools.partial(forward, plain),
+        functools.partial(forward, reordered),
+        accept=Accept(require=require),
     )
     values = result.channels["values"]
     assert values.verdict == verdict
@@ -139,7 +145,9 @@ def test_operands_in_another_order_do_not_answer_for_bits_where_nothing_runs(mon
     ],
 )
 def test_a_program_that_misses_the_requirement_names_it(require, apply, failed):
-    result = outcome(functools.partial(forward, plain), functools.partial(forward, apply), require=require)
+    result = outcome(
+        functools.partial(forward, plain), functools.partial(forward, apply), accept=Accept(require=require)
+    )
     program, values = result.channels["program"], result.channels["values"]
     assert [one.verdict == "failed" for one in (program, values)] == [failed, failed]
     assert (f"where {require} is required" in program.detail) == failed
@@ -155,6 +163,8 @@ def test_programs_on_two_meshes_are_not_compared_and_never_the_same():
 
 def test_another_program_fails_where_the_same_operations_are_demanded():
     result = outcome(
-        functools.partial(forward, plain), functools.partial(forward, unproved), require=Verdict.REORDERED
+        functools.partial(forward, plain),
+        functools.partial(forward, unproved),
+        accept=Accept(require=Verdict.REORDERED),
     )
     assert result.channels["program"].verdict == "failed"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parity.builds.build import linen_build
-from parity.cases.case import Case
+from parity.cases.case import Accept, Case
 from parity.channels import channel
 from parity.compare.backends.registry import Devices
 from parity.compare.evidence import Evidence
@@ -67,7 +67,7 @@ def case(candidate, **rest):
 
 @pytest.mark.parametrize("require", [Verdict.ARBITRATED, Verdict.PROVED])
 def test_values_are_settled_and_structure_is_compiled(require):
-    channels = run_case(case(ruled, require=require), Session()).channels
+    channels = run_case(case(ruled, accept=Accept(require=require)), Session()).channels
     assert (channels["program"].verdict, channels["values"].verdict) == ("proved", "proved")
     assert (
         channels["values"].detail
@@ -94,7 +94,7 @@ def test_what_a_comparison_says_of_itself():
 
 
 def test_what_is_proved_by_rules_and_runs_all_the_same_must_give_equal_bits():
-    channels = run_case(case(ruled, paranoid=True), Session()).channels
+    channels = run_case(case(ruled, accept=Accept(paranoid=True)), Session()).channels
     assert (channels["program"].verdict, channels["values"].verdict) == ("proved", "bitwise")
 
 

@@ -12,7 +12,7 @@ from parity.builds.build import linen_build
 from parity.builds.meshes import MeshSpec
 from parity.builds.weights.map import Rule
 from parity.builds.weights.transforms import Permute, Stack
-from parity.cases.case import Case
+from parity.cases.case import Accept, Case
 from parity.channels.program import RESTS_ON_NUMBERS
 from parity.compare import exactness as walking
 from parity.compare.backends.registry import Devices
@@ -213,7 +213,7 @@ def test_a_case_that_demands_a_proof_names_the_operation_that_a_walk_sees_throug
         return layer(jax.lax.optimization_barrier(x), w)
 
     right = build("right", layers, functools.partial(own, layer=barred, unroll=L))
-    demanded = case(build("left", layers, own), right, require=Verdict.PROVED)
+    demanded = case(build("left", layers, own), right, accept=Accept(require=Verdict.PROVED))
     channels = run_case(demanded, Session()).channels
     assert channels["program"].verdict == "failed" and "unroll" in channels["program"].detail
     assert any("optimization_barrier" in finding.sentence() for finding in channels["program"].findings)

@@ -40,7 +40,7 @@ def test_a_case_that_brings_something_new_is_missed(matrix):
     (one,) = (case for case in matrix if case.id == "llama2-scan-dropout/train_step@fsdp4.tensor2-auto")
     variant = one.reference.func.__self__
     config = dataclasses.replace(variant.config, scan_axis=0, logits_soft_cap=7.0)
-    fresh = one.vary({"scan_axis": "0", "logits_soft_cap": "7.0"})
+    fresh = one.explore.with_settings({"scan_axis": "0", "logits_soft_cap": "7.0"})
     assert fresh.reference.func.__self__.config == config
     (left,) = missing([*matrix, fresh]).values()
     assert any(("logits_soft_cap", "7.0") in pair for pair in left)

@@ -554,7 +554,7 @@ def norms(epsilon, channels=ALL, arithmetic=False, **options):
         programs=("forward", "train_step"),
         **options,
     )
-    cases = [dataclasses.replace(case, arithmetic=arithmetic) for case in pair.cases({})]
+    cases = [case.with_accept(prove_exact=arithmetic) for case in pair.cases({})]
     return list(run_cases(cases, channels=channels))
 
 

@@ -341,8 +341,8 @@ def test_options_that_a_verdict_depends_on(project, options):
 def test_another_case_and_a_waiver_that_expires(project):
     memory = VerdictCache(Manifest.of(project), "")
     waiver = Waiver(reason="known", expires="2999-01-01")
-    waived = dataclasses.replace(CASE, waivers=(waiver,))
-    expired = dataclasses.replace(CASE, waivers=(msgspec.structs.replace(waiver, expires="2001-01-01"),))
+    waived = CASE.with_accept(waivers=(waiver,))
+    expired = CASE.with_accept(waivers=(msgspec.structs.replace(waiver, expires="2001-01-01"),))
     keys = {memory.key(case) for case in (CASE, dataclasses.replace(CASE, id="b"), waived, expired)}
     assert len(keys) == 4
 

@@ -12,7 +12,7 @@ from expected import surprises
 
 from parity.builds.build import Build, linen_build
 from parity.builds.meshes import MeshSpec
-from parity.cases.case import Case
+from parity.cases.case import Accept, Case
 from parity.channels import ALL, CHANNELS
 from parity.compare.clock import PHASES
 from parity.compare.session import Session
@@ -150,7 +150,7 @@ def test_without_a_proof_the_bits_decide():
 def test_a_demand_of_all_cases_counts_where_a_proof_can_be_tried():
     """`parity run --require proved` fails equal bits of other programs; sides that must differ keep their own rung."""
     other = case(forward, functools.partial(forward, apply=unproved))
-    by_intent = dataclasses.replace(other, not_applicable={"program": "other programs by intent"})
+    by_intent = other.with_accept(not_applicable={"program": "other programs by intent"})
 
     def verdict(one, require):
         (result,) = run_cases([one], required=Requirement((require,)))
@@ -164,7 +164,7 @@ def test_a_demand_of_all_cases_counts_where_a_proof_can_be_tried():
 
 @pytest.mark.parametrize(("require", "verdict"), [(Verdict.FLOOR, "floor"), (Verdict.BITWISE, "failed")])
 def test_a_unit_in_the_last_place_is_within_the_floor_if_the_case_lets_it(require, verdict):
-    result = outcome(forward, scaled(1 + 2**-23), require=require)
+    result = outcome(forward, scaled(1 + 2**-23), accept=Accept(require=require))
     assert result.channels["values"].verdict == verdict
     assert result.channels["values"].findings[0].where.startswith("out[")
 
@@ -178,12 +178,16 @@ def test_another_learning_rate_fails_the_program_and_the_state_and_nothing_betwe
 
 
 def test_channels_that_do_not_apply_give_the_case_s_reason():
-    result = run_case(case(forward, forward, not_applicable={"loops": "one side scans"}), Session())
+    result = run_case(
+        case(forward, forward, accept=Accept(not_applicable={"loops": "one side scans"})), Session()
+    )
     assert (result.channels["loops"].verdict, result.channels["loops"].detail) == (
         "skipped",
         "one side scans",
     )
-    every = run_case(case(forward, forward, not_applicable=dict.fromkeys(ALL, "no")), Session())
+    every = run_case(
+        case(forward, forward, accept=Accept(not_applicable=dict.fromkeys(ALL, "no"))), Session()
+    )
     assert every.verdict == "skipped"
 
 
@@ -304,7 +308,7 @@ def test_a_gradient_of_zeros_is_vacuous_unless_declared(declared):
         outputs = step(state, inputs, without_bias)
         return {name: outputs[name] for name in ("values", "gradients")}
 
-    result = outcome(program, program, paranoid=True, zero_gradients=declared)
+    result = outcome(program, program, paranoid=True, accept=Accept(zero_gradients=declared))
     assert result.verdict == ("passed" if declared else "vacuous")
     assert declared or "params/b: expected a gradient that is not zero" in sentences(result, "gradients")
 

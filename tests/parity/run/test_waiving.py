@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.cases.case import Case
+from parity.cases.case import Accept, Case
 from parity.cases.settings import SettingsError, find_settings
 from parity.cases.tables import read
 from parity.cases.waivers import Waiver
@@ -83,7 +83,13 @@ def test_a_crash_is_not_waived_and_a_pass_is_left_alone():
 
 
 def result(id, waivers, channels):
-    case = Case(id=id, reference=lambda: 1 / 0, candidate=lambda: 1 / 0, program="grad", waivers=waivers)
+    case = Case(
+        id=id,
+        reference=lambda: 1 / 0,
+        candidate=lambda: 1 / 0,
+        program="grad",
+        accept=Accept(waivers=waivers),
+    )
     channels = waive(id, channels, waivers)
     return CaseResult(
         case=case, reference="", candidate="", verdict=verdict_of(channels), channels=channels, seconds={}
@@ -103,7 +109,9 @@ def test_a_waiver_accepts_until_its_last_day(tmp_path):
     assert waive("x", failed("a"), [lasts])["tree"].verdict is Verdict.WAIVED
     channels = waive("x", failed("a"), [over])
     assert channels["tree"].verdict is Verdict.FAILED
-    case = Case(id="x", reference=lambda: None, candidate=lambda: None, program="x", waivers=[over])
+    case = Case(
+        id="x", reference=lambda: None, candidate=lambda: None, program="x", accept=Accept(waivers=[over])
+    )
     result = CaseResult(
         case=case, reference="", candidate="", verdict="failed", channels=channels, seconds={}
     )

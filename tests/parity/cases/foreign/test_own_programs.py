@@ -183,14 +183,14 @@ def test_a_given_state_takes_the_place_of_a_random_one():
     )
     (case,) = pair.cases({})
     random = {path: np.full(leaf.shape, 7, leaf.dtype) for path, leaf in case.reference().abstract.items()}
-    arranged = case.arrange(random)
+    arranged = case.prepare_state(random)
     np.testing.assert_array_equal(arranged["params/Dense_0/kernel"], state.params["Dense_0"]["kernel"])
     assert (arranged["opt_state/0/mu/Dense_0/kernel"] == 7).all()
     with pytest.raises(ValueError, match=r"pair own: got state leaves params/Dense_9/kernel float32\[2\]"):
         wrong = {"params": {"Dense_9": {"kernel": np.zeros(2, np.float32)}}}
-        parity.twin_programs("own", linen=LINEN, nnx=LINEN, inputs=batch, state=wrong).cases({})[0].arrange(
-            random
-        )
+        parity.twin_programs("own", linen=LINEN, nnx=LINEN, inputs=batch, state=wrong).cases({})[
+            0
+        ].prepare_state(random)
 
 
 def test_programs_must_have_the_same_names():

@@ -179,7 +179,7 @@ def test_a_proved_case_is_compiled_all_the_same_and_nothing_runs(monkeypatch):
         **dict.fromkeys(("routing", "speed", "exact"), "skipped"),
     }
     assert surprises(found, **stated) == {}
-    assert (str(case.mesh), case.asked) == ("fsdp2.tensor2-auto", "fsdp4.tensor2-auto")
+    assert (str(case.mesh), case.placement.requested_mesh) == ("fsdp2.tensor2-auto", "fsdp4.tensor2-auto")
 
 
 @pytest.mark.slow

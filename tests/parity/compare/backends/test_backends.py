@@ -112,7 +112,10 @@ def test_a_train_step_with_types_runs_on_a_fitted_mesh(few):
     (case,) = place([EXPLICIT], find("few"))
     result = run_case(case, Session(paranoid=True))
     assert result.verdict == "passed" and str(result.channels["state"].verdict) == "bitwise"
-    assert case.mesh.size == 4 and case.asked == "fsdp2.fsdp_transpose2.tensor2.data1-explicit"
+    assert (
+        case.mesh.size == 4
+        and case.placement.requested_mesh == "fsdp2.fsdp_transpose2.tensor2.data1-explicit"
+    )
 
 
 def test_a_case_whose_stages_have_no_place_is_skipped_and_says_why(few):

@@ -1,0 +1,55 @@
+"""The parts of a case: changed one by one, and what former fields answer."""
+
+import copy
+import dataclasses
+import pickle
+
+import pytest
+
+import parity
+from parity.cases.case import Accept, Case, Explore, Placement
+from parity.verdicts import Verdict
+
+SIDES = {"reference": dict, "candidate": dict}
+CASE = Case(id="x/grad@single", program="grad", **SIDES)
+
+
+def test_parts_are_public():
+    assert (parity.Accept, parity.Explore, parity.Placement) == (Accept, Explore, Placement)
+
+
+def test_a_part_is_changed_and_the_rest_stays():
+    changed = CASE.with_accept(require=Verdict.BITWISE).with_accept(paranoid=True)
+    changed = changed.with_explore(sizes={"layers": 2}).with_placement(backend="tpu", skip_reason="no")
+    assert changed == dataclasses.replace(
+        CASE,
+        accept=Accept(require=Verdict.BITWISE, paranoid=True),
+        explore=Explore(sizes={"layers": 2}),
+        placement=Placement(backend="tpu", skip_reason="no"),
+    )
+    assert CASE.accept == Accept() and CASE.explore == Explore() and CASE.placement == Placement()
+
+
+def test_a_case_is_copied_and_pickled():
+    assert copy.copy(CASE) == CASE == pickle.loads(pickle.dumps(CASE))
+
+
+@pytest.mark.parametrize(
+    ("field", "now"),
+    [
+        ("require", r"accept=parity\.Accept\(require=\.\.\.\)"),
+        ("arithmetic", r"accept=parity\.Accept\(prove_exact=\.\.\.\)"),
+        ("vary", r"explore=parity\.Explore\(with_settings=\.\.\.\)"),
+        ("asked", r"placement=parity\.Placement\(requested_mesh=\.\.\.\)"),
+        ("exact", r"float64_reference=\.\.\."),
+        ("arrange", r"prepare_state=\.\.\."),
+    ],
+)
+def test_a_former_field_answers_with_its_new_name(field, now):
+    with pytest.raises(TypeError, match=rf"^Case: got {field}=\.\.\., expected {now}$"):
+        Case(id="x", program="grad", **SIDES, **{field: None})
+
+
+def test_an_unknown_field_is_refused():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'wrong'"):
+        Case(id="x", program="grad", **SIDES, **{"wrong": 1})
