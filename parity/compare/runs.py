@@ -95,7 +95,7 @@ class Runs:
         """The same if the compiler may round a product and a sum once: at LLVM's level 3."""
         backend: Any = self.evidence.reference.backend
         backend = dataclasses.replace(backend, options=(("xla_backend_optimization_level", 3),))
-        ours, theirs = (side.with_placement(backend=backend) for side in self._sides)
+        ours, theirs = (dataclasses.replace(side, backend=backend) for side in self._sides)
         return self._run((ours, theirs))
 
     @Once

@@ -146,7 +146,7 @@ def _computed(schedule: Schedule, cases: Sequence[Case], listener: Listener) -> 
     if request.ray is not None:
         return run_on_ray(cases, request, listener.started)
     if request.processes > 1:  # who asks for processes wants to see them run
-        return run_in_processes(cases, request.with_accept(paranoid=True), listener.started)
+        return run_in_processes(cases, dataclasses.replace(request, paranoid=True), listener.started)
     if workers > 1:
         return run_in_workers(cases, request, listener.started)
     return _run_here(cases, schedule.runner(listener.raised), listener)
