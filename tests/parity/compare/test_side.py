@@ -251,7 +251,7 @@ def test_the_phase_is_that_of_the_stage_that_failed(phase, method, monkeypatch):
         raise MemoryError("out of memory")
 
     one = side()
-    monkeypatch.setattr(type(one.placement.backend), method, fail)
+    monkeypatch.setattr(type(one.backend), method, fail)
     with pytest.raises(SideError, match=f"linen toy: {phase} failed: MemoryError: out of memory"):
         assert one.compiled
 
