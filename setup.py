@@ -1,7 +1,7 @@
 """Which packages are installed: pyproject.toml has all the rest, and cannot say that a wheel is not the checkout.
 
 In a checkout the twins are packages of their own. In a wheel they lie in ``parity/_twins``, where no project's
-imports find them until one of our pairs asks: ADR 0037.
+imports find them until one of our pairs asks: decision 0011.
 """
 
 import sys

@@ -25,6 +25,25 @@ def test_first_page(tmp_path, users_shell):
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.long
+def test_the_session_of_the_readme(tmp_path, users_shell):
+    """It is that of the first page before the fix."""
+    for fence in pages.fences(pages.ROOT / "docs" / "index.md"):
+        if "replace" not in fence.info:
+            pages.write(fence, tmp_path)
+    commands = [
+        transcript
+        for fence in pages.fences(pages.ROOT / "README.md")
+        if fence.language == "console"
+        for transcript in pages.transcripts(fence)
+    ]
+    for command, shown in commands:
+        printed = pages.run(command, tmp_path, users_shell)
+        missing = pages.shows(printed, shown)
+        assert missing is None, f"{command}\ndid not print {missing}\nbut\n{printed}"
+    assert len(commands) == 2
+
+
 @pytest.mark.parametrize(
     ("printed", "shown", "missing"),
     [
