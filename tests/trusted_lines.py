@@ -3,7 +3,9 @@
 Counts the modules that the proof imports, and those that it imports itself through them: the prover with the pairing
 of arguments and weights. Blank lines, comments and docstrings do not count. Packages that only describe cases or sides
 (``OUTSIDE``) hold no step of a proof. Modules that only name and grade differences (``NAMING``), and those that nothing
-else imports, are counted apart: a fault there gives a wrong place or a wrong failure.
+else imports, are counted separately: a fault there gives a wrong place or a wrong failure.
+
+``--wheel`` prints the sizes of all packages of the engine instead.
 """
 
 import ast
@@ -80,8 +82,29 @@ def lines(path):
     return len(code - words)
 
 
+def print_packages():
+    """Prints files, lines and lines of code of each entry of ``parity``, and the sum."""
+    entries = [path for path in sorted((ROOT / "parity").iterdir()) if path.is_dir() or path.suffix == ".py"]
+    rows = []
+    for entry in entries:
+        files = [entry] if entry.is_file() else sorted(entry.rglob("*.py"))
+        if files:
+            length = sum(len(path.read_text().splitlines()) for path in files)
+            rows.append((f"parity/{entry.name}", len(files), length, sum(map(lines, files))))
+    rows.append(("all", *(sum(row[column] for row in rows) for column in (1, 2, 3))))
+    print(f"{'entry':24}{'files':>6}{'lines':>8}{'code':>8}")
+    for name, *numbers in rows:
+        print(
+            f"{name:24}"
+            + "".join(f"{number:{width},}" for number, width in zip(numbers, (6, 8, 8), strict=True))
+        )
+
+
 def main():
-    """Prints a line for each module, and the sums."""
+    """Prints a line for each module, and the sums; with ``--wheel`` the sizes of all packages."""
+    if sys.argv[1:] == ["--wheel"]:
+        print_packages()
+        return 0
     decides = reached(NAMING)
     names = reached() - decides
     for title, modules in (("only name differences", names), ("a wrong `proved` could come from", decides)):
