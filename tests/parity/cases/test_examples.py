@@ -1,4 +1,4 @@
-"""What documented adapters are held to where what they adapt cannot be imported."""
+"""Requirements on documented adapters if the adapted library cannot be imported."""
 
 import ast
 from pathlib import Path
