@@ -54,7 +54,7 @@ def planted(planting, tmp_path, monkeypatch, real):
 
 @pytest.fixture(scope="session")
 def seen():
-    """``seen(case)`` returns the findings of the tree and sharding channels; it traces, but never lowers or compiles."""
+    """``seen(case)`` returns the findings of the tree and sharding channels; it only traces, without lowering."""
 
     def run(case):
         work = Evidence.of(case, Session())
