@@ -240,7 +240,7 @@ def test_cached_verdicts_are_reused_until_something_changes(project, pytester, t
 
 @pytest.mark.long
 def test_a_verdict_is_not_cached_once_another_test_ran_in_the_process(project, tmp_path, monkeypatch):
-    """Such a test may have changed the models. A call with other arguments may load other conftests: nothing is reused."""
+    """Such a test may have changed the models. A call with other arguments is not served: its conftests may differ."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for _ in range(2):
         result = project("-m", "parity or slow", "--parity-cached")

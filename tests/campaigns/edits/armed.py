@@ -52,9 +52,7 @@ def lines_of_cases(
         words = [word for pair in pairs for word in ("--pair", pair)]
         asked = ["campaigns.edits.armed", str(root), *cases, *words]
         with tempfile.TemporaryDirectory(prefix="parity-armed-") as apart:
-            folder = (
-                Path(apart) if pairs else root
-            )  # only the named pairs count outside the project
+            folder = Path(apart) if pairs else root  # only the named pairs count outside the project
             command = Command(words=asked, folder=folder, path=[*path, root, TESTS], limit=LIMIT, warm=True)
             code, printed = processes.run(command)
         if code:

@@ -74,7 +74,7 @@ class Campaign:
             part: slice of them that is tried.
         """
         made = mutants(self.evidence.candidate.lowered, random.Random(seed), 4 * count)
-        telling = (mutant for mutant in made if "precision" not in mutant.detail)  # a change of precision is rounding
+        telling = (mutant for mutant in made if "precision" not in mutant.detail)  # precision is rounding
         tried = itertools.islice(itertools.islice(telling, count), part.start, part.stop, part.step)
         for mutant in tried:
             yield mutant, self.claim(mutant.module)

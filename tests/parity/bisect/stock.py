@@ -56,7 +56,7 @@ class LinenNet(linen.Module):
 
 
 class Net(nnx.Module):
-    """The same function by different formulas."""
+    """The twin of `LinenNet`, by different formulas."""
 
     def __init__(self, rngs):
         self.up, self.norm = nnx.Linear(D, F, rngs=rngs), nnx.LayerNorm(F, rngs=rngs)

@@ -44,7 +44,7 @@ class LinenNet(linen.Module):
 
 
 class Net(nnx.Module):
-    """The same function by different formulas: a variance written out, a transposed kernel, a scan over positions."""
+    """A twin by different formulas: a variance written out, a transposed kernel, a scan over positions."""
 
     def __init__(self, rngs):
         self.up, self.norm = nnx.Linear(D, F, rngs=rngs), nnx.LayerNorm(F, rngs=rngs)

@@ -37,7 +37,7 @@ class LinenState:
 
 
 class Twin(nnx.Module):
-    """The same model with other names."""
+    """The twin of `Foreign`, with different names."""
 
     def __init__(self, rngs):
         self.first = nnx.Linear(IN, HIDDEN, use_bias=False, rngs=rngs)

@@ -296,7 +296,7 @@ class LinenSum(linen.Module):
 
 
 class NnxSum(nnx.Module):
-    """The same function, summed in a different order; ``error`` is relative to the right value."""
+    """The twin of `LinenSum`, summed in a different order; ``error`` is relative to the right value."""
 
     def __init__(self, rngs, error=0.0):
         self.a, self.b = (nnx.Param(nnx.initializers.normal()(rngs.params(), (D, F))) for _ in "ab")

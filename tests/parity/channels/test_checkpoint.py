@@ -65,7 +65,7 @@ def load_unchecked(folder, like):
 
 
 def load_crashing(folder, like):
-    """Turns the error for damaged files into an ordinary one that contains the file's name."""
+    """Replaces the refusal of damaged files by an `OSError`, as from a crashing reader."""
     try:
         return load(folder, like)
     except ValueError as error:

@@ -232,7 +232,7 @@ class OldGate(linen.Module):
 
 
 class NewGate(nnx.Module):
-    """The same model in NNX."""
+    """The twin of `OldGate`."""
 
     def __init__(self, rngs: nnx.Rngs):
         self.dense = nnx.Linear(D, 16, rngs=rngs)

@@ -21,7 +21,7 @@ class Old(linen.Module):
 
 
 class New(nnx.Module):
-    """The same function, or one that ignores the given positions; never the same program."""
+    """A twin that is never the same program; with ``ignores`` it ignores the values of the positions."""
 
     def __init__(self, rngs, ignores=False):
         self.out, self.ignores = nnx.Linear(D, D, rngs=rngs), ignores

@@ -274,7 +274,7 @@ def looked(monkeypatch, *creates):
 
 
 def started(constant, name="w"):
-    """Two functions with the same bits that no proof relates, and the states that they create."""
+    """Two functions of a key that make states with equal bits, which no proof shows to be equal."""
 
     def plain(key):
         return {name: jax.random.normal(key, constant.shape) + constant}

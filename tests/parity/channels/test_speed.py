@@ -34,7 +34,7 @@ class Same(nnx.Module):
 
 
 class Spelled(Same):
-    """The same numbers by different operations, which the prover does not pair."""
+    """Computes equal numbers by different operations, which the prover does not pair."""
 
     def __call__(self, x):
         return jnp.tanh(jnp.einsum("io,bi->bo", self.dense.kernel[...].T.T, x) + self.dense.bias[...][None])

@@ -232,7 +232,7 @@ def test_counters_of_layers_are_counters():
 
 
 def test_rates_that_the_state_carries_stay_as_they_are():
-    """Otherwise a decay of thousands makes everything infinite, which hides differences."""
+    """Else a decay of thousands makes everything infinite, which hides differences."""
 
     def injected(rate):
         return optax.inject_hyperparams(optax.adam)(learning_rate=rate, b1=0.9, b2=0.99)

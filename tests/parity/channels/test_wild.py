@@ -89,7 +89,7 @@ def test_a_schedule_past_its_end_is_found():
 
 
 def in_other_order(params, x):
-    """The same function up to rounding: the scale is multiplied into the kernel."""
+    """Equals `normed` up to rounding: the scale is multiplied into the kernel."""
     return (x * jax.lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + 1e-6)) @ (
         params["g"][:, None] * params["w"]
     )

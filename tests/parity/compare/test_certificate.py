@@ -59,7 +59,7 @@ class NnxGated(nnx.Module):
 
 
 class NnxUnproved(NnxGated):
-    """The same bits by a different program, so that the probe decides."""
+    """Gives equal bits by a different program, so that the probe decides."""
 
     def __call__(self, x):
         return super().__call__(x) * 1.0

@@ -93,7 +93,7 @@ def test_a_map_is_inferred_once_for_all_cases_of_two_builds():
 
 
 def test_a_program_that_differs_does_not_hide_what_the_others_tell():
-    """A bug in decode changes the use of all leaves; forward alone determines the map, and decode fails by its values."""
+    """A bug in decode changes its use of leaves; forward alone determines the map, and decode fails by its values."""
     wrong = {"forward": forward, "decode": lambda x, one, two: jnp.sin(x @ one) @ two}
     candidate = build("candidate", ("b", "a"), wrong)
     assert outcome(REFERENCE, candidate, "forward").verdict == "passed"

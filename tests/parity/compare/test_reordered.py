@@ -61,7 +61,7 @@ def outcome(reference, candidate, **rest):
 
 
 def reordered(params, inputs):
-    """The same operations on the same values, but the sum takes its operands in a different order."""
+    """Applies equal operations to equal values, but the sum takes its operands in a different order."""
     return params["b"][None] + jnp.tanh(inputs["x"] @ params["w"])
 
 

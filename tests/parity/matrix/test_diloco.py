@@ -194,7 +194,7 @@ def test_a_state_written_and_read_goes_on_bit_for_bit(flavour, diloco, tmp_path)
         np.savez(tmp_path / f"{number}.npz", **{re.sub("/", "|", path): x for path, x in held(state).items()})
         ends.append(held(state))
     abstract = variant(diloco).build(flavour).abstract
-    for begin in (0, 1, 2):  # after step 1; step 2, when a fragment is synchronised but not yet usable; step 3
+    for begin in (0, 1, 2):  # after steps 1, 2 (a fragment is synchronised, not yet usable) and 3
         with np.load(tmp_path / f"{begin}.npz") as file:
             flat = {re.sub(r"\|", "/", path): file[path] for path in file.files}
         assert set(flat) == set(abstract)

@@ -525,7 +525,7 @@ class LinenNorm(linen.Module):
 
 
 class NnxNorm(nnx.Module):
-    """The same model with a configurable epsilon."""
+    """The twin of `LinenNorm`, with a configurable epsilon."""
 
     def __init__(self, epsilon=1e-6, *, rngs):
         self.norm = nnx.LayerNorm(D, epsilon=epsilon, rngs=rngs)

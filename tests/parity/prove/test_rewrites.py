@@ -54,7 +54,7 @@ def test_what_is_proved_gives_the_same_bits(step):
 
 
 def test_the_measure_notices_other_bits():
-    """Else it could not fail: it must detect the reordering rules."""
+    """Else it could not fail: this step is only reordered, because its bits differ."""
     step = next(step for step in STEPS if step.name == "boolean to number at once")
     left, right, proof = compare(step.one, step.other)
     assert proof.rung is Verdict.REORDERED and differ(left, right)
@@ -73,7 +73,7 @@ def test_a_batch_of_random_programs_with_near_misses_gives_the_same_bits_where_i
 
 
 def test_a_batch_notices_other_bits(monkeypatch):
-    """Else it could not fail: it must detect a reordering rule that is treated as exact."""
+    """Else it could not fail: a rule that changes bits is added to the exact ones."""
     step = next(step for step in STEPS if step.name == "boolean to number at once")
     monkeypatch.setattr(batches, "STEPS", (step,))
     monkeypatch.setattr(batches, "EXACT", batches.EXACT | {"boolean-through-wider"})

@@ -166,9 +166,7 @@ def main():
         )
         page.close()
         few = Path(folder, "few.html")
-        small = (
-            report if asked.report else SAMPLE["rich_report"](20)
-        )  # axe is slow on thousands of lines
+        small = report if asked.report else SAMPLE["rich_report"](20)  # axe is slow on thousands of lines
         few.write_text(FORMS["html"].render(small, [small]), encoding="utf-8")
         look(browser, few, checks, asked.shots)
         if not asked.report:

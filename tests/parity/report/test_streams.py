@@ -26,7 +26,7 @@ print("after")
 
 
 def link(folder, descriptor):
-    """Returns a link like /dev/stdout or /dev/stderr that a test may lose."""
+    """Returns a link like /dev/stdout or /dev/stderr, which a test may replace."""
     path = folder / f"std{descriptor}"
     path.symlink_to(f"/proc/self/fd/{descriptor}")
     return path

@@ -38,7 +38,7 @@ def model(params, inputs):
 
 
 def unproved(params, inputs):
-    """The same bits by a different program, also when compiled."""
+    """Gives equal bits by a different program, also when compiled."""
     return model({**params, "w": jnp.maximum(params["w"], params["w"] - 1)}, inputs)
 
 

@@ -250,4 +250,4 @@ def test_a_state_that_cannot_fit_is_said_before_it_is_made(monkeypatch):
         "InsufficientMemoryError: a state of 1.42e-06 GiB, "
         "of which a run holds 4, got 3.81e-06 GiB" in result.sentence()
     )
-    assert str(result.channels["program"].verdict) == "unproved"  # channels that need no state still have a verdict
+    assert str(result.channels["program"].verdict) == "unproved"  # a channel without state has a verdict

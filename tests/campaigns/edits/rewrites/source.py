@@ -235,7 +235,7 @@ class Source:
 
     @functools.cached_property
     def named_elsewhere(self) -> frozenset[str]:
-        """Names of foreign things in the other files: attributes, imports, words in strings."""
+        """Names in the other files that may refer to this file: attributes, imports, words in strings."""
         return frozenset().union(*(_named(text)[0] for text in self._elsewhere))
 
     @functools.cached_property

@@ -98,14 +98,12 @@ def test_a_train_state_meets_an_nnx_optimizer():
     found = result(own(Trained, nnx_step))
     assert str(found.verdict) == "passed", found.sentence()
     assert [note.where for note in found.channels["tree"].notes] == ["optimizer/step"]
-    assert (
-        str(found.channels["state"].verdict) == "bitwise"
-    )  # unproved only because of Flax's LayerNorm
+    assert str(found.channels["state"].verdict) == "bitwise"  # unproved only because of Flax's LayerNorm
     assert found.case.reference().programs["train_step"].steps == 3
 
 
 def counting(dtype, by=1, read=False):
-    """A side whose step counter has some integer type, and is read by the rest of the step if ``read``."""
+    """A side whose step counter has some integer type, and is used by the rest of the step if ``read``."""
 
     def create(key):
         return {"params": {"w": jax.random.normal(key, (D, F))}, "step": jnp.zeros((), dtype)}

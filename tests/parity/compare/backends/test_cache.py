@@ -175,7 +175,7 @@ def pretend(request, tell):
 
 @pytest.fixture
 def compiles(tmp_path, monkeypatch):
-    """Returns the result of compilers with different caches, and the number of requests to workers."""
+    """``compiles(request, cache)`` returns a new compiler's result, and the number of requests to workers so far."""
     (tmp_path / "pretending.py").write_text(PRETEND)
     monkeypatch.syspath_prepend(str(tmp_path))
     log = tmp_path / "log"

@@ -1,4 +1,4 @@
-"""Programs with hand-counted structure, on the CPU and on the ahead-of-time TPU compiler."""
+"""Programs whose structure is counted by hand, on the CPU and on the ahead-of-time TPU compiler."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Loop trees of lowered programs against hand counts."""
+"""Loop trees of lowered programs against counts made by hand."""
 
 import jax
 import jax.numpy as jnp

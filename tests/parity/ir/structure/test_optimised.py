@@ -1,4 +1,4 @@
-"""Optimised HLO of the CPU: loops, collectives, donation and memory against hand counts."""
+"""Optimised HLO of the CPU: loops, collectives, donation and memory against counts made by hand."""
 
 import functools
 
