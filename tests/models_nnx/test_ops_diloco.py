@@ -42,7 +42,7 @@ CONFIGS = {
 
 
 def wrong(config, module=ops):
-    """Returns the names that differ from the plain loop in two periods and a step, with the first such step."""
+    """Returns the first step, in two periods and a step, that differs from the plain loop, and the names; else None."""
     rng = np.random.default_rng(0)
     inner = {path: rng.normal(size=(3, *shape)) for path, (_, shape) in LEAVES.items()}
     outer = {path: rng.normal(size=shape) for path, (_, shape) in LEAVES.items()}

@@ -51,7 +51,7 @@ def plants():
 
 
 def _pair(case):
-    """Returns the place of the case's pair, `module:NAME` in `parity.matrix`; empty for the default from the id's prefix."""
+    """Returns `module:NAME` of the case's pair in `parity.matrix`; empty for the default from the id's prefix."""
     return PAIRS.get(case.split("-")[0], "")
 
 

@@ -1,4 +1,4 @@
-"""Requirements on documented adapters if the adapted library cannot be imported."""
+"""Checks of documented adapters that need no import of the adapted library."""
 
 import ast
 from pathlib import Path

@@ -46,7 +46,7 @@ class LinenGated(linen.Module):
 
 
 class NnxGated(nnx.Module):
-    """``used`` are the attributes that act as gate and up; ``spare`` adds an unused parameter."""
+    """``used`` are the attributes that act as gate and up."""
 
     def __init__(self, rngs, used=("gate", "up")):
         self.gate, self.up = nnx.Linear(D, F, rngs=rngs), nnx.Linear(D, F, rngs=rngs)
