@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def users_shell():
-    """The environment of a user's shell: commands of this Python's environment first, nothing that tests set."""
+    """The environment of a user's shell: commands of this Python's environment first, no settings of the tests."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_", "PYTEST"))
     }

@@ -1,6 +1,6 @@
-"""``python tests/docs/generate.py``: writes the parts of the pages that are lists of what the code has.
+"""``python tests/docs/generate.py``: writes the parts of the pages that list items of the code.
 
-Such a part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; ``NAME`` is a function in `PARTS`.
+Such a part is placed between ``<!-- generated: NAME -->`` and ``<!-- end -->``; ``NAME`` is a function in `PARTS`.
 """
 
 import inspect
@@ -51,7 +51,7 @@ def loose_rules() -> str:
 
 
 def channels() -> str:
-    """Returns the table of channels: what each compares."""
+    """Returns the table of channels and the subject of each."""
     return table(("channel", "compares"), [(f"`{name}`", one.about) for name, one in CHANNELS.items()])
 
 

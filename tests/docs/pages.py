@@ -1,4 +1,4 @@
-"""What the pages of the documentation say: files, commands, and what the commands print."""
+"""Content of the documentation pages: files, commands, and the output of the commands."""
 
 import re
 import subprocess
@@ -41,10 +41,10 @@ def code_spans(page: Path) -> Iterator[str]:
 
 
 def write(fence: Fence, folder: Path) -> None:
-    """Does to the folder what a block with a title says: a file, or a replacement in one.
+    """Writes the file that the title of a block names, or replaces a text in it; does nothing without a title.
 
     Raises:
-        ValueError: what is to be replaced does not stand in the file exactly once.
+        ValueError: the text to be replaced does not occur exactly once in the file.
     """
     title = TITLE.search(fence.info)
     if title is None:
@@ -62,7 +62,7 @@ def write(fence: Fence, folder: Path) -> None:
 
 
 def transcripts(fence: Fence) -> Iterator[tuple[str, list[str]]]:
-    """The commands of a console block, each with the lines that it shall print."""
+    """The commands of a console block, each with the lines that it must print."""
     command, shown = None, []
     for line in fence.text.splitlines():
         if line.startswith("$ "):
@@ -78,7 +78,7 @@ def transcripts(fence: Fence) -> Iterator[tuple[str, list[str]]]:
 def shows(printed: str, shown: list[str]) -> str | None:
     """The first line that a page shows and a command did not print in that order; None if there is none.
 
-    Numbers may differ, and so the width of their columns: times, rounding, versions. `...` stands for anything.
+    Numbers may differ, and so may the width of their columns: times, rounding, versions. `...` matches anything.
     """
     lines = iter(map(_without_numbers, printed.splitlines()))
     for line in shown:
@@ -93,7 +93,7 @@ def _without_numbers(line: str) -> str:
 
 
 def run(command: str, folder: Path, environment: dict[str, str]) -> str:
-    """What a shell prints in the folder, both streams, for 80 columns."""
+    """Returns both output streams of a shell command in the folder, for 80 columns."""
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,

@@ -19,11 +19,11 @@ PICTURES = pages.ROOT / "docs" / "pictures"
 
 
 def terminal(printed: str, title: str, file: Path) -> None:
-    """Draws what stays on a terminal of 80 columns, colours and all: not the bars of progress."""
+    """Draws the lines that remain on a terminal of 80 columns, with their colours and without progress bars."""
     console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
     stays = (line for line in printed.splitlines() if "\N{BOX DRAWINGS HEAVY HORIZONTAL}" not in line)
     console.print(Text.from_ansi("\n".join(stays).strip()))
-    # Fonts of the viewer's own: a picture asks no network.
+    # Fonts of the viewer's system: a picture loads nothing from the network.
     file.write_text(re.sub(r"@font-face \{.*?\}", "", console.export_svg(title=title), flags=re.DOTALL))
 
 
@@ -35,7 +35,7 @@ def page(html: Path, file: Path) -> None:
 
 
 def main() -> None:
-    """Writes the first page's files as they stand before the fix, runs them, and draws terminal and report."""
+    """Writes the first page's files before its fix, runs them, and draws terminal and report."""
     environment = {
         **os.environ,
         "FORCE_COLOR": "1",

@@ -38,7 +38,7 @@ Row = Mapping[str, float]
 
 
 def parity(*words: str) -> dict:
-    """Runs a command in a process of its own and returns its report, with the seconds of the process."""
+    """Runs a command in a separate process and returns its report, with the seconds of the process."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         start = time.perf_counter()
@@ -74,7 +74,7 @@ def of_cases(ids: Sequence[str]) -> Row:
 
 
 def parameters(name: str) -> int:
-    """How many a published model has."""
+    """Returns the number of parameters of a published model."""
     from parity.builds.tree import Role
     from parity.cases.case import select
     from parity.cases.settings import collect
@@ -91,7 +91,7 @@ def case_ids() -> list[str]:
 
 
 def measure_cost() -> None:
-    """Measures all points, round by round, so that a busy minute delays no point alone."""
+    """Measures all points in rounds, so that background load does not affect a single point."""
     ids = case_ids()
     points: dict[tuple[str, float], Callable[[], Row]] = {}
     for layout in LAYOUTS:
@@ -109,7 +109,7 @@ def measure_cost() -> None:
 
 
 def lines(axes, points: Iterable[Mapping], names: Sequence[str], style: str = "-", label: str = "{}") -> None:
-    """Draws one line a quantity: the least of the rounds, as other jobs only add, and bars up to the most."""
+    """Draws a line for each quantity: the minimum of the rounds, as other jobs only add, and bars up to the maximum."""
     points = sorted(points, key=lambda point: point["size"])
     sizes = [point["size"] for point in points]
     for name in names:
@@ -174,13 +174,13 @@ def draw_bench() -> None:
 
 
 def save(figure, name: str) -> None:
-    """Writes a picture whose bytes depend on nothing but what is drawn."""
+    """Writes a picture whose bytes depend only on its content."""
     figure.savefig(PICTURES / name, metadata={"Date": None})
     plt.close(figure)
 
 
 def main() -> None:
-    """Measures, unless told not to, and draws."""
+    """Measures, unless ``--draw`` is set, and draws."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draw", action="store_true", help="draw what was measured before")
     parser.add_argument("--only", choices=("bench", "cost"), help="measure only this")

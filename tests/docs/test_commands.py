@@ -32,7 +32,7 @@ ELSEWHERE = (
     "core",
     "optax>=",
     "head:",
-)  # pairs that a page makes up, and what is no case's id
+)  # pairs that a page invents, and words with a slash that are no case ids
 
 
 def lines():
@@ -45,13 +45,13 @@ def lines():
 
 
 def words(line: str) -> list[str]:
-    """The command's words: without a comment, the explanation in a second column, and what follows a pipe."""
+    """The words of a command, without comments, a second column of explanations, or a pipe."""
     line = re.split(r"\s{3,}|\s#|\s\||, parity|\$\{\{", line)[0]
     return shlex.split(line.replace("[", " ").replace("]", " "))
 
 
 def takes_a_word(option) -> bool:
-    return not option.is_flag and option.name != "ray"  # --ray may stand alone
+    return not option.is_flag and option.name != "ray"  # --ray may have no value
 
 
 def positional(command, tokens):
@@ -75,7 +75,7 @@ def positional(command, tokens):
 
 @pytest.fixture(scope="module")
 def ids():
-    """The ids of all cases that come with parity, small and at published size."""
+    """The ids of all cases included in parity, small and at published size."""
     grid = ("parity.matrix.pipeline_grid:PAIR",)
     sizes = (None, 4, 16, 512)
     return {case.id for devices in sizes for case in collect(grid, start=pages.ROOT, devices=devices)[1]}

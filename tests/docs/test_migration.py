@@ -29,7 +29,7 @@ def examples() -> dict[str, dict[str, str]]:
 
 @pytest.fixture
 def sides(tmp_path, monkeypatch):
-    """The two classes of an example, written to files of their own and imported."""
+    """The two classes of an example, written to separate files and imported."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def make(name, change=lambda text: text):
@@ -116,7 +116,7 @@ DRIFTS = """self.mean.set_value(
 )
 def test_what_goes_wrong_is_seen_where_the_page_says(name, right, wrong, channel, word, sides):
     def plant(text):
-        if channel == "loops":  # the body hands its parameters on, out of the checkpoint
+        if channel == "loops":  # the body returns its parameters from the checkpoint
             text = text.replace("lambda x, params: nnx", "lambda x, params: (nnx")
             text = text.replace("(apply(x, params), None)", "apply(x, params)")
         assert right in text

@@ -1,4 +1,4 @@
-"""The pages agree with the code that they speak of, and with each other."""
+"""The pages agree with the code that they describe, and with each other."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""The first page works as printed: its files are written, its commands run, its output comes."""
+"""The first page works as printed: its files are written, its commands run, and its output appears."""
 
 import sys
 from pathlib import Path

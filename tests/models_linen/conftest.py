@@ -15,14 +15,14 @@ def x64():
 
 @pytest.fixture
 def quick():
-    """Compiles without optimising, which takes most of the time of tiny models."""
+    """Disables XLA's optimisations, which take most of the time of tiny models."""
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
 
 
 def pytest_collection_modifyitems(items):
-    """The inner loop runs the shared suites on the twin that survives; the whole run runs them on both."""
+    """The inner loop runs the shared suites on the NNX twin only; a full run runs them on both."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:

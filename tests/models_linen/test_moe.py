@@ -1,4 +1,4 @@
-"""What layers sow and the routing bias, in the Linen twin."""
+"""Sown values and the routing bias, in the Linen twin."""
 
 from suite_moe import MoeSuite
 from twin_linen import TWIN

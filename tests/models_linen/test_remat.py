@@ -1,4 +1,4 @@
-"""What the Linen twin keeps for its backward pass."""
+"""Values that the Linen twin keeps for its backward pass."""
 
 from suite_remat import RematSuite
 from twin_linen import TWIN

@@ -1,4 +1,4 @@
-"""`models_nnx.rngs` gives NNX what Linen gives itself: the same parameters, keys and masks, bit for bit."""
+"""`models_nnx.rngs` gives NNX the random numbers of Linen: the same parameters, keys and masks, bit for bit."""
 
 import dataclasses
 

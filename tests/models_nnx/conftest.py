@@ -13,7 +13,7 @@ def x64():
 
 @pytest.fixture
 def quick():
-    """Compiles without optimising, which takes most of the time of tiny models."""
+    """Disables XLA's optimisations, which take most of the time of tiny models."""
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)

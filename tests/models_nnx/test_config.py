@@ -1,4 +1,4 @@
-"""Every rule of the config refuses what breaks it and says field, value and rule."""
+"""Each rule of the config rejects violations with an error that names field, value and rule."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""What the families add to the config is refused with field, value and rule, and becomes stacks of layers."""
+"""Family options of the config are checked with field, value and rule, and become stacks of layers."""
 
 import dataclasses
 import math

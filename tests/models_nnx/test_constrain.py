@@ -1,4 +1,4 @@
-"""`constrain` and `out_sharding` put arrays where the rules say, in both modes."""
+"""`constrain` and `out_sharding` place arrays by the rules, in both modes."""
 
 import jax
 import jax.numpy as jnp

@@ -74,7 +74,7 @@ def test_no_row_of_a_seed_is_a_row_of_another_seed(seeds, rows):
 
 @pytest.mark.parametrize("rows, length", [(1, 96), (4, 96), (3, 40), (2, 257)])
 def test_every_place_of_every_row_changes_with_the_seed(rows, length):
-    """All that a model reads: tokens, targets, and where documents begin and end."""
+    """This covers all inputs of a model: tokens, targets, and the bounds of documents."""
     seeds = [packed_batch(rows, length, seed) for seed in range(60)]
     filled = length // 2
     for name in ("tokens", "targets"):

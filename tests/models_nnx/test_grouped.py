@@ -89,7 +89,7 @@ def test_stages_on_a_mesh_compute_their_own_products_and_none_is_batched():
 
 
 def test_each_caller_has_its_own_source_lines():
-    """JAX 0.12 keeps what a `custom_vmap` traced, so the twin that came second was taken for the first."""
+    """JAX 0.12 caches the trace of a `custom_vmap`, so the second twin was reported at the lines of the first."""
     weights, rows = jnp.asarray(WEIGHTS[0], "float32"), jnp.asarray(ROWS[0], "int32")
 
     def first_caller(x):

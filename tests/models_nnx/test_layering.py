@@ -11,7 +11,7 @@ from models_nnx.shared.presets import preset, tiny
 
 
 def numbered(layer, *shape):
-    """An array that says whose it is."""
+    """An array whose values identify its layer."""
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + 1000 * layer
 
 

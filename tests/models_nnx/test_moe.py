@@ -1,4 +1,4 @@
-"""What layers sow and the routing bias, in the NNX twin."""
+"""Sown values and the routing bias, in the NNX twin."""
 
 import pytest
 from suite_moe import MoeSuite

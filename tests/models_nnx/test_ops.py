@@ -322,7 +322,7 @@ ATTENTION = AttentionConfig(heads=N, kv_heads=K, head_dim=H)
     ],
 )
 def test_a_shape_that_would_be_broadcast_is_refused(op, good, bad):
-    """Wrong numbers of the right shape would come out: no einsum and no reshape would notice."""
+    """Wrong numbers of the right shape would result: no einsum and no reshape would fail."""
     op(good)
     with pytest.raises(AssertionError, match="shape"):
         op(bad)

@@ -1,4 +1,4 @@
-"""How tokens are drawn, and how many keys a cache holds: for any sizes, both flavours."""
+"""Sampling of tokens, and the number of keys that a cache holds: for any sizes, both flavours."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ ROWS, VOCAB = 256, 40
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_with_the_same_logits_draw_their_own_tokens(seed, temperature):
-    """Each from the softmax at the temperature, and none from its neighbour."""
+    """Each row draws from the softmax at the temperature, independent of its neighbour."""
     logits = jax.random.normal(jax.random.key(100 + seed), (VOCAB,))
     decode = DecodeConfig(length=8, temperature=temperature)
     chosen = ops.choose_token(jnp.broadcast_to(logits, (ROWS, VOCAB)), decode, jax.random.key(seed))
@@ -56,7 +56,7 @@ def test_a_cache_has_a_slot_for_each_key_that_a_query_sees_and_none_that_no_quer
 
 @pytest.mark.parametrize("window, start", [(1, 1), (1, 6), (2, 5), (3, 1), (4, 6), (5, 2), (6, 6)])
 def test_a_ring_holds_the_window_and_every_slot_of_it_is_read(window, start):
-    """After as many tokens as it has slots, whatever the prompt; the keys are those of the last positions."""
+    """After as many tokens as it has slots, for any prompt; the keys are those of the last positions."""
     slots = Caching(use=CacheUse.DECODE, length=LONGEST).slots(window)
     positions, segments = ops.prompt_layout(jnp.zeros((1, 6), jnp.int32), jnp.asarray([start]))
     cache = ops.fill_cache({"key": positions[:, :, None, None]}, segments, slots)

@@ -42,7 +42,7 @@ CONFIGS = {
 
 
 def wrong(config, module=ops):
-    """Returns what differs from the plain loop, over two periods and a step, and first at which step."""
+    """Returns the first step, in two periods and a step, that differs from the plain loop, and the names; else None."""
     rng = np.random.default_rng(0)
     inner = {path: rng.normal(size=(3, *shape)) for path, (_, shape) in LEAVES.items()}
     outer = {path: rng.normal(size=shape) for path, (_, shape) in LEAVES.items()}
@@ -92,7 +92,7 @@ def test_replicas_are_those_of_the_plain_loop(name):
     assert wrong(CONFIGS[name]) is None
 
 
-# --- bugs planted in what both twins share: only an oracle sees them ---
+# --- bugs planted in code that both twins share: only an oracle detects them ---
 
 PLANTS = {
     "the sum, not the mean": (
@@ -248,7 +248,7 @@ def test_a_bad_config_is_refused(changes, message):
 def test_experts_in_a_pipeline_are_refused_in_one_sentence():
     config = tiny(preset("mixtral-8x7b"))
     staged = dataclasses.replace(config, pipeline=PipelineConfig(stages=2, microbatches=2), layers=2)
-    # Newer JAX makes the axes of a mesh explicit where nothing is said, and dropless experts are refused there.
+    # Newer JAX makes unannotated mesh axes explicit, and dropless experts are refused on explicit axes.
     mesh = jax.sharding.AbstractMesh(
         (2, 2), (ops.REPLICA, "stage"), axis_types=(jax.sharding.AxisType.Auto,) * 2
     )

@@ -138,7 +138,7 @@ def test_an_even_load_has_a_balance_of_one_and_the_bias_follows_the_load():
 
 @pytest.mark.parametrize("present", [1, 2, 7, B * T - 1, B * T])
 def test_the_balance_is_that_of_the_tokens_that_are_present_alone(present):
-    """As if padding were cut out of the batch; no gradient flows into it, and what stands there does not matter."""
+    """Masked padding counts as absent: no gradient flows into it, and its values do not matter."""
     rng = np.random.default_rng(present)
     mask = np.zeros(B * T, bool)
     mask[rng.choice(B * T, present, replace=False)] = True
@@ -167,7 +167,7 @@ def test_router_maths_is_float32_at_full_precision_under_bfloat16():
 
 
 def layer(moe, kernels, logits, x):
-    """Routing and experts, as a function of what is trained, which lies as parameters do."""
+    """Routing and experts, as a function of the trained arrays, which are placed like parameters."""
     x = constrain(x, ("activation_batch", "activation_length", "activation_embed"), DEFAULT_RULES)
     logits = constrain(logits, ("activation_batch", "activation_length", None), DEFAULT_RULES)
     segments = constrain(jnp.asarray(SEGMENTS), ("activation_batch", "activation_length"), DEFAULT_RULES)

@@ -1,4 +1,4 @@
-"""What both twins share of multi-token prediction and of the batch split, against loops, which kill bugs in both."""
+"""Shared code of multi-token prediction and of the batch split, against loops, which detect bugs in both twins."""
 
 import dataclasses
 from pathlib import Path
@@ -24,7 +24,7 @@ NAMES = ("tokens", "targets", "segments", "positions", "weights")
 
 
 def batch_of(rows=3, length=17, padding=True):
-    """Documents of several lengths, one that fills a row, tokens that weigh nothing."""
+    """Documents of several lengths, one that fills a row, tokens with weight zero."""
     rng = np.random.default_rng(5)
     batch = {name: rng.integers(1, 90, (rows, length)).astype(np.int32) for name in NAMES}
     batch["weights"] %= 2
@@ -134,7 +134,7 @@ def test_halves_that_are_mixed_up_in_both_twins_are_killed(edit):
         check_halves(edited["in_halves"], edited["join_halves"])
 
 
-# --- what is sown must be there ---
+# --- sown values must be present ---
 
 ALL = {f"mtp/depth_{k}/{name}": jnp.float32(k) for k in (1, 2) for name in ("loss_sum", "weight_sum")}
 

@@ -1,4 +1,4 @@
-"""The loop of a pipeline with a small stage of its own, against the same layers in sequence; and bugs planted in it."""
+"""The loop of a pipeline with a small stage, against the same layers in sequence; and bugs planted in it."""
 
 import dataclasses
 import functools
@@ -41,7 +41,7 @@ GRID = [
 
 
 def layer(x_BTD, w_DD, segments_BT, positions_BT):
-    """One layer whose result depends on all it is given."""
+    """One layer whose result depends on all its arguments."""
     scale = 1 + 0.1 * positions_BT[..., None] + 0.3 * (segments_BT[..., None] == 2)
     return x_BTD + jnp.tanh(x_BTD @ w_DD) * scale
 
@@ -173,7 +173,7 @@ class Toy:
         return {name: np.linalg.norm(a - b) / np.linalg.norm(b) for name, a, b in pairs}
 
     def wrong(self):
-        """Names of what differs by more than float32 explains."""
+        """Names of leaves that differ by more than float32 rounding."""
         return {name for name, gap in self.differences().items() if not gap < 1e-5}
 
 
@@ -194,7 +194,7 @@ def test_results_sown_values_and_gradients_are_those_of_the_layers_in_sequence(
     assert Toy(stages, times, repeats, options, mode).wrong() == set()
 
 
-# --- bugs that shipped somewhere, planted in what both twins share: only an oracle sees them ---
+# --- bugs from released code, planted in code that both twins share: only an oracle detects them ---
 
 
 def each_its_own_next(self, leaves, repeat):
@@ -273,7 +273,7 @@ def test_the_sequence_catches_a_bug_that_both_twins_share(name, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_gathering_each_stage_s_own_next_repeat_is_right_for_two_stages(monkeypatch):
-    """Why two twins could both ship it."""
+    """Two stages hide the bug, so two twins could both ship it."""
     monkeypatch.setattr(loops.Pipe, "_gather", each_its_own_next)
     assert Toy(2, 1, 3, PREFETCH, "auto").wrong() == set()
 
@@ -297,7 +297,7 @@ def test_prefetch_gathers_once_per_repeat_in_each_direction(mode):
 
 
 def test_activations_move_to_the_next_stage_and_to_no_other():
-    """History E8: every stage gathers what all stages made, and keeps one part of it."""
+    """History E8: every stage gathered the results of all stages and kept one part."""
     text = Toy(2, 2, 2, {}, "explicit").lowered().as_text()
     assert "stablehlo.collective_permute" in text and "stablehlo.all_gather" not in text
 
@@ -327,7 +327,7 @@ def test_prefetch_scans_in_five_loops_and_unrolls_to_three_per_repeat():
 
 @pytest.mark.long
 def test_temp_bytes_of_prefetch_grow_with_the_activations_only():
-    """Twice the microbatches, as large as before: what is added is activations, never weights."""
+    """Doubling the microbatches at constant size adds activations, never weights."""
     temp = [
         read_memory(Toy(2, times, 4, PREFETCH, "auto", width=256).compiled()).values["temp"]
         for times in (2, 4, 8)

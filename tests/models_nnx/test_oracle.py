@@ -1,4 +1,4 @@
-"""The oracles agree with each other where they were written twice."""
+"""The oracles agree with each other on code that was written twice."""
 
 import jax.numpy as jnp
 import numpy as np

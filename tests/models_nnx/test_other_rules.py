@@ -1,4 +1,4 @@
-"""What only other rules than the default and explicit meshes show: no array may lie where its partner does not."""
+"""Placement on explicit meshes with non-default rules: each array is placed like its partner."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What a pipeline refuses, and how it cuts the layers."""
+"""Configs that a pipeline refuses, and its partition of the layers."""
 
 import dataclasses
 import re

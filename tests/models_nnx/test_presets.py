@@ -1,4 +1,4 @@
-"""Presets hold the published numbers; tiny versions keep the structure and no two sizes alike."""
+"""Presets have the published numbers; tiny versions keep the structure and have pairwise distinct sizes."""
 
 import dataclasses
 import math
@@ -24,8 +24,8 @@ from models_nnx.shared.data import VOCAB, packed_batch
 from models_nnx.shared.presets import PRESETS, preset, tiny
 from models_nnx.shared.sharding import ShardMode, resolve
 
-# The config.json of each released checkpoint, and the number of parameters of its weights: those of Hugging Face's
-# index, without the vision tower of gemma3-12b; of deepseek3-671b the main model, for its predictor see below.
+# The config.json of each released checkpoint, and the number of parameters in Hugging Face's index of its weights,
+# without the vision tower of gemma3-12b. For deepseek3-671b it is the main model; see below for its predictor.
 PUBLISHED = {
     "llama2-7b": (32_000, 4096, 32, 32, 32, 128, 11008, 6_738_415_616),
     "llama2-70b": (32_000, 8192, 80, 64, 8, 128, 28672, 68_976_648_192),

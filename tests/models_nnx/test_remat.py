@@ -1,4 +1,4 @@
-"""What the NNX twin keeps for its backward pass."""
+"""Values that the NNX twin keeps for its backward pass."""
 
 import jax
 import jax.numpy as jnp

@@ -23,7 +23,7 @@ def data(key):
 
 
 def linen_key(path, count):
-    """Returns what Linen's ``make_rng`` gives in the module at ``path`` when it is asked for the ``count``-th time."""
+    """Returns the key of Linen's ``make_rng`` in the module at ``path`` on the ``count``-th call."""
     scope = flax.core.Scope({}, rngs={"dropout": KEY})
     for name in path:
         scope = scope.push(name)

@@ -20,8 +20,8 @@ def schedules(draw):
 
 
 def walk(schedule):
-    """``{(iteration, stage): (microbatch, repeat)}`` of microbatches that walk; knows no formula."""
-    arriving = collections.defaultdict(list)  # (iteration, stage) -> who gets there
+    """``{(iteration, stage): (microbatch, repeat)}`` by simulation of each microbatch, without a formula."""
+    arriving = collections.defaultdict(list)  # (iteration, stage) -> arriving microbatches
     queue = collections.deque((microbatch, 0) for microbatch in range(schedule.microbatches))
     back = collections.deque()
     found, iteration, finished = {}, 0, 0
@@ -45,7 +45,7 @@ def walk(schedule):
 
 
 def simulate(schedule):
-    """The buffers with names of microbatches in them, moved as the schedule says; returns inputs and outputs."""
+    """Buffers that hold names of microbatches, moved as the schedule defines; returns inputs and outputs."""
     S, M, W = schedule.stages, schedule.microbatches, schedule.slots
     waiting = [[(stage * W + slot, 0) for slot in range(W)] for stage in range(S)]
     shift, mover, previous, storage = [None] * S, [None] * S, [None] * S, [None] * M
@@ -91,7 +91,7 @@ def test_buffers_hand_each_stage_its_microbatch_and_give_the_outputs_in_order(sc
 @settings(deadline=None, max_examples=120)
 @given(schedules())
 def test_numbers_that_index_something_are_inside_it_at_every_iteration_and_in_bubbles(schedule):
-    """A bubble computes, too: with weights that do not exist it would read past them, or clip in silence."""
+    """A bubble also computes: it would read past the end of the weights, or clip silently."""
     S, M, R = schedule.stages, schedule.microbatches, schedule.repeats
     found, iterations = walk(schedule)
     for stage in range(S):

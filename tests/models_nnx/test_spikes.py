@@ -42,7 +42,7 @@ def run(window, most):
 
 
 def expected(losses, window, most):
-    """``(losses kept, seen, skipped in a row, skipped of all, updates)`` after each step."""
+    """``(losses kept, seen, consecutive skips, total skips, updates)`` after each step."""
     kept, skipped, total, updates, rows = [], 0, 0, 0, []
     for loss in losses:
         last = kept[-window:]
@@ -63,7 +63,7 @@ def expected(losses, window, most):
 @settings(deadline=None, max_examples=60)
 @given(losses=st.lists(LOSS, min_size=STEPS, max_size=STEPS))
 def test_the_history_is_the_last_losses_that_led_to_an_update(window, most, losses):
-    """At every step, and not only what follows from it: an entry that is wrong may decide nothing for long."""
+    """It is checked at every step, because a wrong entry may have no visible effect for many steps."""
     states, moved = run(window, most)(jnp.asarray(losses, jnp.float32))
     for number, (kept, seen, skipped, total, updates) in enumerate(expected(losses, window, most)):
         history = sorted(np.asarray(states.losses_W[number]).tolist())

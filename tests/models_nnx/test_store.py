@@ -1,4 +1,4 @@
-"""Named arrays on disk: whole or not at all, as asked or not at all, whatever happens to disk and process."""
+"""Named arrays on disk: complete or absent, as requested or refused, regardless of failures of disk and process."""
 
 import json
 import multiprocessing
@@ -288,7 +288,7 @@ FULL = """
 
 @pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_nothing_is_lost_or_left(tmp_path):
-    """The system refuses files above a size, as a full disk would; TensorStore writes many leaves at once."""
+    """A file size limit simulates a full disk; TensorStore writes many leaves at once."""
     folder, ended = child(tmp_path, FULL)
     assert (ended.returncode, ended.stderr) == (0, "")
     said, left = ended.stdout.splitlines()[::2], ended.stdout.splitlines()[1::2]
@@ -340,7 +340,7 @@ def test_a_checkpoint_for_which_there_is_no_room_is_refused_before_anything_is_w
     assert not list(tmp_path.iterdir())
 
 
-# --- who else writes there ---
+# --- other writers to the folder ---
 
 
 def sleeping():
@@ -373,7 +373,7 @@ def test_only_what_dead_writers_of_this_machine_have_left_is_removed(tmp_path, p
 
 
 def test_a_writer_in_the_middle_keeps_its_folder_while_others_write_beside_it(tmp_path, monkeypatch):
-    """Three threads write at once, two of them one and the same step: none takes a file of another."""
+    """Three threads write at once, two of them the same step: none takes a file of another."""
     barrier, original = threading.Barrier(3, timeout=30), store._write_manifest
 
     def wait_for_the_others(*arguments):
@@ -404,7 +404,7 @@ def test_a_writer_in_the_middle_keeps_its_folder_while_others_write_beside_it(tm
 
 
 def test_the_disk_holds_every_file_and_folder_before_the_folder_gets_its_name(tmp_path, monkeypatch):
-    """A computer that loses power may forget what was not flushed, and remember the new name."""
+    """A computer that loses power may lose unflushed files, yet keep the new name."""
     flushed, names = set(), []
     fsync, rename = os.fsync, os.rename
 
@@ -434,7 +434,7 @@ def numbers(step):
 
 
 def save_for_ever(root, pipe):
-    """Saves step after step, and tells of each that is complete."""
+    """Saves step after step, and sends the number of each complete step."""
     step = int(store.find(root).name.removeprefix("step_")) if list(root.glob("step_*")) else 0
     while True:
         step += 1
@@ -445,7 +445,7 @@ def save_for_ever(root, pipe):
 
 @pytest.mark.long
 def test_killed_at_any_moment_of_a_save_the_one_before_always_loads(tmp_path):
-    """SIGKILL at random moments; KILLS says how many. Each child goes on where the one before was killed."""
+    """SIGKILL at random moments, KILLS times. Each child continues from the last save of the killed one."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "models_nnx.shared.store"])
     rng = random.Random(3)
@@ -470,6 +470,6 @@ def test_killed_at_any_moment_of_a_save_the_one_before_always_loads(tmp_path):
         cut_short += any(path.name.endswith(".partial") for path in root.iterdir())
         found = store.read(store.find(root), like, kind=STATE)
         step = int(found["step"])
-        assert step >= told  # what was said to be saved is there; the next may be, unsaid
+        assert step >= told  # every reported save is present; the next may be, unreported
         np.testing.assert_array_equal(found["x"], numbers(step))
-    assert cut_short > KILLS / 3  # most were at work, so that the test is of something
+    assert cut_short > KILLS / 3  # most were killed during a save, so that the test is meaningful

@@ -1,4 +1,4 @@
-"""The cross-entropy taken in tiles is the plain one: values, any cotangent, any mesh; and its logits never exist."""
+"""The tiled cross-entropy equals the plain one: values, any cotangent, any mesh; its logits are never materialised."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: the command line in and out of this process, and planted models."""
+"""Shared fixtures of the end-to-end tests: the command line in and out of this process, and planted models."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ MODELS = ("models_linen", "models_nnx", "parity.matrix")
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a command ended: exit code and what it printed."""
+    """Result of a command: exit code and output."""
 
     code: int
     out: str
@@ -32,7 +32,7 @@ class Ended:
 
 
 class Shell:
-    """Runs ``parity`` in processes of their own; the package is installed, or else on PYTHONPATH."""
+    """Runs ``parity`` in separate processes; the package is installed, or else on PYTHONPATH."""
 
     def __init__(self):
         probe = [sys.executable, "-I", "-c", "import parity; print(parity.__file__)"]
@@ -40,7 +40,7 @@ class Shell:
         self.installed = bool(found) and Path(found).parents[1] == REPO  # and not another checkout
 
     def environment(self, *path: Path, **variables: str) -> dict[str, str]:
-        """Returns the environment of a child: ``path`` first on PYTHONPATH, and no devices of ours."""
+        """Returns the environment of a child: ``path`` first on PYTHONPATH, without our device settings."""
         ours = ("JAX_PLATFORMS", "PYTHONPATH", "COLUMNS", "PYTEST_ADDOPTS")
         kept = {name: value for name, value in os.environ.items() if name not in ours}
         flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in flag]
@@ -73,7 +73,7 @@ class Shell:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory) -> Iterator[None]:
-    """Tests find nothing that earlier runs have compiled, and leave nothing in the home folder."""
+    """Sets an empty cache for the tests, outside the home folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -85,14 +85,14 @@ def shell() -> Shell:
 
 
 def _scratch(module: ModuleType) -> bool:
-    """Says whether a module comes from a test's own folder."""
+    """True if a module comes from a test's temporary folder."""
     file = getattr(module, "__file__", None) or ""
     return file.startswith(tempfile.gettempdir()) and not file.startswith(str(REPO))
 
 
 @contextlib.contextmanager
 def imports_undone() -> Iterator[None]:
-    """Forgets which models and scratch modules a block imported, and what it put on the import path."""
+    """Undoes a block's imports of models and scratch modules, and its changes of the import path."""
     modules, path = dict(sys.modules), list(sys.path)
     try:
         yield
@@ -137,9 +137,9 @@ class Planting:
         """Copies models_nnx into ``folder`` and replaces texts in its files.
 
         Args:
-            folder: where the copy goes; what to put on the import path.
-            files: file name -> ``(old, new)`` texts; the old one must be there exactly once. An old text
-                that is empty means that the new one goes to the end of the file, or is a new file.
+            folder: destination of the copy, to be put on the import path.
+            files: file name -> ``(old, new)`` texts; the old one must be there exactly once. If the old
+                text is empty, the new one is appended to the file, or is a new file.
         """
         shutil.copytree(
             REPO / "models_nnx", folder / "models_nnx", ignore=shutil.ignore_patterns("__pycache__")
@@ -155,12 +155,12 @@ class Planting:
 
     @staticmethod
     def case(folder: Path, id: str, pair: str = "") -> Case:
-        """Returns the case called ``id`` as it is with the models in ``folder``.
+        """Returns the case ``id`` built from the models in ``folder``.
 
         Args:
             folder: from `copy`.
             id: of the case.
-            pair: ``module:NAME`` in ``parity.matrix``; by default what the id starts with.
+            pair: ``module:NAME`` in ``parity.matrix``; by default from the prefix of the id.
         """
         module, _, attribute = (pair or f"{id.split('-')[0]}:PAIR").partition(":")
         with imports_undone():

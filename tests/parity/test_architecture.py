@@ -59,7 +59,7 @@ PRIVATE = re.compile(r"^(jax|jaxlib|flax|optax)(\.|$)")
 
 
 def private_names(path):
-    """Returns what a file takes from the private parts of JAX, jaxlib, Flax and Optax."""
+    """Returns the names that a file uses from the private parts of JAX, jaxlib, Flax and Optax."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -90,13 +90,13 @@ def test_private_names_of_the_frameworks_are_in_one_file():
 
 
 def test_private_attributes_of_lowered_and_compiled_programs_are_in_one_file():
-    """What hangs on a framework's object has no name to import: lowered._lowering, dtype._impl, ..."""
+    """Attributes of a framework's object have no import to check: lowered._lowering, dtype._impl, ..."""
     known = re.compile(r"\.(_lowering|_impl|_hlo|_src|_executable|_cached_lowering)\b")
     outside = [path for path in FILES if path.name != "jax_internals.py" and known.search(path.read_text())]
     assert outside == []
 
 
-# --- who imports whom, tried out in a fresh process ---
+# --- imports, tested in a fresh process ---
 
 
 def python(code, **rest):
@@ -107,7 +107,7 @@ def python(code, **rest):
 
 @pytest.mark.slow
 def test_the_package_and_the_doors_do_not_import_jax():
-    """So that a command or a test session can still choose devices."""
+    """A command or a test session can still choose devices."""
     code = (
         "import sys, parity, parity.compare.backends.environment, parity.cli, parity.plugin; "
         "print(sorted(name for name in sys.modules if name.partition('.')[0] in ('jax', 'flax', 'numpy')))"
@@ -141,7 +141,7 @@ print(*failed)
 
 
 def imports(path):
-    """Returns the modules that a file imports anywhere in it, type checking aside."""
+    """Returns the modules that a file imports anywhere in it, except for type checking."""
     tree = ast.parse(path.read_text())
     ignored = {
         inner
@@ -186,7 +186,7 @@ def test_models_never_import_the_engine_nor_the_survivor_the_other_twin():
 
 
 def test_the_twins_hold_files_and_classes_of_the_same_names():
-    """Read side by side: what one twin has, the other has, but for what the framework forces."""
+    """For reading in parallel: each name of one twin exists in the other, except those that the framework requires."""
     nnx_alone = {"rngs.py", "dropout.py"}  # keys by path; in Linen the framework draws them
     linen = {path.name for path in (REPO / "models_linen").glob("*.py")}
     nnx = {path.name for path in (REPO / "models_nnx").glob("*.py")}

@@ -1,4 +1,4 @@
-"""The pytest entry point: ids and verdicts of ``parity run``, findings and no tracebacks, nothing unless requested."""
+"""The pytest entry point: ids and verdicts of ``parity run``, findings and no tracebacks, inactive unless requested."""
 
 import itertools
 import json
@@ -43,7 +43,7 @@ def test_slow():
 
 @pytest.fixture
 def project(pytester, monkeypatch, shell):
-    """A user's project with a few pairs and tests of its own; runs pytest in it, in a process of its own."""
+    """A user's project with a few pairs and tests; runs pytest on it in a separate process."""
     for name, value in shell.environment().items():
         monkeypatch.setenv(name, value)
     for name in ("JAX_PLATFORMS", "XLA_FLAGS", "PYTEST_ADDOPTS"):
@@ -70,7 +70,7 @@ def records(folder):
     return json.loads((Path(folder) / "parity.json").read_text())
 
 
-# --- nothing unless asked ---
+# --- inactive unless requested ---
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def test_cached_verdicts_are_reused_until_something_changes(project, pytester, t
 
 @pytest.mark.long
 def test_a_verdict_is_not_cached_once_another_test_ran_in_the_process(project, tmp_path, monkeypatch):
-    """Such a test may have changed the models; nor does another call of pytest, whose conftests are others."""
+    """Such a test may have changed the models. A call with other arguments is not served: its conftests may differ."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for _ in range(2):
         result = project("-m", "parity or slow", "--parity-cached")
@@ -270,7 +270,7 @@ FAILS = {"failed", "vacuous", "error", "open"}
 @pytest.mark.parametrize("name", ["program", "values", "state"])
 @pytest.mark.parametrize("verdict", list(Verdict))
 def test_a_case_fails_its_test_by_each_verdict_that_blocks_and_by_no_other(name, verdict):
-    """Whichever channel has it, among others that pass; the record has the same verdict."""
+    """Any channel may have the verdict, among others that pass; the record has the same verdict."""
     case = Case(id="one/grad@single", reference=str, candidate=str, program="grad")
     channels = {other: ChannelResult(name=other, verdict=Verdict.PROVED) for other in ("tree", "inputs")}
     channels[name] = ChannelResult(name=name, verdict=verdict, detail="what it saw")
@@ -311,7 +311,7 @@ def test_a_case_is_skipped_only_if_no_channel_has_anything_to_say(verdicts):
         CaseItem.runtest(item)
 
 
-# --- bad input: one message, no traceback, exit 4 as pytest has it ---
+# --- bad input: one message, no traceback, pytest's exit code 4 ---
 
 
 @pytest.mark.slow

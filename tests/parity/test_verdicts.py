@@ -1,4 +1,4 @@
-"""Verdicts and findings: what blocks, and sentences a person can act on."""
+"""Verdicts and findings: blocking ones, and sentences that a person can act on."""
 
 import dataclasses
 
@@ -72,7 +72,7 @@ def test_a_rung_that_says_more_implies_the_one_that_says_less(above, below):
     ],
 )
 def test_rungs_that_say_different_things_imply_neither_the_other(one, other):
-    """`exact` and `reordered` say nothing of rounding, `bitwise` and `floor` nothing of other inputs."""
+    """`exact` and `reordered` do not cover rounding, `bitwise` and `floor` do not cover other inputs."""
     assert not implies(Verdict(one), Verdict(other)) and not implies(Verdict(other), Verdict(one))
 
 

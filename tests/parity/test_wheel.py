@@ -1,4 +1,4 @@
-"""The wheel: what it puts into a user's environment, and that our own pairs are found when they are asked for."""
+"""The wheel: its content in a user's environment, and that our pairs are found when requested."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ PARTS = ("parity", "models_linen", "models_nnx", "pyproject.toml", "setup.py", "
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory):
-    """A folder with what the wheel installs."""
+    """A folder with the files that the wheel installs."""
     folder = tmp_path_factory.mktemp("wheel")
     for part in PARTS:
         source, copy = REPO / part, folder / "source" / part
@@ -70,5 +70,5 @@ print(sys.modules["models_nnx"].__file__)
 
 
 def _without_checkout(program):
-    """Puts what is installed on the path without the hooks by which an editable install finds this checkout."""
+    """Puts the installed packages on the path without the hooks by which an editable install finds this checkout."""
     return f"import sys; sys.path.append({sysconfig.get_path('purelib')!r})\n{program}"

@@ -1,4 +1,4 @@
-"""Which lines of a project each case runs: an edit says nothing in a case that never comes by."""
+"""Records the lines of a project that each case runs: an edit has no effect in a case that skips its lines."""
 
 import argparse
 import contextlib
@@ -18,7 +18,7 @@ from parity.mutants.processes import Command, Processes
 __all__ = ["Lines", "lines_of_cases", "main"]
 
 Lines = Mapping[str, Mapping[str, frozenset[int]]]
-"""``{case id: {file: lines}}``, of functions only: what an import runs is run in every case."""
+"""``{case id: {file: lines}}``, of functions only: every case runs the lines that an import runs."""
 LIMIT = 1800.0
 TESTS = Path(__file__).parents[2]
 ENGINE = str(Path(parity.__file__).parent)
@@ -32,15 +32,15 @@ def lines_of_cases(
     path: Sequence[Path],
     processes: Processes,
 ) -> Lines:
-    """Returns the lines that cases run; what is known for the same sources is not run again.
+    """Returns the lines that cases run; the result is cached by the digest of the sources.
 
     Args:
         root: of the project.
         sources: digest of the project.
-        cases: selectors; all cases of ``pairs`` without.
-        pairs: ``module:ATTRIBUTE``; those of the project without.
-        path: folders to import from, the root aside.
-        processes: where the process that runs them is counted.
+        cases: selectors; empty for all cases of ``pairs``.
+        pairs: ``module:ATTRIBUTE``; empty for those of the project.
+        path: folders to import from, in addition to the root.
+        processes: counts the process that runs them.
 
     Raises:
         ValueError: the cases cannot be run.
@@ -52,9 +52,7 @@ def lines_of_cases(
         words = [word for pair in pairs for word in ("--pair", pair)]
         asked = ["campaigns.edits.armed", str(root), *cases, *words]
         with tempfile.TemporaryDirectory(prefix="parity-armed-") as apart:
-            folder = (
-                Path(apart) if pairs else root
-            )  # elsewhere than in the project only the named pairs count
+            folder = Path(apart) if pairs else root  # only the named pairs count outside the project
             command = Command(words=asked, folder=folder, path=[*path, root, TESTS], limit=LIMIT, warm=True)
             code, printed = processes.run(command)
         if code:
@@ -65,7 +63,7 @@ def lines_of_cases(
 
 
 def main() -> None:
-    """Runs cases and prints the lines of a project that each comes by, as one line of JSON."""
+    """Runs cases and prints the lines of a project that each executes, as one line of JSON."""
     from parity.cases.case import select
     from parity.cases.settings import collect
     from parity.compare.session import Session
@@ -87,7 +85,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def recorded(root: Path) -> Iterator[Any]:
-    """Gives a function that begins a new record ``{file: lines}`` of what functions below a folder run."""
+    """Yields a function that begins a new record ``{file: lines}`` of the lines that functions below a folder run."""
     home, record = f"{root.resolve()}/", [{}]
     files: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""Benign edits by the hundred: rules of rewriting at places of a project that a case comes by."""
+"""Generates benign edits: applies rewriting rules at places of a project that some case executes."""
 
 import dataclasses
 import random
@@ -17,14 +17,14 @@ __all__ = ["Field", "benign_mutants", "read_fields"]
 
 
 class Field(Table, frozen=True, kw_only=True):
-    """Files to be rewritten, and the cases that tell.
+    """Files to be rewritten, and the cases that detect a change.
 
     Args:
         files: globs below the project's root.
-        cases: selectors of cases; all of the pairs without.
-        pairs: ``module:ATTRIBUTE`` where the project's settings do not name them; ``{file}`` is the name of each file.
+        cases: selectors of cases; empty for all cases of the pairs.
+        pairs: ``module:ATTRIBUTE`` if the project's settings do not name them; ``{file}`` is the name of each file.
         pure: dotted prefixes of the project's functions that have no effect and draw nothing.
-        share: how often it is chosen, against the others.
+        share: weight of these files among all fields.
     """
 
     files: tuple[str, ...]
@@ -60,15 +60,15 @@ def read_fields(folder: Path) -> list[Field]:
 def benign_mutants(
     fields: Sequence[Field], root: Path, sources: str, count: int, seed: int, processes: Processes
 ) -> list[Mutant]:
-    """Returns benign edits, rules and files in turn; the same for the same sources and seed.
+    """Returns benign edits, rules and files alternately; deterministic for given sources and seed.
 
     Args:
-        fields: what may be rewritten.
+        fields: files that may be rewritten.
         root: of the project.
         sources: digest of the project.
-        count: how many are wanted; fewer where there are no more places.
+        count: how many are wanted; fewer if there are no more places.
         seed: chooses among them.
-        processes: where the cases run that say which lines they come by.
+        processes: counts the process in which the cases record their lines.
 
     Raises:
         MutantError: a field matches no file.
@@ -94,7 +94,7 @@ def benign_mutants(
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """A file, and how its cases are found."""
+    """A file, and the means to find its cases."""
 
     file: str
     root: Path
@@ -106,7 +106,7 @@ class _Place:
 
     @property
     def asked(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Path, ...]]:
-        """Selectors, pairs, and where they are imported from."""
+        """Selectors, pairs, and the folders that the pairs are imported from."""
         return self.field.cases, self.pairs, (self.root / import_root(self.root, self.file),)
 
 
@@ -120,7 +120,7 @@ def _places(field: Field, root: Path) -> list[_Place]:
 def _sites(
     rule: Rule, places: Sequence[_Place], armed: Mapping[_Place, Lines], draw: random.Random
 ) -> Iterator[Mutant]:
-    """Yields the edits of a rule, a file at a time each, in an order that the draw decides."""
+    """Yields the edits of a rule, one per file at a time, in an order that the draw decides."""
     order = list(places)
     draw.shuffle(order)
     seed = draw.random()
@@ -168,7 +168,7 @@ def _source(place: _Place) -> Source:
 
 
 def _others(place: _Place) -> list[str]:
-    """Returns the files that may name what this one has: those around it, and those that name its package."""
+    """Returns texts of files that may use this one's names: those nearby, and those that name its package."""
     file, home = place.root / place.file, import_root(place.root, place.file)
     package = Path(place.file).relative_to(home).parts[0].removesuffix(".py")
     folders = [file.parent, *(path.parent for path in place.root.glob("*/__init__.py"))]
@@ -179,9 +179,9 @@ def _others(place: _Place) -> list[str]:
 
 
 def _touched(source: Source, patches: Sequence[Patch]) -> set[int]:
-    """Returns the lines of which one must be run for an edit to say anything.
+    """Returns the lines of which a case must run at least one for an edit to have an effect.
 
-    Its own, or those of a body that it opens; outside functions all, since what is there is run by an import.
+    These are its lines, or those of a body that it opens. Outside functions they are all lines: imports run that code.
     """
     lines = {number for patch in patches for number in source.lines_of(patch)}
     functions = list(source.nodes(*FUNCTIONS))
@@ -196,7 +196,7 @@ def _touched(source: Source, patches: Sequence[Patch]) -> set[int]:
 
 
 def _edit(source: Source, patches: Sequence[Patch]) -> Edit:
-    """Returns the edit of whole lines that holds all patches, and stands in the file once."""
+    """Returns the edit of whole lines that holds all patches; its old text occurs once in the file."""
     new = patched(source.data, patches)
     old_lines, new_lines = source.text.splitlines(keepends=True), new.splitlines(keepends=True)
     begin = next(

@@ -1,4 +1,4 @@
-"""What terms mean, as numbers: an independent reading of every node, for tests and for doubters."""
+"""Evaluates terms as numbers: an independent interpretation of every node, to test the proofs."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -117,7 +117,7 @@ class Evaluator:
         return self._known[term]
 
     def _args(self, node: Node) -> list[Array]:
-        """Returns the arguments as arrays over all numbered axes, of length one where they have none."""
+        """Returns the arguments as arrays over all numbered axes, of length one along axes that they lack."""
         count = 1 + max((axis for _, where in node.args for axis in where), default=-1)
         found = []
         for arg, where in node.args:

@@ -1,4 +1,4 @@
-"""Mutants of a lowered plan, each claimed equal to the plain program; what is kept is run on random inputs."""
+"""Mutates a lowered plan and claims each mutant equal to the plain program; the accepted ones run on random inputs."""
 
 import dataclasses
 import functools
@@ -22,16 +22,16 @@ from parity.prove.exact import Equality, ProofCache, equal
 __all__ = ["Campaign", "Kept"]
 
 NEAR = 1e-3
-"""Largest difference over largest number of a leaf that is rounding; what a mutation does is larger."""
+"""Largest relative difference of a leaf that counts as rounding; mutations cause larger ones."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """A mutant that was called equal.
+    """A mutant that was claimed equal.
 
     Args:
-        mutant: what was changed.
-        distance: how far its results are from those of the program it was made of; None if it does not compile.
+        mutant: the change and the changed module.
+        distance: relative difference of its results from the original's; None if it does not compile.
     """
 
     mutant: Mutant
@@ -39,7 +39,7 @@ class Kept:
 
     @property
     def wrong(self) -> bool:
-        """Whether running shows that it computes something else."""
+        """True if running shows that it computes a different result."""
         return self.distance is not None and not self.distance < NEAR
 
 
@@ -51,7 +51,7 @@ class Campaign:
     """
 
     def __init__(self, name: str):
-        from parity.matrix.exact import sample  # ours: the engine stands without them
+        from parity.matrix.exact import sample  # imported here: the engine works without these models
 
         self.evidence = Evidence.of(sample(name), Session())
         self._sides = named(self.evidence.reference), named(self.evidence.candidate)
@@ -66,15 +66,15 @@ class Campaign:
         return equal(reference, dataclasses.replace(candidate, program=module), self._relation, self._desk)
 
     def results(self, count: int, seed: int, part: slice = slice(None)) -> Iterator[tuple[Mutant, Equality]]:
-        """Yields mutants and what was claimed of them.
+        """Yields mutants and the claim about each.
 
         Args:
             count: how many are made.
             seed: of the choice.
-            part: which of them are tried.
+            part: slice of them that is tried.
         """
         made = mutants(self.evidence.candidate.lowered, random.Random(seed), 4 * count)
-        telling = (mutant for mutant in made if "precision" not in mutant.detail)  # that is rounding
+        telling = (mutant for mutant in made if "precision" not in mutant.detail)  # precision is rounding
         tried = itertools.islice(itertools.islice(telling, count), part.start, part.stop, part.step)
         for mutant in tried:
             yield mutant, self.claim(mutant.module)
@@ -107,9 +107,9 @@ class Campaign:
         return jax.tree.map(_host, lowered.compile(AS_WRITTEN)(*arguments))
 
     def distance(self, module: Any) -> float | None:
-        """Returns the largest difference of any leaf between a module and the candidate, by the leaf's size.
+        """Returns the largest difference of any leaf between a module and the candidate, relative to the leaf.
 
-        None where the compiler refuses the module.
+        None if the compiler refuses the module.
         """
         try:
             made = self._run(with_module(self.evidence.candidate.lowered, module))

@@ -1,9 +1,9 @@
-"""Chooses the core: ``python tests/campaigns matrix.core [parity.json]`` writes `core.json` anew.
+"""Chooses the core: ``python tests/campaigns matrix.core [parity.json]`` rewrites `core.json`.
 
-A case of twins is worth the pairs of options in it, a case of one flavour against itself the way in which its sides
-differ; a train step counts for the gradients in it, and these for the forward pass. The core has every such pair, and
-every such way, that a case written by hand has; of cases that have the same the cheaper one is taken, by the seconds of
-a report or else by its program. What is left over adds no pair.
+A case of twins is worth the pairs of options in it. A case of one flavour against itself is worth the differences
+between its sides. The options of a train step count for its gradients, and those of gradients for the forward pass.
+The core covers the worth of every case written by hand. Among cases with equal worth, the cheapest is chosen, by the
+seconds of a report or else by its program. The remaining cases add no pair.
 """
 
 import dataclasses
@@ -44,13 +44,13 @@ SIZES = frozenset(
         *(f"train.optimizer.{name}" for name in ("max_bad_steps", "spike_window", "spike_factor")),
     }
 )
-"""Fields that are numbers and choose no code by which of them they are, or that follow another field."""
+"""Numeric fields whose value selects no code path, and fields that follow another field."""
 OTHERWISE = 5.0
-"""Seconds that a case costs of which no report has the like."""
+"""Default cost in seconds of a case that resembles none in the report."""
 RUN = 8.0
-"""How many times as much a case costs that is run although it is proved."""
+"""Cost factor of a case that runs although it is proved."""
 WITHIN = {"train_step": ("grad", "forward"), "grad": ("forward",)}
-"""Programs that another is made of: what meets in a step meets in its gradients."""
+"""Programs that a program contains: pairs of options in a step also occur in its gradients."""
 COVERING, FLIPPING = "covering-", "flags-"
 
 Worth = frozenset[Any]
@@ -59,11 +59,11 @@ Worth = frozenset[Any]
 def choose(cases: Sequence[Case], seconds: Mapping[str, float]) -> list[str]:
     """Returns the ids of the core, in the order of the matrix.
 
-    The cheapest that bring all that is wanted: a set cover, solved as an integer program.
+    The cheapest cases that cover all required pairs: a set cover, solved as an integer program.
 
     Args:
         cases: the matrix.
-        seconds: what cases cost, by id.
+        seconds: cost of each case, by id.
     """
     brought = worths(cases)
     wanted = {one for id, worth in brought.items() if not id.startswith(COVERING) for one in worth}
@@ -93,9 +93,9 @@ def _cheapest(holders: Mapping[Any, set[int]], cost: Sequence[float]) -> list[in
 
 
 def _costs(cases: Sequence[Case], seconds: Mapping[str, float]) -> dict[str, float]:
-    """Returns the seconds of each case: as reported, or what three of four that are named like it stay below.
+    """Returns the seconds of each case: as reported, or the third quartile of similarly named cases.
 
-    What is guessed too low is taken for it, so a guess is rather too high.
+    The core prefers cases whose cost is guessed too low, so the guess is rather too high.
     """
     known: dict[tuple[str, str], list[float]] = {}
     for case in cases:
@@ -115,10 +115,10 @@ def _kinds(case: Case) -> tuple[tuple[str, str], ...]:
 
 
 def worths(cases: Sequence[Case]) -> dict[str, Worth]:
-    """Returns what each case is worth: pairs of its options, or how its sides differ.
+    """Returns the worth of each case: pairs of its options, or the differences between its sides.
 
     Args:
-        cases: the matrix; an option is what differs between any two of them.
+        cases: the matrix; fields that are equal in all of them are not options.
     """
     rows = {case.id: (dict(_options(case, 0)), dict(_options(case, 1))) for case in cases}
     values: dict[str, set[str]] = {}
@@ -142,7 +142,7 @@ def _worth(id: str, ours: Mapping[str, str], theirs: Mapping[str, str], constant
 
 
 def _options(case: Case, side: int) -> Iterator[tuple[str, str]]:
-    """Yields the options of a side, by name; none of a side that is no variant of a decoder, or altered, or saved."""
+    """Yields the options of a side by name; none if it is no variant of a decoder, or is altered or saved."""
     make = (case.reference, case.candidate)[side]
     variant = getattr(getattr(make, "func", None), "__self__", None)
     if not (isinstance(make, functools.partial) and isinstance(variant, Variant)) or variant.saved:
@@ -170,7 +170,7 @@ def _fields(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Writes the core, and prints how many of which pair are in it."""
+    """Writes the core, and prints the number of its cases by kind."""
     report = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")) if sys.argv[1:] else {"cases": []}
     seconds = {case["id"]: sum(case["seconds"].values()) for case in report["cases"] if case["seconds"]}
     cases = collect((), {})[1]

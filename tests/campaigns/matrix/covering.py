@@ -1,7 +1,7 @@
-"""Chooses the cases: ``python tests/campaigns matrix.covering`` writes `cases.json` anew.
+"""Chooses the cases: ``python tests/campaigns matrix.covering`` rewrites `cases.json`.
 
-Nothing says which options go together but the configs: a value is taken where they can be made with it. Rows that are
-there stay as long as they can be, so that ids do.
+Only the configs determine which options are compatible: a value is used if they accept it. Existing rows are kept
+as long as they are valid, so that ids are stable.
 """
 
 import itertools
@@ -16,18 +16,18 @@ from parity.matrix.covering.rows import PATH, read_rows
 __all__ = ["choose", "main"]
 
 TRIES = 6
-"""Rows made for each that is taken, the one that covers most."""
+"""Rows generated for each that is kept: the one that covers most."""
 
 Row = dict[str, str]
 
 
 def choose(space: Space, kept: Iterable[Mapping[str, str]] = ()) -> list[Row]:
-    """Returns rows in which every combination is that a space asks for and the options allow.
+    """Returns rows that cover every combination that a space requires and the options allow.
 
-    Greedy: each row is the one of `TRIES` of which most is not yet covered.
+    Greedy: each row is the one of `TRIES` with the largest share of uncovered combinations.
 
     Args:
-        space: factors and what they make.
+        space: factors and the rows that they form.
         kept: rows to begin with.
     """
     rng, code = random.Random(0), _Code(space)
@@ -45,7 +45,7 @@ def choose(space: Space, kept: Iterable[Mapping[str, str]] = ()) -> list[Row]:
 
 
 class _Code:
-    """Values as bits, so that a combination is a number whatever its order."""
+    """Values as bits, so that a combination is a number regardless of its order."""
 
     def __init__(self, space: Space):
         self.space = space
@@ -76,24 +76,24 @@ def _strike(todo: dict[int, Combination], code: _Code, row: Row) -> None:
 
 
 def _share(todo: Mapping[int, Combination], code: _Code, row: Row) -> float:
-    """Returns how much of a row is new; a share, because rows in which more has a say take longer to compare."""
+    """Returns the uncovered share of a row's combinations; a share, because rows with more options take longer."""
     new = [part in todo for part in code.parts(row)]
     return sum(new) / len(new)
 
 
 def _grown(code: _Code, seed: Combination, todo: Mapping[int, Combination], rng: random.Random) -> Row:
-    """Returns a row with a combination; the others take, one by one, what covers most with those before."""
+    """Returns a row with a combination; each further factor takes the value that covers most with those before."""
     space = code.space
     whole = dict(next(row for row in completions(space, seed) if not space.refusal(row)))
     ordinary = space.complete(dict(seed)) or {}
     chosen = dict(seed)
-    if space.refusal(ordinary):  # one value beside the ordinary ones lets it be
+    if space.refusal(ordinary):  # a single unusual value makes it valid
         chosen |= {name: value for name, value in whole.items() if ordinary.get(name) != value}
     order = [factor for factor in space.factors if factor.name not in chosen]
     rng.shuffle(order)
     for factor in sorted(
         order, key=lambda factor: bool(factor.needs)
-    ):  # none is there for its dependants' sake
+    ):  # independent factors first: none is included only for its dependants
         values = list(factor.values)
         rng.shuffle(values)
         gains = dict(zip(values, _gains(code, chosen, factor, values, todo), strict=True))
@@ -108,7 +108,7 @@ def _grown(code: _Code, seed: Combination, todo: Mapping[int, Combination], rng:
 def _gains(
     code: _Code, chosen: Row, factor: Factor, values: list[str], todo: Mapping[int, Combination]
 ) -> list[int]:
-    """Returns how much of what is not yet covered each value of a factor has with those that are chosen."""
+    """Returns, for each value of a factor, the number of uncovered combinations with the chosen values."""
     others = [code.bits[item] for item in chosen.items()]
     if factor.name in code.space.thorough:
         thorough = [code.bits[item] for item in chosen.items() if item[0] in code.space.thorough]

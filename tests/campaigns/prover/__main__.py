@@ -16,7 +16,7 @@ from parity.prove.proof import prove
 
 
 def main() -> int:
-    """Runs the campaign and prints what it finds."""
+    """Runs the campaign and prints its findings."""
     parser = argparse.ArgumentParser(prog="python tests/campaigns prover", description=__doc__)
     parser.add_argument("--mutants", type=int, default=500, help="distinct mutants per program, at most")
     parser.add_argument("--variants", type=int, default=50, help="benign variants per program")

@@ -1,7 +1,7 @@
-"""Runs what a rule of the prover equates: same bits on wild data, whatever the compiler's optimisation level.
+"""Runs programs that a rule of the prover equates: they must give the same bits on stress data at every level.
 
-Which of two NaNs an operation returns is left open: compiled code chooses by the registers that it picks,
-so that even the order of arguments decides.
+It is unspecified which of two NaNs an operation returns: compiled code chooses by the registers that it picks,
+so that even the order of arguments matters.
 """
 
 # B rows, D columns
@@ -23,7 +23,7 @@ from parity.prove.proof import prove
 __all__ = ["LEVELS", "Attack", "attack", "attacked", "different_bits"]
 
 LEVELS = (0, 3)
-"""Of LLVM behind XLA's CPU backend: the first contracts nothing, the second is the default."""
+"""Optimisation levels of LLVM in XLA's CPU backend: the first contracts nothing, the second is the default."""
 
 B, D = 13, 24
 
@@ -33,11 +33,11 @@ class Attack:
     """One rule, or several together, against one program.
 
     Args:
-        rules: the edits that the prover calls benign.
+        rules: the edits that the prover treats as benign.
         program: the program's name.
-        applies: whether the program has what the edits change.
+        applies: whether the program has operations that the edits change.
         proved: whether the prover proved all variants.
-        differ: data sets and levels on which some variant gave other bits.
+        differ: data sets and levels on which some variant gave different bits.
     """
 
     rules: tuple[str, ...]
@@ -54,7 +54,7 @@ def _layer(x_BD: jax.Array, w_DD: jax.Array, scale_1D: jax.Array) -> jax.Array:
 
 
 def _forward(x_BD: jax.Array, y_BD: jax.Array, w_DD: jax.Array, rows_B: jax.Array) -> tuple[Any, ...]:
-    """Products to be fused into sums, everywhere: in a loop, a branch, behind barriers, beside a reduction."""
+    """A forward pass with fusable multiply-adds in a loop, in a branch, after barriers and next to a reduction."""
     scale_1D = jnp.linspace(0.5, 1.5, D)[None]
     small_BD = y_BD / (1.0 + jnp.abs(y_BD))
 
@@ -142,13 +142,13 @@ def attack(
     variants: int = 1,
     seed: int = 0,
 ) -> Iterator[Attack]:
-    """Yields what became of rules on a program, run at every level on every kind of data.
+    """Yields the outcome of rules on a program, run at every level on every kind of data.
 
     Args:
         program: ``forward`` or ``gradient``.
         attacks: names of the edits to make together.
         variants: how many variants of each.
-        seed: decides which.
+        seed: selects the variants.
     """
     lowered = attacked()[program]
     module = stablehlo_module(lowered)
@@ -171,7 +171,7 @@ def attack(
 
 
 def different_bits(program: str, *, seed: int = 0) -> tuple[str, ...]:
-    """Returns where operands of float operations in another order, which are not proved, give other bits."""
+    """Returns the data sets and levels on which reordered float operands, which are not proved, change bits."""
     lowered = attacked()[program]
     module = stablehlo_module(lowered)
     other = exchange_operands(lowered, random.Random(seed))

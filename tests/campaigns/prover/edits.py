@@ -21,11 +21,11 @@ __all__ = [
 ]
 
 Edited = tuple[str, dict] | None
-"""What was done in words, and facts about it; None if there is nothing to do."""
+"""The change as text, and facts about it; None if there is nothing to change."""
 
 
 def commutes(operation: Any, *, exactly: bool = True) -> bool:
-    """Says whether the order of an operation's two operands is without meaning: to the bit, or but for rounding."""
+    """Returns True if swapping an operation's two operands changes nothing: no bit, or only rounding."""
     if not facts(operation.name).commutes or len(operation.operands) != 2:
         return False
     whole = isinstance(ir.RankedTensorType(operation.results[0].type).element_type, ir.IntegerType)
@@ -33,7 +33,7 @@ def commutes(operation: Any, *, exactly: bool = True) -> bool:
 
 
 def parse_attribute(text: str) -> Any | None:
-    """Returns the attribute that a text stands for; None if it stands for none, or for one without a class."""
+    """Returns the attribute that a text represents; None if it represents none, or one without a class."""
     try:
         return ir.Attribute.parse(text)
     except (ir.MLIRError, TypeError):
@@ -61,7 +61,7 @@ def _walk(operation: Any) -> Iterator[Any]:
 
 
 def is_valid(module: Any) -> bool:
-    """Says whether a module still passes MLIR's verifier."""
+    """Returns True if a module still passes MLIR's verifier."""
     # A worker thread that reports an error waits for the GIL, which this thread holds: verify on one thread.
     module.context.enable_multithreading(False)
     try:

@@ -1,4 +1,4 @@
-"""Runs modules on the CPU, to check that what the prover calls the same gives the same bits."""
+"""Runs modules on the CPU, to check that programs that the prover equates give the same bits."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def random_inputs(module: Any, seed: int) -> list[np.ndarray]:
 
 
 def wild_inputs(module: Any, kind: str, seed: int) -> list[np.ndarray]:
-    """Returns inputs of the types of ``@main``, f32 and i32, that are made to tell programs apart.
+    """Returns inputs of the types of ``@main``, f32 and i32, that are made to distinguish programs.
 
     Args:
         module: the module.
@@ -84,7 +84,7 @@ def wild_inputs(module: Any, kind: str, seed: int) -> list[np.ndarray]:
             inputs.append(rng.integers(-(2**31), 2**31, size=shape).astype(np.int32))
             continue
         numbers = rng.standard_normal(shape)
-        # What a row of a product holds spreads over it: only some rows are wild, and no square matrix.
+        # Values in a row spread through a product: only some rows have stress values, and no square matrix does.
         some = (rng.random(shape) < 0.3) & (rng.random((*shape[:-1], 1)) < 0.4) & (shape[-2:-1] != shape[-1:])
         if kind == "decades":
             numbers = np.where(some, numbers * 10.0 ** rng.integers(-44, 12, size=shape), numbers)
@@ -96,13 +96,13 @@ def wild_inputs(module: Any, kind: str, seed: int) -> list[np.ndarray]:
 
 
 def same_bits(left: list[np.ndarray], right: list[np.ndarray]) -> bool:
-    """Says whether two lists of results are equal bit for bit."""
+    """Returns True if two lists of results are equal bit for bit."""
     pairs = zip(left, right, strict=True)
     return all(a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
 
 
 def same_numbers(left: list[np.ndarray], right: list[np.ndarray]) -> bool:
-    """Says whether two lists of results are equal bit for bit, but for which NaN stands where both have one."""
+    """Returns True if two lists of results are equal bit for bit, except for the choice of NaN."""
     for a, b in zip(left, right, strict=True):
         if a.shape != b.shape or a.dtype != b.dtype:
             return False

@@ -1,4 +1,4 @@
-"""Why a mutant that was not refused means the same: one rule, stated and checked, for each."""
+"""Explains why a mutant that was not refused has the same meaning: one rule, stated and checked, for each."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ _SLOTTED = (Kind.WHILE, Kind.BARRIER, Kind.BRANCH, Kind.MANUAL)
 
 
 class Original:
-    """A program before mutation, with what the rules need to know about it.
+    """A program before mutation, with the facts that the rules need.
 
     Args:
         program: the program as read.
@@ -43,7 +43,7 @@ class Original:
                 self._collect(inner)
 
     def benign(self, mutant: Mutant) -> str:
-        """Returns the rule by which a mutant means the same as the original, or an empty string."""
+        """Returns the rule by which a mutant has the meaning of the original, or an empty string."""
         operation = self._operations[mutant.index]
         if operation.name == "func.func":
             return self._benign_definition(operation, mutant)
@@ -75,11 +75,11 @@ class Original:
         return ""
 
     def reorders(self, mutant: Mutant) -> bool:
-        """Says whether a mutant differs by the order of operands of float operations that commute at most."""
+        """Returns True if a mutant differs at most by the order of operands of commuting float operations."""
         operation = self._operations[mutant.index]
         if mutant.kind == "operand order":
             return commutes(operation, exactly=False)
-        # Two results of a function that meet in such an operation only.
+        # Two results of a function that are used together only in such an operation.
         return operation.name in _RETURNS and bool(self._benign_return(operation, mutant, exactly=False))
 
     def _benign_definition(self, function: Any, mutant: Mutant) -> str:
@@ -89,7 +89,7 @@ class Original:
         return self._benign_names(mutant.renamed)
 
     def _benign_call(self, call: Any, mutant: Mutant) -> str:
-        """A call has no record of its own either: its operands are known by what makes them."""
+        """A call has no record in the program as read: its operands are identified by the operations that make them."""
         if not any(list(result.uses) for result in call.results):
             return "results that no call uses"
         if mutant.rewired is None:
@@ -126,12 +126,12 @@ class Original:
         return "definitions of one text" if len(texts) == 1 else ""
 
     def _definition(self, name: str) -> Any:
-        """Returns the function, the mesh or whatever else has that name."""
+        """Returns the function, the mesh or other definition with that name."""
         named = ((op, attribute(op, "sym_name")) for op in self._operations)
         return next(op for op, symbol in named if symbol is not None and symbol.value == name)
 
     def _text(self, name: str) -> str:
-        """Returns a definition's text without its name, and with the texts of what it calls in place of theirs."""
+        """Returns a definition's text without its name, with callees replaced by their texts."""
         text = re.sub(
             r'@(?:"[^"]*"|[\w.$-]+)', "@", self._definition(name).get_asm(enable_debug_info=False), count=1
         )
@@ -155,7 +155,7 @@ class Original:
         return self._numbering.env[op.results[result]]
 
     def _benign_return(self, operation: Any, mutant: Mutant, *, exactly: bool = True) -> str:
-        """A return has no record of its own: its operands are the outputs of regions, or of calls."""
+        """A return has no record in the program as read: its operands are the outputs of regions or of calls."""
         parent = operation.parent
         positions: list[int] = list(mutant.swapped or ())
         if mutant.rewired:
@@ -196,7 +196,7 @@ class Original:
 
 
 def _meet(uses: list[list[Any]], exactly: bool) -> bool:
-    """Whether two values have one use each, in the same operation with operands in any order."""
+    """True if two values have one use each, in the same operation, whose operands commute."""
     owners = [use.owner.operation for each in uses for use in each]
     return len(uses) == len(owners) == 2 and owners[0] == owners[1] and commutes(owners[0], exactly=exactly)
 

@@ -1,4 +1,4 @@
-"""A program made of operations whose attributes say where numbers come from: gathers, scatters, windows."""
+"""A program of operations whose attributes define the source of numbers: gathers, scatters, windows."""
 
 import jax
 import jax.numpy as jnp

@@ -48,13 +48,13 @@ class Mutant:
     """A module with one change.
 
     Args:
-        kind: what sort of change.
-        index: which operation was changed, counted over the original module, outer before inner.
-        detail: the change in words.
+        kind: the sort of change.
+        index: number of the changed operation in the original module, outer before inner.
+        detail: the change as text.
         module: the changed module.
         swapped: operand positions of the operation that were exchanged.
-        rewired: ``(operand position, index of the operation, its result)`` of the value put in instead.
-        renamed: names of two definitions, one of which now stands where the other stood.
+        rewired: ``(operand position, index of the operation, its result)`` of the new value.
+        renamed: names of two definitions, one of which replaces the other.
     """
 
     kind: str
@@ -296,12 +296,12 @@ KINDS: dict[str, _Mutator] = {
 
 
 def mutants(program: Any, rng: random.Random, count: int) -> Iterator[Mutant]:
-    """Yields distinct mutants of a lowered program, kinds in turn; a kind that runs dry is left out.
+    """Yields distinct mutants of a lowered program, kinds alternately; an exhausted kind is left out.
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
-        rng: decides where and what to change.
-        count: how many mutants at most.
+        rng: selects the place and the change.
+        count: upper limit of mutants.
     """
     module = stablehlo_module(program)
     patience = dict.fromkeys(KINDS, _PATIENCE)

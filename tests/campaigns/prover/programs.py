@@ -40,7 +40,7 @@ class Sample:
     Args:
         name: in tables.
         lowered: the program.
-        runs: whether XLA can run it: not where types and attributes are there for the reader's sake.
+        runs: whether XLA can run it; False if its types and attributes only serve the program reader.
     """
 
     name: str
@@ -193,7 +193,7 @@ def _twin_train_step(key: jax.Array, leaves: list, state: Any, tokens_BT: jax.Ar
     return loss, state, optax.apply_updates(leaves, updates)
 
 
-# --- programs that use what the transformer does not ---
+# --- programs that use operations which the transformer lacks ---
 
 
 def _ring(x: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -311,7 +311,7 @@ def _twins(name: str, sides: tuple, trees: tuple[dict, dict]) -> Twins:
         jax.jit(run).lower(*[tree[each] for each in inputs])
         for (run, inputs, _), tree in zip(sides, trees, strict=True)
     ]
-    # Results that are one leaf each need no more than a leaf to be labelled.
+    # Results of one leaf each need no labels below the leaf.
     wider = [{**tree, "logits": _key(), "loss": _key()} for tree in trees]
     labels = [
         [[label for each in names for label in _labels(each, tree[each])] for names in side[1:]]

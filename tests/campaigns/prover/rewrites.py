@@ -1,4 +1,4 @@
-"""Mutations of what lies around operations: pairings, names, symbols, slots, effects, index lists, constants."""
+"""Mutations around operations: pairings, names, symbols, slots, effects, index lists, constants."""
 
 import random
 import re
@@ -24,7 +24,7 @@ def _module(op: Any) -> Any:
 
 
 def _pairing(op: Any, rng: random.Random) -> Edited:
-    """Lets two arguments of ``@main`` change places, as a wrong pairing would."""
+    """Exchanges two arguments of ``@main``, as a wrong pairing would."""
     if op.name != "func.func" or not is_main(op):
         return None
     arguments = list(op.regions[0].blocks[0].arguments)
@@ -63,7 +63,7 @@ def _names(op: Any, rng: random.Random) -> Edited:
 
 
 def _symbol(op: Any, rng: random.Random) -> Edited:
-    """Lets a reference inside of an attribute name another definition."""
+    """Replaces a reference inside an attribute by the name of another definition."""
     items = [
         (name, str(value))
         for name, value in attribute_items(op)
@@ -150,7 +150,7 @@ def _flag(op: Any, rng: random.Random) -> Edited:
 
 
 def _effect(op: Any, rng: random.Random) -> Edited:
-    """Drops an operation with a side effect, doubles it, or says that it has none."""
+    """Drops an operation with a side effect, doubles it, or marks it as free of effects."""
     if str(attribute(op, "has_side_effect")) != "true":
         return None
     ways = ["double", "pure"]
@@ -174,7 +174,7 @@ def _effect(op: Any, rng: random.Random) -> Edited:
 
 
 def _literal(op: Any, rng: random.Random) -> Edited:
-    """Changes one number of a constant, whatever its type; complex ones only exist as text."""
+    """Changes one number of a constant of any type; complex ones only exist as text."""
     value = attribute(op, "value")
     if op.name != "stablehlo.constant" or value is None:
         return None

@@ -1,4 +1,4 @@
-"""Runs the campaign: counts what the prover refuses, keeps and proves, and what it costs."""
+"""Runs the campaign: counts the mutants that the prover refuses, keeps and proves, and measures its cost."""
 
 import collections
 import dataclasses
@@ -30,7 +30,7 @@ class Kept:
 
     Args:
         mutant: the mutant.
-        rule: why it means the same; empty if no rule says so, which is a hole in the prover.
+        rule: why its meaning is the same; empty if no rule explains it, which is a hole in the prover.
         bits: whether it gave the same bits as the original on the CPU; None if it was not run.
     """
 
@@ -41,14 +41,14 @@ class Kept:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kills:
-    """What became of the mutants of one program.
+    """Outcomes of the mutants of one program.
 
     Args:
         program: its name.
         made: how many mutants there were, by kind.
         refused: how many were refused, by kind.
-        reordered: how many of these by the order of operands of float operations only.
-        kept: the others, and those refused by that order though nothing says that they differ by it only.
+        reordered: how many of these only by the order of operands of float operations.
+        kept: the others, and those refused by that order although no rule shows that they differ only by it.
         seconds: time spent proving.
     """
 
@@ -60,13 +60,13 @@ class Kills:
     seconds: float
 
     def holes(self) -> tuple[Kept, ...]:
-        """Returns the kept mutants that no rule explains or that gave other bits."""
+        """Returns the kept mutants that no rule explains or that gave different bits."""
         return tuple(each for each in self.kept if not each.rule or each.bits is False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What proving a program with some number of unrolled layers takes."""
+    """Cost of proving a program with some number of unrolled layers."""
 
     layers: int
     operations: int
@@ -79,9 +79,9 @@ def kill(sample: Sample, count: int, *, seed: int = 0, execute: bool = False) ->
     Args:
         sample: the program.
         count: how many mutants at most.
-        seed: decides which.
-        execute: whether to run all mutants that were not refused, where one device can; what rules prove is
-            run in any case, for nothing else says that it means the same.
+        seed: selects them.
+        execute: whether to run all mutants that were not refused, if one device can. Mutants that only the rewriting
+            rules prove always run, because no other check covers them.
     """
     program = read_program(sample.lowered)
     original = Original(program)
@@ -122,7 +122,7 @@ def kill(sample: Sample, count: int, *, seed: int = 0, execute: bool = False) ->
 
 
 class _Runner:
-    """Runs a program once, when first asked, and others against it."""
+    """Runs a program once, on first use, and others against it."""
 
     def __init__(self, sample: Sample):
         self._sample = sample
@@ -148,12 +148,12 @@ class _Runner:
 
 
 def prove_variants(sample: Sample, count: int, *, seed: int = 0, edits: int = 6) -> Iterator[tuple[Any, Any]]:
-    """Yields benign variants of a program with the prover's answer.
+    """Yields benign variants of a program with the prover's result.
 
     Args:
         sample: the program.
         count: how many variants.
-        seed: decides which.
+        seed: selects them.
         edits: how many random edits each has.
     """
     program = read_program(sample.lowered)
@@ -186,7 +186,7 @@ def _unrolled(weights: list[dict[str, jax.Array]], x: jax.Array) -> jax.Array:
 
 
 def prove_pair(pair: Pair, prover: Callable[..., Any] | None = None) -> Any:
-    """Asks the prover, or `is_one_program`, about a hand-written pair."""
+    """Applies the prover, or `is_one_program`, to a hand-written pair."""
     like = stablehlo_module(jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((), jnp.float32)))
     sides = [read_program(parse_module(text, like)) for text in (pair.reference, pair.candidate)]
     order = pair.arguments or range(len(sides[0].body.parameters))

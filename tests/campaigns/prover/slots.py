@@ -1,4 +1,4 @@
-"""Benign edits of order: of independent operations, of the slots of barriers and branches, of what is dead."""
+"""Benign edits of order: of independent operations, of the slots of barriers and branches, of dead code."""
 
 import itertools
 import random
@@ -16,7 +16,7 @@ def _blocks(module: Any) -> list[Any]:
 
 
 def _shuffle(module: Any, rng: random.Random) -> bool:
-    """Puts the operations of each block into another order in which all operands are defined before use."""
+    """Reorders the operations of each block; all operands are still defined before use."""
     for block in _blocks(module):
         *rest, last = [op.operation for op in block.operations]
         waiting = {op: _makers(op, block) for op in rest}
@@ -32,7 +32,7 @@ def _shuffle(module: Any, rng: random.Random) -> bool:
 
 
 def _makers(op: Any, block: Any) -> set[Any]:
-    """Returns the operations of the block whose results an operation, or what is inside of it, reads."""
+    """Returns the operations of the block whose results an operation, or its regions, read."""
     found, work = set(), [op]
     while work:
         inner = work.pop()
@@ -78,7 +78,7 @@ def _rebuilt(op: Any, operands: list[Any], order: list[int], extra: int = 0) -> 
 
 
 def _permute_barriers(module: Any, rng: random.Random) -> bool:
-    """Permutes the slots of barriers and adds one that nothing reads."""
+    """Permutes the slots of barriers and adds an unused one."""
     found = [op for op in walk(module) if op.name == "stablehlo.optimization_barrier"]
     for op in found:
         order = rng.sample(range(len(op.operands)), len(op.operands))

@@ -1,4 +1,4 @@
-"""Modules written as text: what JAX does not lower to, or seldom."""
+"""Modules written as text: operations that JAX does not emit, or rarely."""
 
 from campaigns.prover.pairs.text import S, V
 

@@ -1,4 +1,4 @@
-"""Benign variants: random edits of a lowered module that leave its meaning as it is."""
+"""Benign variants: random edits of a lowered module that preserve its meaning."""
 
 import dataclasses
 import random
@@ -19,11 +19,11 @@ _SYMBOL = re.compile(r'"(?:[^"\\]|\\.)*"|@([\w.$-]+)')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A module that means the same as the original.
+    """A module with the meaning of the original.
 
     Args:
         module: the edited module.
-        edits: what was done.
+        edits: names of the edits.
         arguments: pairs of argument positions (original, variant).
         results: pairs of result positions.
     """
@@ -51,7 +51,7 @@ def _exchange(ops: list[Any], rng: random.Random) -> bool:
 
 
 def _dead_code(module: Any, rng: random.Random) -> bool:
-    """Adds operations whose results nothing uses."""
+    """Adds operations whose results are unused."""
     ops = [op for op in walk(module) if op.name == "stablehlo.add"]
     for op in rng.sample(ops, min(3, len(ops))):
         point = ir.InsertionPoint(op)
@@ -61,7 +61,7 @@ def _dead_code(module: Any, rng: random.Random) -> bool:
 
 
 def _repeat(module: Any, rng: random.Random) -> bool:
-    """Computes a value twice and lets some uses take the copy: the inverse of CSE."""
+    """Computes a value twice and redirects some uses to the copy: the inverse of CSE."""
     ops = [
         op
         for op in walk(module)
@@ -82,7 +82,7 @@ def _repeat(module: Any, rng: random.Random) -> bool:
 
 
 def _outline(module: Any, rng: random.Random) -> bool:
-    """Puts an operation into a function of its own: one more jit boundary."""
+    """Moves an operation into a separate function: one more jit boundary."""
     ops = [
         op for op in walk(module) if _EFFECT_FREE.match(op.name) and not len(op.regions) and len(op.operands)
     ]
@@ -140,7 +140,7 @@ def _rebuild_loop(loop: Any, order: list[int], extra: list[tuple[Any, int | None
     Args:
         loop: the loop.
         order: for each of the first new carries the old one.
-        extra: for each further carry its initial value and the old carry whose update it gets; None: itself.
+        extra: for each further carry its initial value and the old carry whose update it gets; None for itself.
 
     Returns:
         The new loop and the number of old carries.
@@ -187,7 +187,7 @@ def _permute_carries(module: Any, rng: random.Random) -> bool:
 
 
 def _duplicate_carry(module: Any, rng: random.Random) -> bool:
-    """Carries a value twice and lets some uses take the second."""
+    """Carries a value twice and redirects some uses to the second."""
     loops = [loop for loop in _loops(module) if len(loop.operands)]
     if not loops:
         return False
@@ -204,7 +204,7 @@ def _duplicate_carry(module: Any, rng: random.Random) -> bool:
 
 
 def _dead_carry(module: Any, rng: random.Random) -> bool:
-    """Adds a carry that nothing reads, with an update of its own or of another carry."""
+    """Adds unused carries, one updated like another carry, one by itself."""
     loops = [loop for loop in _loops(module) if len(loop.operands)]
     if not loops:
         return False
@@ -218,7 +218,7 @@ def _dead_carry(module: Any, rng: random.Random) -> bool:
 
 
 def _capture(module: Any, rng: random.Random) -> bool:
-    """Lets the body of a loop read a constant carry's initial value from outside."""
+    """Redirects uses in the body of a loop from a constant carry to its initial value outside."""
     changed = False
     for loop in _loops(module):
         body = loop.regions[1].blocks[0]
@@ -261,8 +261,8 @@ def make_variant(program: Any, rng: random.Random, *, edits: int = 4, only: Sequ
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
-        rng: decides what to do where.
-        edits: how many random edits, besides the reordering.
+        rng: selects edits and places.
+        edits: how many random edits, in addition to the reordering.
         only: names of the edits to make instead, in this order, if any.
     """
     original = stablehlo_module(program)

@@ -1,8 +1,8 @@
-"""``python tests/parity/bisect/campaign.py [WORD ...]``: how many planted bugs ``op`` traces, and by which strategies.
+"""``python tests/parity/bisect/campaign.py [WORD ...]``: counts the planted bugs that ``op`` traces, by strategy.
 
 The table at the end is that of docs/bisect.md. A bug counts if the function that holds its edit, in its file, is one of
 the two that the sentence blames, the reference's and the candidate's. A strategy earns the bugs that are traced only
-with it. Words choose among the bugs.
+with it. Words select bugs.
 """
 
 import collections
@@ -55,7 +55,7 @@ def _trace(plants, chosen):
                 finding = plants.describe(found)
                 verdict = "right" if plants.is_right(finding, bug) else "WRONG" if finding.found else "none"
                 text = finding.sentence.replace(f"{folder}/", "")
-            except Exception as error:  # a bug that cannot be evaluated is a bug that is not found
+            except Exception as error:  # a bug that cannot be evaluated counts as not found
                 found, verdict, text = None, "ERROR", f"{type(error).__name__}: {str(error).splitlines()[0]}"
             seconds, work = time.perf_counter() - start, time.process_time() - worked
             for strategy in plants.earners(found, bug) if verdict == "right" else ():

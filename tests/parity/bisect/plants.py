@@ -1,4 +1,4 @@
-"""Planted bugs for the axis ``op``: which case each is in, and which function it is in."""
+"""Planted bugs for the axis ``op``, with the case and the function of each."""
 
 import ast
 import contextlib
@@ -35,8 +35,8 @@ OF_VALUES = {"values", "gradients", "state"}
 def plants():
     """Returns the plants that change values, by table and id.
 
-    Those of ``operations`` are there for the axis; those of ``unseen`` were written after it, to show how it does on
-    others, and those of ``fresh`` after the rules that these led to.
+    Those of ``operations`` were written for the axis. Those of ``unseen`` were written after it, as a test set, and
+    those of ``fresh`` after the rules that resulted from ``unseen``.
     """
     found = {}
     for table in (*TABLES, *UNSEEN):
@@ -51,7 +51,7 @@ def plants():
 
 
 def _pair(case):
-    """Returns where the case's pair is, `module:NAME` in `parity.matrix`; empty for what the id starts with."""
+    """Returns `module:NAME` of the case's pair in `parity.matrix`; empty for the default from the id's prefix."""
     return PAIRS.get(case.split("-")[0], "")
 
 
@@ -83,7 +83,7 @@ def functions(bug):
 
 @functools.cache
 def _real(id, pair):
-    """Returns the case as it is, so that its reference is traced and evaluated once for all plants."""
+    """Returns the case unchanged, so that its reference is traced and evaluated once for all plants."""
     module, _, attribute = (pair or f"{id.split('-')[0]}:PAIR").partition(":")
     cases = getattr(importlib.import_module(f"parity.matrix.{module}"), attribute).cases({})
     return next(case for case in cases if case.id == id)

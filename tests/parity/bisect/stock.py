@@ -1,4 +1,4 @@
-"""Twins of stock Flax layers whose programs differ everywhere: other formulas, other layouts, a scan against a sum.
+"""Twins of stock Flax layers whose programs differ everywhere: different formulas and layouts, a scan against a sum.
 
 B batch, T position, D in, F width, N heads, H head size.
 """
@@ -42,7 +42,7 @@ class LinenNet(linen.Module):
         return linen.Dense(3, name="down")(h)
 
     def looks_back(self, h):
-        """Lets each position attend to those before it."""
+        """Applies causal attention."""
         query, key, value = (linen.DenseGeneral((N, H), name=name)(h) for name in ("query", "key", "value"))
         mask = linen.make_causal_mask(jnp.zeros((B, T)))
         out = linen.dot_product_attention(query, key, value, mask=mask)
@@ -56,7 +56,7 @@ class LinenNet(linen.Module):
 
 
 class Net(nnx.Module):
-    """The same by other formulas."""
+    """The twin of `LinenNet`, by different formulas."""
 
     def __init__(self, rngs):
         self.up, self.norm = nnx.Linear(D, F, rngs=rngs), nnx.LayerNorm(F, rngs=rngs)
@@ -71,17 +71,17 @@ class Net(nnx.Module):
         return self.down(self.residual(h))
 
     def raised(self, x):
-        """Returns a product with the kernel the other way round."""
+        """Returns a product with the transposed kernel."""
         return jnp.einsum("fd,btd->btf", self.up.kernel[...].T, x) + held(self.up.bias)
 
     def normed(self, h):
-        """Returns a layer norm with the variance of what is centred."""
+        """Returns a layer norm with the variance of the centred input."""
         centred = h - jnp.mean(h, -1, keepdims=True)
         spread = jnp.mean(centred * centred, -1, keepdims=True)
         return centred / jnp.sqrt(spread + 1e-6) * held(self.norm.scale) + held(self.norm.bias)
 
     def attended(self, h):
-        """Returns attention with a softmax of its own."""
+        """Returns attention with a softmax written out."""
         query = self.query(h) / jnp.sqrt(H)
         scores = jnp.einsum("btnh,bsnh->bnts", query, self.key(h))
         seen = jnp.tril(jnp.ones((T, T), bool))
@@ -100,7 +100,7 @@ class Net(nnx.Module):
         return jnp.swapaxes(states, 0, 1)
 
     def residual(self, h):
-        """Returns the MLP around which activations go."""
+        """Returns the input plus the MLP of it."""
         return h + self.mixed(nnx.gelu(h))
 
 

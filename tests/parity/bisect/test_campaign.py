@@ -1,4 +1,4 @@
-"""A few plants of the campaign in the suite; and how a constant inside a library is traced to who handed it over."""
+"""Tests a few plants of the campaign, and that a constant inside a library is traced to the caller that passed it."""
 
 import importlib.util
 import re
@@ -83,5 +83,5 @@ def test_a_constant_in_a_library_is_traced_to_the_call_that_handed_it_over():
     assert library_call(library("adagrad.<locals>.update_fn"), {OPTIMIZER}) is None
     assert (
         library_call(library("add_decayed_weights"), {OPTIMIZER}) is None
-    )  # called outright: the stack tells
+    )  # called directly: it is in the traceback
     assert library_call(library("add_decayed_weights.<locals>.update_fn"), {__file__}) is None

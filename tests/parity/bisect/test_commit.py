@@ -1,4 +1,4 @@
-"""Commits are searched in a worktree of their own: few evaluations, nothing left behind, goes on after a kill."""
+"""The search checks commits in a separate worktree: few evaluations, no leftovers, and it resumes after a kill."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from parity.bisect.signature import Answer, Signature
 REPO = Path(__file__).parents[3]
 COMMITS, CULPRIT, RED, BROKEN = 64, 41, (20, 44), (32, 36, 50)
 UNTOLD = ("objects", "logs", "packed-refs")
-"""What git keeps house with."""
+"""Bookkeeping files of git."""
 CHECK = """import json, pathlib, sys, time
 asked = pathlib.Path(sys.argv[2])
 asked.open("a").write(pathlib.Path("number.txt").read_text())
@@ -44,7 +44,7 @@ def state(number, flaky, broken):
 
 
 def history(folder, flaky=False, broken=BROKEN):
-    """Makes a repository of so many commits, and a working tree that somebody is at work in."""
+    """Makes a repository with `COMMITS` commits, and a working tree with uncommitted changes."""
     git(folder, "init", "-q", "-b", "main")
     stream = []
     for number in range(COMMITS):
@@ -79,7 +79,7 @@ def search(repository, seconds=0.0):
 
 
 def traces(repository):
-    """What a search could change of a repository and its working tree."""
+    """Returns everything that a search could change in a repository and its working tree."""
     files = {path.name: path.read_text() for path in repository.glob("*.txt")}
     inside = sorted(path.name for path in (repository / ".git").iterdir() if path.name not in UNTOLD)
     return files, git(repository, "status", "--porcelain"), git(repository, "for-each-ref"), inside
@@ -122,12 +122,12 @@ def test_a_search_that_is_killed_goes_on_where_it_was(repository):
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    time.sleep(1.0)  # the one check that was at work comes to its end
+    time.sleep(1.0)  # the one running check finishes
     known = asked.read_text().split()
     found = search_commits(slow)
     again = asked.read_text().split()[len(known) :]
     assert [number_of(repository, each) for each in found.culprits] == [CULPRIT]
-    assert len(set(known[:-1]) & set(again)) <= 2, (known, again)  # but for the culprit and the one before it
+    assert len(set(known[:-1]) & set(again)) <= 2, (known, again)  # at most the culprit and its predecessor
     assert traces(repository) == before
 
 
@@ -183,7 +183,7 @@ CHANGES = (
 
 @pytest.mark.long
 def test_the_real_check_finds_the_commit_that_changed_a_twin(command, tmp_path):
-    """A project of its own, whose commits are checked by ``parity run`` as a user's are."""
+    """A separate project, whose commits are checked by ``parity run`` as a user's are."""
     text = (REPO / "docs" / "examples" / "foreign_mlp.py").read_text()
     folder = tmp_path / "project"
     folder.mkdir()

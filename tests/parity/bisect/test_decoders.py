@@ -1,4 +1,4 @@
-"""`config` and `size` on decoders with a planted bug; runs that share nothing with theirs check what they say."""
+"""`config` and `size` on decoders with a planted bug; independent runs check their findings."""
 
 import tomllib
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_the_settings_of_a_decoder_that_a_failure_needs(plant, needed, planted):
     assert report.signature is not None
     anew = Judge(report.signature)
     others = [part for part in case.explore.ablations if part not in needed]
-    assert anew.ask(off(case, others)) is Answer.FAILS  # what is left is enough
+    assert anew.ask(off(case, others)) is Answer.FAILS  # the rest is enough
     assert all(anew.ask(off(case, [*others, part])) is Answer.PASSES for part in needed)  # and all is needed
 
 

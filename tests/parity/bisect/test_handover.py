@@ -1,4 +1,4 @@
-"""A right value in the wrong place is blamed on who had both; what follows from a condition is not blamed."""
+"""A right value in the wrong place is blamed on the function that had both; consequences of a condition are not."""
 
 import importlib.util
 
@@ -22,7 +22,7 @@ W = np.random.default_rng(1).normal(size=(6, 6)).astype("float32")
 
 
 def aligned(reference, candidate, *arguments):
-    """Returns two functions evaluated side by side."""
+    """Returns two functions evaluated together."""
     labels = [f"given_{at}" for at in range(len(arguments))]
     runs = (
         evaluate(jax.make_jaxpr(function)(*arguments), [jnp.asarray(each) for each in arguments], labels)
@@ -33,7 +33,7 @@ def aligned(reference, candidate, *arguments):
 
 
 def first(*given):
-    """Returns what ``op`` says of two functions whose results differ."""
+    """Returns the finding of ``op`` for two functions whose results differ, and the functions that it blames."""
     alignment = aligned(*given)
     ends = zip(*(trace.outputs for trace in alignment.traces), strict=True)
     finding = describe(
@@ -102,7 +102,7 @@ def summed(x, w):
 
 
 def rated(folder, **texts):
-    """Returns a function of a file: twins lie in files of one name."""
+    """Returns a function from a written file; both twins have the same file name."""
     folder.mkdir()
     (folder / "twin.py").write_text(RATED.format(**texts))
     spec = importlib.util.spec_from_file_location(f"twin_{folder.name}", folder / "twin.py")
@@ -113,7 +113,7 @@ def rated(folder, **texts):
 
 
 def test_a_value_of_another_part_is_blamed_on_who_had_both():
-    """Both halves are right, and so is what joins them: who hands one over twice is not."""
+    """Both halves and the function that joins them are right: passing one of them twice is the bug."""
     finding, blamed = first(Whole().parted, FirstHalfTwice().parted, X, W)
     assert blamed[1] == "FirstHalfTwice.both", finding.sentence
 

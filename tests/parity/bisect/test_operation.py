@@ -1,4 +1,4 @@
-"""Twins of stock Flax layers, whose programs differ everywhere: the operation that matters is named all the same."""
+"""Twins of stock Flax layers, whose programs differ everywhere: the operation at fault is still named."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ def loss(out, batch):
 
 
 def along(param):
-    """Returns a vector as it lies along the last axis of an activation."""
+    """Returns a vector aligned with the last axis of an activation."""
     return param[...][None, None]
 
 
@@ -44,7 +44,7 @@ class LinenNet(linen.Module):
 
 
 class Net(nnx.Module):
-    """The same by other formulas: its own variance, a dot of the transposed kernel, a scan over positions."""
+    """A twin by different formulas: a variance written out, a transposed kernel, a scan over positions."""
 
     def __init__(self, rngs):
         self.up, self.norm = nnx.Linear(D, F, rngs=rngs), nnx.LayerNorm(F, rngs=rngs)
@@ -129,7 +129,7 @@ def test_a_stopped_gradient_is_told_by_the_line_that_stops_it():
 
 @pytest.mark.slow
 def test_a_check_that_is_not_deterministic_is_ambiguous():
-    """Its builds are made anew for each run, as a script that is started twice makes them."""
+    """Each run builds again, as a script that is started twice does."""
     fixed = case(LastRow, "forward")
     made = iter([fixed.candidate, case(Net, "forward").candidate])
     report = bisect_case(dataclasses.replace(fixed, candidate=lambda: next(made)()))
@@ -145,7 +145,7 @@ def test_the_batch_is_made_small_and_fails_alike():
 
 
 class Crossed(Net):
-    """Reads two leaves of one shape in each other's place."""
+    """Reads two leaves of equal shape in exchanged places."""
 
     def normed(self, h):
         centred = h - jnp.mean(h, -1, keepdims=True)

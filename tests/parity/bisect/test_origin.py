@@ -1,4 +1,4 @@
-"""Who decided, where the code at an operation did not: a condition, a loop, a constructor, what ended too soon."""
+"""Finds the cause away from the operation: a condition, a loop, a constructor, a loop that ended too soon."""
 
 import importlib.util
 from pathlib import Path
@@ -67,7 +67,7 @@ class Layers:
 
 class Backwards(Layers):
     def layer(self, x, weight):
-        """Reads otherwise."""
+        """Applies a layer as `Layers.layer` does, at different lines."""
         return jnp.tanh(x @ weight), None
 
     def run(self, x, layers):
@@ -103,7 +103,7 @@ class TotalFromOne(Total):
         return jnp.ones_like(like)
 
     def turn(self, total, layer):
-        """Reads otherwise."""
+        """Adds a layer as `Total.turn` does, at different lines."""
         grown = jnp.sin(layer)
         return (total[0] + grown, total[1] + jnp.sum(grown)), None
 
@@ -205,7 +205,7 @@ def test_what_turns_values_round_is_not_taken_for_what_computes():
 
 
 def on_parts(x):
-    """Returns twice a number, each half by another device."""
+    """Returns twice a number, each half on a different device."""
     mesh = jax.make_mesh((2,), ("half",), axis_types=(jax.sharding.AxisType.Auto,))
 
     def local(x):

@@ -1,4 +1,4 @@
-"""A folder shows a failure elsewhere: only what the case is made of goes along."""
+"""A reproduction folder shows the failure elsewhere and contains only files that the case needs."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Sketches tell how far arrays are apart; delta debugging leaves nothing that can be left out."""
+"""Sketches estimate the distance of arrays; the result of delta debugging is minimal."""
 
 import jax.numpy as jnp
 import numpy as np

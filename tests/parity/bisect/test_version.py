@@ -1,4 +1,4 @@
-"""Versions of a dependency are laid over what is installed; the first that fails is found, and nothing is left."""
+"""Versions of a dependency shadow the installed one; the first failing one is found, and nothing is left behind."""
 
 import dataclasses
 import importlib.util
@@ -13,7 +13,7 @@ from parity.bisect.signature import Signature
 from parity.bisect.version import VersionSearch, available, search_versions
 
 VERSIONS, CULPRIT, RED, BROKEN, UNMET = 16, 11, (3,), (7, 9), (8,)
-"""1.0 to 1.15 in the order of versions, which is not that of the alphabet."""
+"""1.0 to 1.15 in version order, which differs from alphabetical order."""
 CHECK = """import json, pathlib, sys
 import wobble
 import wobblelib
@@ -42,7 +42,7 @@ def wheel(folder, name, version, text, requires=()):
 
 
 def index(folder, *, flaky=False, culprit=CULPRIT, mended=False):
-    """Makes a folder of wheels that pip takes for all there is."""
+    """Makes a folder of wheels that is pip's only index."""
     folder.mkdir()
     for number in range(VERSIONS):
         words = ["bad"] * ((number >= culprit) is not mended) + ["red"] * (number in RED)
@@ -107,7 +107,7 @@ def test_a_search_goes_on_where_it_was_and_a_check_that_changes_its_mind_is_ambi
     found = search_versions(one)
     assert found.outcome == "ambiguous"
     after = (tmp_path / "asked.txt").read_text().split()[len(before) :]
-    assert {*before} & {*after} <= {"10", str(CULPRIT)}, (before, after)  # the two that are asked once more
+    assert {*before} & {*after} <= {"10", str(CULPRIT)}, (before, after)  # the two that run once more
 
 
 @pytest.mark.long

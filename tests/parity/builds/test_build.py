@@ -29,7 +29,7 @@ class Foreign(nn.Module):
 
 @struct.dataclass
 class LinenState:
-    """What its training loop holds."""
+    """State of its training loop."""
 
     params: dict
     batch_stats: dict
@@ -37,7 +37,7 @@ class LinenState:
 
 
 class Twin(nnx.Module):
-    """The same model, other names."""
+    """The twin of `Foreign`, with different names."""
 
     def __init__(self, rngs):
         self.first = nnx.Linear(IN, HIDDEN, use_bias=False, rngs=rngs)
@@ -49,7 +49,7 @@ class Twin(nnx.Module):
 
 
 class TwinState(nnx.Module):
-    """What its training loop holds."""
+    """State of its training loop."""
 
     def __init__(self, key):
         self.model = Twin(nnx.Rngs(key))
@@ -173,7 +173,7 @@ def test_a_program_runs_under_jit_and_leaves_its_state_alone(flavour, name):
 
 @both
 def test_a_step_returns_the_whole_new_state_and_gradients_by_state_path(flavour):
-    """The NNX program changes its module in place; what comes back is the module after the call."""
+    """The NNX program changes its module in place; the returned state is the module after the call."""
     made = build(flavour)
     state = jax.jit(made.create)(jax.random.key(0))
     outputs = jax.jit(made.programs["step"].function)(state, batch(0))
@@ -187,7 +187,7 @@ def test_a_step_returns_the_whole_new_state_and_gradients_by_state_path(flavour)
 
 @both
 def test_a_program_is_a_function_of_its_arguments(flavour):
-    """A module that kept state between calls would answer differently the second time."""
+    """A module that kept state between calls would return different results the second time."""
     made = build(flavour)
     function, state = made.programs["step"].function, jax.jit(made.create)(jax.random.key(0))
     first, second = (flatten(jax.jit(function)(state, batch(0))) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Which plain arrays of an NNX module are constants."""
+"""Detection of plain arrays of an NNX module that are constants."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ class Drawn(nnx.Module):
 
 
 def test_truth_values_that_a_key_draws_are_no_constants():
-    """Two keys draw half of them alike."""
+    """Two keys draw half of them equal."""
     _, state, constants, _ = take_apart(traceable(lambda key: Drawn(nnx.Rngs(key))))
     held = {"/".join(map(str, path)) for path, _ in nnx.to_flat_state(state)}
     assert held == {"kernel", *(f"sign_{number}" for number in range(8))}

@@ -48,7 +48,7 @@ NAMES = {
 
 
 def infer(count, kind):
-    """Infers the map of parameters and their moments; a leaf left over is an error like any other result."""
+    """Infers the map of parameters and their moments; a leftover leaf is an error like any other result."""
     sides = NAMES[kind](count)
     states = [
         leaves(names, holder) | leaves(names, f"opt_state/0/mu/{holder}", role=Role.OPTIMIZER)
@@ -78,7 +78,7 @@ def test_layers_with_other_names_are_paired_by_their_numbers():
 
 
 def test_many_names_are_paired_like_few_if_the_nearest_is_clear():
-    """Of few names all pairs are rated, of many only neighbours."""
+    """All pairs of few names are rated; of many names only neighbours are."""
     rng = random.Random(7)
     names = words("abcdefghijklmnop", 60)
     others = [f"model/{name}x" for name in names]
@@ -99,7 +99,7 @@ def test_every_name_of_the_smaller_side_finds_one_partner(sizes):
 
 
 def deep(layers):
-    """Returns what builds both sides of a stack of layers without names in common."""
+    """Returns builders of both sides of a stack of layers without names in common."""
 
     class Linen(linen.Module):
         @linen.compact

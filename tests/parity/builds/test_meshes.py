@@ -1,4 +1,4 @@
-"""Meshes by name: reading, printing, and what is said of a mesh that cannot be."""
+"""Meshes by name: parsing, printing, and errors for impossible meshes."""
 
 import re
 

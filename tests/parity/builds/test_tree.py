@@ -1,4 +1,4 @@
-"""State as ``{path: leaf}``: what is found in the trees of both frameworks, and back."""
+"""State as ``{path: leaf}``: conversion from the trees of both frameworks, and back."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ class Boxed(linen.Module):
 
 
 class Routing(nnx.Variable):
-    """A Variable type of its own, such as a routing bias that no optimizer may move."""
+    """A separate Variable type, such as a routing bias that no optimizer may update."""
 
 
 class Twin(nnx.Module):
@@ -46,7 +46,7 @@ class Twin(nnx.Module):
 
 
 class Training(nnx.Module):
-    """What an NNX training loop holds."""
+    """State of an NNX training loop."""
 
     def __init__(self, key):
         self.model = Twin(nnx.Rngs(key))
@@ -126,7 +126,7 @@ def test_nnx_logical_axes_reach_the_moments():
 
 
 def test_a_bias_declared_as_a_parameter_is_told_from_one_that_is_not():
-    """History B4."""
+    """Guards against history B4."""
     right, wrong = nnx.Dict(bias=Routing(jnp.ones(3))), nnx.Dict(bias=nnx.Param(jnp.ones(3)))
     kinds = [describe(nnx.state(module))["bias"] for module in (right, wrong)]
     assert [leaf.role for leaf in kinds] == [Role.STATE, Role.PARAMS]
@@ -152,7 +152,7 @@ def test_size_counts_elements():
 
 
 def test_variables_that_hold_trees_give_every_array():
-    """Sown values are tuples inside one Variable; un-popped they grow by a leaf a step (history A3)."""
+    """Sown values are tuples inside one Variable; unless popped, they grow by a leaf a step (history A3)."""
     module = nnx.Dict(loss=nnx.Intermediate((jnp.ones(2), jnp.zeros(()))), cache=Routing({"k": jnp.ones(3)}))
     state = nnx.state(module)
     leaves = describe(state)
@@ -220,7 +220,7 @@ def test_either_kind_of_leftover_is_an_error(paths, says):
 
 
 def test_host_copies_do_not_follow_the_source():
-    """History P4: a snapshot that aliases the mutable model equals whatever the model becomes."""
+    """History P4: a snapshot that aliases the mutable model follows every later change of it."""
     source = np.arange(6.0)
     host = to_host({"whole": source, "view": source[::2]})
     source[:] = -1
@@ -248,7 +248,7 @@ def test_keys_become_their_data():
 
 
 def test_a_box_with_a_mesh_is_opened_as_it_is():
-    """Opening it in the usual way would constrain shapes that no device has."""
+    """Opening it in the usual way would constrain shapes that exist on no device."""
     mesh = jax.sharding.Mesh(jax.devices()[:2], ("data",))
     box = linen.LogicallyPartitioned(jax.ShapeDtypeStruct((4,), jnp.float32), ("embed",), mesh=mesh)
     with linen.logical_axis_rules((("embed", "data"),)):

@@ -1,4 +1,4 @@
-"""Selecting cases: prefix, glob, smoke, order, and what is said of a selector that matches nothing."""
+"""Selection of cases: prefix, glob, smoke, order, and the error for a selector that matches nothing."""
 
 import random
 
@@ -144,13 +144,13 @@ def test_value_channels_are_channels():
 
 
 def flavour(make):
-    """Returns which flavour a case's function makes, of those that say it."""
+    """Returns the flavour that a case's function builds; None if it has no such argument."""
     return next((one for one in getattr(make, "args", ()) if isinstance(one, Flavour)), None)
 
 
 @pytest.mark.slow
 def test_our_own_twins_require_one_program():
-    """Proved, or reordered with equal bits. A twin that is neither would have to say so here, with a reason."""
+    """They are proved, or reordered with equal bits. A twin that is neither would need an entry here, with a reason."""
     twins = [
         case
         for case in collect()[1]

@@ -1,4 +1,4 @@
-"""Counting combinations: against all rows of a small space, written out."""
+"""Counts of combinations, against all rows of a small space, written out."""
 
 import itertools
 
@@ -11,7 +11,7 @@ COLOURS = ("red", "green", "blue")
 
 
 def only_where(row):
-    """Blue is never big; a lid needs a box and is never round and wooden at once."""
+    """Blue is never big; a red wooden row takes no round lid."""
     if row["colour"] == "blue" and row["size"] == "big":
         raise ValueError("blue is never big")
     if row.get("lid") == "round" and row["stuff"] == "wood" and row["colour"] == "red":
@@ -39,7 +39,7 @@ SPACE = Space(
 
 
 def all_rows():
-    """Every row there can be, by plain loops."""
+    """Every possible row, by plain loops."""
     for colour, size, stuff in itertools.product(COLOURS, ("small", "big"), ("paper", "wood", "tin")):
         row = {"colour": colour, "size": size, "stuff": stuff}
         tails = [{"kind": "bag"}, {"kind": "box", "lid": "round"}]

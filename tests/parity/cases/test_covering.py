@@ -1,4 +1,4 @@
-"""The pair `covering`: no option is left out, and nothing is called impossible that is not."""
+"""The pair `covering`: no option is left out, and nothing possible is marked as impossible."""
 
 import dataclasses
 import enum
@@ -54,7 +54,7 @@ NO_FACTOR = {
     "DecodeConfig.length": "follows from the prompt and the steps",
     "DecodeConfig.temperature": "the program `sample` has one, the program `generate` has none",
 }
-"""Fields that are no factor, and why."""
+"""Fields that are no factor, with reasons."""
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What documented adapters are held to where what they adapt cannot be imported."""
+"""Checks of documented adapters that need no import of the adapted library."""
 
 import ast
 from pathlib import Path

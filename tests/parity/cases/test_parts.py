@@ -1,4 +1,4 @@
-"""The parts of a case: changed one by one, and what former fields answer."""
+"""The parts of a case: changed one by one; its former fields still give their values."""
 
 import copy
 import dataclasses

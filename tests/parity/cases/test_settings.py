@@ -1,4 +1,4 @@
-"""Which pairs there are: ``[tool.parity]``, modules by name, and what is said of those that do not work."""
+"""Selection of pairs: ``[tool.parity]``, modules by name, and the errors for invalid ones."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ def module(folder, name, text=PAIR):
 
 @pytest.fixture(autouse=True)
 def clean_imports(undone_imports):
-    """Each test's modules are its own."""
+    """Each test imports its modules from scratch."""
 
 
 # --- finding the file ---
@@ -207,7 +207,7 @@ def test_two_cases_of_one_id_are_refused(tmp_path):
 
 
 def test_pairs_without_cases_are_refused(tmp_path):
-    """Nothing to compare must not look like parity."""
+    """An empty comparison must not look like parity."""
     module(tmp_path, "empty_pair", f"{PAIR}\nPAIR = Pair(name=NAME, about='', cases=lambda settings: [])\n")
     settings(tmp_path, '[tool.parity]\npairs = ["empty_pair:PAIR"]\n')
     with pytest.raises(SettingsError, match="pairs empty_pair: no cases"):

@@ -1,4 +1,4 @@
-"""What is wrong in a table is one sentence: its place, also below keys of a mapping, the value, the expected one."""
+"""An error in a table is one sentence: its place, also below keys of a mapping, the value, the expected one."""
 
 import datetime
 import tomllib

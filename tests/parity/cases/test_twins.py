@@ -1,4 +1,4 @@
-"""A user's own twins: the documented example from another folder, and what real models add to it."""
+"""A user's twins: the documented example from another folder, and features that real models need in addition."""
 
 import json
 import shutil
@@ -296,7 +296,7 @@ class LinenSum(linen.Module):
 
 
 class NnxSum(nnx.Module):
-    """The same function, summed in another order; ``error`` is relative to the right value."""
+    """The twin of `LinenSum`, summed in a different order; ``error`` is relative to the right value."""
 
     def __init__(self, rngs, error=0.0):
         self.a, self.b = (nnx.Param(nnx.initializers.normal()(rngs.params(), (D, F))) for _ in "ab")
@@ -322,7 +322,7 @@ def test_a_hundred_times_the_noise_fails():
 
 
 def narrow(x):
-    """bfloat16, but in the float64 run."""
+    """bfloat16, except in the float64 run."""
     return x.astype(jnp.bfloat16) if x.dtype == jnp.float32 else x
 
 
@@ -342,7 +342,7 @@ class NnxNarrow(NnxSum):
 @pytest.mark.slow
 @pytest.mark.parametrize(("error", "rung"), [(0.0, "arbitrated"), (100 * 2.0**-9, "failed")])
 def test_beyond_the_floor_the_float64_run_decides(error, rung):
-    """Nudging float32 inputs hardly moves what is rounded to bfloat16, so that the floor is too low to tell."""
+    """Nudging float32 inputs hardly changes values rounded to bfloat16, so the floor is too low to decide."""
     found = results(
         LinenNarrow, lambda rngs: NnxNarrow(rngs, error), not_applicable={"memory": "another program"}
     )

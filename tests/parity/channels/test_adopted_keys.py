@@ -1,4 +1,4 @@
-"""A foreign NNX module that adopts PathRngs, as the guide says, starts from Linen's very bits."""
+"""A foreign NNX module that adopts PathRngs, as the guide recommends, starts with exactly Linen's bits."""
 
 import jax
 import jax.numpy as jnp

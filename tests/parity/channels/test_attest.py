@@ -1,4 +1,4 @@
-"""Which flavour made a program, and batches that hide what packing breaks."""
+"""Checks the flavour of a program, and batches that hide packing bugs."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ def real(id):
 
 @pytest.mark.slow
 def test_one_segment_in_the_batch_is_vacuous_where_values_decide():
-    """History P2: rows of one document hide whatever packing breaks. A proof holds for all batches."""
+    """History P2: rows of one document hide packing bugs. A proof holds for all batches."""
     case = real("llama2-scan/forward@fsdp4.tensor2-auto")
 
     def packed_into_one(make):

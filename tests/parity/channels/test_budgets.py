@@ -1,4 +1,4 @@
-"""Budgets: ratios and slacks with reasons, from the project's file or a case, shown where they are used."""
+"""Budgets: ratios and slacks with reasons, from the project's file or a case, shown at their use."""
 
 import dataclasses
 
@@ -66,7 +66,7 @@ def test_a_difference_within_its_budgets_passes_and_says_so():
 
 
 def test_a_difference_in_kind_only_needs_no_more_than_equal_totals():
-    """Totals that are equal are within any budget: declaring one says that kinds may differ."""
+    """Equal totals are within any budget: declaring one allows kinds to differ."""
     budget = {"bytes": Budget(reason="kinds may differ")}
     assert budgeted(failed(), budget, {"bytes": (100, 100), "count": (2, 2)}).verdict is Verdict.EQUAL
 

@@ -1,4 +1,4 @@
-"""The channel ``checkpoint`` on a toy that saves itself, whole and with every fault a save can have."""
+"""The channel ``checkpoint`` on a toy that saves itself, correctly and with every possible fault."""
 
 import dataclasses
 from pathlib import Path
@@ -51,21 +51,21 @@ def load_without_momentum(folder, like):
 
 
 def load_what_there_is(folder, like):
-    """History M1: what is missing stays at its initial value."""
+    """History M1: missing leaves stay at their initial values."""
     names = set(store.inspect(folder).leaves)
     found = load(folder, {name: leaf for name, leaf in like.items() if name in names})
     return {name: found.get(name, jnp.zeros(leaf.shape, leaf.dtype)) for name, leaf in like.items()}
 
 
 def load_unchecked(folder, like):
-    """As Orbax does by itself."""
+    """Loads without checking files, as Orbax does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "_check_files", lambda folder, manifest: None)
         return load(folder, like)
 
 
 def load_crashing(folder, like):
-    """What is damaged ends in whatever error reading it happens to raise, the file's name in it."""
+    """Replaces the refusal of damaged files by an `OSError`, as from a crashing reader."""
     try:
         return load(folder, like)
     except ValueError as error:
@@ -168,14 +168,14 @@ def test_a_fault_is_named(paranoid, faults, words):
 
 @pytest.mark.slow
 def test_damage_that_nobody_looks_for_is_named():
-    """A crash of what reads the files is no refusal either."""
+    """A crash of the reader is no refusal either."""
     assert result(load=load_unchecked).verdict in ("failed", "error")
     assert result(load=load_crashing).verdict == "error"
 
 
 @pytest.mark.slow
 def test_state_that_is_not_in_the_checkpoint_is_named(monkeypatch):
-    """Something beside the state that a step counts on, and that a new process would not have."""
+    """A step depends on something outside its state that a new process would not have."""
     import parity.channels.checkpoint as module
 
     original = module._Kept.after

@@ -1,4 +1,4 @@
-"""A proved case that returns NaN, infinity, one constant or dead gradients is vacuous; else the record says so."""
+"""A proved case that returns NaN, infinity, one constant or dead gradients is vacuous; else the record is clean."""
 
 import jax
 import jax.numpy as jnp
@@ -189,7 +189,7 @@ def test_outputs_that_are_infinite_or_one_constant_are_vacuous(function, finding
     assert [one.where for one in found["forward"]["values"].findings] == [finding]
 
 
-# with a value that depends on the kernel, and a gradient that is zero on all that is drawn
+# with a value that depends on the kernel, and a gradient that is zero on all drawn inputs
 DEAD = {
     "relu": lambda out: jax.nn.relu(-1e9 - out**2),
     "clip": lambda out: jnp.clip(out, 1e8, 1e9),
@@ -232,7 +232,7 @@ class OldGate(linen.Module):
 
 
 class NewGate(nnx.Module):
-    """The same in NNX."""
+    """The twin of `OldGate`."""
 
     def __init__(self, rngs: nnx.Rngs):
         self.dense = nnx.Linear(D, 16, rngs=rngs)
@@ -254,7 +254,7 @@ def test_layers_that_start_at_zero_and_dead_units_are_no_finding():
 
 
 def test_a_state_that_starts_at_infinity_may_stay_there():
-    """The best loss so far, before it is first looked at."""
+    """It is the best loss so far, before its first update."""
 
     def step(state, given):
         value, slope = jax.value_and_grad(lambda w: loss(given["x"] @ w, given))(state["w"])

@@ -1,4 +1,4 @@
-"""The channel ``exact``: says that sides are equal in exact arithmetic, or where they part, of cases that ask."""
+"""The channel ``exact``: cases that request it are shown equal in exact arithmetic, or their difference is named."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Inputs that are the same for every seed are named where the verdict rests on the data that ran."""
+"""Inputs that are the same for every seed are named if the verdict depends on the data that ran."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +21,7 @@ class Old(linen.Module):
 
 
 class New(nnx.Module):
-    """The same, or the positions within the sequence, whatever they are given as; never the same program."""
+    """A twin that is never the same program; with ``ignores`` it ignores the values of the positions."""
 
     def __init__(self, rngs, ignores=False):
         self.out, self.ignores = nnx.Linear(D, D, rngs=rngs), ignores

@@ -1,4 +1,4 @@
-"""Flag-liveness and ablation: a flag that a twin does not honour is named; what a difference hangs on as well."""
+"""Flag-liveness and ablation: names flags that a twin ignores, and the flags that a difference depends on."""
 
 import dataclasses
 import functools
@@ -157,7 +157,7 @@ ELSEWHERE = {
 
 
 def fields(config, prefix=""):
-    """Names of all settings of a config, parts included where they are set."""
+    """Yields the names of all settings of a config, including those of its parts that are set."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value) and prefix + field.name not in NO_TEXT:

@@ -1,4 +1,4 @@
-"""Bugs planted in the NNX pipeline alone; what both twins share is in tests/models_nnx/test_ops_pipeline.py."""
+"""Bugs planted only in the NNX pipeline; tests/models_nnx/test_ops_pipeline.py covers shared code."""
 
 import functools
 import types
@@ -50,7 +50,7 @@ def result_of(bug, options, channels, *, preset_name="llama2-70b", **changes):
 
 
 def altered(monkeypatch, **names):
-    """Gives the NNX pipeline other ``ops``; the Linen one keeps the real."""
+    """Replaces ``ops`` of the NNX pipeline; the Linen one keeps the original."""
     shared = {name: getattr(ops, name) for name in dir(ops)}
     monkeypatch.setattr(models_nnx.pipeline, "ops", types.SimpleNamespace(**{**shared, **names}))
 
@@ -90,7 +90,7 @@ def test_a_checkpoint_outside_the_scan_is_named(monkeypatch):
 
 @pytest.mark.long
 def test_two_gathers_per_repeat_are_named(monkeypatch):
-    """History C2: the weights of the repeat at work are gathered again instead of carried."""
+    """History C2: the weights of the current repeat are gathered again instead of carried."""
 
     class Twice(ops.Pipe):
         def _gather(self, leaves, repeat):

@@ -1,4 +1,4 @@
-"""Recipes of initial leaves: one number for what is the same for every key, and no wrong ones."""
+"""Recipes of initial leaves: one number for leaves that are equal for every key, and never a wrong one."""
 
 import functools
 
@@ -30,7 +30,7 @@ def recipe_of(recipes, *functions):
 
 
 def both(one, other):
-    """Returns whether two programs are the same, and whether they are distributed alike."""
+    """Returns whether two programs are equal, and whether their distributions are equal."""
     recipes = Recipes()
     (ours,), (theirs,) = recipe_of(recipes, one), recipe_of(recipes, other)
     first, second = recipes.distribution([ours]), recipes.distribution([theirs])
@@ -42,7 +42,7 @@ def nested(key):
 
 
 def of_carried_numbers(key, start=1.0):
-    """Each row is another multiple: what one turn does alone does not tell it."""
+    """Each row is a different multiple: a single iteration does not determine its scale."""
 
     def turn(scale, one):
         return scale * 2, scale * drawn(one)
@@ -63,7 +63,7 @@ def of_a_fixed_key(key):
 
 
 def of_fixed_keys_carried(key, layers=3):
-    """Only the first turn draws from a key that comes from the program's."""
+    """Only the first iteration draws from a key derived from the program's."""
 
     def turn(key, _):
         return jax.random.key(7), drawn(key)
@@ -83,7 +83,7 @@ def closing_over_a_key(key, made=jax.random.key(7)):  # noqa: B008
 
 
 def of_nested_turns(key, outer):
-    """Every row the same numbers, or every column."""
+    """All rows have the same numbers, or all columns do."""
     keys = jax.random.split(key, 3)
 
     def around(carry, one):

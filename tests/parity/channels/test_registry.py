@@ -1,4 +1,4 @@
-"""The registry: one declaration a channel, from which table, JSON and documentation follow."""
+"""The registry: one declaration per channel, from which table, JSON and documentation follow."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_every_channel_has_a_file_a_column_and_an_aspect():
 
 
 def test_what_runs_nothing_claims_no_run():
-    """Values are the only ones that ask for a run and are settled by a proof alone."""
+    """Channels of values are the only ones that need a run and are settled by a proof alone."""
     settled = {name for name, one in CHANNELS.items() if one.settled is Settled.LOWERED}
     assert {*of_aspect(Aspect.VALUES)} <= settled
     assert all(CHANNELS[name].needs is Need.RUN for name in of_aspect(Aspect.VALUES))

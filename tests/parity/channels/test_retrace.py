@@ -1,4 +1,4 @@
-"""A step that is traced again in every step is caught, and what changed is named."""
+"""A step that is traced again at every call is caught, and the changing argument is named."""
 
 import dataclasses
 import functools
@@ -40,13 +40,13 @@ def counting(state, inputs):
 
 
 def widening(state, inputs):
-    """The counter starts as uint32 and comes back as int32."""
+    """The counter starts as uint32 and is returned as int32."""
     after = plain(state, inputs)["state"]
     return {"state": {**after, "step": after["step"].astype(jnp.int32)}}
 
 
 def growing(state, inputs):
-    """History A3: what a step leaves behind is state of the next one."""
+    """History A3: values left behind by a step are state of the next one."""
     return {"state": {**plain(state, inputs)["state"], "sown": inputs["x"].sum()}}
 
 
@@ -91,7 +91,7 @@ def test_a_step_with_stable_types_is_traced_once():
 
 
 def closing(state, inputs):
-    """Makes a function of its own, as scan bodies are, and calls it with two types."""
+    """Makes a new function, as scan bodies are, and calls it with two types."""
 
     @jax.jit
     def double(x):
@@ -121,7 +121,7 @@ def test_a_static_argument_that_is_new_in_every_step(side):
 
 
 def inside(function):
-    """A step that closes over a jitted function of its own, made once."""
+    """Returns a step that closes over a separate jitted function, made once."""
     own = jax.jit(lambda params, x, number: params - 0.1 * x.sum(0) * (number >= 0), static_argnums=2)
     return lambda state, inputs: function(own, state, inputs)
 
@@ -152,7 +152,7 @@ def test_it_is_found_wherever_the_function_lives(step):
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "calls"), [(plain, 2), (closing, 1)])
 def test_a_step_that_calls_nothing_that_lasts_is_traced_once(step, calls):
-    """Else what nobody could trace again is traced for nothing, which takes as long as the trace that all read."""
+    """A second trace would be useless here, and takes as long as the trace that all channels share."""
     made = []
 
     def counted(state, inputs):
@@ -162,7 +162,7 @@ def test_a_step_that_calls_nothing_that_lasts_is_traced_once(step, calls):
     work = comparison(counted, counted)
     assert work.reference.traced
     made.clear()
-    jax.clear_caches()  # else what other tests have left counts
+    jax.clear_caches()  # else functions that other tests traced count
     assert CHANNEL.look(work).verdict is Verdict.EQUAL
     assert len(made) == 2 * calls
 
@@ -186,13 +186,13 @@ def test_it_is_found_whatever_was_traced_before_and_whatever_was_let_go(between)
 
 
 def test_a_build_that_is_made_once_keeps_its_finding_in_another_session():
-    """What JAX traced for other builds before is a value of the build: a later session has traced its own step."""
+    """Earlier JAX traces for other builds are a property of the build: a later session has traced its own step."""
 
     def step(own, state, inputs, numbers=NUMBERS):
         return {"state": {**state, "params": own(state["params"], inputs["x"], next(numbers))}}
 
     case = comparison(inside(functools.partial(step, numbers=itertools.repeat(0))), inside(step)).case
-    jax.clear_caches()  # else functions that other tests have left are reason enough to trace again
+    jax.clear_caches()  # else functions that other tests traced cause another trace
     for _ in range(2):
         assert len(CHANNEL.look(Evidence.of(case, Session())).findings) == 1
 
@@ -206,7 +206,7 @@ def counted(function, calls):
 
 
 def test_how_often_a_step_is_traced():
-    """Once for all channels and once to see it called again; on further meshes of a kind once."""
+    """It is traced once for all channels and once for a second call; on further meshes of a kind once."""
     calls = {"reference": [], "candidate": []}
     work = comparison(counted(plain, calls["reference"]), counted(plain, calls["candidate"]))
     calls["reference"].clear()
@@ -273,7 +273,7 @@ class Counted(nnx.Module):
 
 
 def test_a_python_attribute_that_a_step_changes_is_named():
-    """The array is state and may change; the number is Python's, and stays what the trace made it."""
+    """The array is state and may change; the number is a Python value, and keeps the value of the trace."""
 
     def build(name, step):
         return nnx_build(
@@ -288,7 +288,7 @@ def test_a_python_attribute_that_a_step_changes_is_named():
     def stepping(module, inputs):
         module.params[...] -= 0.1 * inputs["x"].sum(0)
         module.step[...] += 1
-        module.training, module.mode = True, "train"  # set once, found as it is by the next call
+        module.training, module.mode = True, "train"  # set once, unchanged in the next call
         return {"state": module}
 
     def counting(module, inputs):

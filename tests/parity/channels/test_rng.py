@@ -1,4 +1,4 @@
-"""The audit of random keys: what counts as a second use, and what it says of it."""
+"""The audit of random keys: the definition of a second use, and its findings."""
 
 import dataclasses
 import subprocess
@@ -243,7 +243,7 @@ def test_other_keys_fail_unless_the_pair_says_so():
 
 
 def looked(monkeypatch, *creates):
-    """Looks at pairs of equal twins, one after the other on one bench; returns results and compiled programs."""
+    """Checks pairs of equal twins in sequence in one session; returns results and compiled programs."""
     compiled = []
     run = jax.stages.Lowered.compile
     monkeypatch.setattr(
@@ -274,7 +274,7 @@ def looked(monkeypatch, *creates):
 
 
 def started(constant, name="w"):
-    """Two ways to the same bits that no proof knows to be one, and what they start from."""
+    """Two functions of a key that make states with equal bits, which no proof shows to be equal."""
 
     def plain(key):
         return {name: jax.random.normal(key, constant.shape) + constant}
@@ -319,7 +319,7 @@ print(content(lowered), len(lowered.as_text()) > 14_000)
 @pytest.mark.slow
 @pytest.mark.parametrize("hoisted", ["0", "1"])
 def test_a_text_without_its_constants_is_like_no_other(shell, hoisted):
-    """JAX may pass a constant as a further argument, so that the program's text does not hold it."""
+    """JAX may pass a constant as a further argument, so that the program's text does not contain it."""
     environment = shell.environment(JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS=hoisted, JAX_PLATFORMS="cpu")
     ended = subprocess.run([sys.executable, "-c", HOISTED], env=environment, capture_output=True, text=True)
     digest, whole = ended.stdout.split()

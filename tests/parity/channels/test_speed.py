@@ -1,4 +1,4 @@
-"""The channel ``speed``: rounds in turn, ratios, and only where a budget asks."""
+"""The channel ``speed``: interleaved rounds, ratios, and only if a budget requires it."""
 
 import jax
 import jax.numpy as jnp
@@ -34,14 +34,14 @@ class Same(nnx.Module):
 
 
 class Spelled(Same):
-    """The same numbers by other operations, which the prover does not pair."""
+    """Computes equal numbers by different operations, which the prover does not pair."""
 
     def __call__(self, x):
         return jnp.tanh(jnp.einsum("io,bi->bo", self.dense.kernel[...].T.T, x) + self.dense.bias[...][None])
 
 
 class Slow(Spelled):
-    """Adds what is nothing: unrolled, so that compiling takes longer as well."""
+    """Adds work with a zero result: unrolled, so that compiling takes longer as well."""
 
     def __call__(self, x):
         waste = x

@@ -34,7 +34,7 @@ def build(name, create):
 
 
 def compared(reference, candidate, keys=Keys.INDEPENDENT, rules=()):
-    """Returns what `rng` finds about two functions of a key that make a state."""
+    """Returns the result of `rng` for two functions of a key that make a state."""
     ours, theirs = (
         build("linen toy", reference),
         dataclasses.replace(build("nnx toy", candidate), flavour="nnx"),
@@ -75,7 +75,7 @@ def with_constant(value, place="params"):
 
 
 def optimized(transform):
-    """A state of one drawn kernel and what an optimizer starts from."""
+    """A state of one drawn kernel and an optimizer's initial state."""
 
     def create(key):
         params = {"kernel": drawn(key), "bias": jnp.zeros(D)}
@@ -85,7 +85,7 @@ def optimized(transform):
 
 
 def counted(number):
-    """Adam, resumed at another count."""
+    """Adam, resumed at a different count."""
 
     def create(key):
         state = optimized(lambda: optax.adam(1e-3))(key)
@@ -192,7 +192,7 @@ def layers(key, start=0.1, own=True):
 
 
 def stack(key, start=0.1, own=True):
-    """The same layers as one stack."""
+    """The layers of `layers` as one stack."""
     keys = jax.random.split(key, len(LAYERS))
     once = drawn(key)
     made = jax.lax.scan(lambda carry, one: (carry, drawn(one) if own else once), 0, keys)[1]

@@ -1,4 +1,4 @@
-"""Steps and numbers that a run does not reach: constants of the programs, and the counters that meet them."""
+"""Steps and numbers that a run does not reach: constants of the programs, and the counters compared with them."""
 
 import jax
 import jax.numpy as jnp
@@ -217,7 +217,7 @@ def test_an_integer_of_the_batch_is_a_counter():
 
 
 def test_counters_of_layers_are_counters():
-    """A stack keeps one for each layer."""
+    """A stack keeps one counter for each layer."""
 
     def stacked(rate):
         def update(grads, state, params):
@@ -232,7 +232,7 @@ def test_counters_of_layers_are_counters():
 
 
 def test_rates_that_the_state_carries_stay_as_they_are():
-    """Else a decay of thousands makes everything infinite, which hides what differs."""
+    """Else a decay of thousands makes everything infinite, which hides differences."""
 
     def injected(rate):
         return optax.inject_hyperparams(optax.adam)(learning_rate=rate, b1=0.9, b2=0.99)

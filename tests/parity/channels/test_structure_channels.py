@@ -1,4 +1,4 @@
-"""The channels of compiled structure at work: what a proof spares, what they catch, and what raises no alarm."""
+"""The channels of compiled structure: checks that a proof saves, differences that they catch, and harmless ones."""
 
 import functools
 
@@ -77,7 +77,7 @@ def softmax(state, inputs, dtype=jnp.float32):
 
 
 def shapes(state, inputs, fused=False):
-    """One product, or the same in two halves: other operations in the same types."""
+    """One product, or its two halves: different operations on the same types."""
     x, w = inputs["x"], state["params"]["w"]
     halves = [x @ w[:, : D // 2], x @ w[:, D // 2 :]]
     return {"values": {"y": x @ w if fused else jnp.concatenate(halves, axis=1)}}
@@ -164,7 +164,7 @@ def test_a_case_may_leave_them_out(name):
 
 @pytest.mark.parametrize("blocks", [None, "rng", "flags", "retrace"])
 def test_a_long_id_and_all_channels_fit_100_columns(capsys, blocks):
-    """Ten columns, and no room for more; a channel that shares one is seen in it if it blocks."""
+    """Ten columns fill the width; a channel that shares a column is visible in it if it blocks."""
     id = "llama2-scan-against-unroll-linen/train_step@single"
     word = {"program": Verdict.UNPROVED, "values": Verdict.BITWISE, "state": Verdict.FLOOR}
     word |= {blocks: Verdict.FAILED} if blocks else {}

@@ -1,4 +1,4 @@
-"""The data of the training cases can tell: a spike, a batch that is not finite, both sides of a schedule's end."""
+"""The training cases' data exercise a spike, a non-finite batch, and both sides of a schedule's end."""
 
 import functools
 
@@ -28,7 +28,7 @@ def bench():
 
 @pytest.mark.parametrize("id", ["training-across-warmup", "training-past-the-end"])
 def test_the_data_of_the_cases_can_tell(id, bench):
-    """One batch spikes and one is not finite; the learning rate is of both sides of an end of the schedule."""
+    """One batch spikes and one is not finite; the learning rate is from both sides of an end of the schedule."""
     work = Evidence.of(real(f"{id}/train_step@single"), bench)
     leaves = work.reference.run(work.state, SEED, steps=6)["state"]
     state = {path.removeprefix("step6/"): leaf for path, leaf in leaves.items() if path.startswith("step6/")}

@@ -1,4 +1,4 @@
-"""What a proof does not settle: batches, idle results, flavours; and what counts as passed."""
+"""Checks that a proof does not settle: batches, dead results, flavours; and the rules for passing."""
 
 import functools
 
@@ -86,7 +86,7 @@ def test_an_input_of_another_dtype_or_that_one_side_lacks_is_a_finding():
     assert "input mask: reference not given" in outcome(forward, inputs=(batch, more)).sentence()
 
 
-# --- results that nothing reaches ---
+# --- results independent of the parameters ---
 
 
 def without_parameters(state, inputs):
@@ -164,7 +164,7 @@ def test_a_dead_gradient_that_is_declared_passes_and_so_does_a_metric_without_pa
     assert outcome(rated).verdict == "passed"
 
 
-# --- what passes ---
+# --- passing cases ---
 
 
 def doubled(state, inputs):
@@ -202,7 +202,7 @@ class LinenMlp(linen.Module):
 
 
 class NnxMlp(nnx.Module):
-    """The same two layers."""
+    """The layers of `LinenMlp`."""
 
     def __init__(self, rngs):
         self.hidden, self.out = nnx.Linear(D, 7, rngs=rngs), nnx.Linear(7, F, rngs=rngs)

@@ -1,4 +1,4 @@
-"""Programs that agree on tame data: what wild data tells apart, and what it must leave in peace."""
+"""Programs that agree on tame data: differences that stress data show, and those that it must not report."""
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ def clipped(params, x):
 
 
 def cleaned(params, x):
-    """Hides what is not finite, as nan_to_num around a gradient would."""
+    """Hides non-finite numbers, as nan_to_num around a gradient would."""
     return jnp.nan_to_num(normed(params, jnp.minimum(x, 30.0)))
 
 
@@ -81,7 +81,7 @@ def test_what_the_usual_batch_does_not_reach_is_found_on_wild_data(candidate):
 
 @pytest.mark.slow
 def test_a_schedule_past_its_end_is_found():
-    """For its first 40 steps the candidate's schedule is the reference's."""
+    """For its first 40 steps the candidate's schedule equals the reference's."""
     longer = optax.join_schedules([SCHEDULE, optax.constant_schedule(0.05)], [40])
     result = outcome(normed, "train_step", rate=longer)
     assert result.channels["state"].verdict is Verdict.FAILED
@@ -89,7 +89,7 @@ def test_a_schedule_past_its_end_is_found():
 
 
 def in_other_order(params, x):
-    """The same up to rounding: the scale goes into the kernel."""
+    """Equals `normed` up to rounding: the scale is multiplied into the kernel."""
     return (x * jax.lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + 1e-6)) @ (
         params["g"][:, None] * params["w"]
     )
@@ -113,7 +113,7 @@ def test_what_differs_by_rounding_passes(candidate, words, program):
     result = outcome(candidate, program)
     apart = [
         result.channels[name].verdict for name in ("values", "state")
-    ]  # `dots` sees another root, rightly
+    ]  # `dots` rightly finds a different root
     assert Verdict.FAILED not in apart, result.sentence()
     assert words in result.channels["values"].detail
 

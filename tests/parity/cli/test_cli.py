@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it writes, and the exit code of every way to end."""
+"""The command line: its output, the files that it writes, and the exit code of every kind of end."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def project(folder, nnx=SOUND, top="", loss="", options=""):
 
 
 def fits(text, width=100):
-    """Whether the table, which is all before the closing line, fits."""
+    """Returns True if the table, which is everything before the closing line, fits."""
     lines = text.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("case "))
     end = next(number for number, line in enumerate(lines) if re.match(r"(\d+ \w+, )*\d+ \w+ in \d+ s", line))
@@ -230,7 +230,7 @@ def test_help_and_no_command(command, tmp_path):
     ),
 )
 def test_bad_input_is_one_line_and_exit_2(command, tmp_path, arguments, words):
-    asked = ["--builtin"] if arguments[0] == "run" else []  # no project says which pairs there are
+    asked = ["--builtin"] if arguments[0] == "run" else []  # no project defines pairs
     ended = command(*arguments, *asked, cwd=tmp_path)
     assert (ended.code, ended.out) == (2, ""), ended
     assert ended.err.startswith("parity: ") and ended.err.count("\n") == 1

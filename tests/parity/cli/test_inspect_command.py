@@ -1,4 +1,4 @@
-"""``parity inspect`` of one case: both sides' structure side by side, what differs in it, and how it ends."""
+"""``parity inspect`` of one case: the structure of both sides, its differences, and the exit codes."""
 
 import json
 import re
@@ -115,7 +115,7 @@ def test_cycles_and_collectives_of_the_tpu_compiler(command):
 
 @pytest.mark.slow
 def test_rows_are_aligned_not_zipped():
-    """Scanned against unrolled: a loop on one side stands alone, and dots count beside each other."""
+    """Scanned against unrolled: a loop on one side has a row without partner, and counts of dots share a row."""
     (case,) = [
         case for case in PAIR.cases({}) if case.id == "llama2-scan-against-unroll-linen/forward@single"
     ]

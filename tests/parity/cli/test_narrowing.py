@@ -1,4 +1,4 @@
-"""``--fail-fast``, ``--last-failed`` and ``--pdb``: what one runs while one mends something."""
+"""``--fail-fast``, ``--last-failed`` and ``--pdb``: options for fixing a failure."""
 
 import io
 import json
@@ -21,7 +21,7 @@ SOUND, WRONG, RAISES = "jnp.tanh(self.dense(x))", "jnp.sin(self.dense(x))", "sel
 
 @pytest.fixture
 def runs(command, tmp_path, monkeypatch):
-    """``runs(nnx, options...)`` runs ``parity run`` on a pair, in a project and with a cache of its own."""
+    """``runs(nnx, options...)`` runs ``parity run`` on a pair, in a separate project with a separate cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def run(nnx, *options):
@@ -53,7 +53,7 @@ def test_last_failed_runs_what_failed_until_it_passes(runs):
     assert runs(WRONG, "toy/grad").code == 1
     ended = runs(WRONG, "--last-failed")
     assert ended.code == 1 and "[1/1] toy/grad@single failed" in ended.out
-    assert runs(SOUND, "toy/forward").code == 0  # which says nothing of the other
+    assert runs(SOUND, "toy/forward").code == 0  # which has no record of the other
     ended = runs(SOUND, "--last-failed", "toy/forward")
     assert ended.code == 2 and "none of the cases that failed last is selected: toy/grad@single" in ended.err
     ended = runs(SOUND, "--last-failed", "--shard", "1/2")

@@ -1,4 +1,4 @@
-"""``parity prove``: its exit codes, the published sizes on slices that need not exist, and bad input."""
+"""``parity prove``: its exit codes, the published sizes on slices without hardware, and bad input."""
 
 import json
 

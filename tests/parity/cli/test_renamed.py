@@ -1,4 +1,4 @@
-"""Old words of the command line end with 2 and one sentence that names the new word."""
+"""Old words of the command line end with exit code 2 and one sentence that names the new word."""
 
 import re
 

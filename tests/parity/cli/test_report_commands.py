@@ -1,4 +1,4 @@
-"""``report``, ``run --shard`` and ``gate``: one run, looked at in many ways."""
+"""``report``, ``run --shard`` and ``gate``: different views of one run."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a command does not need is not imported; which modules, not seconds: a busy machine changes those."""
+"""A command imports only modules that it needs; modules are compared, because background load changes seconds."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ except SystemExit as ended:
 
 
 def loaded(script, *words, cwd=None):
-    """Returns the exit code of a script, and which modules it has imported."""
+    """Returns the JSON that a script prints last: its exit code and the modules that it imported."""
     line = [sys.executable, "-c", script, *words]
     ended = subprocess.run(line, cwd=cwd, capture_output=True, text=True, check=True)
     return json.loads(ended.stdout.splitlines()[-1])

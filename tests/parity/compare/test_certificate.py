@@ -1,4 +1,4 @@
-"""The certificate: moving one leaf on both sides must move both outputs alike."""
+"""The certificate: perturbing one leaf on both sides must change both outputs equally."""
 
 import itertools
 
@@ -46,7 +46,7 @@ class LinenGated(linen.Module):
 
 
 class NnxGated(nnx.Module):
-    """``used`` are the attributes that play gate and up; ``spare`` adds a parameter that nothing uses."""
+    """``used`` are the attributes that act as gate and up."""
 
     def __init__(self, rngs, used=("gate", "up")):
         self.gate, self.up = nnx.Linear(D, F, rngs=rngs), nnx.Linear(D, F, rngs=rngs)
@@ -59,7 +59,7 @@ class NnxGated(nnx.Module):
 
 
 class NnxUnproved(NnxGated):
-    """The same bits by another program, so that the probe decides."""
+    """Gives equal bits by a different program, so that the probe decides."""
 
     def __call__(self, x):
         return super().__call__(x) * 1.0
@@ -120,7 +120,7 @@ def test_a_proof_confirms_what_the_program_reads_and_runs_nothing(program, monke
 
 @pytest.mark.slow
 def test_a_swap_of_gate_and_up_is_contradicted():
-    """Names, shapes and dtypes all fit; only use tells the two apart."""
+    """Names, shapes and dtypes all fit; only their use distinguishes the two."""
     found = parameters(comparison(nnx_module=lambda rngs: NnxGated(rngs, used=("up", "gate"))))
     assert all(one.entry.matched_by == "name" for one in found.values())
     for name in ("gate/kernel", "up/kernel", "gate/bias", "up/bias"):
@@ -162,7 +162,7 @@ def test_the_state_of_the_comparison_is_left_alone():
     assert {path: array.tobytes() for path, array in work.state.items()} == before
 
 
-# --- leaves that could change places without breaking the proof ---
+# --- leaves that could be exchanged without breaking the proof ---
 
 
 def unread(w, one, two, x):
@@ -240,7 +240,7 @@ def toys(function, names, holder="batch_stats", returns=True):
     )
 
 
-OPEN = {  # function, what holds the vectors, whether the state is returned
+OPEN = {  # function, holder of the vectors, whether the state is returned
     "forwarded": (unread, "batch_stats", True),
     "forwarded parameters": (unread, "params", True),
     "not read": (unread, "batch_stats", False),
@@ -292,7 +292,7 @@ def test_a_proof_confirms_a_leaf_only_if_no_other_could_take_its_place(way, name
 def test_the_channel_says_which_guesses_the_proof_leaves_open():
     names = NAMES[CROSSED]
     tree = CHANNELS["tree"].look(Evidence.of(toys(unread, names), Session()))
-    assert tree.verdict is Verdict.EQUAL  # nothing else could be said of them
+    assert tree.verdict is Verdict.EQUAL  # no check distinguishes them
     assert "2 guessed, such as batch_stats/" in tree.detail
     assert ", 2 one-to-one; used in the same way as batch_stats/" in tree.detail
     assert "guessed" not in CHANNELS["tree"].look(Evidence.of(toys(distinct, names), Session())).detail

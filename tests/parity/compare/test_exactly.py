@@ -1,4 +1,4 @@
-"""The rung `exact`: a case that rests on it is decided without a compile, and by numbers where it is not shown."""
+"""The rung `exact`: a case that relies on it is decided without a compile, or by numbers if it is not shown."""
 
 import functools
 
@@ -104,7 +104,7 @@ def test_what_is_refused_is_run():
 
 @pytest.mark.parametrize(("require", "verdict"), [("exact", "failed"), (("exact", "floor"), "passed")])
 def test_numbers_answer_for_exact_arithmetic_only_if_the_case_names_their_rung_too(require, verdict):
-    """`exact` and `floor`: neither includes the other, so a requirement of one is not met by the other."""
+    """`exact` and `floor`: neither includes the other, so a requirement of one is not satisfied by the other."""
     result = run_case(*comparison(sorted_rows, require=require), channels=("values",))
     detail = result.channels["values"].detail
     assert result.verdict == verdict
@@ -121,7 +121,7 @@ def test_a_proof_in_exact_arithmetic_does_not_answer_for_rounding(require):
 
 
 def test_gradients_of_zeros_are_vacuous_all_the_same():
-    """A proof does not make a check that cannot fail one that can."""
+    """A proof does not turn a vacuous check into a meaningful one."""
     still = functools.partial(lambda loss, w_DF, x_BD: loss(jax.lax.stop_gradient(w_DF), x_BD), row_by_row)
     builds = build("left", lambda w, x: whole(jax.lax.stop_gradient(w), x)), build("right", still)
     case = Case(

@@ -1,4 +1,4 @@
-"""A build is itself, not its name: cases that share a workbench never get each other's programs or states."""
+"""A build is identified by object, not by name: cases in one session never get each other's programs or states."""
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +54,7 @@ def test_two_builds_of_one_name_are_two_sides(program, paranoid):
 
 @pytest.mark.parametrize("paranoid", [False, True])
 def test_cases_whose_builds_keep_their_names_get_programs_of_their_own(paranoid):
-    """The second case of a pair, with other settings of the candidate alone, is not the first again."""
+    """The second case of a pair, with different settings of the candidate only, is not taken for the first."""
     bench = Session(paranoid=paranoid)
     plain = build("reference", lambda x: x * 3)
     first = run_case(case(plain, build("candidate", lambda x: x * 3)), bench)
@@ -63,7 +63,7 @@ def test_cases_whose_builds_keep_their_names_get_programs_of_their_own(paranoid)
 
 
 def test_states_and_draws_go_by_build_too():
-    """Another initialiser under the same names is seen though its program is proved."""
+    """A different initialiser under the same names is detected although its program is proved."""
     bench = Session()
     sides = [build("reference", lambda x: x), build("candidate", lambda x: x, scale=2.0)]
     run_case(case(sides[0], sides[0]), bench)

@@ -1,4 +1,4 @@
-"""Calls that are made once."""
+"""Calls whose results are cached."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One weight map for all programs of two builds; a guess carries a verdict only once something confirms it."""
+"""One weight map for all programs of two builds; a guess supports a verdict only once something confirms it."""
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ REFERENCE = build("reference", ("one", "two"), {"forward": forward, "decode": fo
 
 @pytest.mark.parametrize("program", ["forward", "decode"])
 def test_programs_that_demand_different_maps_are_a_finding_in_each_of_them(program):
-    """No checkpoint serves a candidate whose decode reads its two matrices the other way round."""
+    """No checkpoint serves a candidate whose decode exchanges its two matrices."""
     candidate = build("candidate", ("left", "right"), {"forward": forward, "decode": swapped})
     result = outcome(REFERENCE, candidate, program)
     assert result.verdict == "failed"
@@ -93,7 +93,7 @@ def test_a_map_is_inferred_once_for_all_cases_of_two_builds():
 
 
 def test_a_program_that_differs_does_not_hide_what_the_others_tell():
-    """Decode has a bug and uses nothing alike; forward alone tells the map, and decode fails by its values."""
+    """A bug in decode changes its use of leaves; forward alone determines the map, and decode fails by its values."""
     wrong = {"forward": forward, "decode": lambda x, one, two: jnp.sin(x @ one) @ two}
     candidate = build("candidate", ("b", "a"), wrong)
     assert outcome(REFERENCE, candidate, "forward").verdict == "passed"
@@ -103,7 +103,7 @@ def test_a_program_that_differs_does_not_hide_what_the_others_tell():
 
 
 def apart(x, one, two):
-    """Other operations than `forward`, so that use tells nothing, and the same numbers."""
+    """Different operations from `forward`, so that use determines nothing, and the same numbers."""
     return (jnp.tanh((x * 1.0) @ one) * 1.0) @ two
 
 

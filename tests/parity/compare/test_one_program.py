@@ -1,4 +1,4 @@
-"""Programs that are not proved the same and compile to one: equal bits for all inputs, and nothing runs."""
+"""Unproved programs that compile to one program: equal bits for all inputs, and nothing runs."""
 
 import functools
 
@@ -20,11 +20,11 @@ from parity.verdicts import Verdict
 # B batch, D in, F out
 B, D, F = 8, 4, 6
 TABLE = np.linspace(-1.0, 2.0, F, dtype=np.float32) ** 3
-"""A constant with too many numbers for what `as_text` writes out."""
+"""A constant with too many numbers for `as_text` to print."""
 
 
 def unturned(x):
-    """The compiler removes the two signs, no rule of a proof does."""
+    """The compiler removes the two signs, but no rule of a proof does."""
     return jnp.negative(jnp.negative(x))
 
 
@@ -41,7 +41,7 @@ def twice(params, inputs):
 
 
 def near(params, inputs):
-    """One number of the table is another: the same text but for what `as_text` leaves out."""
+    """One number of the table differs: the same text except for the part that `as_text` omits."""
     other = TABLE.copy()
     other[3] = np.nextafter(other[3], np.float32(9))
     return unturned(jnp.tanh(inputs["x"] @ params["w"])) * other[None]
@@ -80,7 +80,7 @@ def outcome(reference, candidate, **rest):
 
 
 def runs(monkeypatch):
-    """Returns a list that grows by each run of a side."""
+    """Returns a list that grows at each run of a side."""
     from parity.compare.side import Side
 
     seen, run = [], Side.run
@@ -118,7 +118,7 @@ def test_it_is_not_asked_where_one_wants_runs_or_a_proof(monkeypatch, rest):
 
 
 def test_a_switched_pair_of_arguments_is_another_program():
-    """Both compile to one text, but what one side reads first, the other reads second."""
+    """Both compile to one text, but they read their first two arguments in exchanged order."""
 
     def sum_of(first, second, params, inputs):
         return (inputs["x"] @ params[first]) - jnp.abs(unturned(inputs["x"] @ params[second]))
@@ -147,7 +147,7 @@ def test_a_switched_pair_of_arguments_is_another_program():
 
 
 def test_inputs_that_lie_otherwise_make_another_case_of_the_same_text():
-    """Each device does the same with its part, but the parts are others: rows here, columns there."""
+    """Each device does the same with its part, but the parts differ: rows here, columns there."""
     spec = jax.sharding.PartitionSpec
     mesh = MeshSpec.parse("data2.tensor2-auto")
 

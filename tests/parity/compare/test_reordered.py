@@ -1,4 +1,4 @@
-"""The rung `reordered`: the same operations on the same values, float operands in another order."""
+"""The rung `reordered`: the same operations on the same values, float operands in a different order."""
 
 import functools
 
@@ -61,7 +61,7 @@ def outcome(reference, candidate, **rest):
 
 
 def reordered(params, inputs):
-    """The same operations on the same values, but the sum takes its operands in another order."""
+    """Applies equal operations to equal values, but the sum takes its operands in a different order."""
     return params["b"][None] + jnp.tanh(inputs["x"] @ params["w"])
 
 
@@ -90,7 +90,7 @@ def test_operands_in_another_order_are_a_rung_of_their_own_and_run(require, prog
 
 
 def products(first):
-    """The sum of two products, which a processor with contraction rounds otherwise in the other order."""
+    """The sum of two products, whose rounding depends on the order on a processor with contraction."""
 
     def apply(params, inputs):
         ours, theirs = inputs["x"] * params["w"][None, :, 0], jnp.tanh(inputs["x"]) * params["w"][None, :, 1]

@@ -30,12 +30,12 @@ def plain(params, inputs):
 
 
 def ruled(params, inputs):
-    """The same with the unit axis by a reshape."""
+    """The forward pass with the unit axis added by a reshape."""
     return jnp.tanh(inputs["x"] @ params["w"]) + jax.lax.reshape(params["b"], (1, F))
 
 
 def loose(params, inputs):
-    """The same on the transposed."""
+    """The forward pass on transposed arrays."""
     return (jnp.tanh(inputs["x"] @ params["w"]).T + params["b"][:, None]).T
 
 

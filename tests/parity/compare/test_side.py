@@ -89,7 +89,7 @@ def host_state():
 
 
 def expected(steps, seed=0):
-    """The same steps in NumPy: weights, running sum and loss after each."""
+    """The steps in NumPy: weights, running sum and loss after each."""
     w, total, rows = host_state()["params/w"].astype(np.float64), 0.0, []
     for step in range(steps):
         inputs = batch(seed + step)
@@ -117,7 +117,7 @@ def test_phases_happen_once_and_only_when_asked_for():
 
 
 def test_python_runs_the_program_once():
-    """Output shardings need the outputs' names first; that must not cost a second trace."""
+    """Output shardings need the outputs' names first; that must not require a second trace."""
     function = Counted()
     assert side(function, mesh=MESH).compiled is not None
     assert function.calls == 1
@@ -184,7 +184,7 @@ def test_keys_go_in_and_come_out_as_their_data(mesh):
 
 @pytest.mark.parametrize("mesh", ["single", MESH])
 def test_donation_corrupts_neither_the_host_state_nor_earlier_results(mesh):
-    """History P4: donated buffers are written over; host arrays must not be those buffers."""
+    """History P4: donated buffers are overwritten; host arrays must not be those buffers."""
     one, state = side(mesh=mesh, steps=3, donate=True), host_state()
     before = {path: array.tobytes() for path, array in state.items()}
     results = one.run(state, 0)
@@ -204,7 +204,7 @@ def test_a_program_that_donates_really_does(donate):
 
 
 def test_donation_spares_a_host_array_that_the_device_uses_in_place():
-    """The CPU backend takes well-aligned host arrays without a copy, also where ``may_alias`` is false."""
+    """The CPU backend uses aligned host arrays without a copy, even if ``may_alias`` is false."""
     raw = np.zeros(8 * 6 * 4 + 64, np.uint8)
     start = -raw.ctypes.data % 64
     aligned = raw[start : start + 8 * 6 * 4].view(np.float32).reshape(8, 6)

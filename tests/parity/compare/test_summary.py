@@ -1,4 +1,4 @@
-"""`parity inspect`: both sides of a case in a line each, on the CPU, for a TPU slice, and at published size."""
+"""`parity inspect`: one line for each side of a case, on the CPU, for a TPU slice, and at published size."""
 
 import json
 
@@ -70,7 +70,7 @@ def test_the_command_shows_both_sides_on_the_cpu(command, tmp_path):
 @needs_compiler
 @pytest.mark.long
 def test_published_sizes_are_summed_up_for_a_slice(command, tmp_path):
-    """One layer of the published width: the same road as the whole model, in seconds."""
+    """One layer of the published width: the code path of the whole model, in seconds."""
     options = ("--full-size", "--backend", "aot:v5p:2x2x1", "--set", "layers=1", "--set", "vocab=256")
     ended = command("inspect", "llama2-7b/forward", *options, "--json", "s.json")
     assert ended.code == 0, ended.out + ended.err

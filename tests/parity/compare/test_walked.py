@@ -1,4 +1,4 @@
-"""Other structure, the same operations: a scan against its layers, weights that the map moves, other shardings."""
+"""Different structure, the same operations: a scan against layers, mapped weights, different shardings."""
 
 import functools
 from typing import Any
@@ -188,7 +188,7 @@ def test_a_stack_that_is_read_layer_by_layer_is_proved_by_a_rule(program):
 
 
 def test_loops_against_layers_under_one_map():
-    """Both sides hold single layers; one stacks them itself and scans."""
+    """Both sides hold single layers; one of them stacks them and scans."""
 
     def own(params, x):
         return scanned({"layers": jnp.stack([params[f"layer_{at}"] for at in range(L)])}, x)
@@ -203,7 +203,7 @@ def test_loops_against_layers_under_one_map():
 
 @pytest.mark.slow
 def test_a_case_that_demands_a_proof_names_the_operation_that_a_walk_sees_through():
-    """One side writes its layers, each behind a barrier: compilers see that, numbers do not."""
+    """One side writes its layers out, each behind a barrier: compilers see it, numbers do not change."""
 
     def own(params, x, layer=layer, unroll=1):
         stack = jnp.stack([params[f"layer_{at}"] for at in range(L)])

@@ -65,7 +65,7 @@ def rules(table):
 
 @pytest.fixture
 def report():
-    """``report(values={"moe-a": "floor"})``: all is proved, but for channels of the cases that begin so."""
+    """``report(values={"moe-a": "floor"})``: everything is proved, except channels of cases with these prefixes."""
 
     def make(without=(), **changed):
         cases = []

@@ -1,4 +1,4 @@
-"""The gate on a report that was made before: the waivers of the settings hold, as they are today."""
+"""The gate on an existing report: the current waivers of the settings apply."""
 
 import pytest
 from rich.console import Console

@@ -1,4 +1,4 @@
-"""Cells of a flip: what is ready, and that everything which is not blocks exactly the flips it touches."""
+"""Cells of a flip: the definition of ready, and every cell that is not ready blocks exactly the flips it affects."""
 
 import fnmatch
 
@@ -208,7 +208,7 @@ def test_one_rung_or_several_of_which_any_is_enough(report, table, required, pas
     ],
 )
 def test_a_record_of_a_part_is_judged_as_far_as_it_goes(report, rules, without, changed, verdicts, absent):
-    """Cells whose cases it lacks are named, and keep a flip from being ready; no other cell passes for them."""
+    """Cells whose cases it lacks are named, and keep a flip from being ready; no other cell replaces them."""
     found = report(without=without, **changed)
     judged = [judge(flip, found, rules, IDS, {}, part=True) for flip in rules.flips.values()]
     assert tuple(one.verdict for one in judged) == verdicts
@@ -243,7 +243,7 @@ def some(values):
 def test_a_flip_is_ready_only_if_each_feature_has_a_result_for_each_mesh_case_and_channel(
     planned, lost, gone, globs, features
 ):
-    """Any part of the matrix may be missing: from the plan, from the report, or from a case; none is fine."""
+    """Any part of the matrix may be missing, from the plan, the report or a case; each omission blocks."""
     lost, gone = (set() if len(one) > 3 else one for one in (lost, gone))
     rules = read_rules(
         {

@@ -1,4 +1,4 @@
-"""Rules are read or refused in words; what is looser than at the merge base blocks; baselines hold rungs."""
+"""Rules are read or refused with a message; settings relaxed since the merge base block; baselines keep rungs."""
 
 import copy
 import json
@@ -178,7 +178,7 @@ def test_what_is_looser_blocks_unless_an_entry_says_why(table, path, value, key)
 
 
 def test_a_demand_of_one_flip_or_feature_below_that_of_all_is_looser(table):
-    """Else a line in a flip would undo what the gate demands, unseen."""
+    """Else a line in a flip would silently undo the gate's requirement."""
     table["gate"]["require"] = {"values": "bitwise"}
     table["flips"] = {"mtp": {"features": {"mtp": {"cases": ["mtp"]}}}}
     for path in ("flips.mtp.require", "flips.mtp.features.mtp.require"):
@@ -261,7 +261,7 @@ def test_a_base_that_is_named_and_not_there_blocks_and_none_at_all_is_said(proje
 
 
 def test_settings_at_the_merge_base_that_are_none_today_are_a_note(project, tmp_path):
-    """An older version may have read them."""
+    """An older version may have been able to read them."""
     settings = tmp_path / "pyproject.toml"
     settings.write_text(settings.read_text() + "[tool.parity.budgets.memory]\ntemp = { ratio = 2.0 }\n")
     project.git("commit", "-q", "-am", "a budget without a reason")

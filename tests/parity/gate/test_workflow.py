@@ -1,4 +1,4 @@
-"""The workflow and the hook that docs/gate.md shows: YAML, the ones that this repository uses, options that exist."""
+"""The workflow and the hook in docs/gate.md: valid YAML, identical to this repository's, with existing options."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ SHOWN = re.findall(r"```yaml\n(.*?)```", (REPO / "docs" / "gate.md").read_text()
 
 
 def commands(node):
-    """Gives the parity commands of a workflow or a hook."""
+    """Yields the parity commands of a workflow or a hook."""
     if isinstance(node, dict):
         for name, value in node.items():
             if name in ("run", "entry"):

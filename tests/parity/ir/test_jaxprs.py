@@ -1,4 +1,4 @@
-"""Which results are arguments that a program only hands on."""
+"""Results that are forwarded arguments of a program."""
 
 import jax
 import jax.numpy as jnp

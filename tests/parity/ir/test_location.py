@@ -1,4 +1,4 @@
-"""The source lines of an operation are the same in the traced and in the lowered program, also inside kept traces."""
+"""An operation has equal source lines in the traced and in the lowered program, also inside cached traces."""
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,7 @@ def step(x):
 
 
 class Sources(Interpreter):
-    """Collects where each operation of a program comes from."""
+    """Collects the source of each operation of a program."""
 
     def __init__(self):
         self.found = []

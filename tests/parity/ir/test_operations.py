@@ -1,4 +1,4 @@
-"""The table of operations: complete, as the dialects have it, and true when the operations run."""
+"""The table of operations: complete, as the dialects define it, and correct when the operations run."""
 
 import ast
 import itertools
@@ -37,22 +37,22 @@ COMPLEX = {"stablehlo.complex": ("f32", "complex<f32>"), "stablehlo.real": ("com
 COMPLEX["stablehlo.imag"] = COMPLEX["stablehlo.real"]
 DTYPES = {"f32": np.float32, "i8": np.int8, "i32": np.int32, "ui32": np.uint32, "i1": np.bool_}
 DTYPES["complex<f32>"] = np.complex64
-"""Element types that are tried."""
+"""Tested element types."""
 ATTRIBUTES = {
     "stablehlo.compare": "{comparison_direction = #stablehlo<comparison_direction LE>}",
     "stablehlo.reduce_precision": "{exponent_bits = 5 : i32, mantissa_bits = 10 : i32}",
 }
 NUMBERS = np.array([0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 20, -0.25, -0.5, -1, -1.5, -2, -3, -20])
 STEP = 1e-5
-"""How far an argument is moved to find jumps."""
+"""Distance by which an argument is moved to find jumps."""
 NOT_OF_REALS = {"chlo.next_after", "stablehlo.reduce_precision"}
-"""Functions of floats that mean nothing for real numbers."""
+"""Functions of floats that are undefined for real numbers."""
 NO_BAD_NUMBER = {"stablehlo.atan2"}
-"""Functions that floats give a value where they are undefined: the angle of nothing."""
+"""Functions that have a floating-point value at an undefined point: the angle of the zero vector."""
 
 
 def adaptors():
-    """Returns, by operation, what the dialect's adaptor has: operands and attributes."""
+    """Returns the attributes of each dialect adaptor by operation: operands and attributes."""
     return {
         each.OPERATION_NAME: {name for name in vars(each) if not name.startswith("_")} - {"OPERATION_NAME"}
         for dialect in DIALECTS
@@ -62,7 +62,7 @@ def adaptors():
 
 
 def types(each: Operation, element: str) -> tuple[tuple[str, ...], str] | None:
-    """Returns the element types of operands and result if an operation is tried on elements of one type."""
+    """Returns the element types of operands and result if an operation is tested on elements of one type."""
     if each.name in COMPLEX:
         given, made = COMPLEX[each.name]
         return ((given,) * (each.arity or 0), made) if element == "f32" else None
@@ -96,7 +96,7 @@ class Runner:
             return None
 
     def __call__(self, each: Operation, element: str, rows, made: str = ""):
-        """Returns what an operation makes of rows of operands; None if it is not defined for the type."""
+        """Returns the result of an operation on rows of operands; None if it is not defined for the type."""
         found = types(each, element)
         if found is None:
             return None
@@ -128,7 +128,7 @@ def on_functions(test):
 
 
 def test_the_table_names_every_operation_of_the_dialects():
-    """Else a new operation would be opaque without anybody's decision."""
+    """Else a new operation would be opaque without a decision."""
     missing = set(adaptors()) - set(OPERATIONS)
     assert not missing, f"new operations: add them to the table, with their facts or as opaque: {missing}"
 
@@ -273,7 +273,7 @@ ORDER = [Entries.NONE, Entries.ALL, Entries.FIRST, Entries.ANY]
 
 @on_functions
 def test_zeros_make_zero(each, run):
-    """The least that holds of any element type is what the table has."""
+    """The table has the weakest property that holds for all element types."""
     found = [suffices(each, run, 0.0, element) for element in ("f32", "i32", "i1")]
     assert min([x for x in found if x is not None], key=ORDER.index) is each.zero
 
@@ -305,7 +305,7 @@ SAMPLES = {
     "stablehlo.dot_general": lambda x, y: x.T @ y,
     "stablehlo.convolution": lambda x, y: jax.lax.conv(x[None, None], y[None, None], (1, 1), "SAME"),
 }
-"""Functions of two arrays ``[4, 3]`` that hold one of the operations."""
+"""Functions of two arrays ``[4, 3]``, each containing one of the operations."""
 UNTRIED = {"sdy.reshard", "sdy.sharding_constraint"}
 """They need several devices."""
 
@@ -356,13 +356,13 @@ def test_effects():
 READ = {
     name for name, each in OPERATIONS.items() if each.group not in (Group.OPAQUE, Group.ENDS, Group.CONTROL)
 }
-"""Operations of which a client says something, or that it names here."""
+"""Operations that a client covers, or that are named here."""
 EFFECTS = {name for name, each in OPERATIONS.items() if each.group is Group.EFFECT}
 DEVICES = {
     *("stablehlo.all_to_all", "stablehlo.collective_broadcast", "stablehlo.collective_reduce"),
     *("stablehlo.reduce_scatter", "stablehlo.partition_id", "stablehlo.replica_id"),
 }
-"""Exchanges that the exact prover refuses, and numbers of devices, which are no handler."""
+"""Exchanges that the exact prover refuses, and device numbers, which have no handler."""
 PLACES = {"sdy.reshard", "sdy.sharding_constraint"}
 WHOLES = {name for name, each in OPERATIONS.items() if each.group is Group.WHOLE}
 UNREAD = {
@@ -377,7 +377,7 @@ UNREAD = {
     }
     - {"stablehlo.dot_general"},
 }
-"""Operations that a client leaves alone: they are refused, or stay as they are."""
+"""Operations that a client does not handle: they are refused, or remain unchanged."""
 CLIENTS = {
     "real numbers": REALS.handlers.keys() | COLLECTIVES.keys(),
     "floats that round": BITS.handlers.keys() | COLLECTIVES.keys(),
@@ -418,7 +418,7 @@ def test_constants_are_followed_through_a_function_or_not_on_purpose():
     assert FUNCTIONS.keys() - followed == NOT_FOLLOWED
 
 
-NOT_EVALUATED = {"compare", "convert"}  # in a function of their own
+NOT_EVALUATED = {"compare", "convert"}  # in a separate function
 NOT_EVALUATED |= {facts(name).short for name in NOT_OF_REALS | COMPLEX.keys()}
 NOT_EVALUATED |= {
     *(
@@ -448,7 +448,7 @@ EVALUATED_ON = {
     **dict.fromkeys(("shift_left", "shift_right_logical"), ("ui32",)),
     "power": ("f32",),
 }
-"""Element types of functions that the evaluator does not compute on all: on others a sum or a product is there."""
+"""Element types of functions that the evaluator does not compute on all types; others test a sum or a product."""
 
 
 @pytest.mark.parametrize("name", sorted(evaluate.MAPS.keys() - {"reciprocal"}))
@@ -481,7 +481,7 @@ def test_integers_are_folded_as_the_machine_computes_them(name, run):
 
 
 def claim(arithmetic, left, right, names, others):
-    """Returns what exact arithmetic says of two modules whose arguments are linked by name."""
+    """Returns the result of exact arithmetic for two modules whose arguments are linked by name."""
     sides = [Named(program=each, arguments=names, results=["y"]) for each in (left, right)]
     links = [Link(reference=(x,), candidate=(y,)) for x, y in zip(names, others, strict=True)]
     result = [Link(reference=("y",), candidate=("y",))]
@@ -492,7 +492,7 @@ def claim(arithmetic, left, right, names, others):
 @pytest.mark.parametrize("arithmetic", [REALS, UP_TO_ZEROS], ids=["real numbers", "floats that round"])
 @pytest.mark.parametrize("element", ["f32", "i32", "i1"])
 def test_no_function_is_taken_for_another_or_for_itself_with_operands_exchanged(arithmetic, element, run):
-    """Else a fact of the table, or a client's use of it, makes a wrong proof."""
+    """Else a fact of the table, or a client's use of it, leads to a wrong proof."""
     modules = {}
     for each in ELEMENTWISE:
         kinds = types(each, element)

@@ -1,4 +1,4 @@
-"""The core of the matrix: what it must have, what it leaves out, and that it says so when a case brings more."""
+"""The core of the matrix: its required and excluded cases, and the error if a case adds something new."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ def matrix():
 
 
 def missing(cases):
-    """What a case written by hand brings and no case of the core has."""
+    """Returns the worth that cases written by hand have and no case of the core has."""
     brought = worths(cases)
     core = {case.id for case in select(cases, ["core"])}
     had = set().union(*(worth for id, worth in brought.items() if id in core))

@@ -1,4 +1,4 @@
-"""DiLoCo's twins against replicas that know nothing of each other, step by step; resumed; and what crosses replicas."""
+"""DiLoCo's twins against independent replicas, step by step; resumed; and the traffic between replicas."""
 
 import dataclasses
 import functools
@@ -61,7 +61,7 @@ def stepper(flavour, diloco):
 
 @functools.cache
 def alone(flavour):
-    """The same for the train step of one replica, which knows of no others."""
+    """Returns the compiled train step of one replica, which has no data of others."""
     return jax.jit(
         Variant("oracle alone", CONFIG, TRAIN, SHAPE).build(flavour).programs["train_step"].function
     )
@@ -76,7 +76,7 @@ def batches(flavour, diloco, step):
 
 
 def one(leaves, replica):
-    """One replica's own state or batch."""
+    """Returns the state or batch of one replica."""
     return {
         path.removeprefix("inner/"): x[replica] for path, x in leaves.items() if not path.startswith("outer/")
     }
@@ -100,7 +100,7 @@ def close(path, got, expected):
     np.testing.assert_allclose(got, expected, rtol=1e-7, atol=1e-7 * scale, err_msg=path)
 
 
-# Each twin in one of the two; they are proved to be the same program in both.
+# One twin runs plain, the other streaming; they are proved to be the same program in both.
 TWINS = pytest.mark.parametrize(
     "flavour, diloco",
     [(Flavour.LINEN, PLAIN), (Flavour.NNX, STREAMING)],
@@ -111,7 +111,7 @@ TWINS = pytest.mark.parametrize(
 @pytest.mark.long
 @TWINS
 def test_replicas_are_those_of_a_python_loop(flavour, diloco):
-    """Two stacks of different depth, experts with routing biases, dropout; each replica its own train step."""
+    """Two stacks of different depth, experts with routing biases, dropout; each replica has a separate train step."""
     state = start(flavour, diloco)
     states = [one(state, replica) for replica in range(REPLICAS)]
     common = {
@@ -186,7 +186,7 @@ def test_replicas_are_those_of_drjax(flavour, diloco):
 @pytest.mark.long
 @TWINS
 def test_a_state_written_and_read_goes_on_bit_for_bit(flavour, diloco, tmp_path):
-    """Between meetings, at one, and between a fragment's meeting and its taking over."""
+    """Between synchronisations, at one, and between a fragment's synchronisation and its use."""
     step = stepper(flavour, diloco)
     state, ends = start(flavour, diloco), []
     for number in range(2 * diloco.period + 1):
@@ -194,7 +194,7 @@ def test_a_state_written_and_read_goes_on_bit_for_bit(flavour, diloco, tmp_path)
         np.savez(tmp_path / f"{number}.npz", **{re.sub("/", "|", path): x for path, x in held(state).items()})
         ends.append(held(state))
     abstract = variant(diloco).build(flavour).abstract
-    for begin in (0, 1, 2):  # after step 1; step 2, when a fragment has met and may not be taken yet; step 3
+    for begin in (0, 1, 2):  # after steps 1, 2 (a fragment is synchronised, not yet usable) and 3
         with np.load(tmp_path / f"{begin}.npz") as file:
             flat = {re.sub(r"\|", "/", path): file[path] for path in file.files}
         assert set(flat) == set(abstract)

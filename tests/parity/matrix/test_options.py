@@ -1,4 +1,4 @@
-"""Every option of every config changes the program of each flavour, and both into the same one."""
+"""Every option of every config changes the program of each flavour, and both to the same program."""
 
 import dataclasses
 
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.long
 
 
 def changed(config, path, value):
-    """A config, or a variant, with one field replaced; a dot reaches into a part."""
+    """A config, or a variant, with one field replaced; a dot addresses a part."""
     name, _, rest = path.partition(".")
     return dataclasses.replace(
         config, **{name: changed(getattr(config, name), rest, value) if rest else value}
@@ -90,7 +90,7 @@ BASES = {
 }
 OTHER_RULES = tuple((name, axes) for name, axes in DEFAULT_RULES if name != "mlp")
 MORE = {"config.layers": 10}
-"""A pipeline with another number of stages, repeats or layers has other layers, too."""
+"""A pipeline with a different number of stages, repeats or layers also has different layers."""
 
 # {config: {field: (base, field of the variant, other value, program)}}
 ROWS = {
@@ -248,7 +248,7 @@ PARTS = {
     TrainConfig: {"optimizer"},
     PipelineConfig: {"stages"},
 }
-"""Fields that are configs, each with rows of its own; the stages are the mesh's."""
+"""Fields that are configs, which have separate rows; the mesh determines the stages."""
 
 
 @pytest.mark.parametrize("config", ROWS, ids=lambda config: config.__name__)
@@ -263,7 +263,7 @@ def bench():
 
 
 def same(case, bench, *, strictly):
-    """True if both sides of a case are one program, or have the same values; not if their states do not fit."""
+    """True if both sides of a case are one program, or have equal values; False if their states do not fit."""
     try:
         work = Evidence.of(case, bench)
         return work.is_one_program() if strictly else work.proof is not None and work.proof.proved

@@ -1,4 +1,4 @@
-"""Training that stops, goes on from a checkpoint and never knows; what is served is what was trained."""
+"""Training continues from a checkpoint without a difference; serving uses the trained parameters."""
 
 import dataclasses
 import functools
@@ -70,7 +70,7 @@ def trained(trainer, steps):
 @WITH_EMITTERS
 @pytest.mark.parametrize("settings, mesh, steps", RUNS.values(), ids=RUNS)
 def test_2n_steps_are_n_a_checkpoint_and_n_bit_for_bit(settings, mesh, steps, tmp_path):
-    """In the same flavour and in the other; dropout on."""
+    """It resumes in the same flavour and in the other, with dropout."""
     twins = {flavour: Trainer(flavour, run(settings, mesh)) for flavour in Flavour}
     expected = {flavour: trained(whole, 2 * steps) for flavour, whole in twins.items()}
     for saver, reader in itertools.product(Flavour, Flavour):
@@ -92,7 +92,7 @@ def test_2n_steps_are_n_a_checkpoint_and_n_bit_for_bit(settings, mesh, steps, tm
     ],
 )
 def test_another_mesh_goes_on_within_the_floor(asked, mesh, tmp_path):
-    """The restored bits are those saved; the steps after differ as two meshes do from the same start."""
+    """The restored bits are the saved ones; the steps after differ like two meshes from the same start."""
     settings, here, steps = RUNS[asked]
     whole = Trainer(Flavour.NNX, run(settings, here))
     trained(whole, steps)
@@ -108,7 +108,7 @@ def test_another_mesh_goes_on_within_the_floor(asked, mesh, tmp_path):
 
 
 def unequal_places(found, wanted):
-    """Names whose leaves are on other devices, or split differently, than requested."""
+    """Returns the names of leaves that are on other devices, or split differently, than requested."""
     assert found.keys() == wanted.keys()
     return [
         name
@@ -119,7 +119,7 @@ def unequal_places(found, wanted):
 
 
 def abstract_state(flavour, asked):
-    """A flavour's module of checkpoints, and its train state without values."""
+    """Returns a flavour's checkpoint module, and its train state without values."""
     key = jax.random.key(0)
     if flavour is Flavour.NNX:
         state = nnx.eval_shape(lambda: models_nnx.train.create(asked.config, asked.train, key))
@@ -134,7 +134,7 @@ def is_variable(leaf):
 
 
 def places_of(tree, mesh):
-    """A tree with a place for each leaf, or for each Variable: split along an axis that changes from leaf to leaf."""
+    """A tree with a sharding for each leaf, or for each Variable: the split axis differs from leaf to leaf."""
     numbers = itertools.count()
 
     def place(leaf):
@@ -147,7 +147,7 @@ def places_of(tree, mesh):
 
 
 def placed(tree, places):
-    """An abstract tree whose leaves have these places."""
+    """An abstract tree whose leaves have these shardings."""
 
     def one(leaf, place):
         if is_variable(leaf):
@@ -166,7 +166,7 @@ def zeros(leaf):
 @pytest.mark.parametrize("requested", ["places", "example"])
 @pytest.mark.parametrize("flavour", Flavour)
 def test_every_leaf_is_restored_where_it_is_requested(flavour, requested, mode, tmp_path):
-    """Whatever mesh the state came from; any placement, not only the one that rules would choose."""
+    """It works for any mesh of the saved state, and for any placement, not only that of the rules."""
     mesh = jax.make_mesh((4,), ("a",), axis_types=(jax.sharding.AxisType[mode],))
     checkpoint, tree = abstract_state(flavour, run(PLAIN))
     folder = checkpoint.save(tmp_path / "one", jax.tree.map(zeros, tree))
@@ -218,7 +218,7 @@ DECODE = DecodeConfig(length=24)
 
 
 def moved(config):
-    """A model none of whose leaves has its initial value."""
+    """Returns a model in which every leaf differs from its initial value."""
     graphdef, state = nnx.split(LanguageModel(config, rngs=PathRngs({"params": jax.random.key(2)})))
     leaves, tree = jax.tree.flatten(state)
     keys = jax.random.split(jax.random.key(3), len(leaves))
@@ -230,7 +230,7 @@ def moved(config):
 
 
 def tokens_of(config, folder):
-    """What both flavours decode from an export."""
+    """Returns the tokens that both flavours decode from an export."""
     prompt = jax.random.randint(jax.random.key(4), (3, 11), 0, config.vocab)
     lengths = jnp.array([11, 7, 4])
     variables = models_linen.checkpoint.load_params(folder, config)

@@ -1,4 +1,4 @@
-"""The matrix without the package `models_linen`: all is listed, NNX against NNX is compared, the rest is skipped."""
+"""The matrix without `models_linen`: all cases are listed, NNX against NNX is compared, the rest is skipped."""
 
 import json
 
@@ -31,7 +31,7 @@ KINDS = (
     "mtp-experts-scan-against-unroll-nnx",
     "batch-split-plain-against-split-nnx",
 )
-"""One case of each kind; `test_each_kind_is_there` holds them to the matrix."""
+"""One case of each kind; `test_each_kind_is_there` compares them with the matrix."""
 
 
 @pytest.fixture

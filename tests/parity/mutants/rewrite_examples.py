@@ -1,4 +1,4 @@
-"""Examples for rules of rewriting, the first half: what an example is, and those of names, calls and layout."""
+"""Examples for rewriting rules, the first half: the class, and those of names, calls and layout."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ HEAD = "import jax\nimport jax.numpy as jnp\nfrom flax import nnx\n\nx = jnp.ara
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Example:
-    """A source whose ``f()`` gives something, a text that it has once rewritten, and sources that stay as they are."""
+    """A source whose ``f()`` returns a value, a text that its rewritten form has, and sources that remain unchanged."""
 
     text: str
     has: str

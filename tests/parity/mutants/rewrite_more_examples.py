@@ -1,4 +1,4 @@
-"""Examples for rules of rewriting, the second half."""
+"""Examples for rewriting rules, the second half."""
 
 from rewrite_examples import HEAD, Example, f
 

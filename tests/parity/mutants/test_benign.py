@@ -1,4 +1,4 @@
-"""Benign edits of a small project of a user: made where a case comes by, alike for a seed, and none raises an alarm."""
+"""Benign edits of a small user project: on executed lines, deterministic for a seed, and without an alarm."""
 
 import json
 import os
@@ -22,7 +22,7 @@ NEVER = "\n\ndef never(x):\n    y = 2 * x\n    return y\n"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A user's project: a package with a pair, a function in it that no case comes by, and a mutant."""
+    """A user's project: a package with a pair, a function in it that no case runs, and a mutant."""
     root = tmp_path_factory.mktemp("project")
     for name, text in {
         "twins/__init__.py": "",
@@ -91,7 +91,7 @@ def test_a_record_begins_anew(tmp_path):
 
 @pytest.fixture
 def places(project, monkeypatch):
-    """``places(lines)`` makes benign edits, as if the case came by these lines."""
+    """``places(lines)`` makes benign edits, as if the case ran these lines."""
 
     def make(lines, count=40, seed=0):
         ran = {"mlp/forward@single": {"twins/pair.py": frozenset(lines)}}
@@ -165,7 +165,7 @@ def test_a_file_is_imported_from_around_its_packages(tmp_path):
 
 @pytest.fixture
 def said(tmp_path, processes):
-    """``said(text)`` is what a forked process ends with and prints that runs a module of that text."""
+    """``said(text)`` returns the exit code and output of a forked process that runs a module with that text."""
 
     def run(text, limit=60.0, edited=("a_module",)):
         folder = tmp_path / "edited"

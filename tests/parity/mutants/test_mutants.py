@@ -1,4 +1,4 @@
-"""Mutants of a small project of a user: killed, survived, benign, broken; by a case and by a test; and resumed."""
+"""Mutants of a small user project: killed, survived, benign, broken; by a case and by a test; and resumed."""
 
 import json
 from pathlib import Path
@@ -174,7 +174,7 @@ def test_a_patch_takes_each_text_once(tmp_path):
     ],
 )
 def test_a_bug_outlives_the_formatter(text, count):
-    """The text as it is written counts first; else lines may break in other places."""
+    """The unformatted text counts first; else lines may break in other places."""
     assert len(find_old(text, "f(a, b)[0] + 1")) == count
 
 
@@ -186,7 +186,7 @@ def test_an_indented_line_is_replaced_whole(tmp_path):
 
 
 def test_every_bug_of_ours_can_be_planted(tmp_path):
-    """CI tries a part of them with each commit: a line that was edited since would show many commits later."""
+    """CI tries only part of them with each commit, so it would report an edited line many commits later."""
     root = Path(__file__).parents[3]
     for one in read_mutants(root / "tests" / "mutants"):
         folder = tmp_path / one.id

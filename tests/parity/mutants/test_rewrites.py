@@ -1,4 +1,4 @@
-"""Every rule of rewriting: what it makes of a small source, that this computes the same, and where it keeps away."""
+"""Every rewriting rule: its result on a small source, equal values, and the places that it leaves unchanged."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A program of its own: JAX hoists constants only if its environment says so before it is imported."""
+"""A separate program: JAX hoists constants only if its environment requests it before the import."""
 
 import json
 import sys

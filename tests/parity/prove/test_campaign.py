@@ -41,9 +41,7 @@ def test_mutants_are_refused(name):
     kills = run.kill(SAMPLES[name], MUTANTS[name], seed=1)
     assert kills.holes() == ()
     assert sum(kills.made.values()) >= MUTANTS[name] * 0.9
-    alike = sum(
-        each.rule == "definitions of one text" for each in kills.kept
-    )  # two texts exchanged for each other
+    alike = sum(each.rule == "definitions of one text" for each in kills.kept)  # two exchanged texts
     assert sum(kills.refused.values()) > 0.85 * (sum(kills.made.values()) - alike)
 
 
@@ -119,7 +117,7 @@ def test_every_kind_of_benign_edit_is_made():
 
 
 def test_cost_is_near_linear():
-    """Counted in visited operations: the clock of a busy machine says nothing; docs/measurements.md has it."""
+    """It counts visited operations, because background load affects time; docs/measurements.md has seconds."""
     costs = [run.cost_of_layers(n) for n in (40, 80, 160)]
     for less, more in itertools.pairwise(costs):
         assert 1.9 * less.operations < more.operations < 2.1 * less.operations

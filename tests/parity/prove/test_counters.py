@@ -1,4 +1,4 @@
-"""Counters of two integer types: which of them are shown to stay the same number."""
+"""Counters of two integer types: detection of those that always have equal values."""
 
 import jax
 import jax.numpy as jnp

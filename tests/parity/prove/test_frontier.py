@@ -1,4 +1,4 @@
-"""What is named first where one side is written otherwise all over, and wrong in one line."""
+"""First differences if one side is written differently everywhere, and wrong in one line."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ SHAPES = ((B, T, D), (D, H * K), (H * K,))
 
 
 def reference(x, w, b):
-    """All on flat rows, heads apart at the end."""
+    """Computes on flattened rows and splits the heads at the end."""
     y = x.reshape(B * T, D)
     y = y * lax.rsqrt(jnp.mean(y * y, -1, keepdims=True) + 1e-6)
     h = jnp.tanh(y @ w + b).reshape(B, T, H, K)  # activation
@@ -26,7 +26,7 @@ def reference(x, w, b):
 
 
 def candidate(x, w, b, bug=""):
-    """The same by batch and position, each line with a mistake that can be planted."""
+    """Computes by batch and position; each line can have a planted mistake."""
     x = x[:, ::-1] if bug == "reversed" else x  # reversed
     square = jnp.sum(x * x, 2) / D
     y = x * lax.rsqrt(square + (1e-5 if bug == "epsilon" else 1e-6))[:, :, None]  # epsilon
@@ -82,7 +82,7 @@ def test_both_are_one_function(derive):
 @pytest.mark.parametrize("derive", DERIVED)
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_line_of_the_mistake_is_named_first(bug, derive):
-    """On the side that has it: an activation that is left out stands in the reference."""
+    """It is named on the side that has it: an omitted activation is in the reference."""
     proof = compared(bug, DERIVED[derive])
     lines = Path(__file__).read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {bug}"))

@@ -1,4 +1,4 @@
-"""First differences that may not rest on numbers, and correct code that is only written otherwise."""
+"""First differences that numbers cannot excuse, and correct code that is only written differently."""
 
 import dataclasses
 
@@ -59,7 +59,7 @@ def looped(run):
 
 
 def scheduled(rate):
-    """A step with a schedule, and the counter that it is given next."""
+    """A step with a schedule, and its next counter."""
     return lambda x, step: (x * rate(step), step + 1)
 
 
@@ -525,7 +525,7 @@ class LinenNorm(linen.Module):
 
 
 class NnxNorm(nnx.Module):
-    """The same, with an epsilon of its own."""
+    """The twin of `LinenNorm`, with a configurable epsilon."""
 
     def __init__(self, epsilon=1e-6, *, rngs):
         self.norm = nnx.LayerNorm(D, epsilon=epsilon, rngs=rngs)

@@ -1,4 +1,4 @@
-"""Arrays that a function closes over, where JAX passes them to the program as arguments."""
+"""Arrays that a function closes over, if JAX passes them to the program as arguments."""
 
 import json
 import os
@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def found():
-    """What ``hoisted.py`` finds under ``JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS``."""
+    """Results of ``hoisted.py`` under ``JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS``."""
     environment = {**os.environ, "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS": "1", "PYTHONPATH": str(ROOT)}
     script = pathlib.Path(__file__).with_name("hoisted.py")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Weights that the map moves, taken through the proof by rules: what meets, what must not, and the bits of both."""
+"""Moved weights in proofs by rules: required and forbidden equalities, and the bits of both sides."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Hand-written pairs: what must be proved, what must be refused, and that the table notices a broken prover."""
+"""Hand-written pairs: required proofs, required refusals, and the detection of a broken prover by the table."""
 
 import pathlib
 import types
@@ -23,7 +23,7 @@ def test_pair(pair: Pair):
     assert campaign_run.prove_pair(pair, proof.is_one_program) == result.same_program
 
 
-# (module, line as it is, line as a careless author might have written it)
+# (module, current line, line as a careless author might have written it)
 SABOTAGES = (
     (numbering, 'f"#carry {depth} {', 'f"#carry {0} {'),
     (numbering, "if not split:", "if True:"),

@@ -1,4 +1,4 @@
-"""Random programs: benign variants are proved, and whatever is proved gives the same bits."""
+"""Random programs: benign variants are proved, and every proved program gives the same bits."""
 
 import random
 
@@ -105,7 +105,7 @@ def test_mutants_are_refused_or_explained(steps, seed):
     for mutant in mutants(lowered, random.Random(seed), 6):
         proof = prove(program, mutant.module, arguments=_SAME, results=_SAME)
         if proof.proved and not original.benign(mutant):
-            # No rule knows it: then it must at least compute the same.
+            # No rule explains it: then it must at least compute the same.
             inputs = random_inputs(module, seed)
             assert same_bits(*[run_module(each, [inputs])[0] for each in (module, mutant.module)]), mutant
 

@@ -1,4 +1,4 @@
-"""The list of rewrites: each is proved, or is ``reordered`` by rules that are named, or has a reason why not."""
+"""The list of rewrites: each is proved, is ``reordered`` by named rules, or has a reason why not."""
 
 import itertools
 import sys
@@ -54,7 +54,7 @@ def test_what_is_proved_gives_the_same_bits(step):
 
 
 def test_the_measure_notices_other_bits():
-    """Else it could not fail: rules that are loose because of it."""
+    """Else it could not fail: this step is only reordered, because its bits differ."""
     step = next(step for step in STEPS if step.name == "boolean to number at once")
     left, right, proof = compare(step.one, step.other)
     assert proof.rung is Verdict.REORDERED and differ(left, right)
@@ -73,7 +73,7 @@ def test_a_batch_of_random_programs_with_near_misses_gives_the_same_bits_where_i
 
 
 def test_a_batch_notices_other_bits(monkeypatch):
-    """Else it could not fail: a rule that is loose because of other bits, taken for exact."""
+    """Else it could not fail: a rule that changes bits is added to the exact ones."""
     step = next(step for step in STEPS if step.name == "boolean to number at once")
     monkeypatch.setattr(batches, "STEPS", (step,))
     monkeypatch.setattr(batches, "EXACT", batches.EXACT | {"boolean-through-wider"})
@@ -83,7 +83,7 @@ def test_a_batch_notices_other_bits(monkeypatch):
 @pytest.mark.long
 @pytest.mark.parametrize("derive", [lambda run: run, gradient], ids=["forward", "gradient"])
 def test_what_compiles_to_one_program_gives_the_same_bits(derive):
-    """Spellings and near misses alike: a digest that two programs share by chance would show."""
+    """It tests forms and near misses: two programs with one digest by chance would be detected."""
     cpu, alike, apart = find("cpu"), 0, 0
     for step in STEPS[::3]:
         sides = [lower(derive(run)) for run in (step.one, step.other, step.miss) if run]
@@ -100,7 +100,7 @@ def test_what_compiles_to_one_program_gives_the_same_bits(derive):
 
 @pytest.mark.parametrize("kind", ["forward", "gradient"])
 def test_attention_of_flax_is_equal_in_exact_arithmetic(kind):
-    """One divides the queries by a root, the other multiplies the scores: other roundings, one function."""
+    """One divides the queries by a root, the other multiplies the scores: different roundings, one function."""
     rewrite = next(one for one in REWRITES if one.name == f"attention of Linen and NNX, {kind}")
     sides = rewrite.prove()[:2]
     arguments, results = (

@@ -1,4 +1,4 @@
-"""The normaliser: what it proves, under which name, and what it must never prove: conditions that fail by one."""
+"""The normaliser: its proofs, their rule names, and conditions that fail by one, which it must never prove."""
 
 import sys
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_one_program_needs_no_rule(check):
 
 
 def test_no_rule_is_tried_where_arguments_differ(check):
-    """Donation differs: then the strict proof has the last word."""
+    """Donation differs: then the strict proof decides."""
     donating = jax.jit(lambda x: x.reshape(6), donate_argnums=0).lower(jnp.ones((2, 3)))
     keeping = jax.jit(lambda x: x.reshape(3, 2).reshape(6)).lower(jnp.ones((2, 3)))
     from parity.prove import prove
@@ -112,7 +112,7 @@ def test_a_second_rule_of_one_name_is_refused():
 
 
 def test_a_sum_of_one_keeps_the_sign_of_zero():
-    """The specification leaves open whether the initial zero is added; XLA must not."""
+    """The specification does not define whether the initial zero is added; XLA must not add it."""
 
     def total(x):
         return jax.lax.reduce(x, jnp.float32(0), jax.lax.add, (0, 1))
@@ -125,7 +125,7 @@ def test_a_sum_of_one_keeps_the_sign_of_zero():
             assert np.signbit(made).all()
 
 
-# What must not be the same, beside the misses of the steps: one function each, and one that is nearly it.
+# Functions that must not be proved equal, in addition to the misses of the steps: each with a near miss.
 NEAR = {
     "not a < b, of floats": (lambda x, k: ~(x < 1.0), lambda x, k: x >= 1.0),
     "0 - x is not -x": (lambda x, k: -x, lambda x, k: 0.0 - x),
@@ -232,7 +232,7 @@ def test_numbers_are_folded_in_their_own_order_only(order, rung):
 
 
 def test_a_value_written_in_two_ways_on_one_side_only_is_reordered(check):
-    """The compiler computes it once on the side that writes it alike, and fuses otherwise."""
+    """The compiler computes it once on the side with equal forms, and fuses it differently on the other."""
 
     def run(x, y, again):
         later = jnp.where(x >= y, x, y * 2.0) if again == "alike" else jnp.where(y <= x, x, y * 2.0)
@@ -285,7 +285,7 @@ def test_where_a_sum_starts_is_read_as_a_value(start, rung):
     ["%x: tensor<3x1xf32> {k.note = 1 : i32}", "%x: tensor<3x1xf32> {k.note = dense<1> : tensor<1xi32>}"],
 )
 def test_what_decides_does_not_hang_on_what_is_printed(side, monkeypatch):
-    """A fault in the words of a difference must not make a proof."""
+    """A bug in the text of a difference must not make a proof."""
     monkeypatch.setattr("parity.prove.proof.attribute_differences", lambda *sides: ())
     like = stablehlo_module(jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((), jnp.float32)))
     texts = RESHAPED, RESHAPED.replace("@main(%x: tensor<3x1xf32>", f"@main({side}")
@@ -305,7 +305,7 @@ def test_how_many_places_differ_is_told(check):
 
 
 def test_pads_as_one_are_loose(check):
-    """At level 3 the gradient of one slice after another had other bits than that of one slice."""
+    """At level 3 the gradients of two successive slices and of one slice had different bits."""
     assert not {"pad", "update-as-pad"} & EXACT
     x = jnp.ones((3, 8))
     slope = lambda run: jax.grad(lambda x: jnp.sum(jnp.tanh(run(x))))  # noqa: E731

@@ -1,6 +1,6 @@
-"""What the rules of the prover equate gives the same bits when it runs, at every level of optimisation.
+"""Programs that the prover's rules equate give the same bits when run, at every level of optimisation.
 
-``python tests/campaigns prover --attack 1`` takes the rules one by one and tells which does not.
+``python tests/campaigns prover --attack 1`` runs the rules one by one and reports those that fail.
 """
 
 import functools
@@ -26,7 +26,7 @@ def test_all_rules_together_keep_the_bits_of_a_program_and_its_gradient(program)
 
 
 def test_the_attack_notices_operands_in_another_order():
-    """Else it could not fail: products fuse into sums in another way."""
+    """Else it could not fail: products fuse into sums differently."""
     assert "tame data at level 3" in attack.different_bits("forward")
 
 
@@ -69,7 +69,7 @@ def _manual(order, x, y):
 
 
 def _loop(kind, x, y):
-    """A loop over a call; with a dead loop beside it, with a constant carry, with the call inlined."""
+    """A loop over a call; with an additional dead loop, with a constant carry, or with the call inlined."""
     product = jax.jit(lambda x, y: x * y)
     if kind == "inlined":
         product = lambda x, y: x * y  # noqa: E731

@@ -1,4 +1,4 @@
-"""Programs written twice: proved where they are the same, refused with the line where they are not."""
+"""Programs written twice: proved if they are equal, refused with the line if they are not."""
 
 import functools
 import inspect

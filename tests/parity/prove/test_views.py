@@ -1,4 +1,4 @@
-"""Views against NumPy: whatever chain of movements, a view shows the same elements, or says that it cannot."""
+"""Views against NumPy: after any chain of movements, a view shows the same elements, or returns None."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ def sliced(view, shape, starts, limits):
 
 
 def moved(view, data, draw):
-    """Moves a view and an array alike; returns what they became, the view None if it cannot follow."""
+    """Moves a view and an array in the same way and returns both; the view is None if it has no such form."""
     shape = data.shape
     kind = draw(st.sampled_from(("reshape", "transpose", "reverse", "slice", "broadcast")))
     if kind == "reshape":
@@ -63,7 +63,7 @@ def test_a_view_shows_what_numpy_shows(data, shape):
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(data=st.data(), shape=st.sampled_from(SHAPES))
 def test_one_function_has_one_view(data, shape):
-    """Two chains that end in the same places have equal views, so that they get one number."""
+    """Two chains with the same result have equal views, so that they get one number."""
     views = []
     for _ in range(2):
         view, array = whole(7, math.prod(shape)), np.arange(math.prod(shape)).reshape(shape)

@@ -25,7 +25,7 @@ SAMPLE = runpy.run_path(str(Path(__file__).with_name("conftest.py")))
 
 
 class Checks:
-    """What was wrong, told once each."""
+    """Problems found, each reported once."""
 
     def __init__(self):
         self.problems = []
@@ -37,7 +37,7 @@ class Checks:
 
 
 def opened(browser, file, checks, width=1280, theme="light"):
-    """Returns a page whose console and requests are watched."""
+    """Returns a page whose console and requests are checked."""
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
     page.on("console", lambda said: checks.that(False, f"console: {said.text}"))
     page.on("pageerror", lambda error: checks.that(False, f"script: {error}"))
@@ -62,7 +62,7 @@ def cut_off(page, checks, where):
 
 
 def look(browser, file, checks, shots):
-    """Each width and theme, the page and the first case that fails, or the first of all."""
+    """Checks each width and theme, on the page and on the first case that fails, or else the first of all."""
     for width in WIDTHS:
         for theme in THEMES:
             where = f"{width} {theme}"
@@ -86,7 +86,7 @@ def look(browser, file, checks, shots):
 
 
 def keys(browser, file, checks):
-    """The filter, a case and the way back, without a mouse."""
+    """Checks the filter, a case and the way back, without a mouse."""
     page = opened(browser, file, checks)
     page.keyboard.press("Tab")
     checks.that(
@@ -116,7 +116,7 @@ def keys(browser, file, checks):
 
 
 def drawn(browser, file, checks):
-    """Every picture of the sample, and nothing where nothing is known."""
+    """Checks every picture of the sample, and the absence of pictures without data."""
     page = opened(browser, file, checks)
     checks.that(page.evaluate("window.pwned") is None, "a name became code")
     for place in range(5):
@@ -142,7 +142,7 @@ def drawn(browser, file, checks):
 
 
 def main():
-    """Opens the page every way and tells what is wrong."""
+    """Opens the page in every way and reports problems."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("report", nargs="?", type=Path, help="a record, instead of the sample")
     parser.add_argument("--shots", type=Path, help="folder for pictures of the page")
@@ -166,9 +166,7 @@ def main():
         )
         page.close()
         few = Path(folder, "few.html")
-        small = (
-            report if asked.report else SAMPLE["rich_report"](20)
-        )  # axe takes its time for thousands of lines
+        small = report if asked.report else SAMPLE["rich_report"](20)  # axe is slow on thousands of lines
         few.write_text(FORMS["html"].render(small, [small]), encoding="utf-8")
         look(browser, few, checks, asked.shots)
         if not asked.report:

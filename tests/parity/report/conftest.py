@@ -162,7 +162,7 @@ def rich():
 
 @pytest.fixture
 def whole():
-    """A report of six cases, one of each end."""
+    """A report of six cases, one of each outcome."""
     return copy.deepcopy(
         report(
             case("toy-a/forward@single"),

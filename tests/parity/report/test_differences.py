@@ -1,4 +1,4 @@
-"""Two records of the same cases: all that differs is named, but for times."""
+"""Two records of the same cases: all differences are named, except times."""
 
 import copy
 

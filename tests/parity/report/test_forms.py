@@ -1,4 +1,4 @@
-"""Forms of one record: JUnit for strict readers, annotations by their grammar, Markdown and HTML that stay text."""
+"""Forms of one record: JUnit for strict readers, annotations by their grammar, Markdown and HTML with escaped text."""
 
 import html.parser
 import json
@@ -24,7 +24,7 @@ def render(name, report, earlier=()):
 
 
 def checked_junit(text):
-    """Parses JUnit XML and holds it to its schema, and its counts to what there is."""
+    """Parses JUnit XML and checks it against its schema, and its counts against its elements."""
     root = ElementTree.fromstring(text)
     JUNIT.validate(root)
     for suite in root:
@@ -80,7 +80,7 @@ def test_a_waived_case_is_a_test_that_passed(make):
 
 
 def broken(text):
-    """Yields JUnit XML with one thing wrong."""
+    """Yields JUnit XML with one mistake each."""
     for old, new in (
         ('<testcase classname="', '<testcase class="'),
         ('type="failed"', ""),
@@ -206,7 +206,7 @@ def test_markdown_fits_a_step_summary_however_much_is_wrong(make):
 
 
 class Page(html.parser.HTMLParser):
-    """What a page holds: links to elsewhere, texts of scripts, elements that are open."""
+    """Content of a page: external links, texts of scripts, unclosed elements."""
 
     VOID = frozenset({"meta", "link", "br", "input", "img", "hr"})
 

@@ -1,4 +1,4 @@
-"""The HTML page as it lies in the file: structure, labels, contrast, and what it draws; `browser.py` opens it."""
+"""The HTML page as a file: structure, labels, contrast, and pictures; `browser.py` opens it."""
 
 import html.parser
 import itertools
@@ -88,7 +88,7 @@ def test_the_script_makes_no_markup_of_texts_and_asks_for_nothing():
 
 
 def themes():
-    """Returns ``{theme: {variable: colour}}`` of the style sheet; what the dark theme leaves out is the light one's."""
+    """Returns ``{theme: {variable: colour}}`` of the style sheet; the dark theme inherits from the light one."""
     light, dark = re.findall(r":root \{([^}]*)\}", (FOLDER / "page.css").read_text())
     first, second = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", text)) for text in (light, dark))
     return {"light": first, "dark": {**first, **second}}
@@ -127,7 +127,7 @@ def test_device_numbers_can_be_read_on_every_shard():
     assert min(contrast(ink, _colour(index, 64)) for index in range(64)) > 4.5
 
 
-# --- what it draws ---
+# --- pictures ---
 
 
 def test_each_way_of_cutting_is_drawn_once_and_what_cannot_be_read_is_not(rich):

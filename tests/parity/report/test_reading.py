@@ -1,4 +1,4 @@
-"""Reports come back as they were; what is none is refused in words; what changed is told."""
+"""Reports are read unchanged; invalid ones are refused with a message; changes are reported."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What people and tools read: JSON written whole or not at all, a table in 80 columns, findings in sentences."""
+"""Output for people and tools: JSON written atomically, a table in 80 columns, findings in sentences."""
 
 import io
 import json
@@ -232,7 +232,7 @@ def test_the_first_operation_that_differs_comes_last():
 
 
 def test_findings_are_printed_as_they_are():
-    """Brackets are no markup: leaf indices and shapes survive."""
+    """Brackets are not treated as markup: leaf indices and shapes survive."""
     channel = ChannelResult(
         name="values",
         verdict=Verdict.FAILED,
@@ -269,7 +269,7 @@ def test_on_a_terminal_the_line_has_the_case_the_count_and_the_time_left():
     assert "toy-b/grad@single" in text and "1/3" in text and "s left" in text
 
 
-# --- what rests on numbers ---
+# --- verdicts that rest on numbers ---
 
 PLACES = {"reference": "stablehlo.add at old.py:7 in f", "candidate": "stablehlo.add at new.py:9 in f"}
 
@@ -309,7 +309,7 @@ def test_a_proof_by_rules_has_letters_of_its_own():
 
 
 def test_programs_that_were_not_compared_are_not_the_same():
-    """A program that was not compared is skipped: `same` stands for what agrees."""
+    """A program that was not compared is skipped: `same` is only for programs that agree."""
     skipped = ChannelResult(name="program", verdict=Verdict.SKIPPED, detail="programs not compared")
     table = printed(print_table, run(result(channels={"program": skipped, "values": Verdict.FLOOR})))
     row = next(line for line in table.splitlines() if line.startswith("toy-a/forward"))

@@ -1,4 +1,4 @@
-"""Parts of a run merge to the report of one run, whatever their order; what is none is refused."""
+"""Parts of a run merge to the report of one run in any order; anything else is refused."""
 
 import itertools
 import json

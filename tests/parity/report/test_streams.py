@@ -1,4 +1,4 @@
-"""Reports that go to standard output, whatever is behind it: a pipe, a file, a socket, nothing."""
+"""Reports to standard output for any kind of stream: a pipe, a file, a socket, none."""
 
 import os
 import socket
@@ -26,7 +26,7 @@ print("after")
 
 
 def link(folder, descriptor):
-    """Returns what /dev/stdout and /dev/stderr are: a link, which a test may lose."""
+    """Returns a link like /dev/stdout or /dev/stderr, which a test may replace."""
     path = folder / f"std{descriptor}"
     path.symlink_to(f"/proc/self/fd/{descriptor}")
     return path

@@ -1,4 +1,4 @@
-"""A process that runs hundreds of cases stays within what the system grants it."""
+"""A process that runs hundreds of cases stays within the system's limits."""
 
 import jax
 import pytest

@@ -1,4 +1,4 @@
-"""The cache of verdicts, attacked: whatever changes, and a verdict may depend on it, must change the key."""
+"""The cache of verdicts under attack: any change that a verdict may depend on must change the key."""
 
 import ctypes
 import dataclasses
@@ -62,7 +62,7 @@ PAIR = parity.twins("toy", linen=Linen, nnx=Nnx, inputs=inputs, loss=loss, progr
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project with some of everything that a case could look at."""
+    """A project with an example of every kind of input that a case could read."""
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path.startswith(manifests.STDLIB)])
     root = tmp_path / "project"
     (root / "data" / "deep").mkdir(parents=True)
@@ -101,7 +101,7 @@ def _replace(path, old, new):
 
 
 def _in_place(path):
-    """Writes another byte into a large file, and gives it back its times."""
+    """Changes one byte of a large file and restores its times."""
     status = path.stat()
     with path.open("r+b") as file:
         file.seek(99)
@@ -215,7 +215,7 @@ def test_the_project_is_its_checkout_or_the_folder(project, monkeypatch):
     (project.parent / ".git").mkdir()
     assert project_of(project) == project.parent
     monkeypatch.setenv("HOME", str(project.parent))
-    assert project_of(project) == project  # home in git is no project
+    assert project_of(project) == project  # a home folder under git is no project
 
 
 def test_too_many_files_are_refused_with_a_remedy(project, monkeypatch):
@@ -306,7 +306,7 @@ def test_a_variable_that_does_not_matter(project, monkeypatch, name):
 def test_settings_of_jax_the_working_folder_and_the_import_path(project, monkeypatch):
     before = Manifest.of(project)
     with jax.default_matmul_precision("float32"):
-        pass  # what is set for a block is part of the code
+        pass  # settings in a block are part of the code
     old = jax.config.jax_default_matmul_precision
     jax.config.update("jax_default_matmul_precision", "float32")
     assert before.changed(before.again()) == ["settings of JAX"]
@@ -416,7 +416,7 @@ def test_what_is_edited_during_the_run_keeps_nothing_even_if_it_is_undone(kept, 
     if back:
         path.write_text(text)
     assert store(memory, result) == ["model/layer.py"]
-    assert store(memory, result) == ["model/layer.py"]  # what follows may rest on it, too
+    assert store(memory, result) == ["model/layer.py"]  # later cases may depend on it, too
     assert memory.recall(result.case) is None
 
 
@@ -542,7 +542,7 @@ def runs(shell, tmp_path):
         "/build/",
         "/dist/",
         "*.egg-info",
-    ]  # other tests may write into ours
+    ]  # other tests may write into our folders
     (root / "pyproject.toml").write_text(
         f'[tool.parity]\npairs = ["toy_twins:PAIR"]\ncache-ignores = {ignored}\n'
     )

@@ -100,7 +100,7 @@ def test_a_case_on_fewer_devices_runs_after_one_on_all(run):
     assert [result.channels["values"].verdict for result in results] == [Verdict.BITWISE] * 2
 
 
-# --- what is refused ---
+# --- refused runs ---
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_a_mesh_that_lies_in_some_of_the_processes_only_is_skipped_with_the_reas
     assert {f"--processes 2: {says}" in channel.detail for channel in result.channels.values()} == {True}
 
 
-# --- one result of several ---
+# --- merging several results into one ---
 
 CASE = PAIR.cases({})[0]
 WORSE = Finding(where="outputs[0]", reference="1", candidate="2")

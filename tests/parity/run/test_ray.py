@@ -1,4 +1,4 @@
-"""Cases as Ray tasks: the record of a local run, whatever becomes of the workers."""
+"""Cases as Ray tasks: the record equals that of a local run, regardless of failures of workers."""
 
 import contextlib
 import dataclasses
@@ -49,13 +49,13 @@ def project(tmp_path):
 
 @pytest.fixture
 def logs():
-    """Where Ray keeps its files: its processes name it, so that one left behind is found."""
+    """Folder for Ray's files: its processes have it in their command line, so that leftover ones are found."""
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder:
         yield folder
 
 
 def left_behind(folder, seconds=10):
-    """Returns the processes of the Ray that kept its files there, once they had some time to end."""
+    """Returns the remaining processes of the Ray that kept its files there, after some time to end."""
     end = time.monotonic() + seconds
     while True:
         found = []
@@ -134,7 +134,7 @@ def test_an_interrupted_run_leaves_a_partial_report_and_no_ray(shell, project, l
     try:
         written(project / "now", process)
         assert left_behind(logs, seconds=0)
-        process.send_signal(signal.SIGTERM)  # Ray has a handler of its own for it
+        process.send_signal(signal.SIGTERM)  # Ray has a separate handler for it
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()

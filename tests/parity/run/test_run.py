@@ -1,4 +1,4 @@
-"""A case at work: which channels answer, what a crash does, and checks that could not fail."""
+"""Runs of a case: the channels that give a verdict, the effect of a crash, and checks that could not fail."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ def batch(seed):
 
 
 def one_row(seed):
-    """Batch with a single number in it: whatever the model does along the rows goes unseen."""
+    """A batch of one repeated number: any function along the rows goes undetected."""
     return {"x": np.full((B, D), 0.5, np.float32)}
 
 
@@ -38,7 +38,7 @@ def model(params, inputs):
 
 
 def unproved(params, inputs):
-    """The same bits from another program, also when compiled."""
+    """Gives equal bits by a different program, also when compiled."""
     return model({**params, "w": jnp.maximum(params["w"], params["w"] - 1)}, inputs)
 
 
@@ -75,7 +75,7 @@ def build(name, function, *, inputs=batch, create=state, **options):
 
 
 def case(reference, candidate, id="toy/step@single", **rest):
-    """A case of two functions, or of whatever makes the two builds."""
+    """A case of two functions, or of two builds."""
     sides = [
         side if isinstance(side, Build) else build(f"linen {name} {id}", side)
         for name, side in (("left", reference), ("right", candidate))
@@ -107,7 +107,7 @@ PROVED = {
     "retrace": "equal",
     **dict.fromkeys(("exact", "routing", "collectives", "speed", "flags", "checkpoint"), "skipped"),
 }
-"""The verdicts on a step that is proved, if they differ from those that the registry says."""
+"""The verdicts on a proved step that differ from those in the registry."""
 
 
 def test_every_channel_answers_in_order_and_a_proof_runs_nothing(monkeypatch):
@@ -148,7 +148,7 @@ def test_without_a_proof_the_bits_decide():
 
 @pytest.mark.slow
 def test_a_demand_of_all_cases_counts_where_a_proof_can_be_tried():
-    """`parity run --require proved` fails equal bits of other programs; sides that must differ keep their own rung."""
+    """`parity run --require proved` fails equal bits of different programs; sides that must differ keep their rung."""
     other = case(forward, functools.partial(forward, apply=unproved))
     by_intent = other.with_accept(not_applicable={"program": "other programs by intent"})
 
@@ -191,7 +191,7 @@ def test_channels_that_do_not_apply_give_the_case_s_reason():
     assert every.verdict == "skipped"
 
 
-# --- one side returns what the other does not ---
+# --- results that only one side returns ---
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def empty(state, inputs):
 
 @pytest.mark.parametrize("paranoid", [False, True])
 def test_a_program_without_values_is_vacuous(paranoid):
-    """History P3: the compared set is empty, so whatever is compared is equal."""
+    """History P3: the compared set is empty, so the comparison cannot fail."""
     result = outcome(empty, empty, paranoid=paranoid)
     assert result.verdict == "vacuous", verdicts(result)
     assert "no leaf" in sentences(result, "values")
@@ -326,13 +326,13 @@ def test_a_step_that_moves_nothing_is_vacuous():
 
 
 def no_such_target(state, inputs):
-    """Traces and lowers; there is nothing to compile it to."""
+    """Traces and lowers, but has no target to compile for."""
     out = jax.ffi.ffi_call("no_such_target", jax.ShapeDtypeStruct((B, F), jnp.float32))(inputs["x"])
     return {"values": {"out": out}}
 
 
 def grown(seed):
-    """Another batch size than the program was compiled for."""
+    """A batch size other than the compiled one."""
     return batch(seed) if seed == 0 else {"x": np.zeros((B + 1, D), np.float32)}
 
 

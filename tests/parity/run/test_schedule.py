@@ -1,4 +1,4 @@
-"""The scheduler: a request is made once, its backend found once, and whoever listens is notified of every step."""
+"""The scheduler: a request is made once, its backend found once, and listeners are notified of every step."""
 
 import dataclasses
 from pathlib import Path
@@ -29,7 +29,7 @@ def request_of(tmp_path, monkeypatch, undone_imports):
 
 
 class Notes(Listener):
-    """Notes what it is notified of."""
+    """Records its notifications."""
 
     def __init__(self):
         self.notes = []

@@ -1,4 +1,4 @@
-"""Accepted differences: they are shown with their reason, block no longer, and must be there."""
+"""Accepted differences: they are shown with their reason, do not block, and must exist."""
 
 import dataclasses
 import shutil
@@ -44,7 +44,7 @@ def test_what_is_left_still_blocks_and_comes_first():
 
 
 def with_moment():
-    """A parameter that differs, and its moment, which is folded into it."""
+    """A parameter that differs, and its moment, whose finding is merged into it."""
     parameter = dataclasses.replace(finding("params/w"), follows=(finding("mu/w"),))
     return {"state": ChannelResult(name="state", verdict=Verdict.FAILED, detail="two", findings=(parameter,))}
 

@@ -1,4 +1,4 @@
-"""The words of a result: what was raised and where, what was expected, one finding for one difference."""
+"""The texts of a result: the error and its place, the expected value, one finding for one difference."""
 
 import re
 
@@ -197,7 +197,7 @@ def test_six_parameters_in_another_dtype_are_six_findings():
 def test_parameters_come_before_moments_in_the_state():
     (result,) = run(lambda rngs: Renamed(rngs, function=jnp.sin))
     found = [one for one in result.channels["state"].findings if "rung failed" in one.distance]
-    # First the first parameter of each step, and the first moment that stays alone.
+    # First the first parameter of each step, and the first moment that has a separate finding.
     leading, rest = found[:3], found[3:]
     parts = [(one.where[:5], "/params/" in one.where) for one in leading]
     assert parts == [("step1", True), ("step1", False), ("step3", True)]
@@ -208,7 +208,7 @@ def test_parameters_come_before_moments_in_the_state():
     assert sum("its moments, too (2)" in finding.distance for finding in found) == sum(params)
     causes = {finding.where.replace("/params/", "/").partition("[")[0] for finding in found[: sum(params)]}
     left = {re.sub("opt_state/0/[mn]u/", "", one.where).partition("[")[0] for one in found[sum(params) :]}
-    assert left and not left & causes  # of parameters that Adam moved alike
+    assert left and not left & causes  # of parameters that Adam moved equally
 
 
 @pytest.mark.slow
@@ -250,4 +250,4 @@ def test_a_state_that_cannot_fit_is_said_before_it_is_made(monkeypatch):
         "InsufficientMemoryError: a state of 1.42e-06 GiB, "
         "of which a run holds 4, got 3.81e-06 GiB" in result.sentence()
     )
-    assert str(result.channels["program"].verdict) == "unproved"  # what needs no state is still said
+    assert str(result.channels["program"].verdict) == "unproved"  # a channel without state has a verdict

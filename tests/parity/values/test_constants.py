@@ -1,4 +1,4 @@
-"""Constants that a program meets its arguments with, and the numbers of the arguments at which it does."""
+"""Constants that a program combines with its arguments, and the argument values at which it does."""
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +74,7 @@ def test_what_is_computed_from_several_entries_is_no_function_of_one():
 
 
 def test_a_constant_that_may_be_another_number_is_none():
-    """Else what a variance of no numbers is, NaN, hides the epsilon that is added."""
+    """Else the variance of no numbers, NaN, hides the added epsilon."""
     met = harvested(lambda x: jnp.sqrt(jnp.var(x) + 1e-5), ARRAY).met
     assert any(each.use is Use.ADDED and each.constant == pytest.approx(1e-5) for each in met)
 

@@ -1,4 +1,4 @@
-"""The ladder: what counts as the same bits, which rung a leaf lands on, and what is said about it."""
+"""The ladder: the definition of equal bits, the rung of a leaf, and its sentence."""
 
 import ml_dtypes
 import numpy as np
@@ -111,7 +111,7 @@ def test_the_floor_ends_at_ten_times_the_noise(noise, verdict):
 
 
 def test_an_unbounded_floor_is_no_floor():
-    """A nudged reference that overflows has infinite noise; it must not wave everything through."""
+    """A nudged reference that overflows has infinite noise; it must not accept everything."""
     assert one(f32(1.0), f32(9.0), floor={"x": np.inf}).verdict is Verdict.FAILED
 
 
@@ -154,7 +154,7 @@ def test_complex_leaves_differ_in_their_imaginary_part():
     ids=["better", "as bad on the other side", "twice as bad", "just beyond", "much worse"],
 )
 def test_arbitration_asks_the_truth(error, verdict):
-    """The reference errs by 0.5; numbers are powers of two so that the bound is met exactly."""
+    """The reference errs by 0.5; numbers are powers of two so that the bound is reached exactly."""
     assert ARBITRATION == 2
     truth = np.array([8.0])
     result = one(f32(8.5), f32(8.0 + error), exact={"x": truth})
@@ -163,7 +163,7 @@ def test_arbitration_asks_the_truth(error, verdict):
 
 @pytest.mark.parametrize(("truth", "verdict"), [(8.0, Verdict.ARBITRATED), (4.0, Verdict.FAILED)])
 def test_a_truth_far_from_the_reference_excuses_nothing(truth, verdict):
-    """Other random numbers in float64: both sides are equally far from such a run."""
+    """Different random numbers in float64: both sides are equally far from such a run."""
     assert one(f32(8.5), f32(7.5), exact={"x": np.array([truth])}).verdict is verdict
 
 

@@ -1,4 +1,4 @@
-"""Layers told by the paths of leaves, and the worst of each."""
+"""Layers determined from the paths of leaves, and the worst leaf of each."""
 
 import numpy as np
 import pytest

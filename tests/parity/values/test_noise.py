@@ -1,4 +1,4 @@
-"""Nudges, random states and the floor: the numbers the ladder stands on."""
+"""Nudges, random states and the floor: the numbers that the ladder uses."""
 
 import ml_dtypes
 import numpy as np
@@ -28,7 +28,7 @@ def rng(seed=0):
 @few
 @given(st.sampled_from(FLOATS), st.integers(0, 999))
 def test_a_nudge_is_one_unit_in_the_last_place(dtype, seed):
-    """Neighbouring floats of one sign are neighbouring integers when their bits are read as such."""
+    """Neighbouring floats of one sign are neighbouring integers if their bits are read as integers."""
     x = rng(seed).uniform(0.05, 100.0, (4, 5)).astype(dtype)
     x[::2] *= -1
     nudged = nudge({"x": x}, rng(seed))["x"]

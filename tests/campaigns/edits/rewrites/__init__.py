@@ -1,6 +1,6 @@
-"""Ways to write the same otherwise: small named rules, each with the condition under which it is harmless.
+"""Rewriting rules that preserve meaning: small and named, each with the condition under which it is harmless.
 
-A rule finds places in a source by its tree, and rewrites the text there, so that a patch looks like what a person does.
+A rule finds places in a source by its tree, and rewrites the text there, so that a patch looks like an edit by hand.
 Gives: `RULES`, `Rule`, `Source`, `Patch`, `patched`.
 """
 

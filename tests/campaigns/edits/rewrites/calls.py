@@ -1,4 +1,4 @@
-"""Rules that write a call otherwise: its arguments, its name, what stands around it."""
+"""Rules that rewrite a call: its arguments, its name, the code around it."""
 
 import ast
 import string
@@ -12,7 +12,7 @@ __all__ = ["RULES"]
 AS_METHODS = ("sum", "mean", "max", "min", "prod", "reshape", "transpose", "squeeze", "cumsum")
 ALIASES = {"gelu", "relu", "silu", "softmax", "log_softmax", "sigmoid", "one_hot", "tanh"}
 SAME = ("jax.nn", "flax.nnx", "flax.linen")
-"""Where the functions of `ALIASES` are the very same objects."""
+"""Modules in which the functions of `ALIASES` are identical objects."""
 TREES = {"map": "tree_map", "leaves": "tree_leaves", "structure": "tree_structure"}
 
 
@@ -38,7 +38,7 @@ def _keywords(source: Source) -> Sites:
 
 
 def _definition(source: Source, node: ast.Call) -> ast.FunctionDef | None:
-    """Returns the function of the same file that a call names, if there is just one and nothing is around it."""
+    """Returns the undecorated module-level function that a call names if the file defines it once; None otherwise."""
     if not isinstance(node.func, ast.Name):
         return None
     name = node.func.id
@@ -112,7 +112,7 @@ def _trees(source: Source) -> Sites:
 
 
 def _closed(node: ast.AST) -> bool:
-    """Whether an expression may stand in a function of its own: it sets nothing, and needs no class around it."""
+    """True if an expression can move into a separate function: it binds nothing and needs no enclosing class."""
     kinds = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
     return not any(
         isinstance(one, kinds) or (isinstance(one, ast.Name) and one.id in ("super", "__class__"))

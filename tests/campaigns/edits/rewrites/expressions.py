@@ -1,4 +1,4 @@
-"""Rules that write an expression otherwise, in its place."""
+"""Rules that rewrite an expression in place."""
 
 import ast
 
@@ -143,7 +143,7 @@ def _negative(source: Source) -> Sites:
 
 
 def _truth(node: ast.expr) -> bool:
-    """Whether an expression is a plain truth value, never an array."""
+    """True if an expression is a plain truth value, never an array."""
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, ast.Not)
     return isinstance(node, ast.Compare) and all(type(op) in NEGATED for op in node.ops)

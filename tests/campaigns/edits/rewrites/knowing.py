@@ -1,4 +1,4 @@
-"""What can be known of an expression by its text alone: that it has no effect, that it is an array, a number."""
+"""Properties of an expression that follow from its text: it has no effect, it is an array, it is a number."""
 
 import ast
 
@@ -86,9 +86,9 @@ LEAVES = (ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context)
 
 
 def is_pure(source: Source, node: ast.AST) -> bool:
-    """Whether computing an expression changes nothing and draws nothing.
+    """True if computing an expression changes nothing and draws nothing.
 
-    Attributes and items count as such: a property that has an effect is not expected.
+    Attributes and items count as pure: properties with effects are not expected.
     """
     if isinstance(node, ast.Call):
         name = source.dotted(node.func)
@@ -104,13 +104,13 @@ def is_pure(source: Source, node: ast.AST) -> bool:
 
 
 def is_still(node: ast.AST) -> bool:
-    """Whether an expression gives the same before and after anything that has an effect, but for assignments."""
+    """True if an expression has the same value before and after any effect other than an assignment."""
     kinds = (ast.Name, ast.Constant, ast.Tuple, ast.UnaryOp, *LEAVES)
     return all(isinstance(one, kinds) for one in ast.walk(node))
 
 
 def is_array(source: Source, node: ast.AST) -> bool:
-    """Whether an expression is one of JAX's arrays for sure."""
+    """True if an expression is certainly a JAX array."""
     if isinstance(node, ast.Name):
         return _set_to_array(source, node)
     if isinstance(node, ast.Call):
@@ -127,7 +127,7 @@ def is_array(source: Source, node: ast.AST) -> bool:
 
 
 def _set_to_array(source: Source, node: ast.Name) -> bool:
-    """Whether a name is set once in its function, to an array."""
+    """True if a name is set once in its function, to an array."""
     function = source.function(node)
     if function is None or isinstance(node.ctx, ast.Store):
         return False
@@ -142,7 +142,7 @@ def _set_to_array(source: Source, node: ast.Name) -> bool:
 
 
 def is_number(source: Source, node: ast.AST) -> bool:
-    """Whether an expression is a number or an array for sure: no text, list or tuple."""
+    """True if an expression is certainly a number or an array: no text, list or tuple."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, int | float) and not isinstance(node.value, bool)
     if isinstance(node, ast.BinOp) and isinstance(node.op, NUMERIC):

@@ -1,4 +1,4 @@
-"""Rules that move or add what no program is made of: comments, docstrings, imports, annotations, order."""
+"""Rules that move or add source text that adds no operation: comments, docstrings, imports, annotations, order."""
 
 import ast
 import itertools
@@ -88,7 +88,7 @@ def _functions(source: Source) -> Sites:
 
 
 def _keyed_by_place(source: Source, node: ast.Assign) -> bool:
-    """Whether a submodule draws by its path: it is given ``rngs.at("its name")``, and no other stream."""
+    """True if a submodule draws by its path: it is given ``rngs.at("its name")``, and no other stream."""
     streams = [one for one in source.nodes(ast.Name, under=node.value) if "rng" in one.id or "key" in one.id]
     held = [source.parent(one) for one in streams]
     return bool(held) and all(isinstance(one, ast.Attribute) and one.attr == "at" for one in held)

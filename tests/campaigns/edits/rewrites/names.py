@@ -1,4 +1,4 @@
-"""Rules that give something another name."""
+"""Rules that rename something."""
 
 import ast
 import itertools
@@ -32,7 +32,7 @@ def _parameters(scope: ast.AST) -> set[str]:
 
 
 def _bound_otherwise(under: ast.AST, name: str) -> bool:
-    """Whether a name is bound by anything else than an assignment: there its text is no node."""
+    """True if a name is bound by anything other than an assignment: such a binding has no `ast.Name` node."""
     for node in ast.walk(under):
         if isinstance(node, ast.Global | ast.Nonlocal) and name in node.names:
             return True
@@ -48,7 +48,7 @@ def _bound_otherwise(under: ast.AST, name: str) -> bool:
 
 
 def _class_binds(scope: ast.ClassDef) -> Iterator[ast.AST]:
-    """Yields what binds a name in the body of a class."""
+    """Yields the nodes that bind a name in the body of a class."""
     for node in scope.body:
         for one in ast.walk(node) if not isinstance(node, (*FUNCTIONS, ast.ClassDef)) else (node,):
             if isinstance(one, (*FUNCTIONS, ast.ClassDef)) or (
@@ -58,7 +58,7 @@ def _class_binds(scope: ast.ClassDef) -> Iterator[ast.AST]:
 
 
 def _bound_inside(function: ast.AST, name: str) -> bool:
-    """Whether a scope in a function has a variable of its own with that name."""
+    """True if a scope inside a function has a separate variable with that name."""
     for scope in ast.walk(function):
         if scope is function or not isinstance(scope, SCOPES):
             continue
@@ -161,7 +161,7 @@ def _only_here(source: Source, name: str) -> bool:
 
 
 def _global(source: Source, name: str) -> Iterator[list[ast.Name]]:
-    """Yields all uses of a name of the module, where no scope has one of its own."""
+    """Yields all uses of a module-level name if no scope has a separate variable with that name."""
     taken = any(isinstance(node, ast.Global) and name in node.names for node in ast.walk(source.tree))
     if not taken and _only_here(source, name) and not _bound_inside(source.tree, name):
         yield source.names.get(name, [])

@@ -1,4 +1,4 @@
-"""What a rule of rewriting is."""
+"""The type of a rewriting rule."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -13,12 +13,12 @@ Sites = Iterator[list[Patch]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A way to write the same otherwise.
+    """A rewriting rule that preserves meaning.
 
     Args:
-        name: of the rule, in a word or two.
-        harmless: when nothing changes by it; nowhere else are there sites.
-        sites: yields for each place the patches that rewrite it.
+        name: one or two words.
+        harmless: condition under which it changes nothing; it has sites only under this condition.
+        sites: yields, for each place, the patches that rewrite it.
     """
 
     name: str

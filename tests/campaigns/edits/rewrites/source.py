@@ -50,7 +50,7 @@ class Source:
     Args:
         text: of the file.
         file: below the project's root; its stem is the name by which others import it.
-        elsewhere: the texts of the project's other files: what they name is not renamed.
+        elsewhere: the texts of the project's other files; names that they use are not renamed.
         pure: dotted prefixes of the project's functions that have no effect and draw nothing, such as ``mine.ops.``.
     """
 
@@ -68,7 +68,7 @@ class Source:
     # --- text ---
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Returns where a node begins and ends, decorators aside."""
+        """Returns the byte offsets at which a node begins and ends, without decorators."""
         begin, end = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]  # type: ignore[attr-defined]
         return begin + node.col_offset, end + node.end_col_offset  # type: ignore[attr-defined]
 
@@ -78,7 +78,7 @@ class Source:
         return self.data[start:end].decode()
 
     def atom(self, node: ast.AST) -> str:
-        """Returns the text of an expression, in brackets where it needs them to stand anywhere."""
+        """Returns the text of an expression, in brackets if an operator next to it could split it."""
         text = self.of(node)
         return text if isinstance(node, ATOMS) and "\n" not in text else f"({text})"
 
@@ -87,17 +87,17 @@ class Source:
         return Patch(*self.span(node), new)
 
     def line_start(self, node: ast.AST) -> int:
-        """Returns where the first line of a node begins, that of its decorators included."""
+        """Returns the offset at which the first line of a node begins, its decorators included."""
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])  # type: ignore[attr-defined]
         return self._starts[first - 1]
 
     def line_end(self, node: ast.AST) -> int:
-        """Returns where the line after a node begins."""
+        """Returns the offset at which the line after a node begins."""
         return self._starts[node.end_lineno]  # type: ignore[attr-defined]
 
     @functools.cached_property
     def imports_start(self) -> int | None:
-        """Where a further import may stand: before the first; None where there is none."""
+        """The offset of the first import, at which another can be inserted; None if there is no import."""
         imports = [
             one for one in self.tree.body if isinstance(one, ast.Import | ast.ImportFrom) and self.alone(one)
         ]
@@ -110,11 +110,11 @@ class Source:
         return range(first + 1, first + 2 + self.data[patch.start : patch.end].rstrip().count(b"\n"))
 
     def indent(self, node: ast.stmt) -> str:
-        """Returns the blanks before a statement that stands on lines of its own."""
+        """Returns the spaces before a statement that shares its lines with no other."""
         return " " * node.col_offset
 
     def alone(self, node: ast.stmt) -> bool:
-        """Whether a statement shares no line with anything, comments included."""
+        """True if a statement shares no line with other text, comments included."""
         start, end = self.span(node)
         return (
             not self.data[self.line_start(node) : start].strip()
@@ -122,7 +122,7 @@ class Source:
         )
 
     def find(self, word: str, start: int) -> int:
-        """Returns where a word first stands from an offset on."""
+        """Returns the first offset of a word at or after an offset."""
         found = re.compile(rb"(?<!\w)" + word.encode() + rb"(?!\w)").search(self.data, start)
         assert found, (self.file, word, start)
         return found.start()
@@ -140,20 +140,20 @@ class Source:
                 waiting += reversed(list(ast.iter_child_nodes(node)))
 
     def parent(self, node: ast.AST) -> ast.AST | None:
-        """Returns what a node stands in."""
+        """Returns the parent of a node; None for the root."""
         return self._parents.get(node)
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yields all that a node stands in, from the inside out."""
+        """Yields the ancestors of a node, innermost first."""
         while (node := self._parents.get(node)) is not None:  # type: ignore[assignment]
             yield node
 
     def function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        """Returns the function whose body a node stands in."""
+        """Returns the innermost function around a node; None outside functions."""
         return next((one for one in self.around(node) if isinstance(one, FUNCTIONS)), None)
 
     def statement(self, node: ast.AST) -> ast.stmt:
-        """Returns the innermost statement that a node stands in, or is."""
+        """Returns the innermost statement that contains a node, or the node if it is a statement."""
         return next(one for one in (node, *self.around(node)) if isinstance(one, ast.stmt))
 
     def blocks(self) -> Iterator[list[ast.stmt]]:
@@ -166,7 +166,7 @@ class Source:
                     yield block
 
     def computed(self, node: ast.AST) -> bool:
-        """Whether an expression is computed when a function runs: not in a signature, a pattern, an annotation."""
+        """True if an expression is computed when a function runs: not in a signature, a pattern or an annotation."""
         inner = node
         for outer in self.around(node):
             if isinstance(outer, ast.arguments | ast.JoinedStr | ast.match_case):
@@ -235,12 +235,12 @@ class Source:
 
     @functools.cached_property
     def named_elsewhere(self) -> frozenset[str]:
-        """What other files name as something that is not their own: attributes, imports, words of texts."""
+        """Names in the other files that may refer to this file: attributes, imports, words in strings."""
         return frozenset().union(*(_named(text)[0] for text in self._elsewhere))
 
     @functools.cached_property
     def taken_elsewhere(self) -> frozenset[str]:
-        """What other files import by name from a module that is called like this one."""
+        """Names that other files import from a module with this file's name."""
         path = PurePosixPath(self.file)
         stem = path.parent.name if path.stem == "__init__" else path.stem
         found = (pair for text in self._elsewhere for pair in _named(text)[1])
@@ -248,7 +248,7 @@ class Source:
 
     @functools.cached_property
     def words_in_strings(self) -> frozenset[str]:
-        """Words of string constants and f-strings; those of docstrings aside."""
+        """Words of string constants and f-strings; docstrings are excluded."""
         constants = [node for node in ast.walk(self.tree) if isinstance(node, ast.Constant)]
         plain = [
             node
@@ -266,14 +266,14 @@ class Source:
         return frozenset(word for text in texts for word in re.findall(r"\w+", text))
 
     def fresh(self, name: str) -> str:
-        """Returns a name like another that stands nowhere in the file."""
+        """Returns a name like ``name`` that does not occur in the file."""
         while name in self.words:
             name += "_"
         return name
 
     @functools.cached_property
     def imports(self) -> dict[str, str]:
-        """What the imported names stand for, dotted."""
+        """The dotted names that the imported names refer to."""
         found = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -286,7 +286,7 @@ class Source:
         return found
 
     def dotted(self, node: ast.AST) -> str:
-        """Returns the full dotted name of an expression such as ``jnp.sum``; empty where it is none."""
+        """Returns the full dotted name of an expression such as ``jnp.sum``; empty if it has none."""
         if isinstance(node, ast.Name):
             return self.imports.get(node.id, node.id)
         if isinstance(node, ast.Attribute) and (base := self.dotted(node.value)):
@@ -294,13 +294,13 @@ class Source:
         return ""
 
     def name_of(self, dotted: str) -> str:
-        """Returns how the file writes a module that it imports, such as ``jnp``; empty where it does not."""
+        """Returns the name that the file gives an imported module, such as ``jnp``; empty if it does not import it."""
         return next((name for name, full in self.imports.items() if full == dotted), "")
 
 
 @functools.cache
 def _named(text: str) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-    """Returns the names of a file that stand for things of others, and its imports by module and name."""
+    """Returns the foreign names that a file uses, and its imports as ``(module, name)``."""
     nodes = list(ast.walk(ast.parse(text)))
     imports = {
         (node.module or "", one.name)
@@ -315,5 +315,5 @@ def _named(text: str) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
 
 
 def wrapped(text: str) -> str:
-    """Returns a text in brackets, unless it is a word."""
+    """Returns a text in brackets, unless it is an identifier."""
     return text if text.isidentifier() else f"({text})"

@@ -1,4 +1,4 @@
-"""Rules that write statements otherwise: more or fewer of them, in another order, branches the other way round."""
+"""Rules that rewrite statements: merge or split them, reorder them, exchange branches."""
 
 import ast
 import itertools
@@ -22,7 +22,7 @@ def _target(node: ast.stmt) -> str:
 
 
 def _captured(source: Source, node: ast.stmt, name: str) -> bool:
-    """Whether a function inside the one around reads the name too: it may be called at any time."""
+    """True if a function nested in the enclosing one reads the name too: it may be called at any time."""
     function = source.function(node)
     assert function
     scopes = (one for one in ast.walk(function) if isinstance(one, NESTED) and one is not function)
@@ -56,7 +56,7 @@ def _results(source: Source) -> Sites:
 
 
 def wrapped_lines(source: Source, node: ast.expr) -> str:
-    """Returns the text of an expression that stands behind ``=``: in brackets where it takes lines."""
+    """Returns the text of an expression for the right of ``=``, in brackets if it spans lines and needs them."""
     text = source.of(node)
     return (
         f"({text})"
@@ -131,7 +131,7 @@ def _inlined(source: Source) -> Sites:
 
 
 def _writes(node: ast.stmt) -> set[str] | None:
-    """Returns what an assignment sets: names, and attributes of names as they are written; None for more than that."""
+    """Returns the names that an assignment sets; None for other statements and for attributes or items."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return None
     targets = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else [node.targets[0]]
@@ -218,7 +218,7 @@ def _body(source: Source, block: list[ast.stmt]) -> str:
 
 
 def _whole(source: Source, block: list[ast.stmt]) -> bool:
-    """Whether a block stands on lines of its own, which can be moved."""
+    """True if a block occupies whole lines and has no multi-line string, so that it can be moved."""
     strings = any(
         "\n" in source.of(one)
         for node in block

@@ -1,4 +1,4 @@
-"""Pairs of small modules written by hand, each with whether the prover must call them the same.
+"""Pairs of small modules written by hand, each with the verdict that the prover must give.
 
 Each pair that must be refused is a trap for one particular mistake in a prover.
 """

@@ -1,4 +1,4 @@
-"""Pairs about what attributes say: of single slots, by symbols, in definitions, in constants of all types."""
+"""Pairs about the content of attributes: of single slots, by symbols, in definitions, in constants of all types."""
 
 from collections.abc import Callable
 

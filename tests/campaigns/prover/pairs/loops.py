@@ -48,7 +48,7 @@ def _nested(inner: str) -> str:
 
 
 def _register(output: str) -> str:
-    """A shift register of three stages that all start alike."""
+    """A shift register of three stages with equal initial values."""
     body = f"{NEXT} %p = stablehlo.sine %c : {V}"
     loop = while_loop(
         body,

@@ -1,4 +1,4 @@
-"""Pairs of small modules as text, and what builds them."""
+"""Pairs of small modules as text, and the functions that build them."""
 
 import dataclasses
 
@@ -12,10 +12,10 @@ class Pair:
     """Two modules as text.
 
     Args:
-        name: what the pair is about.
+        name: subject of the pair.
         reference: the text of one module.
         candidate: the text of the other.
-        rung: proved, reordered or unproved: what the prover must say.
+        rung: the verdict that the prover must return: proved, reordered or unproved.
         arguments: order of the candidate's arguments; empty for the reference's.
     """
 
@@ -46,7 +46,7 @@ def main(
 def while_loop(
     update: str, yields: str, inits: str, types: str, *, test: str = "%i", limit: str = "5"
 ) -> str:
-    """A loop whose body and condition see the carries by the names on the left of ``inits``."""
+    """A loop whose body and condition name the carries as on the left of ``inits``."""
     return f"""
     %l:{len(types.split(","))} = stablehlo.while({inits}) : {types}
     cond {{
@@ -66,7 +66,7 @@ NEXT = f"{ONE} %j = stablehlo.add %i, %one : {S}"
 
 
 def effect(target: str, operand: str, result: str = "%e", attributes: str = "has_side_effect = true") -> str:
-    """Returns a library call, with a side effect unless told otherwise."""
+    """Returns a library call, by default with a side effect."""
     return f"{result} = stablehlo.custom_call @{target}({operand}) {{{attributes}}} : ({V}) -> {V}"
 
 

@@ -168,7 +168,7 @@ def test_whatever_wrote_it(fused, tmp_path, form):
     model, _ = trained()
     nnx.update(model, restore(tmp_path / "nnx", no_rng(model)))
     np.testing.assert_array_equal(model.key.bias[...], state.params["qkv"]["bias"][H : 2 * H])
-    assert dict(done.roles) == {"params": 8} and not done.retyped  # of what the branch holds
+    assert dict(done.roles) == {"params": 8} and not done.retyped  # of the branch's state
     assert done.read.name == {"manager": "state", "item": "state"}.get(form, "source")
     if form == "manager":
         assert done.read.parent.name == "10"
@@ -223,7 +223,7 @@ def test_a_stack_in_bfloat16_is_cut_and_put_together_again(tmp_path):
     assert len(kernels) == 3 * (L + 1)
 
 
-# --- what is refused ---
+# --- refused conversions ---
 
 
 def altered(linen_state, tmp_path, change):

@@ -1,4 +1,4 @@
-"""The weight map: total, one-to-one, never a silent swap, and arrays carried over and back."""
+"""The weight map: total, one-to-one, never a silent swap, and arrays converted there and back."""
 
 import dataclasses
 
@@ -35,7 +35,7 @@ def optimizer(path, shape):
 
 
 def trained(*names):
-    """Both sides: parameters of these names and shapes, and Adam's moments of them."""
+    """Both sides: parameters of these names and shapes, and their Adam moments."""
     return [
         leaves(
             *(leaf(f"{holder}/{path}", shape) for path, shape in shapes.items()),
@@ -88,7 +88,7 @@ def assert_there_and_back(weights, reference, candidate):
 
 @st.composite
 def models(draw, shapes=SHAPES):
-    """Leaf names and shapes; layers alike, as in a real model."""
+    """Leaf names and shapes; layers have equal shapes, as in a real model."""
     number = draw(st.integers(1, 4))
     parts = {
         part: draw(st.sampled_from(shapes)) for part in draw(st.sets(st.sampled_from(PARTS), min_size=1))
@@ -152,7 +152,7 @@ def stacked(model, axis_of, moments, holder="model/"):
 @few
 @given(models(shapes=((11, 13), (13, 11), (11,), (13, 17, 11), ())), st.data())
 def test_stacked_layers_meet_single_ones_at_any_axis(model, data):
-    """No size equals the number of layers, so the axis can be told from shapes alone."""
+    """No size equals the number of layers, so shapes alone determine the axis."""
     number, parts, _ = model
     moments = data.draw(st.sets(st.sampled_from(MOMENTS)))
     axis_of = {part: data.draw(st.integers(0, len(shape))) for part, shape in parts.items()}
@@ -175,7 +175,7 @@ def test_stacked_layers_meet_single_ones_at_any_axis(model, data):
 @few
 @given(models(), st.booleans(), st.data())
 def test_removing_any_leaf_lists_the_leftovers_of_both_sides(model, from_reference, data):
-    """Names give every other leaf its partner, so exactly the widowed one is left."""
+    """Names give every other leaf its partner, so exactly this leaf remains."""
     sides = [
         per_layer(model, "layers_{}", "params/", "opt_state/", ["0/mu"]),
         per_layer(model, "layers/{}", "model/", "optimizer/opt_state/", ["0/mu"]),
@@ -371,7 +371,7 @@ def test_the_longest_parameter_name_owns_the_moment():
 
 
 def test_moments_of_a_parameter_matched_by_shape_follow_it():
-    """Names alone would say otherwise: the parameters decide."""
+    """Names alone would give the opposite result: the parameters decide."""
     weights = infer(*trained({"w1": (5, 7), "w2": (7, 5)}, {"w2x": (5, 7), "w1x": (7, 5)}))
     for entry in weights.entries:
         assert (entry.reference[0].endswith("w1")) == (entry.candidate[0].endswith("w2x"))
@@ -380,7 +380,7 @@ def test_moments_of_a_parameter_matched_by_shape_follow_it():
 
 
 def test_factored_moments_do_not_take_their_parameters_transform():
-    """Adafactor keeps a row and a column per matrix; a transposed parameter cannot tell which is which."""
+    """Adafactor keeps a row and a column per matrix; a transposed parameter does not determine their assignment."""
     sides = [
         leaves(leaf(f"{holder}/a/{name}", shape), optimizer(f"opt_state/0/v_row/a/{name}", (5,)))
         for holder, name, shape in (("params", "kernel", (5, 7)), ("model", "w", (7, 5)))

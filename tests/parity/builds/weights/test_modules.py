@@ -29,7 +29,7 @@ def dense(*names):
 
 
 def order(*sides):
-    """Where the programs use each leaf: in the order of these names, whatever leaf of a module comes first."""
+    """Order of use of each leaf in the programs: the order of these names."""
     return tuple({path: (place,) for place, path in enumerate(side)} for side in sides)
 
 
@@ -51,7 +51,7 @@ def test_automatic_names_are_paired_as_whole_modules_in_the_order_of_use():
 
 
 def test_a_leaf_that_is_paired_takes_the_rest_of_its_module_along():
-    """Only the kernels differ in how they are used; the biases follow them, whatever their names are like."""
+    """Only the kernels differ in use; the biases follow them, regardless of their names."""
     reference = dense("params/Dense_0", "params/Dense_1")
     candidate = dense("model/a", "model/b")
     use = (
@@ -91,7 +91,7 @@ def test_statistics_lie_beside_the_parameters_of_their_module():
 
 
 def test_moments_follow_their_parameters_whatever_holds_them():
-    """As `TrainState` keeps them, with `params` in the middle, against `nnx.Optimizer`."""
+    """As `TrainState` stores them, with `params` in the middle, against `nnx.Optimizer`."""
     reference = dense("params/params/Dense_0", "params/params/Dense_1")
     candidate = dense("model/up", "model/down")
     for moment in ("mu", "nu"):
@@ -130,7 +130,7 @@ def test_rules_may_spell_numbered_names_as_the_model_does():
 
 
 def test_a_rule_pairs_leaves_of_one_role():
-    """`(.*)` matches what holds a moment, too."""
+    """`(.*)` also matches the path prefix of a moment."""
     reference = leaves("opt_state/0/mu/cell/hi/kernel 5x5", Role.OPTIMIZER) | leaves(
         "params/cell/hi/kernel 5x5"
     )
@@ -165,7 +165,7 @@ def test_first_uses_look_into_calls_and_loops():
 
 
 def test_an_average_in_variables_of_the_parameters_type_is_no_parameter():
-    """As `nnx.EMA` holds it: its leaves are paired with an average of other names, not with parameters."""
+    """As `nnx.EMA` stores it: its leaves are paired with an average of other names, not with parameters."""
     averages = leaves("ema/Dense_0/kernel 5x5, ema/Dense_1/kernel 5x5", Role.STATE)
     reference = leaves("params/Dense_0/kernel 5x5, params/Dense_1/kernel 5x5") | averages
     names = ("ema/params/up", "ema/params/down", "model/up", "model/down")

@@ -1,4 +1,4 @@
-"""A converted checkpoint on a full disk: one sentence, no traceback, nothing left."""
+"""A converted checkpoint on a full disk: one sentence, no traceback, no leftover files."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Transforms: what they do to known arrays, and that each is undone and described rightly on any."""
+"""Transforms: their effect on known arrays, and correct inverse and description on any."""
 
 import ml_dtypes
 import numpy as np
@@ -77,7 +77,7 @@ def test_every_transform_is_undone_bit_for_bit(problem):
 @few
 @given(problems())
 def test_axes_name_the_dimensions_that_apply_makes(problem):
-    """Sizes are pairwise distinct but for 1s and cuts, so a name on the wrong dimension has a wrong size."""
+    """Sizes are pairwise distinct except for 1s and cuts, so a name on the wrong dimension has a wrong size."""
     transform, arrays = problem
     names = [NAMES[: array.ndim] for array in arrays]
     axes, there = transform.axes(names), transform.apply(arrays)

@@ -1,4 +1,4 @@
-"""Weight rules that do not fit, and stacked axes that nothing tells, are said early."""
+"""Weight rules that do not fit, and ambiguous stacked axes, are reported early."""
 
 import pytest
 

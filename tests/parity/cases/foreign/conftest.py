@@ -1,4 +1,4 @@
-"""What the foreign pairs share: a batch, a loss, and a run that says what every channel came to."""
+"""Shared fixtures of the foreign pairs: a batch, a loss, and a run that returns the result of every channel."""
 
 import dataclasses
 import sys

@@ -1,4 +1,4 @@
-"""Half-migrated models: modules of one flavour inside the other, either way round."""
+"""Half-migrated models: modules of one flavour inside the other, in both directions."""
 
 import jax.numpy as jnp
 import pytest

@@ -1,4 +1,4 @@
-"""How foreign modules are called: methods, keywords, streams, meshes, no parameters; and in one call, in a test."""
+"""Ways to call foreign modules: methods, keywords, streams, meshes, no parameters; one call in a test."""
 
 import jax
 import jax.numpy as jnp

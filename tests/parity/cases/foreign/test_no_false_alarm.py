@@ -1,4 +1,4 @@
-"""What stock Flax does otherwise in its two flavours, and is no difference."""
+"""Harmless differences of stock Flax between its two flavours."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Programs of one's own: a `TrainState` against `nnx.Optimizer`, pure states, averages, a cache, a refactor."""
+"""Custom programs: a `TrainState` against `nnx.Optimizer`, pure states, averages, a cache, a refactor."""
 
 import functools
 
@@ -94,18 +94,16 @@ def own(create, step, flavour=parity.Flavour.NNX):
 
 @pytest.mark.slow
 def test_a_train_state_meets_an_nnx_optimizer():
-    """Names are automatic, moments lie under `params`, and the step counters are other integers."""
+    """Names are matched automatically, moments are stored under `params`, and step counters differ in integer type."""
     found = result(own(Trained, nnx_step))
     assert str(found.verdict) == "passed", found.sentence()
     assert [note.where for note in found.channels["tree"].notes] == ["optimizer/step"]
-    assert (
-        str(found.channels["state"].verdict) == "bitwise"
-    )  # unproved for the sake of Flax's LayerNorm alone
+    assert str(found.channels["state"].verdict) == "bitwise"  # unproved only because of Flax's LayerNorm
     assert found.case.reference().programs["train_step"].steps == 3
 
 
 def counting(dtype, by=1, read=False):
-    """A side whose step is kept in some integers, and perhaps read by the rest of the step."""
+    """A side whose step counter has some integer type, and is used by the rest of the step if ``read``."""
 
     def create(key):
         return {"params": {"w": jax.random.normal(key, (D, F))}, "step": jnp.zeros((), dtype)}
@@ -148,7 +146,7 @@ def test_a_pure_state_is_a_state_and_a_wrong_sign_is_found():
 
 
 def averaged(create, step, params):
-    """Adds a moving average of the parameters to a train step, whatever holds them."""
+    """Adds a moving average of the parameters to a train step, for any container of them."""
 
     def begin(key):
         state = create(key)

@@ -1,4 +1,4 @@
-"""Pairs as people have them, a file each: right when right, and with a planted bug that is named by its line."""
+"""Typical user pairs, a file each: they pass, and a planted bug is named by its line."""
 
 import dataclasses
 import importlib.util
@@ -18,12 +18,12 @@ MOST_LINES = 40
 
 @dataclasses.dataclass(frozen=True)
 class Bug:
-    """A text that another takes the place of.
+    """A text and its replacement.
 
     Args:
         old, new: the texts.
-        words: what is said of it; by default its line.
-        bisect: whether that takes a bisect.
+        words: text that the findings must contain; by default its line.
+        bisect: whether finding it requires a bisect.
     """
 
     old: str

@@ -1,4 +1,4 @@
-"""NNX keeps RNG streams in the model, Linen is given keys: what one side has alone stops and hides nothing."""
+"""NNX keeps RNG streams in the model, Linen receives keys: one-sided RNG state stops no case and hides nothing."""
 
 import functools
 
@@ -99,7 +99,7 @@ def test_a_stream_that_is_advanced_and_not_drawn_from_is_a_note(compare):
 
 
 def test_a_stream_whose_key_moves_is_followed(compare):
-    """A pipeline that folds its turn into the keys it holds draws nothing from them: the loops say what it costs."""
+    """A module that folds a number into its held keys draws nothing from them: such a stream is only noted."""
 
     class Folded(NnxDrop):
         def __call__(self, x):
@@ -132,7 +132,7 @@ def test_small_arrays_take_whole_tiles(shape, numbers):
 
 @pytest.mark.slow
 def test_state_of_scans_inside_of_scans_is_no_finding(compare):
-    """A body that returns all its state, as blocks of blocks do: the streams of the inner one have lost an axis."""
+    """A body that returns all its state, as nested blocks do: the streams of the inner one have lost an axis."""
 
     class Blocks(nnx.Module):
         def __init__(self, rngs):
@@ -184,7 +184,7 @@ def test_results_that_depend_on_a_stream_of_one_side_fail(compare):
 
 @pytest.mark.slow
 def test_a_program_that_is_not_proved_carries_them_too(compare):
-    """Another order of summation: the lower rungs run both sides, and structure is compared."""
+    """A different order of summation: the lower rungs run both sides, and structure is compared."""
 
     class Reordered(NnxStack):
         def __call__(self, x):

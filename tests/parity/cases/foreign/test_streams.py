@@ -1,4 +1,4 @@
-"""``rngs=``: what both flavours are given is what the NNX model draws from, or an error."""
+"""``rngs=``: both flavours receive the keys that the NNX model draws from, or an error is raised."""
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ class New(nnx.Module):
 
 
 class Stacked(nnx.Module):
-    """Layers made by a map, whose streams are stacked, too."""
+    """Layers made by a map, so that their streams are stacked."""
 
     def __init__(self, rngs):
         make = nnx.split_rngs(splits=L)(nnx.vmap(lambda rngs: nnx.Dropout(0.5, rngs=rngs)))
@@ -40,7 +40,7 @@ class Stacked(nnx.Module):
 
 
 class Plain(nnx.Module):
-    """Draws nothing; Linen drops out."""
+    """Draws nothing; Linen applies dropout."""
 
     def __init__(self, rngs):
         self.out = nnx.Linear(D, F, rngs=rngs)

@@ -1,4 +1,4 @@
-"""Every layer that Flax has in both flavours: the same, or a declared difference that the docs explain."""
+"""Every layer that Flax has in both flavours: equal, or a declared difference that the docs explain."""
 
 import fnmatch
 import re
@@ -15,7 +15,7 @@ DECLARED = {row.differs.about: row.differs for row in ROWS.values() if row.diffe
 
 
 def found_in(row):
-    """Returns what keeps the cases of a row from passing: channel -> where; and all that is said."""
+    """Returns the blocking findings of a row's cases, as channel -> places; and the text of all findings."""
     results = list(run_cases(row.pair("layer").cases({})))
     found = {}
     for result in results:

@@ -1,4 +1,4 @@
-"""What the sharding tests share: cases of the pair `sharded`, as they are and made of edited models."""
+"""Shared fixtures of the sharding tests: cases of the pair `sharded`, unchanged and from edited models."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ def real():
 def planted(planting, tmp_path, monkeypatch, real):
     """``planted(id, file, (old, new), ...)`` is a case with an edited models_nnx.
 
-    Only the candidate has the edits; with ``both=True`` each twin has those of what they share.
+    Only the candidate has the edits; with ``both=True`` both twins have the edits of shared code.
     """
 
     def load(id, file, *edits, both=False):
@@ -54,7 +54,7 @@ def planted(planting, tmp_path, monkeypatch, real):
 
 @pytest.fixture(scope="session")
 def seen():
-    """``seen(case)`` is what the tree and sharding channels find; it traces, but never lowers or compiles."""
+    """``seen(case)`` returns the findings of the tree and sharding channels; it only traces, without lowering."""
 
     def run(case):
         work = Evidence.of(case, Session())
@@ -69,7 +69,7 @@ def seen():
 
 @pytest.fixture(scope="session")
 def ruled(real):
-    """``ruled(id, name, change)`` is a case whose candidate has the rules that ``change`` makes of the default."""
+    """``ruled(id, name, change)`` is a case whose candidate has the rules that ``change`` makes from the default."""
 
     def make(id, name, change):
         config = override(tiny(preset("llama2-70b")), VARIANTS[id.split("/")[0]])

@@ -1,4 +1,4 @@
-"""The sharding channel: its oracle, its count of constraints, metadata that the program changes, compiled places."""
+"""The sharding channel: its oracle, its count of constraints, metadata changed by the program, compiled placements."""
 
 import collections
 import functools
@@ -50,7 +50,7 @@ def leaf(names, shape, spec=WHOLE):
 
 @st.composite
 def tables(draw):
-    """Rules, a mesh whose axes the rules may lack or miss, and a tensor that every choice of axes divides."""
+    """Rules, a mesh whose axes may not match the rules, and a tensor that every choice of axes divides."""
     mesh = {axis: draw(st.sampled_from((1, 2, 3))) for axis in draw(st.permutations(MESH_AXES))[:5]}
     several = st.lists(st.sampled_from(MESH_AXES), min_size=1, max_size=3, unique=True).map(tuple)
     axes = st.none() | st.sampled_from(MESH_AXES) | several
@@ -208,7 +208,7 @@ def test_specs_are_compared_before_a_crash():
 
 
 def test_what_the_compiled_program_takes_is_held_to_the_specs():
-    """Both sides are compiled only when nothing is proved; then each is asked where it takes its state."""
+    """Both sides are compiled only if nothing is proved; then the state's placement is read from each executable."""
     mesh = "fsdp4.tensor2-auto"
     side = side_of(scanned(mesh), mesh)
     assert sentences(side, side) == [] and Side.compiled not in side.memo
@@ -265,7 +265,7 @@ class NnxLayer(nnx.Module):
 
 
 class NnxStacks(nnx.Module):
-    """Takes the stacked axis out of the metadata for its scan, and puts it back as ``scan_name`` says."""
+    """Removes the stacked axis from the metadata for its scan, and restores it under the name ``scan_name``."""
 
     def __init__(self, rngs, scan_name=lambda stack: stack):
         self.scan_name = scan_name

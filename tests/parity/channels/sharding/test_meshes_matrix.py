@@ -1,4 +1,4 @@
-"""The pair `sharded` holds on every mesh: the same program, the same numbers, wherever the state lies."""
+"""The pair `sharded` holds on every mesh: the same program and the same numbers for any placement of the state."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_every_twin_requires_one_program():
 @pytest.mark.slow
 @pytest.mark.parametrize("id", QUICK)
 def test_the_twins_are_proved(id):
-    """One of each kind; `make parity` has them all."""
+    """One case of each kind; `make parity` has them all."""
     assert verdicts(id, PROOF) == {"program": "proved", "tree": "equal", "sharding": "equal"}
 
 

@@ -22,7 +22,7 @@ from parity.report.page import shardings_page
 CASE = "sharded-unroll/train_step@fsdp2.fsdp_transpose2.tensor2.data1-explicit"
 few = settings(max_examples=150, deadline=None, database=None, derandomize=True)
 
-# Two dense layers with logical axes; the candidate's come from the format field.
+# Two dense layers with logical axes; the candidate's axes come from the format field.
 TWINS = """
 import jax.numpy as jnp, numpy as np
 from flax import linen, nnx
@@ -149,7 +149,7 @@ def test_the_record_has_a_row_for_each_way_in_which_leaves_are_cut(command, tmp_
         "bytes": 3 * 12 * 20 * 4 // 8,
     }
     assert [(row["reference"], row["candidate"], row["leaves"]) for row in rows[1:]] == [("", "", 2)]
-    assert found["tiny/grad@single"] is None  # one device: nothing to draw
+    assert found["tiny/grad@single"] is None  # one device: no picture
 
 
 @pytest.mark.slow
@@ -253,7 +253,7 @@ def placements(draw):
 
 
 def devices_of(text):
-    """Returns the devices a cell names, and how many more it counts."""
+    """Returns the devices that a cell names, and the number of further ones."""
     listed, _, more = text.partition(" and ")
     return [int(number) for number in listed.split(", ")], int(more.split()[0]) if more else 0
 

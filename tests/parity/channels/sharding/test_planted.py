@@ -34,7 +34,7 @@ def outcome(case):
     return result
 
 
-# --- E1, E2: the resolver both twins share; only Flax Linen's own can tell ---
+# --- E1, E2: the resolver that both twins share; only Flax Linen's own detects an error ---
 
 WALK = "    for index, rule in enumerate(rules):\n        axes = _check_rule"
 
@@ -57,7 +57,7 @@ def test_rules_as_a_dict_in_both_twins(mode, planted, seen):
 
 @pytest.mark.long
 def test_rules_as_a_dict_go_unseen_where_no_name_has_two_usable_rules(planted, seen):
-    """The mesh has to arm the bug: on ``data8`` every table resolves alike."""
+    """The mesh must trigger the bug: on ``data8`` every table resolves equally."""
     edit = WALK, WALK.replace("enumerate(rules)", "enumerate(dict(rules).items())")
     found = seen(planted("unroll/train_step@data8.tensor1-auto", "shared/sharding.py", edit, both=True))
     assert not with_words(found["sharding"], "by Flax Linen's resolver")
@@ -68,7 +68,7 @@ UNTRACKED = "        owner.update(dict.fromkeys(axes, dim))\n", ""
 
 @pytest.mark.parametrize("both", [True, False])
 def test_dimensions_resolved_one_by_one(both, planted):
-    """JAX refuses the spec, so that nothing can be traced; the findings come all the same."""
+    """JAX refuses the spec, so that nothing can be traced; the findings are still reported."""
     result = outcome(planted(f"scan/train_step@{FSDP}-auto", "shared/sharding.py", UNTRACKED, both=both))
     assert (result.verdict, str(result.channels["program"].verdict)) == ("failed", "error")
     assert "before" in result.channels["sharding"].detail
@@ -153,7 +153,7 @@ def test_an_mlp_output_resharded_and_not_put_back(mode, variant, planted, seen):
 
 
 def test_a_block_that_returns_elsewhere_under_a_scan_with_types(planted):
-    """The types of an explicit mesh refuse it; the report says both."""
+    """The types of an explicit mesh refuse it; the report contains both types."""
     result = outcome(planted(f"scan/train_step@{CONTEXT}-explicit", "blocks.py", (RETURNED, RESHARDED)))
     assert result.verdict == "error"
     words = "40@context,48] but the corresponding output carry", "float32[8@(data,fsdp),40,48]"

@@ -1,4 +1,4 @@
-"""ZeRO-1: moments in a fraction of the memory, in and out where they belong, and the same numbers."""
+"""ZeRO-1: moments in a fraction of the memory, correct placement in and out, and the same numbers."""
 
 import functools
 
@@ -70,7 +70,7 @@ def test_the_bytes_of_every_moment_fall_by_the_size_of_the_data_axis(flavour, me
     assert held[0] - counters == data * (held[1] - counters) and counters < 32
 
 
-# --- three steps whose outputs nobody pins ---
+# --- three steps with unconstrained outputs ---
 
 
 def batch_on(mesh, seed):
@@ -96,7 +96,7 @@ def linen_step(train, mesh):
 
 
 def nnx_step(train, mesh):
-    """The same on flat NNX state: ``{path: array}``, no graph in sight."""
+    """Returns the same for NNX as flat ``{path: array}``, without a graph."""
     module = models_nnx.train
     graphdef, abstract = nnx.split(nnx.eval_shape(lambda: module.create(CONFIG, train, jax.random.key(0))))
     codec = Codec(abstract)
@@ -119,7 +119,7 @@ def put(state, specs, mesh):
 
 @functools.cache
 def three_steps(flavour, mode):
-    """Runs three ZeRO-1 steps, each fed what the last returned, with nothing said about where outputs go."""
+    """Runs three ZeRO-1 steps, each on the last one's results, with unconstrained output shardings."""
     mesh = MeshSpec.parse(f"{MESH}-{mode}").on(jax.devices())
     jax.config.update("jax_disable_most_optimizations", True)
     try:
@@ -161,7 +161,7 @@ def test_state_comes_back_where_it_was_for_three_steps(flavour, mode):
 @pytest.mark.long
 @pytest.mark.parametrize("flavour", Flavour)
 def test_devices_hold_the_moments_once_over_data(flavour):
-    """The bytes that are really on a device, not those that specs promise."""
+    """Counts the bytes that are really on a device, not those that specs promise."""
     mesh, _, _, history = three_steps(flavour, Mode.EXPLICIT)
     plain = put(history[0], STEPS[flavour](PLAIN, mesh)[1], mesh)
 

@@ -1,4 +1,4 @@
-"""The ahead-of-time TPU backend: what it refuses, how it fits meshes, and what it shows of the twins."""
+"""The ahead-of-time TPU backend: its refusals, its fitting of meshes, and its view of the twins."""
 
 import json
 import os
@@ -38,7 +38,7 @@ needs_compiler = pytest.mark.skipif(bool(MISSING), reason=f"libtpu is not instal
 
 @pytest.fixture
 def no_libtpu(monkeypatch):
-    """As on a machine without the extra."""
+    """Hides libtpu, as on a machine without the extra."""
     monkeypatch.setitem(sys.modules, "libtpu", None)
 
 
@@ -203,7 +203,7 @@ def test_a_proof_stands_where_nothing_runs_also_for_the_paranoid():
 @pytest.mark.long
 @needs_compiler
 def test_a_candidate_of_equal_structure_and_other_numbers_is_no_parity(shell, tmp_path):
-    """Its loops, collectives and memory agree; only a run could tell, and nothing runs."""
+    """Its loops, collectives and memory agree; only a run could show the difference, and nothing runs."""
     example = (REPO / "docs" / "examples" / "foreign_mlp.py").read_text()
     wrong = example.replace("self.up(x)", "(self.up(x) * 1.01)")
     assert wrong != example
@@ -238,7 +238,7 @@ def test_the_twins_are_the_same_to_the_tpu_compiler(topology):
 @needs_compiler
 @pytest.mark.long
 def test_workers_compile_side_by_side(shell, tmp_path):
-    """Under xdist two processes hold libtpu at once, and the report has every case."""
+    """Under xdist two processes hold libtpu at the same time, and the report has every case."""
     pytest.importorskip("xdist")
     chosen = ("llama2-scan/forward", "llama2-unroll/forward")
     (tmp_path / "report").mkdir()
@@ -320,7 +320,7 @@ def test_a_program_compiled_elsewhere_says_where_its_arrays_lie():
 
 @needs_compiler
 def test_grouped_products_of_stages_compile():
-    """libtpu compiles none that is batched over stages."""
+    """libtpu compiles no grouped product that is batched over stages."""
     backend, spec = find("aot:v5p:2x2x1"), MeshSpec.parse("stage2.fsdp2")
     shapes = ((2, 64, 16), "float32"), ((2, 4, 16, 32), "float32"), ((2, 4), "int32")
     with backend.context(spec):
@@ -344,7 +344,7 @@ def test_grouped_products_of_stages_compile():
 @pytest.mark.slow
 @needs_compiler
 def test_both_sides_compile_at_once(monkeypatch):
-    """Neither is waited for before the other has begun."""
+    """Both compilations begin before either is awaited."""
     seen = []
     start = AheadOfTime.start
 
@@ -375,7 +375,7 @@ def test_a_second_run_of_a_case_asks_no_compiler(monkeypatch, tmp_path):
             monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_other=1")
         return Session(backend=find("aot:v5p:2x2x1", resources.compiler()))
 
-    # In one loop, because who calls is part of a program's locations, and these are part of the key.
+    # In one loop, because the call site is part of a program's locations, and these are part of the key.
     first, again, stale = [run_case(case, before(number), ("loops", "memory")) for number in range(3)]
     assert again.channels == first.channels and again.verdict == "passed"
     assert "asked the compiler" in stale.sentence()
@@ -396,7 +396,7 @@ def test_a_compiler_that_dies_is_an_error_of_its_side_and_the_other_channels_ans
     (case,) = place([case for case in smoke() if "/forward" in case.id], find("aot:v5p:2x2x1"))
     result = run_case(
         case, Session(backend=find("aot:v5p:2x2x1", Compiler(1)))
-    )  # whose worker has the path above
+    )  # its worker has the path above
     assert result.verdict == "error" and result.channels["values"].verdict is Verdict.PROVED
     assert (
         "linen llama2-scan, compile: CompileError: compile for aot:v5p:2x2x1 "

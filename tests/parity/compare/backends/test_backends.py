@@ -1,4 +1,4 @@
-"""Backends of found devices: meshes fitted to any number of them, the same cases, and what is said without any."""
+"""Backends of found devices: meshes fitted to any number of them, the same cases, and the error without any."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ from parity.run.run import run_case
 
 @pytest.fixture
 def few(monkeypatch):
-    """``few(6)`` makes a backend ``few`` of six of the CPU's devices, as if they were all there is."""
+    """``few(6)`` makes a backend ``few`` of six of the CPU's devices, as if there were no others."""
 
     def make(count):
         backend = Accelerators(name="few", devices=lambda: jax.devices("cpu")[:count])
@@ -35,7 +35,7 @@ def few(monkeypatch):
 
 @pytest.fixture
 def lowered():
-    """A loop with an exponential: LLVM has something to vectorise."""
+    """A loop with an exponential, so that LLVM has an operation to vectorise."""
 
     def step(x):
         return jax.lax.scan(lambda x, _: (jnp.exp(-x) @ x, x.sum()), x, length=3)

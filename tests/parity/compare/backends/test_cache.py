@@ -1,4 +1,4 @@
-"""The disk cache: what is found again, what must miss, and what a broken file or a full folder comes to."""
+"""The disk cache: its hits, its required misses, and its behaviour on a broken file or a full folder."""
 
 import concurrent.futures
 import dataclasses
@@ -92,7 +92,7 @@ def test_a_digest_knows_where_its_parts_end():
     assert digest(["ab", "c"]) != digest(["a", "bc"]) and digest(["a", b"b"]) == digest([b"a", "b"])
 
 
-# --- what makes a compile another one ---
+# --- changes that require another compilation ---
 
 REQUEST = Request(backend="aot:v5p:2x2x1", module=b"module", options=b"options", devices=(0, 1))
 
@@ -175,7 +175,7 @@ def pretend(request, tell):
 
 @pytest.fixture
 def compiles(tmp_path, monkeypatch):
-    """Returns what each compiler, with its own or no cache, makes, and how often a worker was asked."""
+    """``compiles(request, cache)`` returns a new compiler's result, and the number of requests to workers so far."""
     (tmp_path / "pretending.py").write_text(PRETEND)
     monkeypatch.syspath_prepend(str(tmp_path))
     log = tmp_path / "log"

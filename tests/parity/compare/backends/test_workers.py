@@ -1,4 +1,4 @@
-"""Worker processes: what crashes, hangs or eats memory there is an error here, and nothing is left running."""
+"""Worker processes: a crash, hang or memory excess in one is an error here, and no process keeps running."""
 
 import os
 import signal
@@ -73,7 +73,7 @@ MIB = 2**20
 
 @pytest.fixture
 def tasks(tmp_path, monkeypatch):
-    """Names what workers can call."""
+    """Returns a function from names to tasks that workers can call."""
     (tmp_path / "worker_tasks.py").write_text(TASKS)
     monkeypatch.syspath_prepend(str(tmp_path))
     return "worker_tasks:{}".format
@@ -101,7 +101,7 @@ def gone(pid):
 
 
 def test_rooms_of_the_engine_do_not_hide_modules_of_their_names(pool, tasks):
-    """With ``parity/`` itself on the path, ``import bisect`` or a user's ``values`` would find ours."""
+    """If ``parity/`` itself were on the path, ``import bisect`` or a user's ``values`` would import ours."""
     assert str(Path(parity.__file__).parent) not in pool(1).submit(tasks("path")).result()
 
 
@@ -215,7 +215,7 @@ def test_the_default_memory_is_a_share_of_the_machine():
 
 
 def test_ctrl_c_does_not_reach_a_worker(tasks):
-    """It is in a session of its own: the parent decides."""
+    """The worker has a separate session: the parent decides."""
     worker = Worker()
     worker.begin(tasks("hang"), ())
     while not worker.phase:

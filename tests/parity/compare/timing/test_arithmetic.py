@@ -1,4 +1,4 @@
-"""Rounds by turns, ratios with their spread, bounds, and what of a run is the harness's own."""
+"""Interleaved rounds, ratios with their spread, bounds, and the harness's share of a run."""
 
 import dataclasses
 import io

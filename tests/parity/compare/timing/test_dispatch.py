@@ -1,4 +1,4 @@
-"""Every way to call a step does what the step does, and the recommended one is the cheapest of NNX's."""
+"""Every way to call a step gives the step's result, and the recommended one is the cheapest of NNX's."""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ class Nnx(nnx.Module):
 class WithTable(Nnx):
     def __init__(self, rngs):
         super().__init__(rngs)
-        self.table = nnx.data(jnp.arange(4.0))  # no state: merged from what the build keeps of it
+        self.table = nnx.data(jnp.arange(4.0))  # no state: merged from constants of the build
 
 
 def inputs(seed):

@@ -1,4 +1,4 @@
-"""What a side costs: steps go on from the state they return, and each phase is made anew."""
+"""Cost of a side: steps continue from the state that they return, and each phase is measured from scratch."""
 
 import dataclasses
 
@@ -52,7 +52,7 @@ def test_a_forward_pass_that_returns_some_of_the_state_is_repeated(work):
     mean = next(value for path, value in many.state.items() if path.endswith("mean"))
     np.testing.assert_allclose(
         mean, inputs(SEED)["x"].mean(axis=0), atol=1e-4
-    )  # where it ends, if it goes on
+    )  # the limit, if steps continue from the returned state
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Programs with structure known by hand, on the CPU and on the ahead-of-time TPU compiler."""
+"""Programs whose structure is counted by hand, on the CPU and on the ahead-of-time TPU compiler."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ REPLICATED = P()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where programs compile: a mesh of 8 simulated CPU devices or of a TPU topology."""
+    """Target of compilation: a mesh of 8 simulated CPU devices or of a TPU topology."""
 
     name: str
     mesh: Mesh

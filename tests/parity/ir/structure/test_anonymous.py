@@ -1,4 +1,4 @@
-"""Digests of compiled programs: names and order do not count, and all else does."""
+"""Digests of compiled programs: they ignore names and order, and depend on everything else."""
 
 import random
 import re
@@ -77,7 +77,7 @@ def test_the_order_of_the_listing_does_not_count(text, seed):
 
 
 def _shuffled(block, rng):
-    """Returns a computation with its instructions in another order, each after what it reads."""
+    """Returns a computation with its instructions in a different order, each after its operands."""
     head, *lines, end = block.strip("\n").splitlines()
     waiting, done, found = list(lines), set(), []
     own = {NAME.search(line).group() for line in lines}
@@ -92,7 +92,7 @@ def _shuffled(block, rng):
 
 @pytest.mark.long
 def test_every_other_word_counts(text):
-    """Each number and word, each bracket of a list is changed once; signatures and comments say nothing new."""
+    """Each number, word and list bracket is changed once; signatures and comments contain no further information."""
     whole, seen = anonymous_digest(text), 0
     for start, line in _lines(text):
         for match in re.finditer(r"%[\w.\-]+|/\*index=\d+\*/|ROOT|\w+", line):
@@ -129,7 +129,7 @@ def test_exchanged_operands_count(text):
 
 
 def test_a_value_used_twice_is_not_two_values():
-    """What is computed twice meets other neighbours in a fusion, so bits may differ."""
+    """A value computed twice has different neighbours in a fusion, so bits may differ."""
     once = """HloModule m, entry_computation_layout={(f32[2]{0})->f32[2]{0}}
 
 ENTRY %main (x: f32[2]) -> f32[2] {

@@ -1,4 +1,4 @@
-"""Groups of devices in every form that compilers write, and which of them cross an axis."""
+"""Groups of devices in every form that compilers write, and those that cross an axis."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The HLO reader: what it knows, what it refuses, and that nothing makes it fail otherwise."""
+"""The HLO reader: the programs that it reads and refuses; any other input raises no unexpected error."""
 
 import functools
 

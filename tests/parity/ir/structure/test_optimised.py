@@ -1,4 +1,4 @@
-"""Optimised HLO of the CPU: loops, collectives, donation, memory against counts made by hand."""
+"""Optimised HLO of the CPU: loops, collectives, donation and memory against counts made by hand."""
 
 import functools
 
@@ -119,7 +119,7 @@ def test_memory_states_arguments_and_outputs(programs, cpu, step):
 
 
 class Silent:
-    """A compiled program whose backend states little."""
+    """A compiled program whose backend reports little."""
 
     def memory_analysis(self):
         raise NotImplementedError("not on this backend")

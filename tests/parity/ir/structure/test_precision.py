@@ -1,4 +1,4 @@
-"""Dots that ask for another precision or algorithm, which a CPU computes with equal bits."""
+"""Dots that request a different precision or algorithm, which a CPU computes with equal bits."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Each planted bug is caught by the channel that is there for it, with a finding that says where."""
+"""Each planted bug is caught by its channel, with a finding that names the place."""
 
 import functools
 
@@ -316,7 +316,7 @@ def test_the_number_of_devices_must_be_positive():
 
 
 def prefetching(gathers):
-    """Repeats of a layer whose weights are gathered one repeat ahead and carried, or gathered twice."""
+    """A layer's repeats whose weights are gathered one repeat early and carried, or gathered twice."""
 
     def model(weights, x, mesh):
         whole = jax.sharding.NamedSharding(mesh, P())
@@ -342,7 +342,7 @@ def prefetching(gathers):
 
 @pytest.mark.slow
 def test_two_gathers_per_repeat(cpu):
-    """History C2: the weights of the repeat at work are gathered again instead of carried."""
+    """History C2: the weights of the current repeat are gathered again instead of carried."""
     shapes = cpu.spec((5, 32, 32), P(None, "fsdp")), cpu.spec((8, 32))
     builds = [Build(functools.partial(prefetching(gathers), mesh=cpu.mesh), *shapes) for gathers in (1, 2)]
     channel = compare(*builds)["collectives"]
@@ -362,7 +362,7 @@ def tiled(inside):
         def tile(state, w):
             total, x = jax.lax.optimization_barrier(
                 state
-            )  # as remat leaves it: nothing moves out of the loop
+            )  # as remat leaves it: no operation moves out of the loop
             logits = jax.lax.with_sharding_constraint(x, whole) @ w
             return (total + jax.nn.logsumexp(logits, axis=-1).sum(), x), None
 

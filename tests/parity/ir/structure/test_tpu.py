@@ -1,4 +1,4 @@
-"""The same programs through the real TPU compiler, ahead of time, without a TPU."""
+"""The programs of `conftest.py` through the real TPU compiler, ahead of time, without a TPU."""
 
 import functools
 
@@ -59,7 +59,7 @@ def test_nested_trip_counts_are_derived(programs, target):
     )
     own = [place for place in places if not place.loop.provenance.label]
     assert [(place.depth, place.loop.trips, place.times) for place in own] == [(0, 3, 1), (1, 5, 3)]
-    # v5p turns a gather and a dot into a loop over the ring of fsdp devices, labelled with the operation
+    # v5p makes a gather and a dot a loop over the ring of fsdp devices, labelled with the operation
     ring = target.mesh.shape["fsdp"]
     made = [place for place in places if place.loop.provenance.label]
     assert {(place.loop.provenance.label, place.loop.trips) for place in made} <= {("dot_general", ring)}

@@ -22,7 +22,7 @@ from parity.prove.exact.rounded import BITS, NUMBERS
 LAYERS, ROWS, WIDTH = 3, 4, 6
 ALIKE = 1e-5
 
-# Each: what a layer does to x with its weights w and b, and the same with one mistake.
+# Each pair: the effect of a layer on x with its weights w and b, and the same with one mistake.
 STEPS = {
     "dot": (lambda x, w, b: x @ w, lambda x, w, b: x @ w.T),
     "dot of the transposed": (lambda x, w, b: jnp.einsum("oi,ri->ro", w, x), lambda x, w, b: x @ w),
@@ -88,10 +88,10 @@ def layer(steps, wrong):
 
 
 def program(seed):
-    """Returns two functions of the same weights, the names of their steps, and what is wrong with the second.
+    """Returns two functions of the same weights, the names of their steps, and the mistake in the second.
 
     Args:
-        seed: decides all.
+        seed: determines everything.
     """
     rng = random.Random(seed)
     steps = [rng.choice(list(STEPS)) for _ in range(rng.randint(1, 4))]
@@ -118,7 +118,7 @@ def program(seed):
 
 
 def derived(run, backward):
-    """Returns the loss, and the gradient to every argument where ``backward``."""
+    """Returns a function for the loss, and for the gradient to every argument if ``backward``."""
 
     def both(*arguments):
         loss = lambda *each: jnp.sum(jnp.sin(run(*each)) * jnp.linspace(0.5, 1.5, WIDTH))  # noqa: E731
@@ -131,7 +131,7 @@ def derived(run, backward):
 
 
 def examine(seed, arithmetics=(BITS, NUMBERS)):
-    """Returns whether a random pair is shown, what was planted, its steps, and whether its numbers differ."""
+    """Returns whether a random pair is shown, the planted mistake, its steps, and whether its numbers differ."""
     written, scanned, steps, mistake, backward = program(seed)
     x, w, b = (ROWS, WIDTH), (WIDTH, WIDTH), (WIDTH,)
     names = [[f"{leaf}{at}" for leaf in "wb" for at in range(LAYERS)], ["w", "b"]]
@@ -158,7 +158,7 @@ def examine(seed, arithmetics=(BITS, NUMBERS)):
     out = Link(reference=("out",), candidate=("out",))
     relation = Relation(arguments=links, results=[out, *(links if backward else [])])
     shown = any(equal(*sides, relation, ProofCache(arithmetic=one)).proved for one in arithmetics)
-    # A maximum that rounding decides may throw single numbers far: what is wrong differs on any data.
+    # Rounding may change a maximum and so single numbers by far: a wrong program differs on any data.
     return shown, mistake, steps, shown and all(_differ(lowered, shapes, draw) for draw in range(3))
 
 
@@ -176,7 +176,7 @@ def _differ(lowered, shapes, seed):
 
 
 def main():
-    """Prints what became of the programs; returns 1 if one is wrong."""
+    """Prints the outcome of the programs; returns 1 if one is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)

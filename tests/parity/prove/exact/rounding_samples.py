@@ -36,7 +36,7 @@ def layer(x, w, b):
 
 
 def written(body=layer, order=range(LAYERS), uses=range(LAYERS)):
-    """N written layers, their weights as w0, b0, w1, ..."""
+    """N written-out layers, their weights as w0, b0, w1, ..."""
 
     def forward(x, *leaves):
         for place in order:
@@ -48,7 +48,7 @@ def written(body=layer, order=range(LAYERS), uses=range(LAYERS)):
 
 
 def scanned(body=layer, **options):
-    """The same as a scan over stacked weights."""
+    """The layers as a scan over stacked weights."""
 
     def forward(x, w, b):
         return jax.lax.scan(lambda x, leaf: (body(x, *leaf), None), x, (w, b), **options)[0]
@@ -89,7 +89,7 @@ PLAIN = Relation(arguments=[X], results=[OUT])
 
 
 def claim(reference, candidate, *, relation, given, dtype: Any = jnp.float32, arithmetic=BITS):
-    """Returns what is found of two functions; arguments are (names, shapes) of both sides."""
+    """Returns the comparison of two functions; arguments are (names, shapes) of both sides."""
     (our_names, ours), (their_names, theirs) = given
     sides = []
     for function, names, shapes, side in (
@@ -112,7 +112,7 @@ def layers_against_scan(reference, candidate, *, backward=False, dtype=jnp.float
     if not backward:
         relation = Relation(arguments=[X, *STACKS], results=[OUT])
         return claim(reference, candidate, relation=relation, dtype=dtype, given=given, arithmetic=arithmetic)
-    # Results in the order in which each side returns them: the loss, then a gradient for each argument.
+    # Results in the order of each side: the loss, then a gradient for each argument.
     order = {"reference": ["out", "x", *FLAT], "candidate": ["out", "x", "w", "b"]}
     sides = [
         Named(
@@ -133,7 +133,7 @@ def remat(body):
 
 
 def flattened(x, w, b):
-    """The layer's functions of elements on another shape."""
+    """The layer's elementwise functions on a different shape."""
     gate = (jnp.tanh(jnp.dot(x, w)).reshape(-1) * jax.nn.softmax(x, -1).reshape(-1)).reshape(ROWS, WIDTH)
     return (x.reshape(2, -1) + gate.reshape(2, -1)).reshape(ROWS, WIDTH) + b * 0.5
 
@@ -265,7 +265,7 @@ NEAR: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Moved:
-    """One weight that the map moves, and what both sides do with it."""
+    """One weight that the map moves, and the functions of both sides that use it."""
 
     transform: Any
     reference: tuple[tuple[int, ...], ...]

@@ -1,4 +1,4 @@
-"""Pipelines of the twins against their sequence: proved, evaluated as numbers, and found where a bug is planted."""
+"""Pipelines of the twins against their sequence: proved, evaluated as numbers, and refuted if a bug is planted."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_gradients_and_steps_too(name):
     jumps = [each.split(" across a threshold at ") for each in found.assumptions]
     clips = (
         name == "train_step"
-    )  # whether the norm of the gradients is too large is a comparison of rounded numbers
+    )  # it is a comparison of rounded numbers whether the norm of the gradients is too large
     assert [(what, place.split("optax")[-1][:24]) for what, place in jumps] == [
         ("rounding takes no operand of compare", "/transforms/_clipping.py")
     ] * clips

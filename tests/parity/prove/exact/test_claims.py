@@ -1,4 +1,4 @@
-"""A schedule of one's own against its sequence; what is planted in it is found; what is not understood is refused."""
+"""A custom schedule against its sequence: planted bugs are found, and unsupported operations are refused."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ def sequence(state, x_MBD, t_MBD):
 
 
 def scheduled(state, x_MBD, t_MBD, bug=""):
-    """Stages on devices; microbatches go around ``R`` times."""
+    """Stages on devices; microbatches pass through the ring ``R`` times."""
 
     def local(w_RSDD, x_MBD):
         stage = jax.lax.axis_index("stage")
@@ -76,7 +76,7 @@ def gradient(function):
 
 
 def programs(bug=""):
-    """Returns both lowered gradients, and which of their arguments and results are the same."""
+    """Returns both lowered gradients, and the relations of their arguments and results."""
     one = jax.ShapeDtypeStruct((D, D), jnp.float32)
     batch = jax.ShapeDtypeStruct((M, B, D), jnp.float32)
     layers = {f"layer{i}": one for i in range(LAYERS)}
@@ -114,7 +114,7 @@ def test_a_planted_bug_is_found(bug):
 
 def test_products_are_not_distributed_over_sums():
     found = claim(lambda x, y: (x + y) * y, lambda x, y: x * y + y * y, (3,), (3,))
-    assert not found.proved  # equal, but that is not what the normal form is for
+    assert not found.proved  # equal, but outside the scope of the normal form
 
 
 def test_another_order_of_layers_is_another_function():
@@ -153,7 +153,7 @@ def claim(ours, theirs, *shapes, dtype=jnp.float32, apart=()):
 
 
 def running_logsumexp(parts, stale=False):
-    """Returns the logsumexp over the rows of all parts, one part after the other, as tiles are taken."""
+    """Returns the logsumexp over the rows of all parts, part by part, as over tiles."""
     most, total = jnp.full(parts[0].shape[1:], -jnp.inf), jnp.zeros(parts[0].shape[1:])
     for x in parts:
         now = jnp.maximum(most, x.max(0))

@@ -63,7 +63,7 @@ def values(element):
 
 
 def folded(algebra, number, source, target):
-    """Returns what a constant becomes: a number, or ``inf``, ``-inf``, ``nan``."""
+    """Returns the value that a constant becomes: a number, or ``inf``, ``-inf``, ``nan``."""
     source_sort, target_sort = sort_of(source), sort_of(target)
     number = float(number) if source_sort == REAL else int(number)
     cell = algebra.map("convert", [algebra.element(number, source_sort)], target_sort)
@@ -94,7 +94,7 @@ def test_constants_are_converted_as_compiled_programs_convert_what_is_computed(s
 
 
 def test_floats_of_four_bits_are_refused():
-    """XLA makes 127 of their 6 in int8, since 6 is their greatest value."""
+    """XLA converts their 6 to 127 in int8, since 6 is their maximum."""
     with pytest.raises(RefusalError):
         sort_of("f4E2M1FN")
 

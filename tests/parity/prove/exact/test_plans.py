@@ -1,4 +1,4 @@
-"""Batches, schedules, places and tiles are proved equal to the plain program; DiLoCo's meeting to its formula."""
+"""Batches, schedules, placements and tiles are proved equal to the plain program, DiLoCo's outer step to a formula."""
 
 import dataclasses
 import fnmatch
@@ -75,7 +75,7 @@ def test_experts_are_refused_where_they_are_chosen(pair, pattern):
 
 
 def meeting(config, state, *, nesterov=True, mean=True, spared=""):
-    """Makes the outer update of DiLoCo's algorithm 1, written out, of a state by its paths."""
+    """Computes the outer update of DiLoCo's algorithm 1, written out, on a state by paths."""
     made = dict(state)
     for path, x in state.items():
         place = path.removeprefix("outer/params/")
@@ -98,7 +98,7 @@ def sync():
 
 
 def against_formula(side, config=UNROLLED, **changed):
-    """Returns whether a side's meeting is the formula, for the state as it lies on one device."""
+    """Returns whether a side's outer step equals the formula, for the state on one device."""
     state = {path: jax.ShapeDtypeStruct(x.shape, x.dtype) for path, x in side.arguments[0].items()}
     formula = jax.jit(functools.partial(meeting, config, **changed), keep_unused=True).lower(state)
     names = [f"state {path}" for path in sorted(state)]

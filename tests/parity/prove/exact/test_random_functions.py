@@ -1,4 +1,4 @@
-"""Random functions of floats, integers and booleans: those that get one term compute the same numbers."""
+"""Random functions of floats, integers and booleans: functions with one term compute equal numbers."""
 
 import collections
 import random
@@ -91,7 +91,7 @@ def function(rng, sort, depth):
 
 
 def classes(seed):
-    """Returns, by term, the numbers that functions compute; of inputs that hardly anything rounds."""
+    """Returns, by term, the numbers that functions compute; the inputs cause hardly any rounding."""
     rng, found, cache = random.Random(seed), collections.defaultdict(list), ProofCache()
     given = [
         np.random.default_rng((seed, i)).choice(np.array(VALUES[s], s), SIZE) for i, s in enumerate(INPUTS)

@@ -1,4 +1,4 @@
-"""Loops against layers and weights that move, every operation rounding by itself: what must meet, and what must not."""
+"""Loops against layers, and moved weights, with separate rounding of each operation: equal and unequal programs."""
 
 import dataclasses
 import pathlib
@@ -100,7 +100,7 @@ def test_a_zero_added_is_left_out_only_where_that_is_asked_for():
 
 @pytest.mark.slow
 def test_each_near_miss_is_met_by_itself():
-    """Else it could be refused for another reason than the one that its name gives."""
+    """Else it could be refused for a reason other than the one in its name."""
     for name, (ours, theirs) in NEAR.items():
         flat = [SHAPES[each[0]] for each in FLAT]
         for function, names, shapes in (
@@ -134,7 +134,7 @@ def test_dtypes_are_sorts_of_their_own():
 SUMS_OF_PARTS = ("split", "concatenated", "stacked", "unstacked", "stacked as a grid")
 
 
-"""Where one side has slices: their gradient is a sum of padded pieces."""
+"""Transforms with slices on one side: their gradient is a sum of padded pieces."""
 
 
 @pytest.mark.parametrize("name", MOVED)

@@ -1,4 +1,4 @@
-"""Random layers against scans, mistakes planted; lines of the arithmetic made careless, which must be noticed."""
+"""Random layers against scans, with planted mistakes; careless edits of the arithmetic must be detected."""
 
 import itertools
 import pathlib
@@ -76,7 +76,7 @@ def test_a_careless_line_is_noticed(module, line, careless, monkeypatch):
 
 
 def _wrong(arithmetics):
-    """Says of each near miss whether it is shown, or breaks."""
+    """Yields whether each near miss is shown; False also if its claim raises."""
     for (ours, theirs), arithmetic in itertools.product(NEAR.values(), arithmetics):
         yield _shown(
             lambda ours=ours, theirs=theirs, arithmetic=arithmetic: layers_against_scan(

@@ -18,7 +18,7 @@ B, T, D, V = 3, 4, 5, 7
 
 @functools.cache
 def lowered(name):
-    """Returns an operation's lowered program and what JAX computes, in float64."""
+    """Returns an operation's lowered program and JAX's results, in float64."""
     function, arrays = OPERATIONS[name]
     with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
         program = jax.jit(function).lower(*arrays)
@@ -26,7 +26,7 @@ def lowered(name):
 
 
 def walked(name, apart):
-    """Returns what the terms of an operation evaluate to."""
+    """Returns the values of the terms of an operation."""
     arrays, (program, truth) = OPERATIONS[name][1], lowered(name)
     names = [f"x{i}" for i in range(len(arrays))]
     algebra = Algebra(Terms())

@@ -1,4 +1,4 @@
-"""What claims share: programs go by what they say; alike ones are told apart, and what is assumed is told again."""
+"""Sharing between claims: programs are keyed by content; similar ones stay distinct, and assumptions are repeated."""
 
 import dataclasses
 import gc
@@ -20,7 +20,7 @@ X = jax.ShapeDtypeStruct((3, 3), jnp.float32)
 
 
 def calling(factor):
-    """Calls a function that is called alike in each of these programs."""
+    """Calls a function with a name that each of these programs uses."""
 
     @jax.jit
     def inner(x):

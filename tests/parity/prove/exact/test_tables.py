@@ -1,4 +1,4 @@
-"""Integers of a known range: what is computed of one is a table, that is equal to what JAX computes."""
+"""Integers of a known range: a function of one is a table that is equal to JAX's results."""
 
 import dataclasses
 import operator
@@ -34,7 +34,7 @@ def relation(ranges, apart=()):
 
 
 def tiled(x, number=1, place=2, tiles=4):
-    """Whether an entry of a vocabulary in tiles is the one that is asked for."""
+    """Returns whether an entry of a vocabulary in tiles is the requested one."""
     return jnp.where(x % tiles == number, x // tiles, -1) == place
 
 

@@ -1,4 +1,4 @@
-"""Jumps of rounded values, ends of types, empty arrays: what differs is not proved without an assumption."""
+"""Jumps of rounded values, ends of types, empty arrays: differing programs are not proved without an assumption."""
 
 import jax
 import jax.numpy as jnp
@@ -185,7 +185,7 @@ def test_what_is_not_rounded_or_does_not_jump_needs_no_assumption(name):
 
 
 def test_a_rounded_integer_may_be_negative():
-    """Added up in another order, -1, 2**30 and -2**30 are 0 or -1."""
+    """Summed in a different order, -1, 2**30 and -2**30 are 0 or -1."""
     numbers = [np.array([number], I32) for number in (-1, 2**30, -(2**30))]
 
     def first(x, y, z):
@@ -201,7 +201,7 @@ def test_a_rounded_integer_may_be_negative():
 
 
 def test_an_angle_jumps():
-    """A sum that rounds to another sign of zero is on the other side of half a turn."""
+    """A sum that rounds to the opposite sign of zero changes the angle by a full rotation."""
     x, y = (np.array([number], F32) for number in (1e8, -1e-3))
     ours, theirs = (
         lambda x, y: jnp.arctan2(y + x - x, -jnp.ones_like(x)),

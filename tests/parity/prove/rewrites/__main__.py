@@ -24,7 +24,7 @@ if "--contract" not in sys.argv:
 
 
 def main() -> int:
-    """Prints a line for each rewrite; returns 1 if what is proved gives other bits, or a miss has no reason."""
+    """Prints a line for each rewrite; returns 1 if a proved one gives different bits, or a miss has no reason."""
     parser = argparse.ArgumentParser(prog="python tests/parity/prove/rewrites", description=__doc__)
     parser.add_argument("words", nargs="*", help="only rewrites whose names hold one of these")
     parser.add_argument("--run", action="store_true")
@@ -85,7 +85,7 @@ def _attack(options: argparse.Namespace) -> int:
         for line in batch.wrong:
             print(f"OTHER BITS: {line}", flush=True)
         seed += 1
-        # After each batch, so that a run that is stopped has said how far it came.
+        # After each batch, so that an interrupted run has reported its progress.
         print(
             f"{totals['programs']} programs: {totals['proved']} proved, {totals['run']} of them run; "
             f"{totals['missed']} with a near miss, {totals['proved_missed']} of them proved; "

@@ -1,4 +1,4 @@
-"""The attacks that rules name: one function in two forms, and a third form that misses the rule's condition by one."""
+"""The attacks named by rules: one function in two forms, and a third form that misses the rule's condition by one."""
 
 # B batch, T positions, D features
 
@@ -28,8 +28,8 @@ class Attack:
     """One attack.
 
     Args:
-        equal: returns the proofs that the first form is the second.
-        missed: returns the proofs that the first form is the third, which must not succeed.
+        equal: returns the proofs that the first form equals the second.
+        missed: returns the proofs that the first form equals the third, which must not succeed.
     """
 
     equal: Callable[[], list[Proof]]
@@ -104,10 +104,10 @@ ATTACKS: dict[str, Attack] = {
 
 
 def make_careless(rule: RewriteRule, monkeypatch: Any) -> bool:
-    """Replaces the function of a rule by one that ignores the condition: all that it is given becomes one value.
+    """Replaces the function of a rule by one that ignores the condition: all its inputs become one value.
 
     Returns:
-        False for the rules that only let others act, and for those of the weight map.
+        False for the rules that only enable others, and for those of the weight map.
     """
     for operation, function in NORMAL_FORMS.items():
         if function is rule.function:

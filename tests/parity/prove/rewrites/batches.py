@@ -1,4 +1,4 @@
-"""Random programs, a hundred results of one module: each in two spellings, some with a condition missed by one."""
+"""Random programs, a hundred results of one module: each in two forms, some with a condition missed by one."""
 
 import dataclasses
 import random
@@ -21,15 +21,15 @@ MISSES, SLOPES = 0.3, 0.4
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What became of random programs.
+    """Outcomes of random programs.
 
     Args:
         programs: how many.
         proved: how many rules prove.
         run: how many of these are not one program operation by operation; these are run.
         missed: how many have a near miss in them.
-        proved_missed: how many of these rules prove all the same, such as where the miss changes nothing.
-        wrong: numbers, data and levels of those that are proved and gave other bits.
+        proved_missed: how many of these rules prove nevertheless, such as if the miss changes nothing.
+        wrong: numbers, data and levels of proved programs that gave different bits.
     """
 
     programs: int
@@ -67,10 +67,10 @@ def _chain(plan, side):
 
 
 def examine(seed, programs=200):
-    """Returns what became of a batch; products and sums have to be compiled as two operations.
+    """Returns the outcomes of a batch; products and sums have to be compiled as two operations.
 
     Args:
-        seed: decides all.
+        seed: determines everything.
         programs: how many.
     """
     rng = random.Random(seed)
@@ -102,7 +102,7 @@ def _lowered(plans):
 
 
 def _wrong(plans, seed):
-    """Yields where two spellings give other bits."""
+    """Yields the seed, steps, data and level at which two forms give different bits."""
     modules = [stablehlo_module(each) for each in _lowered(plans)]
     fed = [wild_inputs(modules[0], kind, seed) for kind in WILD]
     for inputs in fed:

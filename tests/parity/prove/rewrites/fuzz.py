@@ -1,4 +1,4 @@
-"""Random programs in two spellings: chains of steps, each side choosing among the spellings of each step."""
+"""Random programs in two forms: chains of steps, each side choosing among the forms of each step."""
 
 import functools
 import random
@@ -9,10 +9,10 @@ CHAINS, LONGEST = 6, 4
 
 
 def programs(rng, chains=CHAINS, steps=STEPS):
-    """Returns two spellings of one random program, and the names of its steps.
+    """Returns two forms of one random program, and the names of its steps.
 
     Args:
-        rng: decides all.
+        rng: determines everything.
         chains: how many results it has.
         steps: to choose from.
     """
@@ -51,12 +51,12 @@ def summed(run):
 
 @functools.cache
 def proved_steps():
-    """Returns the steps whose two spellings are proved: with others, whole programs are not."""
+    """Returns the steps whose two forms are proved: a program with any other step is not."""
     return tuple(step for step in STEPS if compare(step.one, step.other)[2].proved)
 
 
 def examine(seed):
-    """Returns the proof of a random pair, the names of its steps, and where its numbers differ if it is proved."""
+    """Returns the proof of a random pair, the names of its steps, and the differences of its numbers if proved."""
     rng = random.Random(seed)
     one, other, names = programs(rng, steps=proved_steps())
     if rng.random() < 0.5:

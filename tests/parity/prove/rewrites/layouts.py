@@ -30,7 +30,7 @@ class Layout:
     rung: Verdict = Verdict.PROVED
 
     def join(self, parts):
-        """The same by NumPy: an oracle apart from the prover."""
+        """Joins the parts with NumPy: an oracle independent of the prover."""
         arrays = list(parts)
         for name, numbers in self.steps:
             if name == "join":

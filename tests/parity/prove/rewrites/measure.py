@@ -1,4 +1,4 @@
-"""Proves and runs pairs of spellings; see ``__main__``."""
+"""Proves and runs pairs of forms; see ``__main__``."""
 
 import dataclasses
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def proved(left, right):
 
 
 def differ(left, right, seed=0):
-    """Returns the data and levels on which two programs give other numbers."""
+    """Returns the data and levels on which two programs give different numbers."""
     modules = [stablehlo_module(each) for each in (left, right)]
     found = []
     fed = [wild_inputs(modules[0], kind, seed) for kind in WILD]
@@ -67,10 +67,10 @@ def differ(left, right, seed=0):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rewrite:
-    """One function in two spellings, forward or its gradient.
+    """One function in two forms, forward or its gradient.
 
     Args:
-        name: in words.
+        name: as text.
         prove: lowers both, for a place or JAX's default, and proves them.
         runs: whether both take the inputs of the steps.
     """

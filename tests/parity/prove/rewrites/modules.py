@@ -16,10 +16,10 @@ class Module:
     """One module in both frameworks.
 
     Args:
-        name: in words.
+        name: as text.
         linen: makes the Linen module.
         nnx: makes the NNX module from its random keys.
-        inputs: shapes and dtypes of what it is applied to.
+        inputs: shapes and dtypes of its inputs.
     """
 
     name: str

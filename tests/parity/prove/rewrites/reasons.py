@@ -1,4 +1,4 @@
-"""Why some rewrites are not proved. What is ``reordered`` names its rules instead."""
+"""Reasons why some rewrites are not proved. ``reordered`` ones name their rules instead."""
 
 __all__ = ["REASONS"]
 
@@ -31,4 +31,4 @@ REASONS: dict[str, str] = {
     "attention of Linen and NNX, forward": "Linen divides the queries by a root, NNX multiplies the scores: exact only",
     "attention of Linen and NNX, gradient": "as forward",
 }
-"""By the rewrite's name."""
+"""Reasons by name of the rewrite."""

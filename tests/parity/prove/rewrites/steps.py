@@ -1,4 +1,4 @@
-"""Steps of programs in two spellings each, and a third that is not the same: the condition of a rule fails by one.
+"""Steps of programs in two forms each, and a third, unequal one: the condition of a rule fails by one.
 
 Each takes ``x, y`` of shape (B, T, D), ``v`` of shape (D,), ``t`` of shape (T,), whole numbers ``k`` of shape (B, T),
 and returns (B, T, D).
@@ -25,9 +25,9 @@ class Step:
     """One step.
 
     Args:
-        name: in words.
-        one, other: two spellings of one function.
-        miss: a function that is nearly it; None where ``misses`` of another step cover the rule.
+        name: as text.
+        one, other: two forms of one function.
+        miss: a nearly equal function; None if ``misses`` of another step cover the rule.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Attention of self and others, masks, decoding with a cache."""
+"""Self-attention and cross-attention, masks, decoding with a cache."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +20,7 @@ QKV = {name: normal(B, size, 2, 3) for name, size in (("q", T), ("k", S), ("v", 
 
 
 def as_linen(query, key, value, *, mask=None, dtype=None, **_):
-    """The way out of ATTENTION."""
+    """Computes attention like Linen: the workaround for the difference ATTENTION."""
     query, key, value = (array if dtype is None else array.astype(dtype) for array in (query, key, value))
     weights = nnx.nn.attention.dot_product_attention_weights(query, key, mask=mask, dtype=dtype)
     return jnp.einsum("...hqk,...khd->...qhd", weights, value)
@@ -41,7 +41,7 @@ def tokens(*shape):
 
 
 class LinenDecode(linen.Module):
-    """Is initialised with a whole sequence and then takes a position at a time, as Linen's cache asks for."""
+    """Is initialised with a whole sequence and then takes one position at a time, as Linen's cache requires."""
 
     @linen.compact
     def __call__(self, x):

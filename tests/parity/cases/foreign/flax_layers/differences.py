@@ -1,4 +1,4 @@
-"""What stock Flax does otherwise in its two flavours: the rows of docs/known-differences.md that a test holds it to."""
+"""Differences of stock Flax between its two flavours: the rows of docs/known-differences.md that a test guards."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ class Difference:
     """A real difference.
 
     Args:
-        about: how its row in the page begins.
-        finds: channel -> glob of where its findings are. All of these block, and nothing else does.
+        about: the beginning of its row in the page.
+        finds: channel -> glob of the paths of its findings. All of these block, and no others do.
     """
 
     about: str

@@ -1,4 +1,4 @@
-"""Which public names of Flax the sweep must have, and which it leaves out, and why."""
+"""Public names of Flax that the sweep must have, and those that it leaves out, with reasons."""
 
 import inspect
 
@@ -7,7 +7,7 @@ from flax import linen, nnx
 __all__ = ["LEFT_OUT", "SAME", "layers"]
 
 SAME = {"Linear": "Dense", "LinearGeneral": "DenseGeneral"}
-"""What NNX calls otherwise."""
+"""Linen's names of layers that NNX renames."""
 
 LEFT_OUT = {
     # one flavour has it

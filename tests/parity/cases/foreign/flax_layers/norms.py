@@ -15,7 +15,7 @@ def mask(rng):
 
 
 def mask_of_entries(rng):
-    """No token is hidden whole: over its entries nothing would be left to normalise."""
+    """No token is hidden completely, so every token keeps entries to normalise."""
     kept = rng.random((B, T, D)) > 0.4
     kept[..., 0] = True
     return kept
@@ -131,7 +131,7 @@ ROWS = {
         nnx=of(nnx.RMSNorm, D, use_scale=False),
         programs=("forward", "grad"),
     ),
-    # the way out of NORM and BATCH_NORM
+    # workarounds for NORM and BATCH_NORM
     **{
         f"{name}: bfloat16 as Linen": Row(
             linen=of(ours, dtype=jnp.bfloat16)(),

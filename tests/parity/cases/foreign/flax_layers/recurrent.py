@@ -61,7 +61,7 @@ class NnxCell(nnx.Module):
 
 
 def by_gate(key, shape, dtype):
-    """The way out of LSTM."""
+    """The workaround for LSTM: initialises each gate separately."""
     keys = jax.random.split(key, shape[1] // shape[0])
     return jnp.concatenate([nnx.initializers.orthogonal()(key, (shape[0],) * 2, dtype) for key in keys], 1)
 

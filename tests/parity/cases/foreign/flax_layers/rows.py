@@ -1,4 +1,4 @@
-"""A row of the sweep: a layer of both flavours, what it is called on, and what may be found."""
+"""A row of the sweep: a layer of both flavours, its inputs, and its expected differences."""
 
 import dataclasses
 import functools
@@ -25,12 +25,12 @@ BFLOAT16 = {
 
 
 def of(layer: Callable[..., Any], *arguments: Any, **keywords: Any) -> Callable[..., Any]:
-    """Returns what makes a layer, but for what its flavour is given by `parity.twins`."""
+    """Returns a constructor of a layer that lacks only the arguments that `parity.twins` passes."""
     return functools.partial(layer, *arguments, **keywords)
 
 
 def normal(*shape: int) -> Callable[[np.random.Generator], np.ndarray]:
-    """Returns what draws an input."""
+    """Returns a function that draws an input."""
     return lambda rng: rng.normal(size=shape).astype("float32")
 
 
@@ -47,12 +47,12 @@ class Row:
     """A layer in both flavours.
 
     Args:
-        linen: a module, or makes it.
-        nnx: makes the module; called with ``rngs=``.
-        inputs: name -> what draws it; the layer is called with them in this order.
+        linen: a module, or a function that makes it.
+        nnx: function that makes the module; called with ``rngs=``.
+        inputs: name -> function that draws it; the layer is called with them in this order.
         options: of `parity.twins`.
-        programs: which are compared.
-        differs: a real difference; None where both are the same.
+        programs: the compared programs.
+        differs: a real difference; None if both are the same.
     """
 
     linen: Any
@@ -65,7 +65,7 @@ class Row:
     differs: Difference | None = None
 
     def pair(self, name: str) -> Pair:
-        """Returns the row as people would register it."""
+        """Returns the row as a user would register it."""
         given = {"arguments": tuple(self.inputs), "loss": _loss, "programs": self.programs, **self.options}
         return parity.twins(name, linen=self.linen, nnx=self.nnx, inputs=self._batch, **given)
 
@@ -85,10 +85,10 @@ def variants(
 
     Args:
         name: the first word of each row: ``NAME`` and ``NAME: OPTION``.
-        layers: of Linen and of NNX.
+        layers: those of Linen and NNX.
         options: name of an option, empty for none -> keyword arguments.
         differs: the options that make a real difference.
-        **row: of all.
+        **row: fields of all rows.
     """
     linen, nnx = layers
     return {

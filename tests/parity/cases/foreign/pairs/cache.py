@@ -1,4 +1,4 @@
-"""Decoding a position at a time with a cache: programs of one's own, since Linen fills the cache's shape in `init`."""
+"""Decoding one position at a time with a cache: custom programs, since Linen sets the cache's shape in `init`."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""An average of the weights beside them, in a jitted step."""
+"""An average of the weights, kept next to them, in a jitted step."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The other way round: a new NNX block in a Linen model."""
+"""The reverse direction: a new NNX block in a Linen model."""
 
 import jax.numpy as jnp
 import numpy as np
