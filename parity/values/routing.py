@@ -87,7 +87,7 @@ def find_flips(reference: Flat, candidate: Flat, noise: Mapping[str, float]) -> 
 def margin_noise(reference: Flat, others: Sequence[Flat]) -> dict[str, float]:
     """Returns the effect of rounding on a margin of each layer: the median over tokens, the largest over runs.
 
-    The median, because tokens with other choices in a run are no measure of noise.
+    It takes the median, because tokens with other choices in a run do not measure noise.
 
     Args:
         reference: the group ``routing`` of the reference.

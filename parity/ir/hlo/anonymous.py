@@ -28,7 +28,7 @@ def anonymous_digest(text: str) -> str | None:
     """Returns a digest of a compiled program that does not depend on names or on the order of the listing.
 
     Two programs with equal digests have the same instructions on the same operands, with the same attributes, layouts
-    and settings. Therefore the later stages of the compiler produce the same code from both.
+    and settings. Therefore all later stages of compilation get the same input.
 
     Args:
         text: one module of optimised HLO, all constants in full, names marked by ``%``, without metadata.

@@ -155,7 +155,7 @@ class Algebra:
         return self.terms.open(cell)[1] if node.kind == "prod" else [cell]
 
     def reciprocal(self, cell: int) -> int:
-        """Returns ``1 / x``, factor by factor; undefined exactly where a factor is zero."""
+        """Returns ``1 / x``, factor by factor; undefined exactly if a factor is zero."""
         number, rest = self.content(self._pulled(cell))
         if number == 0:
             return self.terms.make("map", "reciprocal", [cell])
@@ -192,8 +192,8 @@ class Algebra:
             return self.total([(times, terms.make("over", "add", [body], bound=present))])
         return self.total([(times, terms.make("over", "add", [cell], bound=present))])
 
-    # --- exponentials: exp(a + b) is exp(a) * exp(b), and a product has at most one of each term --- A running maximum
-    # that is subtracted before exponentials and added back after them drops out.
+    # --- exponentials: exp(a + b) is exp(a) * exp(b), and a product has at most one of each term ---
+    # A running maximum that is subtracted before exponentials and added back after them drops out.
 
     def _exponential(self, cell: int) -> int:
         """Returns ``exp(x)``, with ``exp(a + b) = exp(a) * exp(b)``; zero if x is minus infinity."""
@@ -207,7 +207,7 @@ class Algebra:
         node = self.terms.node(term)
         of_log = node.kind == "map" and node.params == "log"
         if of_log and isinstance(factor, int) and 0 < abs(factor) <= MOST_POWER:
-            self.assumed[self.terms.term(term)] = None  # x is positive, or there is no value
+            self.assumed[self.terms.term(term)] = None  # x is positive, or the term has no value
             (base,) = self.terms.open(term)[1]
             base = base if factor > 0 else self.reciprocal(base)
             return self.product([base] * abs(factor))

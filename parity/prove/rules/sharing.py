@@ -15,8 +15,8 @@ def shared_alike(
 ) -> bool:
     """True if each value that rules equate has equally many strict numbers on both sides.
 
-    If one side writes a value in two forms and the other twice in one form, the compiler computes it twice on one side
-    and once on the other. The fusion with its readers then differs, and so may the rounding.
+    One side may write a value in two forms, the other twice in one form. The compiler then computes it twice on one
+    side and once on the other. Fusion with its readers differs, and so may the rounding.
 
     Args:
         table: that of the ruled numbering.

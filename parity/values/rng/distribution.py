@@ -17,9 +17,9 @@ __all__ = [
 ]
 
 ENOUGH = 202_500
-"""Numbers of each side, if normal, that reveal scales that differ by 2 % with probability `FOUND`."""
+"""With so many normal numbers on each side, scales that differ by 2 % are found with probability `FOUND`."""
 MOST_SORTED = 65_536
-"""Numbers of a leaf that are compared except by scale: further ones would have to be sorted, and add little."""
+"""Maximum numbers of a leaf in comparisons other than of scale, which sort them; more would add little."""
 IMPROBABLE = 1e-7
 SIGMAS = 6.0
 """Limit of a gap between scales; chance exceeds it once in 500 million leaves."""

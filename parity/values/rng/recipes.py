@@ -83,7 +83,9 @@ class Recipes:
         return number
 
     def _derived(self, recipe: LeafProvenance, content: Hashable) -> Hashable:
-        """Returns the loose content of a key derived from ``recipe``: `KEY` if that is a key of the program."""
+        """Returns the loose content of a key derived from ``recipe``: `KEY` if ``recipe`` is one derived from the
+        program's key.
+        """
         return KEY if self._layer(recipe) == self._key else content
 
     def _number(self, content: Hashable) -> int:
