@@ -32,7 +32,7 @@ _READS_TABLES = names_of("gather", "dynamic_slice")
 _SHAPED = names_of("constant", "reshape", "broadcast_in_dim")
 _COUNTING = _BOUNDED | names_of("multiply", "divide", "remainder")
 _READS_COUNTERS = _ARITHMETIC | names_of("convert")
-"""Without operations that index: one form wraps negative indices, another does not."""
+"""Operations that read counters, without indexing: one form wraps negative indices, another does not."""
 _PRECISIONS = frozenset({"precision_config", "algorithm", "exponent_bits", "mantissa_bits"})
 _LASTING = frozenset(
     (f"stablehlo.{name}", 0) for name in ("rsqrt", "sqrt", "cbrt", "log", "power", "tanh", "logistic")

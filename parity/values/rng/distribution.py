@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 ENOUGH = 202_500
-"""With so many normal numbers on each side, scales that differ by 2 % are found with probability `FOUND`."""
+"""Normal numbers per side that suffice to find scales that differ by 2 % with probability `FOUND`."""
 MOST_SORTED = 65_536
 """Maximum numbers of a leaf in comparisons other than of scale, which sort them; more would add little."""
 IMPROBABLE = 1e-7

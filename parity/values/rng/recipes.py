@@ -83,9 +83,7 @@ class Recipes:
         return number
 
     def _derived(self, recipe: LeafProvenance, content: Hashable) -> Hashable:
-        """Returns the loose content of a key derived from ``recipe``: `KEY` if ``recipe`` is one derived from the
-        program's key.
-        """
+        """Returns the loose content of a key made from ``recipe``: `KEY` if it derives from the program's key."""
         return KEY if self._layer(recipe) == self._key else content
 
     def _number(self, content: Hashable) -> int:
