@@ -1,7 +1,7 @@
 """Evaluates a traced program equation by equation: calls opened, loops iteration by iteration.
 
-One interpreter for every question about what a program does. A subclass says what a value is (an array, an array with
-its history, or nothing) and what to do with an equation; this class follows calls, branches, scans and loops.
+One interpreter serves every analysis of a program's behaviour. A subclass defines the values (an array, an array with
+its history, or nothing) and evaluates the equations. This class follows calls, branches, scans and loops.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ class Position:
 
 
 class Interpreter:
-    """Follows the control flow of a program over values of any kind; `operation` is what a subclass must give."""
+    """Follows the control flow of a program over values of any kind; a subclass must define `operation`."""
 
     def constant(self, value: Any) -> Any:
         """Returns the value of a literal or of an array that the program closes over."""
@@ -47,11 +47,11 @@ class Interpreter:
         raise NotImplementedError
 
     def skips(self, equation: Any, here: Position) -> bool:
-        """Returns True if an equation need not be evaluated; its results are None then."""
+        """True if an equation need not be evaluated; its results are None then."""
         return False
 
     def intercept(self, equation: Any, inputs: list[Any], here: Position) -> Sequence[Any] | None:
-        """Returns the results of an equation that is not to be followed inside; None if it is."""
+        """Returns the results of an equation whose body is not followed; None to follow it."""
         return None
 
     def concrete(self, value: Any) -> Any:
@@ -59,11 +59,11 @@ class Interpreter:
         return value
 
     def condition(self, value: Any) -> Any:
-        """Returns what `Position.conditions` keeps of a value that decides."""
+        """Returns the entry of `Position.conditions` for a value that decides a branch or a loop."""
         return value
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
-        """Returns the slice of a scanned array that one iteration is given."""
+        """Returns the slice of a scanned array for one iteration."""
         raise NotImplementedError
 
     def stack(self, values: list[Any], out: Any, here: Position) -> Any:
@@ -71,11 +71,11 @@ class Interpreter:
         raise NotImplementedError
 
     def branched(self, outputs: list[Any], decided: Any, equation: Any, here: Position) -> list[Any]:
-        """Returns the results of a branch, after a value has decided for it."""
+        """Returns the results of a branch, given the value that selected it."""
         return outputs
 
     def continues(self, decided: Any, equation: Any, here: Position) -> None:
-        """Notes the value by which a loop goes on or ends."""
+        """Records the value that decides whether a loop continues."""
 
     def body(self, closed: Any, arguments: Sequence[Any], around: Position) -> list[Any]:
         """Returns the results of a program, or of a body inside it.
@@ -83,7 +83,7 @@ class Interpreter:
         Args:
             closed: a jaxpr, closed over its constants or not.
             arguments: flat.
-            around: position of what calls it.
+            around: position of the equation that contains it.
         """
         jaxpr = opened(closed)
         values: dict[Any, Any] = {

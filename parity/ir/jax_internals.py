@@ -58,12 +58,12 @@ def kept_arguments(lowered: Any) -> tuple[int, ...]:
     """Returns the flat jit argument indices that are arguments of ``@main``, in the order of ``@main``.
 
     ``jit`` drops arguments that the program never uses. The list lives in
-    ``Lowered._lowering.compile_args["kept_var_idx"]`` (JAX 0.10 to 0.12); it is not public. Without it
-    (another lowering path) no argument was dropped, which is checked against ``@main``. The constants that
-    JAX puts in front of the arguments have no index here.
+    ``Lowered._lowering.compile_args["kept_var_idx"]`` (JAX 0.10 to 0.12); it is not public. Without it (another
+    lowering path) no argument was dropped, which is checked against ``@main``. The constants that JAX puts in front of
+    the arguments have no index here.
 
     Raises:
-        ValueError: if ``@main`` takes anything but flat arguments and, before them, hoisted constants.
+        ValueError: if ``@main`` has arguments other than flat arguments and, before them, hoisted constants.
     """
     hoisted, count = len(hoisted_constants(lowered)), len(_main(lowered).regions[0].blocks[0].arguments)
     kept = getattr(getattr(lowered, "_lowering", None), "compile_args", {}).get("kept_var_idx")
@@ -78,10 +78,10 @@ def kept_arguments(lowered: Any) -> tuple[int, ...]:
 
 
 def content(lowered: Any) -> str | None:
-    """Returns a digest of what a lowered program computes; None where its text does not say all of it.
+    """Returns a digest of a lowered program; None if its text does not determine the whole computation.
 
-    The text holds every constant in full, but those that JAX passes as further arguments of ``@main``
-    (``_lowering.const_args``, JAX 0.10 to 0.12), and nothing of what it calls back in Python.
+    The text includes every constant in full, except those that JAX passes as further arguments of ``@main``
+    (``_lowering.const_args``, JAX 0.10 to 0.12). It includes nothing of the Python functions that it calls back.
     """
     text = str(stablehlo_module(lowered).operation.get_asm(enable_debug_info=False))
     hoisted = getattr(getattr(lowered, "_lowering", None), "const_args", None)
@@ -99,12 +99,12 @@ def main_position(lowered: Any) -> dict[int, int]:
 def hoisted_constants(lowered: Any) -> tuple[Any, ...]:
     """Returns the constants that JAX passes as the first arguments of ``@main``, in their order.
 
-    With ``jax_use_simplified_jaxpr_constants`` an array that a function closes over is no constant of the
-    module but an argument marked ``jax.const``; its value is in ``Lowered._lowering.const_args`` (JAX 0.10 to
-    0.12). Ordered effects add tokens (``jax.token``), symbolic shapes add their sizes (``jax.global_constant``).
+    With ``jax_use_simplified_jaxpr_constants`` an array that a function closes over becomes an argument marked
+    ``jax.const``, not a constant of the module; its value is in ``Lowered._lowering.const_args`` (JAX 0.10 to 0.12).
+    Ordered effects add tokens (``jax.token``), symbolic shapes add their sizes (``jax.global_constant``).
 
     Raises:
-        ValueError: an argument is marked in another way, or the marks are not those of the values.
+        ValueError: an argument is marked in another way, or the marks do not match the values.
     """
     main = _main(lowered)
     sides = dict(attribute_items(main)).get("arg_attrs")
@@ -135,7 +135,7 @@ def _main(lowered: Any) -> Any:
 
 
 def is_main(operation: Any) -> bool:
-    """Says whether a top-level operation of a module is its entry function."""
+    """True if a top-level operation of a module is its entry function."""
     return operation.operation.name == "func.func" and operation.attributes["sym_name"].value == "main"
 
 
@@ -161,14 +161,14 @@ def with_module(lowered: Any, module: ir.Module) -> Any:
 
 
 class _AskedError(Exception):
-    """Carries what JAX was about to give to the compiler."""
+    """Carries the arguments of JAX's call to the compiler."""
 
 
 def compile_request(lowered: Any) -> tuple[bytes, bytes, tuple[int, ...]]:
-    """Returns what JAX would give to the compiler: module bytecode, serialised options, ids of the devices.
+    """Returns JAX's arguments to the compiler: module bytecode, serialised options, ids of the devices.
 
-    ``jax._src.compiler.backend_compile_and_load`` (JAX 0.10 to 0.12) is where JAX hands over; it is replaced
-    for the time of the call.
+    JAX compiles through ``jax._src.compiler.backend_compile_and_load`` (JAX 0.10 to 0.12), which is replaced during the
+    call.
 
     Raises:
         ValueError: the program calls back into Python, which no other process can do.
@@ -197,12 +197,12 @@ def compile_request(lowered: Any) -> tuple[bytes, bytes, tuple[int, ...]]:
 
 
 def compile_module(module: bytes, options: bytes, devices: Any) -> dict[str, Any]:
-    """Compiles what `compile_request` returned, for devices that need not exist.
+    """Compiles the result of `compile_request` for devices that need not exist.
 
     ``CompileOnlyPyClient.compile`` and ``Executable`` are private (JAX 0.10 to 0.12), as is the MLIR context.
 
     Args:
-        module, options, devices: as `compile_request` returned them, devices instead of their ids.
+        module, options, devices: from `compile_request`, with devices instead of their ids.
 
     Returns:
         ``text``, ``program`` (`compiled_program`), ``memory``, ``cost``; serialised shardings: ``inputs``, ``outputs``.
@@ -240,12 +240,12 @@ def compiled_program(executable: Any) -> str:
 def compiled_shardings(
     serialised: tuple[bytes, ...], leaves: list[Any], devices: Any
 ) -> list[jax.sharding.Sharding | None]:
-    """Returns where the compiler lets arrays lie, as JAX reads it; None where it does not say.
+    """Returns the sharding that the compiler chose for each array, as JAX reads it; None if it gives none.
 
     ``GSPMDSharding`` and ``logical_sharding`` are in ``jax._src.sharding_impls`` (JAX 0.10 to 0.12).
 
     Args:
-        serialised: from `compile_module`; one for all where they are alike, none for a single device.
+        serialised: from `compile_module`; one for all if they are equal, none for a single device.
         leaves: their shapes and dtypes.
         devices: in the order of the program.
     """
@@ -271,7 +271,7 @@ def compiled_shardings(
 
 
 def key_implementation(dtype: Any) -> str:
-    """Returns the name of the generator behind a key dtype; ``jax.random.key_impl`` wants an array.
+    """Returns the name of the generator of a key dtype; ``jax.random.key_impl`` requires an array.
 
     JAX 0.10 to 0.12 keep it in ``dtype._impl.name``.
     """
@@ -309,7 +309,7 @@ def run_module(module: ir.Module, batches: list[list[Any]], level: int | None = 
 
 
 def scan_split(equation: Any) -> tuple[int, int]:
-    """Returns how many constants and carries a scan equation has; what follows is scanned.
+    """Returns the numbers of constants and carries of a scan equation; the remaining operands are scanned.
 
     JAX 0.10 has ``num_consts`` and ``num_carry``, JAX 0.12 a tuple of three trees, ``ft_in``.
     """
@@ -334,7 +334,7 @@ def equation_scope(equation: Any) -> str:
 
 
 def live(jaxpr: Any) -> Any:
-    """Returns a jaxpr without what no result needs (``partial_eval.dce_jaxpr``, JAX 0.10 to 0.12)."""
+    """Returns a jaxpr without the equations that no result needs (``partial_eval.dce_jaxpr``, JAX 0.10 to 0.12)."""
     from jax._src.interpreters import partial_eval
 
     return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
@@ -350,7 +350,7 @@ def equation_codes(equation: Any) -> list[types.CodeType]:
 
 
 class TracingKey(NamedTuple):
-    """Why JAX traced a function: what it was given. Equal parts are not traced twice."""
+    """Key of a traced function in JAX's tracing cache. JAX does not trace again if ``parts`` are equal."""
 
     name: str
     file: str
@@ -359,7 +359,7 @@ class TracingKey(NamedTuple):
 
 
 def tracing_keys() -> dict[Any, list[TracingKey]]:
-    """Returns, by function of the user's that JAX has traced and that is still there, its keys in the tracing cache.
+    """Returns the keys in the tracing cache of each live user function that JAX has traced.
 
     ``trace_to_jaxpr`` is private (JAX 0.10 to 0.12). Static arguments are ``FlatTree.statics``, later ``Static(...)``.
     """
@@ -379,7 +379,7 @@ def tracing_keys() -> dict[Any, list[TracingKey]]:
 
 
 def traced_closures() -> weakref.WeakSet[Any]:
-    """Returns the functions made in functions that JAX has traced (`tracing_keys`) and that are still there."""
+    """Returns the live functions that were defined inside functions and that JAX has traced (`tracing_keys`)."""
     from jax._src.interpreters import partial_eval
 
     functions = (key[0]() for key in partial_eval.trace_to_jaxpr.cache_keys())
@@ -387,7 +387,7 @@ def traced_closures() -> weakref.WeakSet[Any]:
 
 
 def key_difference(key: TracingKey, known: list[TracingKey]) -> str:
-    """Returns how a key differs from the nearest one before (``diff_tracing_cache_keys``, JAX 0.10 to 0.12)."""
+    """Returns the difference of a key from the nearest known one (``diff_tracing_cache_keys``, JAX 0.10 to 0.12)."""
     from jax._src.interpreters.partial_eval import diff_tracing_cache_keys
 
     ours, *olds = [(each.parts[0], each.parts[1], ()) for each in (key, *known)]
@@ -400,8 +400,8 @@ def short_sharding_errors() -> Iterator[None]:
     """Shortens the error of a tracer without ``sharding`` in this block, as JAX 0.12 does.
 
     `nnx.Variable.set_value` reads ``getattr(value, "sharding", None)``. JAX 0.10 then formats the whole trace for a
-    message that is dropped: each draw of a key costs as much as the trace is long. ``jax.core.Tracer.sharding`` is a
-    property in JAX 0.10 to 0.12.
+    message that is dropped, so that each draw of a key costs time proportional to the trace.
+    ``jax.core.Tracer.sharding`` is a property in JAX 0.10 to 0.12.
     """
 
     def sharding(tracer: Any) -> Any:

@@ -34,7 +34,7 @@ CALLS = REMAT | {
 }
 """Equations that run their one body on their operands."""
 LAYOUT_ONLY = frozenset({"sharding_constraint", "reshard", "mesh_cast", "optimization_barrier"})
-"""Equations that return their operands, placed elsewhere or kept apart."""
+"""Equations that return their operands, possibly placed elsewhere or fenced by a barrier."""
 
 
 def opened(jaxpr: Any) -> Any:
@@ -56,12 +56,12 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def variables(row: Sequence[Any]) -> list[Any]:
-    """Returns the operands or results that are no literals."""
+    """Returns the operands or results that are not literals."""
     return [variable for variable in row if not isinstance(variable, core.Literal)]
 
 
 def bind(equation: Any, inputs: Sequence[Any]) -> list[Any]:
-    """Runs one equation alone, on one device: shardings are left out."""
+    """Runs one equation alone, on one device, without its shardings."""
     params = {
         name: None if isinstance(value, jax.sharding.Sharding) else value
         for name, value in equation.params.items()
@@ -71,7 +71,7 @@ def bind(equation: Any, inputs: Sequence[Any]) -> list[Any]:
 
 
 def forwarded_arguments(function: Callable[..., Any], *arguments: Any) -> list[int | None]:
-    """Returns for each result the number of the argument that it is; None if it is computed.
+    """Returns for each result the index of the argument that it forwards; None if it is computed.
 
     Args:
         function: of trees.
@@ -94,7 +94,7 @@ def origin(jaxpr: Any, variable: Any) -> Any:
 
 
 def _forwarded(equation: Any, result: int) -> Any:
-    """Returns the operand that a call or scan returns as one of its results; None if it computes it."""
+    """Returns the operand that a call or scan forwards as one of its results; None if the result is computed."""
     inner = bodies(equation)
     if len(inner) != 1:
         return None
@@ -109,7 +109,7 @@ def _forwarded(equation: Any, result: int) -> Any:
 
 
 def _keeps(equation: Any, operand: int, result: int) -> bool:
-    """True if what a body forwards is forwarded by the whole: in a scan, in each iteration."""
+    """True if the equation forwards an operand that its body forwards; a scan must forward it in each iteration."""
     if equation.primitive.name != "scan":
         return True
     constants, carries = scan_split(equation)

@@ -1,7 +1,7 @@
-"""Where an operation comes from: source lines and name stack, for traced, lowered and compiled programs.
+"""Source lines and name stack of an operation, for traced, lowered and compiled programs.
 
-JAX traces a called function once and keeps the trace, with the call stack of its first caller. So only the lines inside
-the function are an operation's own; the rest comes from the call that leads there (`SourceLocation.called_by`).
+JAX traces a called function once and keeps the trace, with the call stack of its first caller. Therefore only the lines
+inside the function belong to an operation; the rest comes from the call that leads there (`SourceLocation.called_by`).
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ LIBRARIES = ("site-packages", sysconfig.get_paths()["stdlib"])
 TRACED_IN_PLACE = frozenset(
     {"scan", "while", "cond", "shard_map", "remat2", "custom_jvp_call", "custom_vjp_call"}
 )
-"""Primitives whose bodies are traced where they are used; ``jit`` and reductions may keep the trace of another use."""
+"""Primitives whose bodies are traced at each use; ``jit`` and reductions may reuse an earlier trace."""
 _JITTED = re.compile(r"jit\(([^()]*)\)$")
 _RANDOM = re.compile(
     r"threefry|random_|rng_|jit\(_(?:uniform|bernoulli|normal|gumbel|randint|shuffle|truncated_)"
@@ -72,7 +72,7 @@ class Frame:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Where an operation comes from.
+    """Source of an operation.
 
     Args:
         stack: JAX's name stack, outermost first, such as ``jit(step)/jvp()/while/body/dot_general``.
@@ -99,7 +99,7 @@ class SourceLocation:
 
     @property
     def own(self) -> tuple[Frame, ...]:
-        """The lines of the user's own files, innermost first."""
+        """Lines in the user's files, innermost first."""
         return tuple(frame for frame in self.frames if not frame.in_library)
 
     @property
@@ -120,7 +120,7 @@ class SourceLocation:
 
     @property
     def label(self) -> str:
-        """``rng`` for random bits, the operation a backend expanded into a loop, or empty."""
+        """``rng`` for random bits, the name of an operation that a backend expanded into a loop, or empty."""
         if _RANDOM.search(self.stack):
             return "rng"
         last = self.stack.rsplit("/", 1)[-1].split(";")[0]
@@ -128,7 +128,7 @@ class SourceLocation:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The hints that are the same in the source files of both twins."""
+        """Hints that do not depend on the source files, so that they are equal in both twins."""
         return (
             "backward" if self.backward else "forward",
             *(("rematted",) if self.rematted else ()),
@@ -153,7 +153,7 @@ class SourceLocation:
         return f"{self}, called at {callers[0]}" if callers else str(self)
 
     def called_by(self, call: "SourceLocation") -> "SourceLocation":
-        """Returns where an operation inside a called function comes from, as this call reaches it.
+        """Returns the source of an operation inside a called function, as reached by this call.
 
         Args:
             call: location of the call; if JAX keeps the trace, its name stack ends with ``jit(NAME)``.
@@ -169,7 +169,7 @@ class SourceLocation:
 
 
 def short_path(file: str) -> str:
-    """Returns a path from the working directory or from the installed package it belongs to."""
+    """Returns a path relative to the working directory or to the installed package it belongs to."""
     _, installed, inside = file.rpartition("site-packages/")
     if installed:
         return inside
@@ -181,7 +181,7 @@ def short_path(file: str) -> str:
 
 
 def operation_source(operation: Any, call: SourceLocation | None = None) -> SourceLocation:
-    """Returns where an operation of a StableHLO module comes from.
+    """Returns the source of an operation of a StableHLO module.
 
     Args:
         operation: an operation; the module must be alive.
@@ -197,7 +197,7 @@ def operation_source(operation: Any, call: SourceLocation | None = None) -> Sour
 
 
 def inlined_source(op: Any) -> SourceLocation:
-    """Returns where an operation of an inlined program comes from.
+    """Returns the source of an operation of an inlined program.
 
     Args:
         op: an `Op` of a `StableProgram`, with the calls through which it was reached.
@@ -213,7 +213,7 @@ def inlined_source(op: Any) -> SourceLocation:
 
 
 def _frames(location: Any, function: str = "") -> Iterator[Frame]:
-    """Yields the lines of an MLIR location, innermost first; a name just around a line is its function."""
+    """Yields the lines of an MLIR location, innermost first; a name directly around a line is its function."""
     if hasattr(location, "filename"):
         yield Frame(location.filename, location.start_line, function)
     elif hasattr(location, "child_loc"):
@@ -230,7 +230,7 @@ def _frames(location: Any, function: str = "") -> Iterator[Frame]:
 
 @functools.lru_cache(maxsize=65_536)
 def equation_source(equation: Any, calls: tuple[Any, ...] = ()) -> SourceLocation:
-    """Returns where an equation of a traced program comes from.
+    """Returns the source of an equation of a traced program.
 
     Args:
         equation: of a jaxpr.
@@ -245,7 +245,7 @@ def equation_source(equation: Any, calls: tuple[Any, ...] = ()) -> SourceLocatio
 
 
 def call_stacks(jaxpr: Any, outer: Sequence[types.CodeType] = ()) -> Iterator[list[types.CodeType]]:
-    """Yields the code on the call stack of each equation; what a kept trace holds counts as one call of its caller.
+    """Yields the code on the call stack of each equation; a reused trace counts as one call of its caller.
 
     Args:
         jaxpr: of a traced program.

@@ -1,4 +1,4 @@
-"""Attributes of MLIR operations by name, also those that the bindings cannot cast."""
+"""Attributes of MLIR operations by name, including those that the bindings cannot cast."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ def attribute_items(operation: Any) -> list[tuple[str, Any]]:
 
 
 def integers(attribute: Any) -> tuple[int, ...]:
-    """Returns the integers of an attribute, flat; none for no attribute."""
+    """Returns the integers of an attribute, flat; empty without an attribute."""
     if attribute is None:
         return ()
     if hasattr(attribute, "value"):
@@ -48,7 +48,7 @@ def dictionary_items(attributes: Any) -> list[tuple[str, Any]]:
     names = [entry if isinstance(entry, str) else entry.name for entry in attributes]
     try:
         return [(name, attributes[name]) for name in names]
-    except TypeError:  # an attribute without a class of its own: complex elements
+    except TypeError:  # an attribute without a Python class, such as complex elements
         return [(name, _attribute(attributes, place, name)) for place, name in enumerate(names)]
 
 
@@ -56,7 +56,7 @@ def _attribute(attributes: Any, place: int, name: str) -> Any:
     try:
         return attributes[name]
     except TypeError:
-        # Only the text of a NamedAttribute is safe to ask for: its ``attr`` ends the process.
+        # Only the text of a NamedAttribute is safe to read: its ``attr`` ends the process.
         text = repr(attributes[place])
         start = f"NamedAttribute({name}="
         if not text.startswith(start):
@@ -68,11 +68,11 @@ _SPLAT = re.compile(r"dense<(?P<number>[^\[\]<>()\",]*)> : tensor<[^<>]+>")
 
 
 def dense_numbers(operation: Any, most: int = 1) -> tuple[float, ...]:
-    """Returns the distinct numbers of a constant; nothing for more than ``most`` entries that are not all one.
+    """Returns the distinct numbers of a constant; nothing if it has more than ``most`` entries and is not a splat.
 
     Args:
         operation: a ``stablehlo.constant``.
-        most: entries that are read.
+        most: largest number of entries to read.
     """
     value = dict(attribute_items(operation)).get("value")
     kind = operation.results[0].type
@@ -107,7 +107,7 @@ def _entries(value: Any) -> tuple[float, ...]:
 
 
 def _number(value: Any) -> tuple[float, ...]:
-    """Returns the number of a splat as MLIR prints it; of a NaN or an infinity, which it prints as bits, its value."""
+    """Returns the number of a splat as MLIR prints it; NaN and infinities, which MLIR prints as bits, as floats."""
     match = _SPLAT.fullmatch(str(value))
     text = match["number"] if match else ""
     if text.startswith("0x"):
@@ -116,5 +116,5 @@ def _number(value: Any) -> tuple[float, ...]:
         return (float(text == "true"),)
     try:
         return (float(text),)
-    except ValueError:  # an element type that is no number, such as a complex pair
+    except ValueError:  # an element type that is not a number, such as a complex pair
         return ()

@@ -1,4 +1,4 @@
-"""Where a module says that values lie: meshes, shardings of arguments and results, constraints, by source line."""
+"""Sharding annotations of a module by source line: meshes, shardings of arguments and results, constraints."""
 
 import collections
 import re
@@ -16,7 +16,7 @@ _NAMED = re.compile(r"#sdy\.sharding<(.*)>$", re.DOTALL)
 
 
 def annotations(program: Any) -> collections.Counter[tuple[str, str]]:
-    """Returns how often a lowered program says of which place that values lie how: ``(place, sharding)``.
+    """Returns the number of each sharding annotation of a lowered program: ``(place, sharding)``.
 
     Args:
         program: a ``jax.stages.Lowered``, an MLIR module, or its functions.

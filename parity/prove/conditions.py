@@ -1,4 +1,4 @@
-"""Conditions that only one side has: each is taken away, for true and for false, to see what it decides."""
+"""Conditions that only one side has: each is fixed to true and to false, to see whether it decides a result."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ __all__ = ["Conditions", "without"]
 
 MOVES = names_of(Group.REARRANGES, "convert")
 _JOINS = MOVES | names_of("and", "or", "xor", "not", "reduce")
-"""What makes one condition of several."""
+"""Operations that combine several conditions into one."""
 _PRODUCTS = names_of("multiply", "dot_general")
 
 
@@ -38,7 +38,7 @@ class Conditions:
         }
 
     def run(self) -> Iterator[tuple[Op, frozenset[int]]]:
-        """Yields what makes each condition, and all values that are it."""
+        """Yields the operation that makes each condition, and all values that are equal to it."""
         found: dict[int, list[Op]] = {}
         for op in self._ops:
             if op.form.name == "stablehlo.select" or (op.form.kind == Kind.BRANCH and len(op.regions) == 2):
@@ -50,7 +50,7 @@ class Conditions:
                 yield self._made[values[0]], frozenset(values)
 
     def _parts(self, value: int) -> Iterator[int]:
-        """Yields a condition and those that it is made of."""
+        """Yields a condition and the conditions that it combines."""
         work = [value]
         while work:
             value = self._origin(work.pop())
@@ -63,13 +63,13 @@ class Conditions:
                 work += op.operands if op.form.name in _JOINS and op.form.kind != Kind.REGION else ()
 
     def _origin(self, value: int) -> int:
-        """Returns what a value is the movement or the conversion of."""
+        """Returns the value behind movements and conversions."""
         while (op := self._made.get(value)) is not None and op.form.name in MOVES:
             value = op.operands[0]
         return value
 
     def _constant(self, value: int) -> float | None:
-        """Returns the one number that all entries of a constant are."""
+        """Returns the number that fills a constant; None if there is not exactly one."""
         op = self._made.get(self._origin(value))
         if op is None or op.form.name != "stablehlo.constant":
             return None
@@ -77,7 +77,7 @@ class Conditions:
         return numbers[0] if numbers else None
 
     def _tests(self, value: int) -> Iterator[Op]:
-        """Yields the comparisons that a condition is made of."""
+        """Yields the comparisons that a condition combines."""
         op = self._made.get(value)
         if op is None or op.form.name not in _JOINS:
             yield from () if op is None else (op,)
@@ -86,7 +86,7 @@ class Conditions:
             yield from self._tests(operand)
 
     def _is_harmless(self, value: int, choices: Sequence[Op]) -> bool:
-        """True if all a condition does may be another spelling, or if runs on data settle it."""
+        """True if a condition may be only another form of the same computation, or if runs on data can test it."""
         tests = [test for test in self._tests(value) if test.form.name != "stablehlo.constant"]
         return (
             not self._reads_arguments(value)
@@ -96,7 +96,7 @@ class Conditions:
         )
 
     def _reads_arguments(self, value: int) -> bool:
-        """True if a value is no constant."""
+        """True if a value depends on an argument."""
         seen, work = set(), [value]
         while work:
             op = self._made.get(each := work.pop())
@@ -108,7 +108,7 @@ class Conditions:
         return False
 
     def _checks_finite(self, test: Op) -> bool:
-        """True of a check for NaN or infinity: runs on such numbers settle it."""
+        """True for a check for NaN or infinity, which runs on such numbers can test."""
         if test.form.name == "stablehlo.is_finite":
             return True
         if test.form.name != "stablehlo.compare":
@@ -119,7 +119,7 @@ class Conditions:
         )
 
     def _checks_index(self, test: Op) -> bool:
-        """True of a check that an index is within bounds."""
+        """True for a check that an index is within bounds."""
         if test.form.name != "stablehlo.compare" or "EQ" in test.form.word or "NE" in test.form.word:
             return False
         return bool({self._origin(value) for value in test.operands} & self._indices)
@@ -147,7 +147,7 @@ class Conditions:
         )
 
     def _factors(self, op: Op | None) -> set[tuple[str, float]]:
-        """Returns what a product is made of."""
+        """Returns the operands of a product."""
         return set() if op is None or op.form.name not in _PRODUCTS else set(map(self._named, op.operands))
 
     def _named(self, value: int) -> tuple[str, float]:
@@ -155,12 +155,12 @@ class Conditions:
         return ("number", self._numbers[self._origin(value)]) if constant is None else ("constant", constant)
 
     def _at_an_end(self, test: Op) -> bool:
-        """True of a comparison with zero, with the end of an integer type, or of two computed signs."""
+        """True for a comparison with zero, with the end of an integer type, or of two computed signs."""
         ends = [self._constant(value) for value in test.operands]
         return all(end is None or end == 0 or abs(end) >= 2**31 - 1 for end in ends)
 
     def _shifted(self, left: int, right: int) -> bool:
-        """True if one value is the other and a constant."""
+        """True if one value is a sum or difference of the other and another operand."""
         for one, other in ((left, right), (right, left)):
             op = self._made.get(one)
             if op is not None and op.form.name in ("stablehlo.add", "stablehlo.subtract"):
@@ -169,15 +169,15 @@ class Conditions:
 
 
 def without(program: StableProgram, values: frozenset[int], flag: bool) -> Callable[[], None]:
-    """Makes a condition of a program known, and takes away what it chooses between.
+    """Fixes a condition of a program to a known value, and removes the choices that it makes.
 
     Args:
         program: its operations are changed.
-        values: those that are the condition.
-        flag: what it is.
+        values: all values that are equal to the condition.
+        flag: the value of the condition.
 
     Returns:
-        What restores the program.
+        A function that restores the program.
     """
     every = list(program.body.walk())
     same = _Fold(values, flag, every).same
@@ -210,13 +210,13 @@ def _end(same: Mapping[int, int], value: int) -> int:
 
 
 class _Fold:
-    """What the values of a program are, once a condition is known: ``same`` maps each to the value that it is."""
+    """The values of a program once a condition is known: ``same`` maps each replaced value to its replacement."""
 
     def __init__(self, values: frozenset[int], flag: bool, every: Sequence[Op]):
         self.same: dict[int, int] = {}
         self._known = dict.fromkeys(values, flag)
         self._zeros: set[int] = set()
-        """What became zero: the gradient of a branch that is not taken."""
+        """Values that became zero: the gradient of a branch that is not taken."""
         self._constants: set[int] = set()
         for op in every:
             if op.live is not None:
@@ -256,7 +256,7 @@ class _Fold:
             self.same.setdefault(op.results.start, op.operands[1 - place])
 
     def _vanish(self, op: Op) -> None:
-        """Follows zeros through products, and takes them out of sums."""
+        """Follows zeros through products, and removes them from sums."""
         name, result = op.form.name, op.results.start
         zeros = [value in self._zeros for value in op.operands[: facts(name).first_index]]
         if name in MOVES and op.operands[0] in self._constants:

@@ -1,4 +1,4 @@
-"""Counters of two integer types, such as int32 and uint32: whether both only count up, by the same number."""
+"""Counters of two integer types, such as int32 and uint32: whether both count up by the same number."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ __all__ = ["increment"]
 
 
 def increment(program: StableProgram, argument: int, result: int) -> int | None:
-    """Returns by how much a result counts an argument up, where that is all the argument is used for.
+    """Returns the number that a result adds to an argument, if the argument has no other use.
 
-    A sum of integers wraps alike in signed and unsigned ones, so two counters of equal width that start from the same
-    bits and count up by the same number have the same bits for ever.
+    Signed and unsigned sums wrap in the same way. Therefore two counters of equal width that start from the same bits
+    and count up by the same number always have the same bits.
 
     Args:
         program: the program.
         argument, result: positions in ``@main``.
 
     Returns:
-        The number; None where the argument or the counted value has another use, or is no such sum.
+        The number; None if the argument or the counted value has another use, or is not such a sum.
     """
     counter, counted = program.body.parameters[argument], program.body.outputs[result]
     readers = [op for op in program.body.walk() if counter in op.operands]
@@ -39,7 +39,7 @@ def increment(program: StableProgram, argument: int, result: int) -> int | None:
 
 
 def _constant(op: Op | None) -> int | None:
-    """Returns the integer that a constant is; None if it says anything else, or is none."""
+    """Returns the integer of a constant; None if it has other attributes, or if the operation is not a constant."""
     if op is None or op.form.name != "stablehlo.constant":
         return None
     items = dict(op.form.attributes)

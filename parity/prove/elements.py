@@ -1,4 +1,4 @@
-"""Numbers of values for the search of differences: where rules know of movement, shape alone is no difference."""
+"""Numbers of values for the search of differences: if rules follow movement, a change of shape is no difference."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +12,7 @@ __all__ = ["Elements"]
 
 
 class Elements:
-    """Two numbered programs, each value by its elements in order; without rules by itself.
+    """Two numbered programs; with rules, each value is identified by its elements in order.
 
     Args:
         table: of both programs.
@@ -24,19 +24,19 @@ class Elements:
         self._numberings = numberings
 
     def number(self, side: int, value: int) -> int:
-        """Returns the number of a value's elements in order, whatever its shape."""
+        """Returns the number of a value's elements in order, regardless of its shape."""
         number = self._numberings[side].env[value]
         known = self._terms.values.get(number) if self._terms else None
         return self._terms.flat(known.view) if self._terms and known else number
 
     def source(self, side: int, value: int) -> int:
-        """Returns the number of what a value is a view of."""
+        """Returns the number of the source of which a value is a view."""
         number = self._numberings[side].env[value]
         known = self._terms.values.get(number) if self._terms else None
         return known.view.source if known else number
 
     def moved(self, ours: int, theirs: int) -> bool:
-        """Whether a value of each side has other elements of one source, or the same in another order."""
+        """True if the values of both sides view one source, but not the same elements in the same order."""
         apart = self.number(0, ours) != self.number(1, theirs)
         return apart and self.source(0, ours) == self.source(1, theirs)
 
@@ -46,12 +46,12 @@ class Elements:
         return {self.number(side, value) for value in values if env[value] >= 0}
 
     def is_movement(self, side: int, op: Op) -> bool:
-        """Whether rules see through an operation: it moves elements, or is its operand or a constant."""
+        """True if rules remove an operation: it moves elements, or equals its operand or a constant."""
         numbering = self._numberings[side]
         return isinstance(numbering, RuledNumbering) and op.results.start in numbering.vanished
 
     def types_alike(self, left: Op, right: Op) -> bool:
-        """Whether results have one type, or where rules know of movement as many elements of one type."""
+        """True if results have equal types, or, with rules, equal counts and element types."""
         if left.form.slots_out == right.form.slots_out or not self._terms:
             return left.form.slots_out == right.form.slots_out
         kinds = [[parse_array(kind) for kind in op.form.slots_out] for op in (left, right)]

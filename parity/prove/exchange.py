@@ -1,4 +1,4 @@
-"""Tries whether a difference is all there is: the candidate gets the reference's constant and is compared again."""
+"""Tests whether a difference is the only one: the candidate gets the reference's constant and is compared again."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -22,33 +22,33 @@ __all__ = ["explain"]
 
 MOST_ROUNDS = 12
 MOST_OPERATIONS = 1_000_000
-"""About how many operations are numbered again to find out what a difference decides."""
+"""Approximate limit of the operations that are numbered again to find the effect of a difference."""
 MOST_ENTRIES = 4_000_000
-"""Of a table that is read."""
+"""Largest table that is read."""
 _BOUNDED = names_of("add", "subtract", "maximum", "minimum", "clamp")
 _ARITHMETIC = _BOUNDED | names_of("multiply", "divide", "power", "remainder", "compare", "and", "or", "xor")
-"""Operations whose constants are graded; a selected, padded, sliced or initial one may never be read."""
+"""Operations whose constants are graded. A selected, padded, sliced or initial constant may never be read."""
 _READS_TABLES = names_of("gather", "dynamic_slice")
 _SHAPED = names_of("constant", "reshape", "broadcast_in_dim")
 _COUNTING = _BOUNDED | names_of("multiply", "divide", "remainder")
 _READS_COUNTERS = _ARITHMETIC | names_of("convert")
-"""Not what indexes: one spelling wraps negative indices, another does not."""
+"""Operations that read counters, without indexing: one form wraps negative indices, another does not."""
 _PRECISIONS = frozenset({"precision_config", "algorithm", "exponent_bits", "mantissa_bits"})
 _LASTING = frozenset(
     (f"stablehlo.{name}", 0) for name in ("rsqrt", "sqrt", "cbrt", "log", "power", "tanh", "logistic")
 ) | {("stablehlo.divide", 1)}
-"""Functions of an operand from which nothing takes out again what was added to it."""
+"""Operands whose added constants no later operation can remove."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Swap:
-    """An operation of the candidate, and what it gets of the reference's.
+    """An operation of the candidate, and its replacement from the reference.
 
     Args:
         entry: the difference.
         op: the operation.
-        operand: which operand it gets; negative for the form.
-        number: the number of that operand.
+        operand: index of the operand to replace; negative for the form.
+        number: the number of the new operand.
         other: the reference's operation.
     """
 
@@ -59,7 +59,7 @@ class _Swap:
     other: Op
 
     def apply(self, numbering: Numbering) -> tuple[tuple[int, ...], Form, Any]:
-        """Gives the operation what the reference's has; returns what it had."""
+        """Applies the replacement to the operation; returns the previous operands, form and source."""
         kept = self.op.operands, self.op.form, self.op.source
         if self.operand < 0:
             self.op.form, self.op.source = self.other.form, self.other.source
@@ -78,14 +78,14 @@ def explain(
     results: Sequence[tuple[int, int]],
     unequal: Sequence[int],
 ) -> list[Frontier]:
-    """Returns the first differences of two numbered programs, those that are graded first; at least one.
+    """Returns the first differences of two numbered programs, at least one; graded ones come first.
 
     Args:
         table: of both programs.
         sides: the programs; operations of the candidate are changed and restored.
-        numberings: theirs.
+        numberings: of the programs.
         results: the pairs of results.
-        unequal: which pairs are not shown equal.
+        unequal: positions of the pairs that are not shown equal.
     """
     return _Exchange(table, sides, numberings, results).run(unequal)
 
@@ -107,7 +107,7 @@ class _Exchange:
         entries, swaps = self._search(unequal)
         if not any(map(grade, entries)) and 4 * visited <= MOST_OPERATIONS:
             for op in (op for side in self._sides for op in side.body.walk()):
-                _ = captures(op) if op.regions else ()  # cached, so that no value of an exchange gets in
+                _ = captures(op) if op.regions else ()  # cached before any exchange
             rounds = min(MOST_ROUNDS, MOST_OPERATIONS // (2 * max(visited, 1)))
             try:
                 entries = [*(self._decisive(swaps, unequal, rounds) if swaps else []), *entries]
@@ -119,7 +119,7 @@ class _Exchange:
         return sorted(entries, key=lambda entry: not grade(entry))
 
     def _search(self, unequal: Sequence[int]) -> tuple[list[Frontier], list[_Swap]]:
-        """Returns the first differences as they are now, and what can be exchanged."""
+        """Returns the current first differences, and the possible exchanges."""
         search = Search(self._table, *self._sides, *self._numberings)
         entries, swaps = [], []
         for entry in search.run(self._results, unequal):
@@ -129,7 +129,7 @@ class _Exchange:
         return entries, swaps
 
     def _decisive(self, swaps: list[_Swap], unequal: Sequence[int], rounds: int) -> list[Frontier]:
-        """Returns the first exchange without which results stay unequal that are equal with all of them."""
+        """Returns the first exchange that is needed: results are equal with all exchanges, but not without this one."""
         left = unequal
         for _ in range(rounds):
             for swap in swaps:
@@ -177,7 +177,7 @@ class _Exchange:
         swap.op.operands, swap.op.form, swap.op.source = self._kept.pop(swap)
 
     def _unequal(self, positions: Sequence[int]) -> list[int]:
-        """Numbers both programs again and returns which pairs of results are not equal."""
+        """Numbers both programs again and returns the positions of the unequal pairs of results."""
         ends = []
         for side, numbering in zip(self._sides, self._numberings, strict=True):
             numbering.forget()
@@ -195,7 +195,7 @@ def _one_sided(side: int, op: Op) -> Frontier:
 
 
 def _swap(search: Search, entry: Frontier) -> _Swap | None:
-    """Returns a difference as data, and what removes it; None if it is not one trait of two like operations."""
+    """Returns a difference as data with its exchange; None if it is not one trait of two like operations."""
     if entry not in search.compared:
         return None
     left, right, loops = search.compared[entry]
@@ -213,7 +213,7 @@ def _swap(search: Search, entry: Frontier) -> _Swap | None:
 
 
 def _alike(search: Search, left: Op, right: Op) -> Iterator[tuple[Op, Op]]:
-    """Yields two operations, or one and what reads the other's counter, or what reads both."""
+    """Yields pairs of operations to compare: the two, or readers of a counter in place of one or both."""
     if left.form.name == right.form.name:
         yield left, right
         return
@@ -232,7 +232,7 @@ _Found = tuple[Unlike, int, int]
 
 
 def _attribute(search: Search, left: Op, right: Op) -> _Found | None:
-    """Returns the attribute in which two operations on equal operands differ."""
+    """Returns the attributes in which two operations on equal operands differ."""
     ours, theirs = search.attributes(left), search.attributes(right)
     names = {name for name in (*ours, *theirs) if ours.get(name) != theirs.get(name)}
     if not names or search.numbers(0, left) != search.numbers(1, right):
@@ -248,7 +248,7 @@ def _attribute(search: Search, left: Op, right: Op) -> _Found | None:
 
 
 def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
-    """Returns the one operand in which two operations of one form differ: a constant, or a counter."""
+    """Returns the only operand in which two operations of one form differ: a constant, or a counter."""
     ours, theirs = search.numbers(0, left), search.numbers(1, right)
     if search.attributes(left) != search.attributes(right) or len(ours) != len(theirs):
         return None
@@ -291,7 +291,7 @@ def _operand(search: Search, left: Op, right: Op, loops: int) -> _Found | None:
 
 
 def _counted(program: StableProgram, value: int) -> tuple[int, str] | None:
-    """Returns the one argument that a counter comes from, and the last operation on it in words."""
+    """Returns the only argument that a counter comes from, and the last operation on it as text."""
     made = {result: op for op in program.body.ops for result in op.results}
     last, words = made.get(value), ""
     if last is not None:
@@ -315,7 +315,7 @@ def _is_constant(made: dict[int, Op], value: int) -> bool:
 
 
 def _array(program: StableProgram, value: int) -> np.ndarray | None:
-    """Returns the entries of a constant; None if it is computed, too large, or of no type that NumPy has."""
+    """Returns the entries of a constant; None if it is computed, too large, or has no NumPy type."""
     made = {result: op for op in program.body.ops for result in op.results}
 
     def entries(value: int) -> np.ndarray | None:
@@ -338,7 +338,7 @@ def _array(program: StableProgram, value: int) -> np.ndarray | None:
 
 
 def _chooses(search: Search, side: int, op: Op) -> bool:
-    """True if a comparison only chooses between what it compares: then a tie chooses between equals."""
+    """True if a comparison only chooses between its operands, so that a tie chooses between equals."""
 
     def said(values: Sequence[int]) -> set[tuple[int, float]]:
         texts = [search.literal(side, value) for value in values]
@@ -358,7 +358,7 @@ def _chooses(search: Search, side: int, op: Op) -> bool:
 
 
 def _reader(program: StableProgram, op: Op, name: str) -> Op:
-    """Returns what reads a counter once all arithmetic on it is done, if that is the operation with a name."""
+    """Returns the reader of a counter, after all arithmetic on it, that has the given name; else the last operation."""
     readers, work = users(program), [op]
     while work:
         op = work.pop()
@@ -376,7 +376,7 @@ def _counts(text: str) -> bool:
 
 
 def _lasts(program: StableProgram, op: Op) -> bool:
-    """True if all that reads an operation's result is a function of it that keeps apart what was added."""
+    """True if all readers of an operation's result are functions that preserve a difference by an added constant."""
     readers, work, found = users(program), [op.results.start], False
     while work:
         for user, place in readers[work.pop()]:

@@ -1,4 +1,4 @@
-"""Fingerprints of programs and of how they use their arguments, free of names and positions."""
+"""Fingerprints of programs and of the uses of their arguments, independent of names and positions."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,17 @@ _MAX_ROUNDS = 8
 
 
 def argument_fingerprints(program: Any, *, known: Mapping[int, str] | None = None) -> tuple[str, ...]:
-    """Returns a fingerprint of how each argument of ``@main`` is used.
+    """Returns a fingerprint of the uses of each argument of ``@main``.
 
-    Names, argument order, carry order, calls, result order, shardings and donation play no part, so twins
-    that are the same program get the same fingerprints. Arguments with equal fingerprints are used alike.
+    Names, argument order, carry order, calls, result order, shardings and donation play no part, so that twins with the
+    same program get the same fingerprints. Arguments with equal fingerprints are used in the same way.
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
-        known: labels of arguments, by position in ``@main``, that are already matched; a label that both
-            sides share tells apart arguments that are used alike.
+        known: labels of arguments, by position in ``@main``, that are already matched; a label that both sides share
+            distinguishes arguments that are used in the same way.
     """
-    # Twins whose shardings differ must still find each other's weights.
-    # So must those whose float operations take their operands in another order.
+    # Twins whose shardings, or orders of float operands, differ must still find each other's weights.
     graph = _Graph(read_program(program, ignore_shardings=True), reorder=True)
     return tuple(graph.arguments(known or {}))
 
@@ -35,8 +34,8 @@ def program_fingerprint(program: Any, *, ordered: bool = True) -> str:
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
-        ordered: whether the order of arguments and results takes part. A cache of compiled programs needs
-            it. Without it, programs that differ only in the roles of arguments used alike may collide.
+        ordered: True to include the order of arguments and results, as a cache of compiled programs needs. Without it,
+            programs that differ only in the roles of equally used arguments may collide.
     """
     return _Graph(read_program(program)).program(ordered)
 
@@ -86,7 +85,7 @@ class _Graph:
         return _digest("program", module, *inputs, "results", *outputs, "effects", *effects).hex()
 
     def _reach(self) -> bytearray:
-        """Marks the numbers that results and side effects depend on; refinement leaves others behind."""
+        """Marks the numbers that results and side effects depend on; refinement leaves unused numbers in the table."""
         reached = bytearray(len(self._table.nodes))
         for number in [*self._results, *self._effects]:
             reached[number] = 1
@@ -97,7 +96,7 @@ class _Graph:
         return reached
 
     def _cones(self, colours: Sequence[bytes]) -> list[bytes]:
-        """Returns for each number a digest of all that it is computed from."""
+        """Returns for each number a digest of its whole computation."""
         cones: list[bytes] = list(colours)
         nodes, commuting = self._table.nodes, self._table.commuting
         for number in range(self._count, len(nodes)):
@@ -109,7 +108,7 @@ class _Graph:
         return cones
 
     def _uses(self, cones: Sequence[bytes]) -> list[bytes]:
-        """Returns for each argument a digest of all that is computed from it."""
+        """Returns for each argument a digest of all values that are computed from it."""
         nodes, commuting = self._table.nodes, self._table.commuting
         uses: list[set[bytes]] = [set() for _ in nodes]
         for number in self._results:
@@ -127,7 +126,7 @@ class _Graph:
 
 
 def _meaning(side: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Drops what names a position: the result that a donated argument shares its memory with."""
+    """Drops the position of the result that shares its memory with a donated argument."""
     return sorted((key, "" if key == "tf.aliasing_output" else value) for key, value in side.items())
 
 

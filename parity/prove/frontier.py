@@ -1,4 +1,4 @@
-"""First operations in which two programs differ, as data and in words."""
+"""First operations in which two programs differ, as data and as text."""
 
 import dataclasses
 import enum
@@ -20,7 +20,7 @@ __all__ = [
 
 _MAX_TEXT = 160
 MOST_ENTRIES = 8
-"""The most places that are told."""
+"""Maximum number of reported places."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class FrontierSide:
     Args:
         operation: the operation's name.
         place: its source line, function and name stack.
-        loop_depth: how many while loops enclose it.
+        loop_depth: number of enclosing while loops.
         type: its result types.
     """
 
@@ -40,7 +40,7 @@ class FrontierSide:
     type: str
 
     def against(self, other: "FrontierSide | None") -> str:
-        """Returns the operation and its place, with its caller if only that distinguishes it from the other side's."""
+        """Returns the operation and its place, with its caller if only the caller distinguishes the two sides."""
         loops = f", loop depth {self.loop_depth}" if self.loop_depth else ""
         return f"{self.operation} at {self.place.against(other.place if other else None)}{loops}"
 
@@ -57,7 +57,7 @@ class Trait(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unlike:
-    """What differs between two operations of one name whose other operands are equal.
+    """The difference between two operations of one name whose other operands are equal.
 
     Args:
         trait: the kind of difference.
@@ -65,8 +65,8 @@ class Unlike:
         reference: the constant, direction, precision or value on the reference side, as text.
         candidate: the same on the candidate side.
         element: type of the constant's elements; empty for other traits.
-        decides: whether results become equal once the candidate has what the reference has there.
-        lasts: whether all that reads the result is a function from which no later operation can take it out.
+        decides: True if results become equal once the candidate has the reference's value there.
+        lasts: True if every reader of the result is a function that later operations cannot reverse.
     """
 
     trait: Trait
@@ -83,11 +83,12 @@ class Frontier:
     """A first difference: the operands agree, the operations do not.
 
     Args:
-        where: what differs: an operation, an argument, a result, a loop carry, the module.
+        where: the differing item: an operation, an argument, a result, a loop carry, the module.
         reference: the operation on the reference side, if there is one.
         candidate: the operation on the candidate side, if there is one.
-        differences: what differs, in words, reference first.
-        unlike: the same as data, if it is one constant, attribute or counter of two operations on equal operands.
+        differences: the differences as text, reference first.
+        unlike: the difference as data, if it is one trait of two operations on equal operands, or a condition of one
+            side.
     """
 
     where: str
@@ -131,12 +132,12 @@ def attribute_differences(left: Mapping[str, str], right: Mapping[str, str]) -> 
 
 
 def short(text: str) -> str:
-    """Returns a text, cut where it is long."""
+    """Returns a text, shortened if it is long."""
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 3]}..."
 
 
 def apart(left: str, right: str) -> str:
-    """Returns two long texts from shortly before the point where they part."""
+    """Returns two long texts from shortly before the point where they start to differ."""
     point = next((k for k, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), 0)
     start = max(point - 40, 0) if max(len(left), len(right)) > _MAX_TEXT else 0
     return f"{short(left[start:])} against {short(right[start:])}"

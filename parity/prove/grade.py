@@ -1,4 +1,4 @@
-"""Grades first differences: which of them may rest on numbers, and which may not."""
+"""Grades first differences: whether a verdict on them may rest on numbers."""
 
 import enum
 import math
@@ -13,9 +13,9 @@ __all__ = ["apart_in", "grade", "number", "regrouped"]
 
 EPSILONS = {"f64": 2.0**-52, "f32": 2.0**-23, "tf32": 2.0**-10, "f16": 2.0**-10, "bf16": 2.0**-7}
 WRITTEN = 1e-6
-"""Constants that people write with six digits are one constant."""
+"""Relative tolerance within which two constants count as one, because people write constants with six digits."""
 MASKS = -1e4, 1e30
-"""Constants below or above hide an entry, as the fill of a mask or the start of a maximum: any of them does."""
+"""Constants below or above these hide an entry, such as the fill of a mask or the start of a maximum."""
 
 
 class _Reason(enum.StrEnum):
@@ -27,10 +27,10 @@ class _Reason(enum.StrEnum):
 
 
 def grade(entry: Frontier) -> str:
-    """Returns why a first difference may not rest on numbers, as a phrase; empty if it may or if nothing settles it.
+    """Returns the reason why a first difference may not rest on numbers, as a phrase; empty if it may, or if undecided.
 
-    Another spelling, order or grouping may rest on numbers. Another constant, comparison, precision or value of a
-    counter may not, if it is all in which the programs differ, or if no later operation can undo it.
+    Another form, order or grouping may rest on numbers. Another constant, comparison, precision or value of a counter
+    may not, if it is the only difference of the programs, or if no later operation can undo it.
 
     Args:
         entry: the difference; nothing else is read.
@@ -52,7 +52,7 @@ def regrouped(several: Sequence[Unlike]) -> bool:
     """
     constants = [one for one in several if one.trait is Trait.CONSTANT]
     if None in [number(text) for one in constants for text in (one.reference, one.candidate)]:
-        return True  # its value is not known, so it may make up for another
+        return True  # its value is unknown, so it may compensate another
     constants = list(filter(_apart, constants))
     ours, theirs = ({one.reference for one in constants}, {one.candidate for one in constants})
     if ours & theirs:
@@ -65,9 +65,9 @@ def regrouped(several: Sequence[Unlike]) -> bool:
 
 
 def apart_in(ours: np.ndarray | None, theirs: np.ndarray | None) -> list[str] | None:
-    """Returns the entries in which two tables are furthest apart, as text; None if not most entries are equal.
+    """Returns the entries with the largest difference of two tables, as text; None unless most entries are equal.
 
-    A table that was computed otherwise differs in many entries, and none of them says anything.
+    A table that was computed differently differs in many entries, none of which is significant.
 
     Args:
         ours: the reference's.
@@ -87,7 +87,7 @@ def apart_in(ours: np.ndarray | None, theirs: np.ndarray | None) -> list[str] | 
 
 
 def number(text: str) -> float | None:
-    """Returns the number that a constant's text says; None if it is no finite number."""
+    """Returns the number in a constant's text; None if it is not a finite number."""
     try:
         found = float(text)
     except ValueError:

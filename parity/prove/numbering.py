@@ -6,12 +6,12 @@ from parity.ir.stablehlo.program import Kind, Op, Region, StableProgram
 
 __all__ = ["Numbering", "Table", "captures", "initial_colours", "number_program", "split_classes"]
 
-# Words of the prover itself start with "#", which no operation name does.
+# The prover's own words start with "#", which no operation name does.
 SETS = frozenset({"#steps", "#group"})
 
 
 class Table:
-    """Gives equal numbers to equal keys and different numbers to different keys; no hashing is trusted.
+    """Gives equal numbers to equal keys and different numbers to different keys; it does not rely on unique hashes.
 
     A key is a word followed by the numbers of the operands. Operands have lower numbers than their user.
     """
@@ -40,8 +40,8 @@ class Numbering:
 
     Args:
         table: shared by the programs that are compared.
-        values: how many values the program has.
-        reorder: whether the operands of float additions, products, minima and maxima count as a set.
+        values: number of values of the program.
+        reorder: True to ignore the order of the operands of float additions, products, minima and maxima.
     """
 
     def __init__(self, table: Table, values: int, reorder: bool = False):
@@ -54,7 +54,7 @@ class Numbering:
         self._sketching = False
 
     def forget(self) -> None:
-        """Forgets loops already numbered, so that numbering again sets the values inside them."""
+        """Discards the numbered loops, so that the next numbering sets the values inside them."""
         self._memo.clear()
 
     def region(self, region: Region, depth: int) -> list[int]:
@@ -62,7 +62,7 @@ class Numbering:
 
         Args:
             region: the region.
-            depth: how many enclosing regions bind variables.
+            depth: number of enclosing regions that bind variables.
 
         Returns:
             The numbers of its side effects, in order.
@@ -99,8 +99,8 @@ class Numbering:
         return effects
 
     def _special(self, op: Op, depth: int, effects: list[int]) -> None:
-        # An operation with side effects is identified by its place in the order of side effects, counted
-        # within the enclosing operation, so that no value of one place passes for a value of another.
+        # An operation with side effects is identified by its position in the order of side effects within the enclosing
+        # operation. Therefore values of different positions are never confused.
         scope, tail = self._scope, []
         if op.effect:
             tail = [self.table.number(f"#effect {len(effects)}", *scope)]
@@ -144,7 +144,7 @@ class Numbering:
         return table.number("#region", done, *[env[value] for value in region.outputs])
 
     def _constraint(self, op: Op) -> int:
-        """Numbers a closed sharding constraint: on a value that has just met the same one it says nothing new."""
+        """Numbers a closed sharding constraint; a constraint on the result of the same constraint is dropped."""
         operand, word = self.env[op.operands[0]], op.form.word
         repeated = self.table.nodes[operand][0] == word
         number = self.env[op.results[0]] = operand if repeated else self.table.number(word, operand)
@@ -173,7 +173,7 @@ class Numbering:
         return table.number(form.bare, index, *tail)
 
     def _manual(self, op: Op, depth: int, tail: list[int]) -> int:
-        """Numbers ``manual_computation``: a parameter is a shard of an operand, a result is put together."""
+        """Numbers ``manual_computation``: a parameter is a shard of an operand, a result is assembled from shards."""
         table, env, form = self.table, self.env, op.form
         (region,) = op.regions
         for position, (outer, inner) in enumerate(zip(op.operands, region.parameters, strict=True)):
@@ -216,8 +216,8 @@ class Numbering:
                 env[op.results[slot]] = known
             return table.number(f"#sketch {op.form.bare}", *tail)
         if len({colours[slot] for slot in moving}) < len(moving) and _has_loops(body):
-            # Most splits show without looking into inner loops; so these are numbered once, not once a round,
-            # and the cost does not double with each level of nesting.
+            # Most splits show without looking into inner loops. These are then numbered once, not once per round, so
+            # that the cost does not double with each level of nesting.
             self._sketching = True
             self._stabilise(op, depth, colours, moving)
             self._sketching = False
@@ -235,7 +235,7 @@ class Numbering:
             *tail,
         )
         for slot in live:
-            # A carry that keeps its value needs no loop; another is told by its step.
+            # A carry that keeps its value needs no loop; all others are identified by their steps.
             last = table.number("#exit", identity, steps[slot]) if slot in steps else colours[slot]
             env[op.results[slot]] = last
         return identity
@@ -266,7 +266,7 @@ def _has_loops(region: Region) -> bool:
 
 
 def initial_colours(table: Table, op: Op, depth: int, env: list[int]) -> tuple[dict[int, int], list[int]]:
-    """Returns the first colour of each live carry of a loop, and the carries that the body changes."""
+    """Returns the initial colour of each live carry of a loop, and the carries that the body changes."""
     starts = {slot: env[op.operands[slot]] for slot in op.live or ()}
     constant = _constant_carries(op, starts)
     colours: dict[int, int] = {}
@@ -277,8 +277,8 @@ def initial_colours(table: Table, op: Op, depth: int, env: list[int]) -> tuple[d
 
 
 def _constant_carries(op: Op, starts: dict[int, int]) -> set[int]:
-    """Returns the carries that keep their initial value: each gets a carry of the set that starts alike."""
-    if op.form.attributed:  # then even a constant carry says something, such as its sharding
+    """Returns the carries that keep their initial value: each gets a carry of the set with the same initial value."""
+    if op.form.attributed:  # then even a constant carry has a meaning, such as its sharding
         return set()
     body = op.regions[1]
     places = {value: slot for slot, value in enumerate(body.parameters)}
@@ -290,7 +290,7 @@ def _constant_carries(op: Op, starts: dict[int, int]) -> set[int]:
 
 
 def split_classes(colours: dict[int, int], updates: dict[int, int]) -> set[int]:
-    """Returns the colours whose carries are not all updated alike."""
+    """Returns the colours whose carries do not all have the same update."""
     first: dict[int, int] = {}
     return {
         colours[slot] for slot, update in updates.items() if first.setdefault(colours[slot], update) != update
@@ -310,9 +310,9 @@ def number_program(
     Args:
         program: the program.
         table: the shared table.
-        arguments: a number for each argument of ``@main`` by position, hoisted constants aside.
+        arguments: a number for each argument of ``@main`` by position, except hoisted constants.
         reorder: see `Numbering`.
-        kind: which numbering.
+        kind: class of the numbering.
 
     Returns:
         The numbering (with the number of every result in ``env``), and the numbers of the side effects.

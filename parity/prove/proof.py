@@ -1,4 +1,4 @@
-"""Proves that two lowered programs are the same program, or says where they first differ."""
+"""Proves that two lowered programs are the same program, or reports where they first differ."""
 
 import dataclasses
 import functools
@@ -20,19 +20,19 @@ __all__ = ["NOTHING_ALONE", "Alone", "Proof", "is_one_program", "prove"]
 
 _DONATION = ("jax.buffer_donor", "tf.aliasing_output")
 _MAX_TRIED = 20_000
-"""The most operations of a program for which it is tried which rules a proof can do without."""
+"""Largest program, in operations, for which the prover determines the rules that a proof needs."""
 _Pairs = Sequence[tuple[int, int]]
 _Positions = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Alone:
-    """Positions in ``@main`` that one side has without a partner, the reference's and the candidate's.
+    """Positions in ``@main`` without a partner on the other side, for the reference and the candidate.
 
     Args:
         arguments, results: the positions.
-        counters: how many of them are counters of both sides that `parity.prove.counters` found alike.
-        moves: arguments and results that lie otherwise on one side; only rules make them meet.
+        counters: number of them that are counters of both sides that `parity.prove.counters` found equal.
+        moves: arguments and results with another layout on one side; only rules can match them.
     """
 
     arguments: _Positions = ((), ())
@@ -46,20 +46,20 @@ NOTHING_ALONE = Alone()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proof:
-    """What the prover found.
+    """Result of the prover.
 
     Args:
-        proved: whether both programs are the same program.
-        reordered: whether they are, up to the order of operands of float additions, products, minima, maxima, and up
-            to rules under which compiled code rounds otherwise.
-        operations: how many operations were numbered on each side, loop rounds included.
-        seconds: how long reading, numbering and comparing took.
-        ignored_shardings: whether sharding annotations were left out.
+        proved: True if both programs are the same program.
+        reordered: True if they are the same up to the order of operands of float additions, products, minima and
+            maxima, and up to rules under which compiled code may round differently.
+        operations: number of operations numbered on each side, including loop rounds.
+        seconds: time for reading, numbering and comparing.
+        ignored_shardings: True if sharding annotations were left out.
         frontier: the first differences, empty if proved.
         unequal_results: positions in ``results`` whose values were not shown equal.
-        alone: how many results of each side have no partner and were left out.
-        counters: how many results of both were left out as counters that count up alike in two integer types.
-        rules: how often each rule was used, where the rung needs rules; empty if it does without.
+        alone: number of results of each side that have no partner and were left out.
+        counters: number of results left out because both sides count them up by the same number in two integer types.
+        rules: number of uses of each rule, if the rung needs rules; else empty.
     """
 
     proved: bool
@@ -75,14 +75,14 @@ class Proof:
 
     @property
     def rung(self) -> Verdict:
-        """The rung of the ladder that the programs hold: proved, reordered, or unproved."""
+        """The rung of the ladder that the programs reach: proved, reordered, or unproved."""
         if self.proved:
             return Verdict.PROVED
         return Verdict.REORDERED if self.reordered else Verdict.UNPROVED
 
     @property
     def same_program(self) -> bool:
-        """Whether both are one program operation by operation; a proof by rules says that their values are equal."""
+        """True if both are one program operation by operation; a proof by rules shows only equal values."""
         return self.proved and not self.rules
 
     def findings(self) -> tuple[Finding, ...]:
@@ -90,11 +90,11 @@ class Proof:
         return tuple(dict.fromkeys(entry.finding() for entry in self.frontier))
 
     def reasons(self) -> dict[Finding, str]:
-        """Returns the findings that may not rest on numbers, and why."""
+        """Returns the findings that may not rest on numbers, with the reasons."""
         return {entry.finding(): reason for entry in self.frontier if (reason := grade(entry))}
 
     def sentence(self) -> str:
-        """Returns the outcome in one sentence."""
+        """Returns the outcome as one sentence."""
         scope = " up to sharding annotations" if self.ignored_shardings else ""
         if self.counters:
             some = f"{self.counters} counter{'s' * (self.counters > 1)}"
@@ -117,7 +117,7 @@ class Proof:
         return f"not shown to be the same program{scope}: {results}{first}{self._others()}"
 
     def _others(self) -> str:
-        """Returns in words how many other places differ by themselves: not because of one before."""
+        """Returns the number of further independent differences as text."""
         more = len(self.frontier) - 1
         least = "at least " if len(self.frontier) >= MOST_ENTRIES else ""
         return f"; {least}{more} other place{'s differ' if more > 1 else ' differs'}" if more > 0 else ""
@@ -137,17 +137,17 @@ def prove(
 ) -> Proof:
     """Compares two lowered programs operation by operation, for all inputs, without running them.
 
-    ``docs/soundness.md`` says what a proof claims and why.
+    ``docs/soundness.md`` defines the claim of a proof and explains it.
 
     Args:
-        reference: a ``jax.stages.Lowered``, an MLIR module, or what ``read_program`` made of either.
+        reference: a ``jax.stages.Lowered``, an MLIR module, or the result of ``read_program`` for either.
         candidate: the same.
         arguments: pairs of positions in ``@main`` (reference, candidate). ``jit`` drops unused arguments;
-            ``parity.ir.jax_internals.main_position`` gives the positions of those that are left.
+            ``parity.ir.jax_internals.main_position`` gives the positions of the remaining ones.
         results: pairs of result positions.
-        alone: what only one side takes or returns. Such an argument equals nothing; such a result, and what
-            only it needs, is not compared.
-        ignore_shardings: whether to leave sharding annotations out of the comparison.
+        alone: arguments and results of one side only. Such an argument equals no other; such a result, and the
+            operations that only it needs, are not compared.
+        ignore_shardings: True to leave sharding annotations out of the comparison.
 
     Returns:
         The proof, or the frontier.
@@ -169,14 +169,14 @@ def prove(
             reported = ruled = attempt(rules=EXACT)
             if not ruled.equal or not ruled.shares_as(strict):
                 loose = attempt(rules=LOOSE, reorder=True)
-                # What two orders of operands explain is no first difference, unless it is all there is.
+                # A difference that the order of operands explains is reported only if there is no other.
                 reported = strict if ruled.equal else ruled if loose.equal else loose
         used = {}
         if ruled is not None and loose is None:
             used = _needed(ruled, attempt)
         elif loose is not None and loose.equal:
             used = _needed(loose, functools.partial(attempt, reorder=True))
-        # A proof that is not strict has to name its rules: without a name it would settle structure, too.
+        # A proof that is not strict has to name its rules; without a name it would count as a strict proof.
         proved = not entries and (strict.equal or (ruled is not None and loose is None and bool(used)))
         entries += [] if reported.equal else reported.search()
     return Proof(
@@ -201,7 +201,7 @@ def is_one_program(
     results: _Pairs,
     alone: Alone = NOTHING_ALONE,
 ) -> bool:
-    """Says what `Proof.same_program` does of two programs that are read; no rules are tried, and no frontier."""
+    """True if two programs that are already read are one program, as in `Proof.same_program`; tries no rules."""
     with collector_paused():
         sides = (reference, candidate)
         entries = _paired(sides, arguments, results, alone)
@@ -211,10 +211,10 @@ def is_one_program(
 def _paired(
     sides: tuple[StableProgram, StableProgram], arguments: _Pairs, results: _Pairs, alone: Alone
 ) -> list[Frontier]:
-    """Returns what differs besides operations, once all arguments and results are paired.
+    """Returns the differences outside operations, after checking that all arguments and results are paired.
 
     Raises:
-        ValueError: if they are not, one to one.
+        ValueError: if they are not paired one to one.
     """
     _check_hoisted(sides, arguments)
     left = [_names(side.argument_names, side.constants) for side in sides]
@@ -240,7 +240,8 @@ class _Attempt:
     Args:
         sides: the programs.
         arguments, results: the pairs.
-        alone: arguments that only one side takes, each of which equals nothing else; what lies otherwise on one side.
+        alone: arguments of one side only, each of which equals no other value, and arrays with another layout on one
+            side.
         rules: names of the rules that may be used; None for the strict proof.
         reorder: see `Numbering`.
     """
@@ -275,7 +276,7 @@ class _Attempt:
             for side, program in enumerate(sides)
         ]
         self._numberings = [numbering for numbering, _ in numbered]
-        # The search numbers again and counts on.
+        # The search numbers again and increases the counts.
         self.visited = (self._numberings[0].visited, self._numberings[1].visited)
         self.unequal = _unequal(sides, self._numberings, results)
         self.missed = not_met(self._table, sides, self._numberings, alone.moves.results)
@@ -283,16 +284,16 @@ class _Attempt:
 
     @property
     def used(self) -> dict[str, int]:
-        """How often each rule was used on both sides."""
+        """Number of uses of each rule on both sides."""
         return dict(self._table.used) if isinstance(self._table, Terms) else {}
 
     @property
     def enabled(self) -> frozenset[str]:
-        """The rules that could be used."""
+        """Rules that may be used."""
         return self._table.enabled if isinstance(self._table, Terms) else frozenset()
 
     def shares_as(self, strict: "_Attempt") -> bool:
-        """Whether both sides write each value in as many ways, where rules equate the ways."""
+        """True if both sides have equally many forms of each value that rules equate."""
         assert isinstance(self._table, Terms)
         return shared_alike(self._table, self._sides, strict._numberings, self._numberings)  # pyright: ignore
 
@@ -305,7 +306,7 @@ class _Attempt:
 
 
 def _needed(found: _Attempt, attempt: Callable[..., _Attempt]) -> dict[str, int]:
-    """Returns the rules that a proof needs, and how often it used them; all it used, where the program is large."""
+    """Returns the rules that a proof needs, with their numbers of uses; for a large program, all that it used."""
     if sum(found.visited) > _MAX_TRIED:
         return found.used
     enabled = found.enabled
@@ -321,7 +322,7 @@ def _names(names: Sequence[str], without: Container[int] = ()) -> dict[int, str]
 
 
 def _check_hoisted(sides: Sequence[StableProgram], arguments: _Pairs) -> None:
-    """Checks that no pair names a constant that JAX hoisted: these are compared by their bytes."""
+    """Checks that no pair names a hoisted constant; these are compared by their bytes."""
     for side, label in enumerate(("reference", "candidate")):
         paired = sorted({pair[side] for pair in arguments} & set(sides[side].constants))
         if paired:
@@ -337,12 +338,13 @@ def check_pairs(
     names: tuple[Mapping[int, str], Mapping[int, str]],
     alone: _Positions = ((), ()),
 ) -> None:
-    """Checks that pairs of positions, and those of one side alone, are total and one-to-one.
+    """Checks that pairs of positions, and the positions of one side only, are total and one-to-one.
 
     Args:
         what: arguments or results.
         pairs: (reference, candidate) positions.
         names: for each side the name of each position that must be paired.
+        alone: positions of one side only.
 
     Raises:
         ValueError: naming every position that is out of range, used twice or left over.
@@ -375,7 +377,7 @@ def _unequal(sides: Sequence[StableProgram], numberings: Sequence[Numbering], re
 def _side_differences(
     reference: StableProgram, candidate: StableProgram, arguments: _Pairs, results: _Pairs
 ) -> list[Frontier]:
-    """Compares attributes of the modules, and types and attributes of paired arguments and results."""
+    """Returns differences in attributes of the modules, and in types and attributes of paired arguments and results."""
     pairs = [("module", reference.module, candidate.module)]
     for left, right in arguments:
         ours = {"type": reference.body.types[left], **_donation(reference.arguments[left])}
@@ -393,6 +395,6 @@ def _side_differences(
 
 
 def _donation(attributes: dict[str, str]) -> dict[str, str]:
-    """Says whether an argument is donated; which result takes its memory is XLA's choice, not meaning."""
+    """Replaces donation attributes by a donation flag; XLA chooses which result takes the argument's memory."""
     kept = {name: text for name, text in attributes.items() if name not in _DONATION}
     return {**kept, "donated": str(any(name in attributes for name in _DONATION)).lower()}

@@ -1,4 +1,4 @@
-"""What reads each value of a program."""
+"""Readers of each value of a program."""
 
 import collections
 
@@ -8,7 +8,7 @@ __all__ = ["users"]
 
 
 def users(program: StableProgram) -> dict[int, list[tuple[Op | None, int]]]:
-    """Returns what reads each value, and as which operand; None for a region that returns it."""
+    """Returns the readers of each value with the operand's position; None for a region that returns it."""
     found: dict[int, list[tuple[Op | None, int]]] = collections.defaultdict(list)
     for value in program.body.outputs:
         found[value].append((None, 0))

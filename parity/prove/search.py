@@ -1,4 +1,4 @@
-"""Finds the first operations in which two programs differ. Only explains: no proof rests on it."""
+"""Finds the first operations in which two programs differ. It only explains: no proof depends on it."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ class Search:
         self.programs = (reference, candidate)
         self._numberings = (left, right)
         self.compared: dict[Frontier, tuple[Op, Op, int]] = {}
-        """The operations behind each difference, and how many loops enclose them."""
+        """The operations of each difference, and the number of loops around them."""
         self._literals: dict[int, str] = {}
         self._elements = Elements(table, self._numberings)
         for numbering in self._numberings:
@@ -59,7 +59,7 @@ class Search:
         return [self._elements.number(side, value) for value in op.operands]
 
     def literal(self, side: int, value: int) -> str | None:
-        """Returns a constant as text; None for what is computed."""
+        """Returns a constant as text; None for a computed value."""
         return self._literals.get(self.number(side, value))
 
     def types_alike(self, left: Op, right: Op) -> bool:
@@ -68,7 +68,7 @@ class Search:
 
     @staticmethod
     def attributes(op: Op) -> dict[str, str]:
-        """Returns the attributes of an operation as text, without a constant's value and what is called."""
+        """Returns the attributes of an operation as text, without a constant's value and without the callee."""
         return _attributes(op)
 
     def _regions(self, regions: tuple, known: tuple, depth: int, loops: int) -> list[Frontier]:
@@ -100,9 +100,9 @@ class Search:
         return entries[:MOST_ENTRIES]
 
     def _is_first(self, op: Op, side: int, other: set[int]) -> bool:
-        """Whether an operation is unmatched while its operands, constants and movement aside, are matched.
+        """True if an operation is unmatched, but its operands, except for constants and movement, are matched.
 
-        Movement that rules see through is no difference before what reads it.
+        Movement that rules follow is not a difference by itself; only its reader is.
         """
         env = self._numberings[side].env
         results = [env[op.results[slot]] for slot in op.live or ()] if op.form.results else []
@@ -126,7 +126,7 @@ class Search:
         return [op.results[slot] for slot in op.live or ()]
 
     def _movement(self, pair: _Pair, regions: tuple) -> _Pair:
-        """Returns the movement that hands two like operations other elements of one source, if that is all."""
+        """Returns the movements that give two like operations other elements of one source, or the pair unchanged."""
         left, right = pair
         if not left or not right:
             return pair
@@ -151,7 +151,7 @@ class Search:
         return short(f"{op.form.name.partition('.')[2]}({', '.join(texts)})")
 
     def _pair(self, left: list[Op], right: list[Op]) -> list[_Pair]:
-        """Pairs unmatched operations: by name, operands, type and name stack, in program order."""
+        """Pairs unmatched operations by name, operands, type and name stack, in program order."""
         rest = list(right)
         pairs: list[_Pair] = []
         alone: list[_Pair] = []
@@ -181,7 +181,7 @@ class Search:
         if left.form.kind == right.form.kind and len(left.regions) == len(right.regions):
             if left.form.kind == Kind.WHILE:
                 entries, extra = self._loops(pair, known, depth, loops)
-                if extra:  # carries that only one loop has explain what only one body does
+                if extra:  # carries of only one loop explain operations of only one body
                     both = [entry for entry in entries if entry.reference and entry.candidate]
                     return [self._entry(left, right, loops, lines + extra), *both]
             elif not lines:
@@ -272,7 +272,7 @@ class Search:
         return colours
 
     def _split(self, colour: int, group: tuple[list, list], colours: tuple) -> bool:
-        """Gives carries that are updated alike a colour of their own, and pairs up what is left."""
+        """Gives carries with equal updates a separate colour, and pairs the remaining ones."""
         updates = [{update for update, _ in side} for side in group]
         if max(map(len, updates)) <= 1 and all(updates):
             return False
@@ -311,7 +311,7 @@ class Search:
         return lines
 
     def _operand_lines(self, pair: tuple[Op, Op], numbers: list[list[int]]) -> tuple[str, ...]:
-        """Says which operands differ: literals by value, others together."""
+        """Returns the differences of operands as text: literals by value, others together."""
         lines: list[str] = []
         others: list[str] = []
         envs = [numbering.env for numbering in self._numberings]
@@ -353,7 +353,7 @@ class Search:
 
 
 def _inputs(op: Op) -> list[int]:
-    """Returns the values that an operation reads, those that its regions capture included."""
+    """Returns the values that an operation reads, including the captures of its regions."""
     operands = op.operands
     if op.form.kind == Kind.WHILE or op.form.kind == Kind.BARRIER:
         operands = tuple(operands[slot] for slot in op.live or ())

@@ -1,5 +1,6 @@
-"""Numbers: the ladder of rungs, noise floors, guards against checks that cannot fail, ties of routing.
+"""Numeric comparison: the ladder of rungs, noise floors, guards against checks that cannot fail, ties of routing.
 
-Pure functions of host arrays; nothing here knows a case. Imports: `programs`. Gives: `ladder`, `noise`,
-`vacuity`, `routing`.
+Most functions are pure functions of host arrays; none depends on a case. The package imports `builds`, `ir` and
+`verdicts`. It contains `ladder`, `noise`, `vacuity` and `routing` for results of runs, `constants` and `static` for
+lowered programs, and `rng` for random draws.
 """

@@ -1,6 +1,6 @@
 """Constants that a lowered program compares, clamps, divides, indexes or adds to the entries of its arguments.
 
-A program that branches on a step or on a range of numbers shows another side only near such a constant. The walk
+A program that branches on a step or on a range of numbers behaves differently only near such a constant. The walk
 follows each argument through elementwise operations with constants, so that ``count / 100 > 2.5`` is known as 250.
 """
 
@@ -18,11 +18,11 @@ __all__ = ["Constants", "Met", "Use", "met_constants"]
 
 MOST_STEPS, MOST_FORMS, MOST_NUMBERS = 24, 6, 32
 HUGE = 1e30
-"""Masks and the ends of a dtype are no numbers that data reaches."""
+"""Larger constants, such as masks and the ends of a dtype, are not numbers that data reaches."""
 
 
 class Use(enum.StrEnum):
-    """How a program uses a constant."""
+    """Use of a constant by a program."""
 
     COMPARED = "compared"
     CLAMPED = "clamped"
@@ -33,12 +33,12 @@ class Use(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Met:
-    """A constant, and the number of an argument at which the program meets it.
+    """A constant, and the number of an argument at which the program reaches it.
 
     Args:
-        use: how the program uses it.
+        use: use by the program.
         constant: as the program has it.
-        argument: position in ``@main``; None if the other operand is no elementwise function of one argument.
+        argument: position in ``@main``; None if the other operand is not an elementwise function of one argument.
         number: of that argument; the constant itself for a computed operand.
         op: the operation.
     """
@@ -66,7 +66,7 @@ class Constants:
 
     Args:
         met: each once by use, constant, argument and number.
-        guards: how many operations check for numbers that are not finite, by kind.
+        guards: number of operations that check for numbers that are not finite, by kind.
         wraps: ``{result: divisor}`` by position, of results that are a remainder of an argument.
     """
 
@@ -86,7 +86,7 @@ class _Form:
         return _Form(self.argument, (*self.steps, (step, constant)))
 
     def origins(self, number: float) -> list[float]:
-        """Returns the numbers of the argument that the steps turn into ``number``."""
+        """Returns the numbers of the argument that the steps map to ``number``."""
         numbers = [number]
         for step, constant in reversed(self.steps):
             numbers = [
@@ -100,7 +100,7 @@ class _Form:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Known:
-    """A value: some constants, or functions of arguments, or neither."""
+    """A value: some constants, functions of arguments, or neither."""
 
     numbers: tuple[float, ...] = ()
     forms: frozenset[_Form] = frozenset()
@@ -137,7 +137,7 @@ INVERSES: Mapping[str, Inverse] = {
 STAY = names_of(
     Group.REARRANGES, Group.PICKS, Group.SAME, "convert", "reduce_precision", "all_gather"
 ) | names_of("floor", "ceil", "round_nearest_even", "round_nearest_afz")
-"""Operations whose result has entries of the first operand, up to rounding."""
+"""Operations whose result has the entries of the first operand, up to rounding."""
 JOINED = names_of(Group.JOINS, "select", "clamp")
 FOLDS: Mapping[str, Callable[[float, float], float]] = {
     "add": lambda a, b: a + b,
@@ -150,11 +150,11 @@ FOLDS: Mapping[str, Callable[[float, float], float]] = {
 }
 REVERSED = {"subtract": "from", "divide": "into"}
 Meeting = tuple[Use, _Known, Sequence[float]]
-"""How a constant is used, the operand that meets it, and the constants."""
+"""The use of a constant, the other operand, and the constants."""
 
 
 def _either(use: Use) -> Callable[[Op, Sequence[_Known]], list[Meeting]]:
-    """Returns the meetings of two operands in any order."""
+    """Returns a reader that pairs each of two operands with the constants of the other."""
     return lambda op, sides: [(use, sides[0], sides[1].numbers), (use, sides[1], sides[0].numbers)]
 
 
@@ -167,14 +167,14 @@ def _shifted(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
 
 
 def _masked(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
-    """A mask of the last bits is a remainder."""
+    """Treats a mask of the last bits as a remainder."""
     return [
         (Use.DIVIDED, one, [number + 1 for number in other.numbers]) for one, other in (sides, sides[::-1])
     ]
 
 
 def _scaled(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
-    """The inverse of a whole number divides by it."""
+    """Treats multiplication by the inverse of a whole number as a division by it."""
     inverses = [[1 / number for number in side.numbers if 1e-7 < number < 1] for side in sides]
     whole = [[number for number in each if abs(number - round(number)) < 1e-6 * number] for each in inverses]
     return [(Use.DIVIDED, sides[0], whole[1]), (Use.DIVIDED, sides[1], whole[0])]
@@ -185,7 +185,7 @@ def _clamped(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
 
 
 def _indexed(op: Op, sides: Sequence[_Known]) -> list[Meeting]:
-    """Every entry of a short table, and the last one of a long table."""
+    """Pairs each index with every entry of a short table, and with the last entry of a long table."""
     sizes = [size for size in op.source.operands[0].type.shape if size > 1]
     entries = [range(size) if size <= MOST_NUMBERS else (size - 1,) for size in sizes]
     return [
@@ -224,7 +224,7 @@ def _guard(op: Op, name: str, sides: Sequence[_Known]) -> str:
 
 
 def met_constants(program: StableProgram) -> Constants:
-    """Returns the constants that a program meets its arguments and computed numbers with.
+    """Returns the constants that a program combines with its arguments and with computed numbers.
 
     Args:
         program: as the prover reads it.
@@ -244,7 +244,7 @@ def met_constants(program: StableProgram) -> Constants:
 
 
 def _inverse(step: str, after: float, constant: float) -> Sequence[float]:
-    """Returns the numbers before a step; a step without an inverse, such as a remainder, keeps the number."""
+    """Returns the numbers before a step; the number itself if the step has no inverse, such as a remainder."""
     inverse = INVERSES.get(step)
     if inverse is None:
         return [after]
@@ -298,7 +298,7 @@ class _Walk:
                 self.met.setdefault(Met(use, constant, argument, number, op))
 
     def loop(self, op: Op) -> None:
-        """Follows what a loop carries unchanged; of what it changes only the first turn's functions stay."""
+        """Follows the unchanged carries of a loop; of the others only the first iteration's functions are kept."""
         body = op.regions[1]
         carried = [
             known if returned == parameter else _Known(forms=known.forms)
@@ -346,7 +346,7 @@ SLOTTED: Mapping[Kind, Callable[[_Walk, Op], None]] = {
 
 
 def _result(op: Op, name: str, operands: Sequence[_Known]) -> _Known:
-    """Returns what is known of an operation's results."""
+    """Returns the constants and functions of an operation's results."""
     if name == "constant":
         return _Known(numbers=dense_numbers(op.source.operation, MOST_NUMBERS))
     if name == "iota":
@@ -374,7 +374,7 @@ def _binary(name: str, left: _Known, right: _Known) -> _Known:
             return COMPUTED
         try:
             return _Known(numbers=(float(fold(left.numbers[0], right.numbers[0])),))
-        except (ArithmeticError, TypeError):  # a constant that is not finite, or no real number
+        except (ArithmeticError, TypeError):  # a constant that is not finite, or not a real number
             return COMPUTED
     if name in ("minimum", "maximum"):
         return right if left.numbers else left if right.numbers else COMPUTED
@@ -391,7 +391,7 @@ def _binary(name: str, left: _Known, right: _Known) -> _Known:
 
 
 def _after(known: _Known, step: str, constant: float) -> _Known:
-    """Returns the functions with one more step; constants that a step changes are computed numbers."""
+    """Returns the functions with one more step; constants become computed numbers."""
     return _Known(
         forms=frozenset(
             form

@@ -1,7 +1,7 @@
-"""Runs that differ by where counters start: how far both sides are from each other, beyond the noise of a count.
+"""Comparison of runs that start from different counters: deviations beyond the noise of a count.
 
-A schedule is computed in floats from a count, so its error is one of its largest value, and of a count that is off by
-its own resolution: near the end of a cosine nothing is left but that.
+A schedule is computed in floats from a count. Its error is relative to its largest value, plus the effect of the
+count's float resolution. Near the end of a cosine, only this error is left.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from parity.values.noise import is_float
 __all__ = ["off_over_counts"]
 
 RESOLUTION = float(jnp.finfo(jnp.float32).eps)
-"""Of a count, once it is a float."""
+"""Relative resolution of a count converted to a float."""
 Flat = Mapping[str, np.ndarray]
 
 
@@ -26,12 +26,12 @@ def off_over_counts(
     candidate: Sequence[Flat],
     nudged: Callable[[int], Flat],
 ) -> list[tuple[int, Deviation, float]]:
-    """Returns the leaves that differ beyond the noise: at which start most, how far, and the noise there.
+    """Returns the leaves that differ beyond the noise: the start with the largest deviation, the deviation, the noise.
 
     Args:
-        counts: where counters started.
-        reference, candidate: what both sides returned from there.
-        nudged: what the reference returns from perturbed numbers, by the index of a start.
+        counts: initial values of the counters.
+        reference, candidate: results of both sides for each start.
+        nudged: returns the reference's results from perturbed numbers, given the index of a start.
     """
     paths = [path for path in reference[0] if all(path in run for run in (*reference, *candidate))]
     found = []
@@ -73,7 +73,7 @@ def _off(path: str, start: int, counts: Sequence[int], runs: tuple) -> tuple[int
 
 
 def _slope(path: str, start: int, counts: Sequence[int], reference: Sequence[Flat]) -> float:
-    """Returns how far a leaf moves from the nearest other start, for each count between them."""
+    """Returns the change of a leaf per count, towards the nearest other start."""
     others = [other for other in range(len(counts)) if counts[other] != counts[start]]
     if not others:
         return 0.0
@@ -87,7 +87,7 @@ def _norm(array: np.ndarray) -> float:
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Returns the norm of the difference, where both are finite."""
+    """Returns the norm of the difference over the entries that are finite on both sides."""
     wide = [np.asarray(side, np.float64) for side in (one, other)]
     finite = np.isfinite(wide[0]) & np.isfinite(wide[1])
     return float(np.linalg.norm(np.where(finite, wide[0], 0.0) - np.where(finite, wide[1], 0.0)))

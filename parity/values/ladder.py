@@ -1,4 +1,4 @@
-"""The ladder for values: bitwise, else within the noise floor, else arbitrated, else failed."""
+"""Ladder of rungs for values: bitwise, within the noise floor, arbitrated by float64, or failed."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -12,27 +12,27 @@ from parity.verdicts import ANY_RUNG, ChannelResult, Finding, Requirement, Row, 
 __all__ = ["ARBITRATION", "FLOOR_FACTOR", "Absent", "Deviation", "Judge", "climb", "deviation"]
 
 FLOOR_FACTOR = 10.0
-"""A leaf is within the floor up to this many times its measured noise."""
+"""A leaf is within the floor up to this multiple of its measured noise."""
 
 ARBITRATION = 2.0
-"""Against the float64 reference the candidate may err this many times as much as the reference."""
+"""Bound on the candidate's error against the float64 reference, as a multiple of the reference's error."""
 
 TRUSTED = 0.1
-"""A float64 run is the reference's truth only if the reference is within this relative distance of it."""
+"""A float64 run is trusted only if the reference is within this relative distance of it."""
 
 Flat = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deviation:
-    """How far one leaf of the candidate is from the reference's.
+    """Deviation of one leaf of the candidate from the reference.
 
     Args:
         path: the leaf.
-        relative: Frobenius norm of the difference over the reference's; inf where that is not finite.
+        relative: Frobenius norm of the difference over the reference's; inf if it is not finite.
         worst: index of the largest difference.
         reference, candidate: the two numbers there.
-        note: what norms do not tell, such as a shape; empty otherwise.
+        note: differences that norms do not show, such as a shape; else empty.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Deviation:
 
 @dataclasses.dataclass(frozen=True)
 class Absent:
-    """A run that there is not.
+    """A run that does not exist.
 
     Args:
         why: the reason, as text.
@@ -56,12 +56,12 @@ class Absent:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Judge:
-    """What the lower rungs need; both are only called when the rung above did not hold.
+    """Measurements for the lower rungs; both are called only if the rung above did not hold.
 
     Args:
         floor: measures ``{path: relative noise}`` of the reference.
-        exact: the reference's values in float64, or why they are absent; None if the case has no such run.
-        required: rungs this case may rest on.
+        exact: the reference's values in float64, or the reason why they are absent; None if the case has no such run.
+        required: rungs that the case accepts.
     """
 
     floor: Callable[[], Mapping[str, float]]
@@ -83,7 +83,7 @@ def _relative(error: float, scale: float) -> float:
 
 
 def _worst(reference: np.ndarray, candidate: np.ndarray, difference: np.ndarray) -> tuple[int, ...]:
-    """Returns where the difference is largest, among the entries whose bits differ."""
+    """Returns the index of the largest difference among the entries whose bits differ."""
     words = [np.ravel(side).view(np.uint8).reshape(reference.size, -1) for side in (reference, candidate)]
     differ = (words[0] != words[1]).any(axis=1).reshape(reference.shape)
     distance = np.where(differ, np.nan_to_num(difference, nan=np.inf), -1.0)
@@ -95,7 +95,7 @@ def _shown(number: np.generic) -> str:
 
 
 def deviation(path: str, reference: np.ndarray, candidate: np.ndarray) -> Deviation | None:
-    """Returns how far the leaf is off, or None when it has the same bits."""
+    """Returns the deviation of a leaf; None if it has the same bits."""
     if _same_bits(reference, candidate):
         return None
     for what in ("shape", "dtype"):
@@ -171,7 +171,7 @@ def _has_floor(found: Deviation, reference: np.ndarray) -> bool:
 
 
 def _is_beyond(found: Deviation, reference: np.ndarray, floor: Mapping[str, float]) -> bool:
-    """Returns True if a leaf has a floor, and is not within it."""
+    """True if a leaf has a floor and exceeds it."""
     noise = floor.get(found.path, 0.0)
     within = bool(np.isfinite(noise)) and found.relative <= FLOOR_FACTOR * noise
     return _has_floor(found, reference) and not within
@@ -182,7 +182,7 @@ def _rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat
     if found.path in exact:
         truth = _wide(exact[found.path])
         errors = [float(np.linalg.norm(_wide(side[found.path]) - truth)) for side in (candidate, reference)]
-        # A run that draws other random numbers is no truth: both sides are equally far from it.
+        # A run that draws other random numbers is no reference: both sides are equally far from it.
         trusted = errors[1] <= TRUSTED * float(np.linalg.norm(truth))
         if trusted and np.isfinite(errors).all() and errors[0] <= ARBITRATION * errors[1]:
             return Verdict.ARBITRATED
@@ -190,7 +190,7 @@ def _rung_beyond(found: Deviation, reference: Flat, candidate: Flat, exact: Flat
 
 
 def _unmet(rung: Verdict, judge: Judge) -> list[str]:
-    """Returns the requirement that a rung misses; empty if it meets it, or if it is no rung."""
+    """Returns the requirement that a rung misses; empty if the rung meets it or is `FAILED`."""
     missed = rung is not Verdict.FAILED and not judge.required.met_by(rung)
     return [f"rung {rung} where {judge.required} is required"] if missed else []
 

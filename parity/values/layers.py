@@ -1,4 +1,4 @@
-"""Leaves grouped by layer: how far each layer of a model is apart, from what is known of its leaves."""
+"""Leaves grouped by layer: the largest deviation of each layer of a model."""
 
 import dataclasses
 import re
@@ -15,12 +15,12 @@ MOMENTS = frozenset({"mu", "nu", "trace"})
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a leaf belongs.
+    """Position of a leaf in the model.
 
     Args:
-        series: what it is one of, such as ``params`` or ``step1/opt_state/0/mu``: pictures draw one line each.
+        series: group of the leaf, such as ``params`` or ``step1/opt_state/0/mu``; plots draw one line each.
         stack: the layers it is in, or the module outside of them.
-        number: of the layer; None outside of layers, and where one leaf holds a whole stack.
+        number: of the layer; None outside of layers, and if one leaf holds a whole stack.
     """
 
     series: str
@@ -29,9 +29,9 @@ class Place:
 
 
 def place_of(path: str) -> Place:
-    """Returns to which layer a leaf belongs, told by its path alone.
+    """Returns the layer of a leaf, determined from its path alone.
 
-    A layer is a numbered module with modules of its own, or a numbered module of the model itself:
+    A layer is a numbered module that contains modules, or a numbered module of the model itself:
     ``layers_3/mlp/kernel``, ``layers/3/kernel``, ``Dense_0/kernel``, but not ``wi_0`` of ``layers/mlp/wi_0/kernel``.
 
     Args:
@@ -57,15 +57,16 @@ def place_of(path: str) -> Place:
 def layer_table(
     paths: Iterable[str], floors: Mapping[str, float | None], rungs: Mapping[str, Verdict]
 ) -> list[Row]:
-    """Returns a row a layer: its leaves, how many differ, and the worst of them.
+    """Returns a row for each layer: its leaves, the number that differ, and the worst deviation.
 
     Args:
         paths: all leaves that were compared.
-        floors: how many times its noise a leaf that differs is off; None where there is no such number.
-        rungs: what each of these leaves came to; leaves that are not in here have the same bits.
+        floors: deviation of each differing leaf as a multiple of its noise; None if there is no such number.
+        rungs: rung of each differing leaf; leaves that are not in here have the same bits.
 
     Returns:
-        ``floors`` is None where no leaf differs, and where the worst is beyond any number: ``differ`` tells which.
+        ``floors`` is None if no leaf differs, and if the worst deviation is not a finite number; ``differ``
+        distinguishes the two.
     """
     groups: dict[Place, list[str]] = {}
     for path in paths:
@@ -82,7 +83,7 @@ def _row(
         return float("inf") if found is None else found
 
     apart = [path for path in paths if path in rungs]
-    # Failed first: the wider of two deviations may be the one that a float64 run excuses.
+    # Failed first: a float64 run may excuse the larger of two deviations.
     worst = max(apart, key=lambda path: (rungs[path] is Verdict.FAILED, size(path)), default=None)
     return {
         "series": place.series,

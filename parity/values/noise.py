@@ -1,4 +1,4 @@
-"""Random states, the noise floor and the float64 reference: the numbers the ladder stands on."""
+"""Random states, the noise floor and the float64 reference, on which the ladder is based."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,23 +12,23 @@ __all__ = ["DRAWS", "measure_floor", "nudge", "randomise", "to_float64"]
 
 Flat = Mapping[str, np.ndarray]
 DRAWS = 3
-"""How often the reference is nudged."""
+"""Number of perturbed runs of the reference."""
 
 
 def is_float(array: np.ndarray) -> bool:
-    """Whether the array holds floats, bfloat16 and its kin included."""
+    """True if the array holds floats, including bfloat16 and similar dtypes."""
     return jnp.issubdtype(array.dtype, np.floating)
 
 
 def randomise(state: Flat, leaves: Mapping[str, Leaf], seed: int) -> dict[str, np.ndarray]:
     """Returns an initial state with every float parameter and buffer moved off its initial value.
 
-    Scales of one and biases of zero hide bugs; each entry becomes ``w * (1 + 0.1 n) + 0.02 n'`` with
-    standard normal ``n, n'``. Optimizer state, counters and keys stay: the first step fills them.
+    Scales of one and biases of zero hide bugs; each entry becomes ``w * (1 + 0.1 n) + 0.02 n'`` with standard normal
+    ``n, n'``. Optimizer state, counters and keys stay: the first step fills them.
 
     Args:
         state: host arrays.
-        leaves: what they are.
+        leaves: descriptions of the leaves, with their roles.
         seed: of the draws.
     """
     rng = np.random.default_rng(seed)
@@ -44,7 +44,7 @@ def randomise(state: Flat, leaves: Mapping[str, Leaf], seed: int) -> dict[str, n
 def nudge(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Returns ``flat`` with every float moved one unit in the last place, up or down at random.
 
-    Zeros and what is not finite stay, and nothing leaves the finite range: masks stay masks.
+    Zeros and non-finite entries stay, and no entry leaves the finite range, so that masks stay masks.
     """
     nudged = {}
     for path, array in flat.items():
@@ -59,11 +59,11 @@ def nudge(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
-    """Returns the noise of each leaf: relative deviation of the reference from itself when it is nudged.
+    """Returns the noise of each leaf: the relative deviation of perturbed runs of the reference from the original.
 
     Args:
-        reference: what the reference returned.
-        nudged: what it returned from nudged weights and inputs, one per draw.
+        reference: results of the reference.
+        nudged: its results from perturbed weights and inputs, one per draw.
 
     Returns:
         ``{path: median over draws}``, at least half a unit in the last place.

@@ -1,7 +1,7 @@
-"""Routing decisions: which tokens choose otherwise on the two sides, and which of those choices are ties.
+"""Routing decisions: tokens whose choices differ between the sides, and the ties among them.
 
-A program that chooses (experts of a layer, say) returns ``LAYER/preferred`` and ``LAYER/margin`` in the group
-``routing``: integers ``[..., K]``, and by how much the last choice beat the best one left, ``[...]``.
+A program that chooses (experts of a layer, for example) returns ``LAYER/preferred`` and ``LAYER/margin`` in the group
+``routing``: integers ``[..., K]``, and the margin of the last choice over the best remaining one, ``[...]``.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ PREFERRED, MARGIN, FORCED = "/preferred", "/margin", "forced/"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChangedChoice:
-    """A token that chooses otherwise on the two sides.
+    """A token whose choices differ between the two sides.
 
     Args:
-        layer: where.
+        layer: name of the layer.
         token: its index.
         reference, candidate: the choices that only one side makes.
-        margin: by how much the reference's last choice beat what was left.
-        noise: what rounding typically does to a margin of that layer.
+        margin: margin of the reference's last choice over the best remaining one.
+        noise: typical effect of rounding on a margin of that layer.
     """
 
     layer: str
@@ -40,11 +40,11 @@ class ChangedChoice:
 
     @property
     def is_tie(self) -> bool:
-        """Whether rounding decides the choice."""
+        """True if rounding decides the choice."""
         return self.margin <= FLOOR_FACTOR * self.noise
 
     def finding(self) -> Finding:
-        """Returns it in words."""
+        """Returns the change as a finding."""
         cause = "a tie that rounding decides" if self.is_tie else "another choice, which no rounding explains"
         return Finding(
             where=f"{self.layer} token {list(self.token)}",
@@ -56,10 +56,10 @@ class ChangedChoice:
 
 
 def find_flips(reference: Flat, candidate: Flat, noise: Mapping[str, float]) -> list[ChangedChoice]:
-    """Returns the tokens that choose otherwise, whatever the order of their choices; the widest margin first.
+    """Returns the tokens whose sets of choices differ; sorted with ties last, then by decreasing margin.
 
     Args:
-        reference, candidate: the group ``routing`` of both sides, the same paths and shapes.
+        reference, candidate: the group ``routing`` of both sides, with equal paths and shapes.
         noise: of the margins of each layer, as from `margin_noise`.
     """
     flips = []
@@ -85,13 +85,13 @@ def find_flips(reference: Flat, candidate: Flat, noise: Mapping[str, float]) -> 
 
 
 def margin_noise(reference: Flat, others: Sequence[Flat]) -> dict[str, float]:
-    """Returns what rounding does to a margin of each layer: the median over tokens, the largest over runs.
+    """Returns the effect of rounding on a margin of each layer: the median over tokens, the largest over runs.
 
-    The median, because a run in which some tokens choose otherwise says nothing about noise there.
+    It takes the median, because tokens with other choices in a run do not measure noise.
 
     Args:
         reference: the group ``routing`` of the reference.
-        others: of the reference with nudged inputs, or in a wider type; all with the reference's choices.
+        others: of the reference with perturbed inputs, or in a wider type; all with the reference's choices.
     """
     return {
         path.removesuffix(MARGIN): max(
@@ -110,12 +110,12 @@ def _typical(margin: np.ndarray, other: np.ndarray) -> float:
 
 
 def _resolution(margin: np.ndarray) -> float:
-    """Half a unit in the last place of a score near one."""
+    """Returns half a unit in the last place of a score near one."""
     return float(np.finfo(margin.dtype).eps) / 2 if is_float(margin) else 0.0
 
 
 def forced_inputs(routing: Flat) -> dict[str, np.ndarray]:
-    """Returns the inputs that make a program choose as ``routing`` says."""
+    """Returns the inputs that force the choices in ``routing``."""
     return {
         FORCED + path.removesuffix(PREFERRED): np.array(choices)
         for path, choices in routing.items()

@@ -1,7 +1,7 @@
-"""What a lowered program says of its results without running: what they depend on, and that they are zero or NaN.
+"""Static facts about the results of a lowered program: their sources, and whether they are all zero or NaN.
 
-A proof makes many guards moot, but not these: two programs that return NaN, nothing but zeros, or what no
-parameter reaches may well be the same program.
+A proof makes many guards unnecessary, but not these: two programs that return NaN, only zeros, or values that no
+parameter reaches may still be the same program.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ __all__ = ["Content", "Fact", "result_facts"]
 
 
 class Content(enum.Enum):
-    """What all entries of a value are, as far as the program's text tells."""
+    """Common content of all entries of a value, as far as the program's text shows it."""
 
     ANY = "any"
     ZERO = "zero"
@@ -26,28 +26,28 @@ class Content(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fact:
-    """What is known of a value.
+    """Static facts about a value.
 
     Args:
-        sources: what it may depend on: labels of arguments, joined.
-        content: what all its entries are. ``zero`` holds for finite inputs only.
+        sources: labels of the arguments that it may depend on, joined.
+        content: content of all its entries. ``zero`` holds for finite inputs only.
     """
 
     sources: frozenset[str] = frozenset()
     content: Content = Content.ANY
 
     def join(self, other: "Fact") -> "Fact":
-        """Returns what is known of a value that is one or the other."""
+        """Returns the facts that hold for a value that is one or the other."""
         same = self.content is other.content
         return Fact(self.sources | other.sources, self.content if same else Content.ANY)
 
 
 def result_facts(program: StableProgram, labels: Sequence[frozenset[str]]) -> tuple[Fact, ...]:
-    """Returns what is known of each result of a program; a pass over its operations, loops until they settle.
+    """Returns the facts about each result of a program. Loops are iterated to a fixed point.
 
     Args:
         program: as the prover reads it.
-        labels: of each argument of ``@main``; joined they are the sources of what is computed from them.
+        labels: of each argument of ``@main``; a computed value has the union of the labels of its operands.
     """
     walk = _Walk(program)
     for value, label in zip(program.body.parameters, labels, strict=True):
@@ -71,7 +71,7 @@ class _Walk:
         return [self.facts[value] for value in values]
 
     def plain(self, op: Op) -> None:
-        """There are a few forms and a handful of facts: what they make together is looked up, not computed again."""
+        """Caches facts by form and operands' facts: there are few of both, so that most are known."""
         if op.regions:
             fact = self._made(op)
         else:
@@ -85,7 +85,7 @@ class _Walk:
     def _made(self, op: Op) -> Fact:
         known = self.of(op.operands)
         sources = frozenset().union(*(fact.sources for fact in known))
-        for inner in op.regions:  # combiners: what they capture counts, what they compute is in `_content`
+        for inner in op.regions:  # combiners: only their captures; see `_content`
             for value, fact in zip(inner.parameters, known * 2, strict=False):
                 self.facts[value] = Fact(fact.sources)
             self.region(inner)
@@ -141,7 +141,7 @@ SLOTTED: Mapping[Kind, Callable[[_Walk, Op], None]] = {
 
 
 def _content(op: Op, known: Sequence[Fact]) -> Content:
-    """Returns what all entries of an operation's results are, given what is known of its operands."""
+    """Returns the common content of the entries of an operation's results, given the facts of its operands."""
     name, found = op.form.name, [fact.content for fact in known]
     if name == "stablehlo.constant":
         return _constant(op)
@@ -160,7 +160,7 @@ def _content(op: Op, known: Sequence[Fact]) -> Content:
 
 
 def _combiner(op: Op) -> Operation:
-    """Returns the operation by which a region combines two values; nothing is known if it does more."""
+    """Returns the operation by which a region combines two values; without facts if the region does more."""
     inner = [facts(each.form.name) for each in op.regions[0].ops]
     return inner[0] if len(inner) == 1 and inner[0].commutes else facts("")
 

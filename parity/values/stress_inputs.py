@@ -1,4 +1,4 @@
-"""States and batches made to tell programs apart: decades of scale, edges of constants, thresholds, ties."""
+"""States and batches that expose differences of programs: decades of scale, edges of constants, ties."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -14,25 +14,25 @@ __all__ = ["WILD", "StressKind", "apart", "perturb"]
 
 Flat = Mapping[str, np.ndarray]
 COARSE = 10.0
-"""A leaf may be this many times apart as it moves when the reference is shaken."""
+"""Bound on a leaf's deviation, as a multiple of its change when the reference is perturbed."""
 SHAKEN = 100
-"""By so many units in the last place: more than rounding in another order does, so that what is unstable shows."""
+"""Size of a perturbation in units in the last place: more than reordered rounding, so that instability shows."""
 NEGLIGIBLE = 1e-3
-"""A leaf so small beside the largest of its group is what cancellation left: a gradient behind a saturated softmax."""
+"""A leaf this small relative to the largest of its group is left by cancellation, as behind a saturated softmax."""
 CHAOS = 0.05
-"""Where shaking moves a leaf by more than this, its numbers say nothing."""
+"""Perturbations that move a leaf by more than this make its numbers useless for comparison."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StressKind:
-    """One way to be wild.
+    """One kind of stress inputs.
 
     Args:
-        name: for people.
+        name: for display.
         parameters, inputs: draw the factors of a leaf's entries: ``(rng, shape) -> factors``.
-        count: where counters of the optimizer start.
-        saturates: whether a softmax may saturate, so that gradients cancel and optimizers step on what is left.
-        edges: share of entries that become zero, tie with another, or lie beside a constant of the programs.
+        count: initial value of the optimizer's counters.
+        saturates: True if a softmax may saturate, so that gradients cancel and optimizers step on the residue.
+        edges: share of entries that become zero, tie with another, or are close to a constant of the programs.
     """
 
     name: str
@@ -45,7 +45,7 @@ class StressKind:
     def state(
         self, flat: Flat, leaves: Mapping[str, Leaf], constants: Sequence[float]
     ) -> dict[str, np.ndarray]:
-        """Returns a state: parameters scaled, moments off zero, counters elsewhere."""
+        """Returns a state with scaled parameters, nonzero moments and changed counters."""
         rng, wild = np.random.default_rng(11), dict(flat)
         for path in sorted(flat):
             array, role = flat[path], leaves[path].role
@@ -61,7 +61,7 @@ class StressKind:
         return wild
 
     def batch(self, flat: Flat, constants: Sequence[float]) -> dict[str, np.ndarray]:
-        """Returns a batch with its floats scaled; integers index, so they stay."""
+        """Returns a batch with its floats scaled; integers stay, because they are indices."""
         rng = np.random.default_rng(13)
         return {
             path: self._scaled(array, self.inputs, rng, constants) if is_float(array) else array
@@ -139,13 +139,13 @@ def perturb(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
 def apart(
     reference: Flat, candidate: Flat, nudged: Callable[[], Sequence[Flat]]
 ) -> list[tuple[Deviation, float]]:
-    """Finds leaves that are apart beyond what the reference's own noise explains, with that noise.
+    """Returns the leaves that differ by more than the reference's own noise, with their deviation and that noise.
 
-    Entries that are not finite must be the same ones on both sides, unless shaking moves them too.
+    Non-finite entries must be at the same places on both sides, unless perturbations move them too.
 
     Args:
-        reference, candidate: what both sides returned.
-        nudged: what the reference returns from shaken states and batches; asked only where bits differ.
+        reference, candidate: results of both sides.
+        nudged: returns the reference's results from perturbed states and batches; called only if bits differ.
     """
     found = []
     differ = [path for path in reference if deviation(path, reference[path], candidate[path]) is not None]
@@ -171,7 +171,7 @@ def _size(array: np.ndarray) -> float:
 def _off_exactly(
     path: str, ours: np.ndarray, theirs: np.ndarray, again: Sequence[np.ndarray]
 ) -> tuple[Deviation, float] | None:
-    """Returns how far integers are apart, unless shaking moves them too."""
+    """Returns the deviation of an integer leaf; None if perturbations change the leaf too."""
     off = deviation(path, ours, theirs)
     return (off, 0.0) if off and all(np.array_equal(ours, run) for run in again) else None
 
@@ -179,7 +179,7 @@ def _off_exactly(
 def _off(
     path: str, ours: np.ndarray, theirs: np.ndarray, again: Sequence[np.ndarray]
 ) -> tuple[Deviation, float] | None:
-    """Returns how far floats are apart beyond the noise of the reference; None where that explains it."""
+    """Returns the deviation of a float leaf, with the noise; None if the reference's noise explains it."""
     finite, other, *nudged = [np.isfinite(side.astype(np.float64)) for side in (ours, theirs, *again)]
     if any((finite != side).any() for side in nudged):
         return None
@@ -194,5 +194,5 @@ def _off(
     noise = max([*noises, float(jnp.finfo(ours.dtype).eps)])
     told = off is not None and np.isfinite(
         off.relative
-    )  # beside zeros everywhere any rounding is infinitely large
+    )  # relative to zeros, any rounding is infinitely large
     return (off, noise) if off and told and noise < CHAOS and off.relative > COARSE * noise else None

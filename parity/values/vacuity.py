@@ -16,10 +16,10 @@ Flat = Mapping[str, np.ndarray]
 
 
 def constant_leaves(what: str, flat: Flat) -> list[Finding]:
-    """Finds leaves of more than one element that hold a single number, NaN included, and an empty set.
+    """Returns a finding for each leaf of more than one element with a single value, NaN included, and for an empty set.
 
-    A batch with one segment, all-ones weights or a scale that was never randomised makes the property
-    under test hold whatever the code does.
+    With a batch of one segment, all-ones weights or a scale that was never randomised, the property under test holds
+    regardless of the code.
     """
     if not flat:
         return [_vacuous(what, "no leaf", "at least one leaf", "check the program's outputs and inputs")]
@@ -35,7 +35,7 @@ def constant_leaves(what: str, flat: Flat) -> list[Finding]:
 
 
 def dead_gradients(gradients: Flat, declared: Sequence[str]) -> list[Finding]:
-    """Finds gradients that are zero throughout though their leaf is not declared to have none."""
+    """Returns a finding for each gradient that is zero throughout, unless its leaf is declared to have none."""
     return [
         _vacuous(
             path,
@@ -49,7 +49,7 @@ def dead_gradients(gradients: Flat, declared: Sequence[str]) -> list[Finding]:
 
 
 def nothing_moved(before: Flat, after: Flat, declared: Sequence[str]) -> list[Finding]:
-    """Finds parameters that a training step left as they were."""
+    """Returns a finding for each parameter that training steps left unchanged."""
     return [
         _vacuous(path, "the same bits after the steps", "a parameter that training moves")
         for path, array in before.items()
@@ -60,7 +60,7 @@ def nothing_moved(before: Flat, after: Flat, declared: Sequence[str]) -> list[Fi
 
 
 def not_finite(flat: Flat, declared: Sequence[str] = ()) -> list[Finding]:
-    """Finds leaves with NaN or infinity: once there, they are the same on both sides whatever came before."""
+    """Returns a finding for each leaf with NaN or infinity, which hides earlier differences."""
     return [
         _vacuous(path, "entries that are not finite", "finite numbers", NOT_FINITE)
         for path, array in flat.items()
@@ -71,7 +71,7 @@ def not_finite(flat: Flat, declared: Sequence[str] = ()) -> list[Finding]:
 
 
 def same_buffers(reference: Flat, candidate: Flat) -> list[Finding]:
-    """Finds leaves whose two sides are one buffer, so that any comparison holds."""
+    """Returns a finding for each leaf whose two sides share a buffer, so that any comparison holds."""
     return [
         _vacuous(path, "one buffer on both sides", "distinct buffers", "copy before comparing")
         for path in reference

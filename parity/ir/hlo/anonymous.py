@@ -1,4 +1,4 @@
-"""What a compiled program does, told without names and without the order in which its instructions are listed."""
+"""Digest of a compiled program that ignores names and the order in which its instructions are listed."""
 
 import hashlib
 import re
@@ -21,20 +21,20 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _UNTOLD = re.compile(
     r" (?:rng|rng-get-and-update-state|infeed|outfeed|send|recv)(?:-start|-done)?\(|\{\.\.\.\}| b\("
 )
-"""What a program gets from elsewhere, constants that are not written out, buffers."""
+"""External inputs and effects, constants that are not written out, and buffers."""
 
 
 def anonymous_digest(text: str) -> str | None:
-    """Returns a digest of a compiled program that names and the order of the listing do not change.
+    """Returns a digest of a compiled program that does not depend on names or on the order of the listing.
 
-    Two programs of one digest have the same instructions on the same operands with the same attributes, layouts and
-    settings: whatever is made of HLO after this is made of the same.
+    Two programs with equal digests have the same instructions on the same operands, with the same attributes, layouts
+    and settings. Therefore all later stages of compilation get the same input.
 
     Args:
         text: one module of optimised HLO, all constants in full, names marked by ``%``, without metadata.
 
     Returns:
-        The digest; None where the text does not say all that the program does, or is not understood.
+        The digest; None if the text does not determine the whole program, or cannot be parsed.
     """
     if "callback" in text or _UNTOLD.search(_QUOTED.sub('""', text)):
         return None
@@ -49,20 +49,20 @@ def anonymous_digest(text: str) -> str | None:
 
 
 def compiled_digest(compiled: Any) -> str | None:
-    """Returns the digest of a ``jax.stages.Compiled``, or of what was compiled elsewhere and carries its own."""
+    """Returns the digest of a ``jax.stages.Compiled``, or the stored one of a program compiled elsewhere."""
     if isinstance(compiled, jax.stages.Compiled):
         return anonymous_digest(compiled_program(compiled.runtime_executable()))
     return compiled.anonymous
 
 
 def _is_told(instruction: Instruction) -> bool:
-    """Whether all sizes are known, and no name stands in a place that is not known."""
+    """True if all sizes are known and no name is in an unknown place."""
     named = any("%" in _QUOTED.sub('""', one) for one in _plain(instruction))
     return not named and not any(leaf.dynamic for leaf in instruction.shape.leaves)
 
 
 def _plain(instruction: Instruction) -> list[str]:
-    """Returns what an instruction says beside its operands and what it calls."""
+    """Returns the attributes of an instruction without metadata, calls and control predecessors."""
     rest = sorted(instruction.attributes.items())
     return [f"{key}={value}" for key, value in rest if key not in (*CALLS, BEFORE, "metadata")]
 
@@ -88,7 +88,7 @@ def _lines(module: HloModule) -> Iterator[str]:
 
 
 def _walk(body: Computation) -> Iterator[Instruction]:
-    """Yields what the result is made of, each instruction after what it reads, then all else as it is listed."""
+    """Yields the instructions behind the result, operands first, then all others as listed."""
     done: set[str] = set()
     for start in (body.root, *(one.name for one in body.instructions)):
         stack = [start]

@@ -1,4 +1,4 @@
-"""Collectives of a compiled program: what moves, how much, how often, for whom."""
+"""Collectives of a compiled program: kind, bytes, number of executions, group size."""
 
 import dataclasses
 import math
@@ -23,16 +23,16 @@ _FUSED = {"all-reduce-scatter": "reduce-scatter"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collective:
-    """One collective as a program reaches it, an asynchronous pair counted once.
+    """One call site of a collective; an asynchronous pair counts once.
 
     Args:
         kind: such as ``all-gather``; TPU's fused all-reduce and slice is a ``reduce-scatter``.
         dtype: element types moved, joined by ``+``.
-        bytes: the larger of what one device puts in and gets out, without padding.
-        group: devices per group; for a permute the number of source-target pairs; None when not stated.
-        times: product of the trips around it; None when some are unknown.
+        bytes: the larger of the bytes that one device sends and receives, without padding.
+        group: devices per group; for a permute the number of source-target pairs; None if not stated.
+        times: product of the trips around it; None if some are unknown.
         depth: number of loops around it.
-        provenance: where it comes from; compiler-made ones take that of the loop or call around them.
+        provenance: its source; compiler-made ones take that of the loop or call around them.
         name: the instruction.
     """
 
@@ -47,12 +47,12 @@ class Collective:
 
     @property
     def total_bytes(self) -> int | None:
-        """Bytes over all iterations; None when the number of iterations is unknown."""
+        """Bytes over all iterations; None if the number of iterations is unknown."""
         return None if self.times is None else self.bytes * self.times
 
 
 def read_collectives(compiled: Any) -> tuple[Collective, ...]:
-    """Lists the collectives of a compiled program, those outside loops first.
+    """Returns the collectives of a compiled program, those outside loops first.
 
     Args:
         compiled: a ``jax.stages.Compiled``, HLO text or a parsed module.
@@ -80,10 +80,10 @@ def read_collectives(compiled: Any) -> tuple[Collective, ...]:
 
 
 def _pieces(module: HloModule) -> set[tuple[str, str]]:
-    """Names the collectives that are part of another: inside a fused reduce-scatter, or a later piece of one.
+    """Returns the collectives that are part of another: inside a fused reduce-scatter, or a later piece of one.
 
-    The TPU compiler spreads one collective over several fusions that compute meanwhile; each repeats the
-    instruction under one channel, and only the first ends in an ``AsyncCollectiveStart``.
+    The TPU compiler spreads one collective over several fusions that compute meanwhile. Each repeats the instruction
+    under one channel, and only the first ends in an ``AsyncCollectiveStart``.
     """
     held: dict[str, list[Instruction]] = {}
     starting: set[str] = set()
@@ -129,7 +129,7 @@ def _collective(module: HloModule, visit: Visit, kind: str, stated: Instruction)
 
 
 def _result_bytes(one: Instruction, computation: Computation) -> int:
-    """Bytes that come out. A start gives (inputs, outputs, contexts), but for all-reduce just the outputs."""
+    """Returns the bytes of the results. A start gives (inputs, outputs, contexts), but an all-reduce only outputs."""
     if one.phase != "start" or one.shape.element != "tuple" or one.base == "all-reduce":
         return one.shape.bytes
     parts = one.shape.parts

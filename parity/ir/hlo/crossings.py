@@ -1,4 +1,4 @@
-"""Which collectives of a compiled program join devices that differ along a mesh axis, and whether they always run."""
+"""Collectives of a compiled program that join devices along a mesh axis, and whether they always run."""
 
 import dataclasses
 import re
@@ -28,7 +28,7 @@ class Crossing:
         kind: such as ``all-reduce``.
         name: the instruction.
         shape: of its result, as HLO writes it.
-        conditional: whether it is in a branch, so that a step may run without it.
+        conditional: True if it is in a branch, so that a step may run without it.
     """
 
     kind: str
@@ -38,11 +38,11 @@ class Crossing:
 
 
 def crossings(compiled: Any, axes: Sequence[tuple[str, int]], axis: str) -> tuple[Crossing, ...]:
-    """Lists the collectives that join devices which differ along an axis.
+    """Returns the collectives that join devices which differ along an axis.
 
     Args:
         compiled: a ``jax.stages.Compiled``, HLO text or a parsed module.
-        axes: names and sizes of the mesh, in order; devices are counted along the last first.
+        axes: names and sizes of the mesh, in order; the last varies fastest in device order.
         axis: one of the names.
 
     Raises:

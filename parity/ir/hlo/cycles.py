@@ -1,4 +1,4 @@
-"""A static estimate of a step from the cycles that the TPU compiler writes into its HLO."""
+"""Static estimate of a step from the cycles that the TPU compiler writes into its HLO."""
 
 import dataclasses
 from typing import Any
@@ -14,11 +14,12 @@ class Cycles:
     """Estimated cycles of one device.
 
     Args:
-        total: sum over instructions of estimated cycles x trips; None where the backend states none.
+        total: sum over instructions of estimated cycles x trips; None if the backend states none, or if some trips are
+            unknown.
         in_loops: the part inside loops; None like ``total``.
-        instructions: how many instructions state an estimate.
-        unstated: how many collectives, custom calls and loops state none; their time is not in the sum.
-        reason: why there is no total; empty otherwise.
+        instructions: number of instructions with an estimate.
+        unstated: number of collectives and custom calls without an estimate; their time is not in the sum.
+        reason: the reason for a missing total; empty if there is a total.
     """
 
     total: int | None
@@ -34,11 +35,11 @@ _TIMED_APART = frozenset(
 
 
 def read_cycles(compiled: Any) -> Cycles:
-    """Adds up the compiler's own estimates; only the TPU compiler makes them.
+    """Returns the sum of the compiler's own estimates; only the TPU compiler makes them.
 
-    Loops count with their trips. Operations inside a fusion do not count beside the fusion, nor do those on
-    another core (SparseCore), which run meanwhile. Communication has no estimate, so the sum compares
-    programs, it does not predict a time.
+    Loops count with their trips. Operations inside a fusion count only with the fusion. Operations on another core
+    (SparseCore) run in parallel and do not count. Communication has no estimate: the sum compares programs but does not
+    predict a time.
 
     Args:
         compiled: a ``jax.stages.Compiled``, HLO text or a parsed module.

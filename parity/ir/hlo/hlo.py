@@ -25,7 +25,7 @@ class Instruction:
         shape: the shape of its result.
         opcode: such as ``all-gather`` or ``all-gather-start``.
         operands: names of the instructions it reads.
-        literal: what stands in the parentheses of a constant or parameter; empty otherwise.
+        literal: the text in the parentheses of a constant or parameter; else empty.
         attributes: the text of each attribute by key.
         line: its line in the text, from 1.
     """
@@ -66,10 +66,10 @@ class Instruction:
         return {key: _unquote(value) for key, value in _FIELD.findall(text)}
 
     def backend_config(self) -> dict:
-        """Returns the backend's own settings; empty where there are none or they are not a JSON object.
+        """Returns the backend's settings; empty if there are none or they are not a JSON object.
 
         Raises:
-            ValueError: the attribute looks like JSON and is not.
+            ValueError: the attribute starts like JSON but cannot be parsed.
         """
         text = self.attributes.get("backend_config", "")
         if not text.startswith(('{"', "{}")):
@@ -90,7 +90,7 @@ class Computation:
         name: its name without the percent sign.
         instructions: all of them; the last one marked ROOT is the result.
         root: name of the result.
-        attributes: what stands after the closing brace, such as ``execution_thread``.
+        attributes: those after the closing brace, such as ``execution_thread``.
         line: its line in the text, from 1.
     """
 
@@ -159,11 +159,11 @@ class HloModule:
                 yield computation, instruction
 
     def provenance(self, instruction: Instruction, fallback: SourceLocation | None = None) -> SourceLocation:
-        """Returns where an instruction comes from.
+        """Returns the source of an instruction.
 
         Args:
             instruction: one of the module.
-            fallback: stands in for an instruction without metadata (compiler-made ones have none).
+            fallback: replaces the source of an instruction without metadata (compiler-made ones have none).
         """
         fields = instruction.metadata()
         if not fields:

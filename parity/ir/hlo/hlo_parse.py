@@ -1,4 +1,4 @@
-"""Reads optimised HLO text, whole: what it does not know is an error with its line, never skipped."""
+"""Parser of optimised HLO text. It reads all of the text: an unknown construct is an error with its line."""
 
 import bisect
 import json
@@ -24,7 +24,7 @@ _OPERAND = re.compile(r"%?([\w.\-]+)")
 _SPACE = re.compile(r"[ \t\n]*")
 _BLANK = re.compile(r"[ \t]*(?:\n|\Z)")
 _BRACKET = re.compile(r""""[^"\\]*(?:\\.[^"\\]*)*"|'[^'\n]*'|["'()\[\]{}]""", re.DOTALL)
-# A host callback's settings are an MLIR dictionary, every other operation's are JSON.
+# The settings of a host callback are an MLIR dictionary, those of all other operations are JSON.
 _MLIR = re.compile(r"\{[A-Za-z_][\w.]* = ")
 _STOP = re.compile(r"""["'(\[{,\n)\]}]""")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}

@@ -22,9 +22,9 @@ class Shape:
 
     Args:
         element: element type such as ``bf16``; ``tuple`` for a tuple.
-        sizes: dimensions; -1 where unbounded, the bound where dynamic.
+        sizes: dimensions; -1 if unbounded, the bound if dynamic.
         layout: the text in braces after the dimensions: order, tiles, memory space; may be empty.
-        dynamic: whether some dimension is dynamic.
+        dynamic: True if some dimension is dynamic.
         parts: the elements of a tuple.
     """
 
@@ -36,7 +36,7 @@ class Shape:
 
     @property
     def leaves(self) -> tuple["Shape", ...]:
-        """The arrays of a shape, tuples taken apart."""
+        """The arrays of a shape, with tuples flattened."""
         if self.element != "tuple":
             return (self,)
         return tuple(leaf for part in self.parts for leaf in part.leaves)
@@ -59,7 +59,7 @@ def read_shape(text: str, start: int) -> tuple[Shape, int]:
 
     Args:
         text: HLO text without comments.
-        start: where the shape begins.
+        start: position of the shape.
 
     Returns:
         The shape and the position after it.

@@ -15,7 +15,7 @@ _DEEPEST = 100
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Scope:
-    """A computation with what its parameters stand for; none at the level of the loop itself."""
+    """A computation with the operands for its parameters; no operands at the level of the loop itself."""
 
     computation: Computation
     operands: tuple[str, ...]
@@ -23,10 +23,10 @@ class _Scope:
 
 
 def hlo_trips(module: HloModule, computation: Computation, loop: Instruction) -> int | None:
-    """Returns how often a while loop of optimised HLO runs.
+    """Returns the number of iterations of a while loop of optimised HLO.
 
-    CPU and GPU state the count; the TPU compiler does not, there it follows from the counter's start, its
-    step in the body and the limit in the condition.
+    CPU and GPU state the count. The TPU compiler does not; there it is derived from the counter's start, its step in
+    the body and the limit in the condition.
 
     Args:
         module: the module.
@@ -34,10 +34,10 @@ def hlo_trips(module: HloModule, computation: Computation, loop: Instruction) ->
         loop: the ``while`` instruction.
 
     Returns:
-        The count, or None where it depends on data or the pattern is another.
+        The count, or None if it depends on data or the pattern is unknown.
 
     Raises:
-        ValueError: the module is inconsistent (a loop without condition or body, a count that is no number).
+        ValueError: the module is inconsistent (a loop without condition or body, a count that is not a number).
     """
     stated = loop.backend_config().get("known_trip_count")
     if isinstance(stated, dict) and "n" in stated:
@@ -84,14 +84,14 @@ class _Counter:
         return count_trips(start, step, right[1] - left[1], direction)
 
     def _settle(self, side: tuple[int | None, int]) -> tuple[int | None, int] | None:
-        """Replaces a carry that the body never changes by its initial constant."""
+        """Replaces a carry that the body never changes with its initial constant."""
         if side[0] is None or self._step(side[0]) != 0:
             return side
         start = self._start(side[0])
         return None if start is None else (None, start + side[1])
 
     def _step(self, slot: int) -> int | None:
-        """Returns what the body adds to a carry, 0 for one that it leaves alone, None for anything else."""
+        """Returns the increment of a carry in the body: 0 if unchanged, None if it is not a constant."""
         result, frame = self._resolve(self.body.computation.root, self.body)
         if result.opcode != "tuple" or slot >= len(result.operands):
             return None
@@ -116,7 +116,7 @@ class _Counter:
         return frame.computation.by_name[name], frame
 
     def _behind(self, one: Instruction, frame: _Scope) -> tuple[str, _Scope] | None:
-        """Returns what an instruction merely passes on; None if it makes something of its own."""
+        """Returns the value that an instruction forwards; None if it computes a new one."""
         if one.opcode == "parameter" and frame.parent is not None and int(one.literal) < len(frame.operands):
             return frame.operands[int(one.literal)], frame.parent
         if (one.opcode in _MOVES or one.base == "copy") and len(one.operands) == 1:

@@ -22,12 +22,12 @@ QUANTITIES = {**dict.fromkeys(_BYTES, "bytes"), "flops": "operations", "bytes_ac
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Memory:
-    """What one device needs for a program.
+    """Memory and cost of a program on one device.
 
     Args:
-        values: each quantity of ``QUANTITIES``, or None where the backend does not state it. ``flops`` and
-            ``bytes_accessed`` count the body of a loop once, whatever its trips.
-        reasons: why a quantity is None.
+        values: each quantity of ``QUANTITIES``, or None if the backend does not state it. ``flops`` and
+            ``bytes_accessed`` count the body of a loop once, regardless of its trips.
+        reasons: the reason for each None.
     """
 
     values: Mapping[str, int | None]
@@ -35,7 +35,7 @@ class Memory:
 
 
 def read_memory(compiled: Any) -> Memory:
-    """Reads memory and cost from a ``jax.stages.Compiled``.
+    """Returns the memory and cost of a ``jax.stages.Compiled``.
 
     Args:
         compiled: the compiled program; each number is per device.

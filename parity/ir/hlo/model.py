@@ -1,4 +1,4 @@
-"""The loops of a program: a loop, its place in the tree, the tree."""
+"""Data model of the loops of a program: a loop, its place in the tree, the tree."""
 
 import dataclasses
 import functools
@@ -29,15 +29,15 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Loop:
-    """One while loop with what is inside.
+    """One while loop with the loops inside.
 
     Args:
-        trips: iterations, or None where they depend on data.
+        trips: iterations, or None if they depend on data.
         carries: number of arrays carried, invariant ones included.
         carry_bytes: bytes of all of them, counted without layout padding.
-        provenance: where the loop comes from.
+        provenance: source of the loop.
         stacked: carries written once per iteration at the loop counter (the ys of a scan); lowered only.
-        passthrough: the stacked ones that are a scanned input, unchanged but for layout and dtype.
+        passthrough: the stacked ones that are a scanned input, unchanged except for layout and dtype.
         inner: the loops directly inside.
     """
 
@@ -51,12 +51,12 @@ class Loop:
 
     @property
     def count(self) -> int:
-        """The loop itself and all loops inside."""
+        """Number of loops: this one and all loops inside."""
         return 1 + sum(loop.count for loop in self.inner)
 
     @functools.cached_property
     def signature(self) -> tuple:
-        """What two equal loops share: everything but provenance and order."""
+        """Comparison key: equal for two loops that differ only in provenance and order."""
         return (
             -1 if self.trips is None else self.trips,
             self.carries,
@@ -74,7 +74,7 @@ class PlacedLoop:
     Args:
         path: positions from the root, such as ``0.2``.
         depth: 0 for an outermost loop.
-        times: how often the loop as a whole runs, the product of the trips around it; None when unknown.
+        times: executions of the whole loop, the product of the trips around it; None if unknown.
         loop: the loop.
     """
 
@@ -92,7 +92,7 @@ class LoopTree:
         stage: ``lowered`` or ``optimised``.
         loops: the outermost loops in program order.
         operations: operations that compute something; 0 makes a comparison vacuous.
-        fusions: fused computations called; they are no loops. 0 before optimisation.
+        fusions: number of fused computations called, which are not loops; 0 before optimisation.
     """
 
     stage: str
@@ -102,7 +102,7 @@ class LoopTree:
 
     @property
     def count(self) -> int:
-        """Number of loops, nested ones included, each call site on its own."""
+        """Number of loops, including nested ones; each call site counts separately."""
         return sum(loop.count for loop in self.loops)
 
     @property

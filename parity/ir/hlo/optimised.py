@@ -15,10 +15,10 @@ _LOOP_PARTS = ("condition", "body")
 
 
 def optimised_module(compiled: Any) -> HloModule:
-    """Returns the parsed HLO of a ``jax.stages.Compiled``, of HLO text, or the module itself, given one.
+    """Returns the parsed HLO of a ``jax.stages.Compiled`` or of HLO text; a parsed module is returned unchanged.
 
     Raises:
-        ValueError: the text is malformed or uses an unknown construct; or the backend gives no text.
+        ValueError: the text is malformed or uses an unknown construct, or the backend gives no text.
     """
     if isinstance(compiled, HloModule):
         return compiled
@@ -29,9 +29,9 @@ def optimised_module(compiled: Any) -> HloModule:
 
 
 def optimised_loops(compiled: Any) -> LoopTree:
-    """Reads the loop tree of a compiled program.
+    """Returns the loop tree of a compiled program.
 
-    Loops in computations called at several places count at each of them. Fusions are counted apart.
+    Loops in computations called at several places count at each of them. Fusions are counted separately.
 
     Args:
         compiled: a ``jax.stages.Compiled``, HLO text or a parsed module.

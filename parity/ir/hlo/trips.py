@@ -1,4 +1,4 @@
-"""How often a counted loop runs."""
+"""Trip counts of counted loops."""
 
 __all__ = ["count_trips"]
 
@@ -10,12 +10,12 @@ def count_trips(start: int, step: int, limit: int, direction: str) -> int | None
 
     Args:
         start: first value of the counter.
-        step: what each iteration adds.
-        limit: what the counter is compared with.
+        step: increment per iteration.
+        limit: the number that the counter is compared with.
         direction: ``LT``, ``LE``, ``GT``, ``GE`` or ``NE``.
 
     Returns:
-        The count, or None for a loop that would not end or whose condition is of another kind.
+        The count, or None for a loop that does not end or has another kind of condition.
     """
     if direction not in _SWAPPED or step == 0:
         return None

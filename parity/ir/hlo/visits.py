@@ -1,4 +1,4 @@
-"""Walks a module from its entry as the program runs it: how often, and how deep in loops."""
+"""Walk of a module from its entry in execution order, with the trips and depth of the loops around."""
 
 import dataclasses
 
@@ -25,15 +25,15 @@ _SCALAR_CALLERS = frozenset(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Visit:
-    """An instruction as the program reaches it.
+    """An instruction as reached from the entry.
 
     Args:
         computation: the computation that holds it.
         instruction: the instruction.
-        times: product of the trips of the loops around it; None when some are unknown.
+        times: product of the trips of the loops around it; None if some are unknown.
         depth: number of loops around it.
-        caller: where the call that leads there comes from, for instructions without metadata.
-        fused: whether it is part of a fusion.
+        caller: source of the call that leads there, for instructions without metadata.
+        fused: True if it is part of a fusion.
     """
 
     computation: Computation
@@ -47,8 +47,7 @@ class Visit:
 def visits(module: HloModule) -> list[Visit]:
     """Returns every instruction reached from the entry, once per call site.
 
-    The scalar functions of reductions, sorts and scatters are not entered. All branches of a
-    conditional count.
+    The scalar functions of reductions, sorts and scatters are not entered. All branches of a conditional are included.
 
     Args:
         module: a parsed module.

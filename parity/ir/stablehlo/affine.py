@@ -1,4 +1,4 @@
-"""Integers of a program as affine functions of what a loop carries; values are followed through calls."""
+"""Integers of a program as affine functions of a loop's carry; values are followed through calls."""
 
 import dataclasses
 import re
@@ -14,7 +14,7 @@ _SCALAR_MOVES = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.
 _FOLDED = frozenset({"stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"})
 
 Makers = dict[int, tuple[Op | Region, int]]
-"""The operation or the region that gives each value of a function, with the position there."""
+"""The operation or region that defines each value of a function, with the position there."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Scope:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Made:
-    """A value: a result of a op or a parameter of a region, by position, and its scope."""
+    """A value: a result of an op or a parameter of a region, by position, and its scope."""
 
     maker: Op | Region
     place: int
@@ -42,7 +42,7 @@ class Made:
 
     @property
     def op(self) -> Op | None:
-        """The op that makes it; None for a parameter."""
+        """The op that defines it; None for a parameter."""
         return self.maker if isinstance(self.maker, Op) else None
 
 
@@ -56,14 +56,14 @@ class Affine:
 
 
 class Values:
-    """Follows values of a program to what makes them."""
+    """Traces values of a program to their definitions."""
 
     def __init__(self, functions: Functions):
         self.functions = functions
         self._makers: dict[Function, Makers] = {}
 
     def makers(self, function: Function) -> Makers:
-        """Returns the operation or the region that gives each value of a function, with the position there."""
+        """Returns the operation or region that defines each value of a function, with the position there."""
         if function not in self._makers:
             found: Makers = {}
             self._makers[function] = found
@@ -76,7 +76,7 @@ class Values:
         return self._makers[function]
 
     def enter(self, call: Op, scope: Scope) -> Scope:
-        """Returns the scope of the function that a op calls."""
+        """Returns the scope of the function that an op calls."""
         return Scope(self.functions[call.callee], call, scope)
 
     def resolve(self, value: int, scope: Scope) -> Made:
@@ -96,7 +96,7 @@ class Values:
                 return Made(maker, place, scope)
 
     def affine(self, value: int, scope: Scope, region: Region | None) -> Affine | None:
-        """Returns a value as an affine function of one parameter of ``region``, or None if it is not."""
+        """Returns a value as an affine function of one parameter of ``region``; None if it is not affine."""
         made = self.resolve(value, scope)
         op, scope = made.op, made.scope
         if op is None:
@@ -113,18 +113,18 @@ class Values:
         return _fold(op.name, left, right)
 
     def constant(self, value: int, scope: Scope) -> int | None:
-        """Returns the integer a value always has, or None."""
+        """Returns the integer that a value always has; None if it is not constant."""
         found = self.affine(value, scope, None)
         return found.offset if found is not None and found.factor == 0 else None
 
     def invariant(self, loop: Op, slot: int, scope: Scope) -> bool:
-        """Returns whether a while loop never changes the carry at ``slot``."""
+        """True if a while loop never changes the carry at ``slot``."""
         body = loop.regions[1]
         made = self.resolve(body.outputs[slot], scope)
         return made.maker is body and made.place == slot
 
     def _outer(self, made: Made, region: Region | None) -> Affine | None:
-        """Returns a parameter of another region, if it is the unchanged carry of a loop."""
+        """Returns a parameter of another region if it is the unchanged carry of a loop."""
         owner = made.maker.owner if isinstance(made.maker, Region) else None
         if owner is None or owner.name != "stablehlo.while":
             return None
@@ -133,7 +133,7 @@ class Values:
         return self.affine(owner.operands[made.place], made.scope, region)
 
     def _wrapped_index(self, op: Op, scope: Scope, region: Region | None) -> Affine | None:
-        """Reads ``select(i < 0, i + n, i)``, how indexing wraps a negative index, as ``i``."""
+        """Returns ``select(i < 0, i + n, i)``, the form in which indexing wraps a negative index, as ``i``."""
         made = self.resolve(op.operands[0], scope)
         test = made.op
         if test is None or test.name != "stablehlo.compare":
@@ -145,7 +145,7 @@ class Values:
 
 
 def _constant(op: Op) -> Affine | None:
-    """Returns the one integer of a constant; the bindings cannot read constants of all types."""
+    """Returns the integer of a scalar constant; the bindings cannot read constants of all types."""
     if op.form.shapes != ((),) or not _INTEGER.fullmatch(op.form.elements[0]):
         return None
     match = _INT.match(str(op.form.attributes["value"]))

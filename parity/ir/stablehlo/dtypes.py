@@ -1,7 +1,7 @@
 """Dtypes of the operations whose precision matters: dots, exponentials, sums, roots.
 
-Read from the lowered program: backends widen and narrow types as they like (the CPU computes bfloat16 in
-float32, a TPU multiplies float32 in bfloat16 passes), the lowered program holds what the source asks for.
+They are read from the lowered program, which has the dtypes that the source requests. Backends widen and narrow types:
+the CPU computes bfloat16 in float32, a TPU multiplies float32 in bfloat16 passes.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ SENSITIVE = {
     "stablehlo.sqrt": "sqrt",
     "stablehlo.reduce": "sum",
 }
-"""The operations that are read, with the word for each; of the reductions only sums."""
+"""The operations that are read, with a name for each; sums are the only reductions."""
 
 _FLOATS = ("f", "bf", "complex")
 _PRECISION = re.compile(r"precision ([A-Z]+)")
@@ -39,13 +39,14 @@ class TypedOp:
     """One operation with its types.
 
     Args:
-        kind: a word of ``SENSITIVE``.
-        operands: element types it takes.
-        result: element type it gives.
-        precision: what a dot or convolution asks for, such as ``HIGHEST`` or an algorithm; empty for the default.
+        kind: a value of ``SENSITIVE``.
+        operands: element types of the operands.
+        result: element type of the result.
+        precision: requested precision of a dot or convolution, such as ``HIGHEST`` or an algorithm; empty for the
+            default.
         sizes: dimensions of its result.
         loops: number of loops around it.
-        provenance: where it comes from.
+        provenance: its source.
     """
 
     kind: str
@@ -58,13 +59,13 @@ class TypedOp:
 
     @property
     def types(self) -> str:
-        """The types in one word, such as ``bf16 x bf16 -> f32``, and the precision if it is not the default."""
+        """The types as text, such as ``bf16 x bf16 -> f32``, and the precision if it is not the default."""
         asked = f" at {self.precision}" if self.precision else ""
         return f"{' x '.join(self.operands)} -> {self.result}{asked}"
 
 
 def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
-    """Lists the precision-sensitive operations of a lowered program, once per call site.
+    """Returns the precision-sensitive operations of a lowered program, once per call site.
 
     Args:
         lowered: a ``jax.stages.Lowered``, its StableHLO module, or its functions.
@@ -86,7 +87,7 @@ class _TypedOps:
         self._known: dict[str, tuple[TypedOp, ...]] = {}
 
     def function(self, name: str, caller: SourceLocation, loops: int) -> list[TypedOp]:
-        """Returns the operations of a function as one call reaches them."""
+        """Returns the operations of a function as reached by one call."""
         if name not in self._known:
             found: list[TypedOp] = []
             function = self.values.functions[name]
@@ -128,14 +129,14 @@ def _typed(makers: Makers, op: Op, loops: int) -> TypedOp | None:
 
 
 def _precision(op: Op) -> str:
-    """Returns the precision of each operand, once where they are alike, and the algorithm."""
+    """Returns the precision of each operand, once if they are equal, and the algorithm."""
     given = {name: str(op.form.attributes.get(name, "")) for name in ("precision_config", "algorithm")}
     asked = list(dict.fromkeys(_PRECISION.findall(given["precision_config"])))
     return ", ".join([*([] if asked == ["DEFAULT"] else asked), *filter(None, [given["algorithm"]])])
 
 
 def _depends_on_arguments(makers: Makers, value: int) -> bool:
-    """Returns whether a value is more than a function of constants of its own function."""
+    """True if a value depends on more than the constants of its function."""
     maker, _ = makers[value]
     if isinstance(maker, Region) or maker.regions:
         return True

@@ -1,4 +1,4 @@
-"""Reads the functions of a StableHLO module, each once: operations with their forms, values by slot."""
+"""Functions of a StableHLO module, each read once: operations with their forms, values by slot."""
 
 import functools
 from typing import Any
@@ -22,11 +22,11 @@ class Functions:
 
     Args:
         program: a ``jax.stages.Lowered`` or an MLIR module.
-        ignore_shardings: whether to drop sharding annotations.
+        ignore_shardings: True to drop sharding annotations.
 
     Attributes:
         module: the MLIR module, kept alive because operations point into it.
-        signatures: words of its operations.
+        signatures: signatures of its operations.
 
     Raises:
         ValueError: the module has no ``@main``; while reading, if it has unstructured control flow or recursion.
@@ -34,7 +34,7 @@ class Functions:
 
     @classmethod
     def of(cls, program: Any) -> "Functions":
-        """Returns the functions of a program with its shardings; if they were read before, these."""
+        """Returns the functions of a program with its shardings, or the argument itself if it is `Functions`."""
         return program if isinstance(program, Functions) else cls(program)
 
     def __init__(self, program: Any, *, ignore_shardings: bool = False):
@@ -60,7 +60,7 @@ class Functions:
 
     @functools.cached_property
     def hoisted(self) -> tuple[Any, ...]:
-        """The constants that JAX made arguments of ``@main``; none are known of a bare module."""
+        """The constants that JAX made arguments of ``@main``; empty for a bare module."""
         return () if self.program is self.module else hoisted_constants(self.program)
 
     def sides(self, attributes: Any, count: int) -> tuple[dict[str, str], ...]:
@@ -68,7 +68,7 @@ class Functions:
 
         Args:
             attributes: ``arg_attrs`` or ``res_attrs`` of a function.
-            count: how many there are, if the function has no such attributes.
+            count: number of arguments or results, if the function has no such attributes.
         """
         if attributes is None:
             return ({},) * count
@@ -83,7 +83,7 @@ class Functions:
             return Function(operation, body, len(numbers), self._notes(operation, name), effect)
 
     def _notes(self, operation: Any, name: str) -> str:
-        """Returns the attributes of a function that carry meaning; for ``main`` without those of its arguments."""
+        """Returns the semantic attributes of a function; for ``main`` without those of its arguments and results."""
         items = dict(attribute_items(operation))
         notes = self.signatures.attributes(list(items.items()), _FUNCTION_NAMES)
         for key in () if name == "main" else ("arg_attrs", "res_attrs"):
@@ -105,7 +105,7 @@ class Functions:
             form = self.signatures.form(operation)
             if form.name in _RETURNS:
                 found.outputs = operands
-                if form.attributes:  # nothing is known to put any here: compare them, do not skip them
+                if form.attributes:  # JAX is not known to put any here: compare them, do not skip them
                     found.ops.append(Op(form, operands, range(0), (), operation, effect=True))
             elif form.kind == Kind.SKIP:
                 numbers.update(zip(operation.results, operands, strict=True))
@@ -126,7 +126,7 @@ class Functions:
 
 
 def _fresh(values: Any, numbers: dict[Any, int]) -> range:
-    """Numbers values of a function; returns their slots."""
+    """Numbers the values of a function and returns their slots."""
     start = len(numbers)
     for value in values:
         numbers[value] = len(numbers)

@@ -15,18 +15,18 @@ _TURNING = frozenset({Kind.WHILE, Kind.BARRIER})
 def mark_live(program: StableProgram) -> None:
     """Sets ``Op.live`` throughout a program.
 
-    One pass over a work list of values. A loop's slot is needed if its result is, or if the condition or a
-    needed slot reads its carry; so dead carries, and what feeds only them, drop out.
+    Makes one pass over a work list of values. A loop's slot is needed if its result is, or if the condition or a needed
+    slot reads its carry. Therefore dead carries, and the operations that feed only them, drop out.
     """
     _Marker(program).run()
 
 
 def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
-    """Says whether a program has loops, branches, reductions or collectives that part of its results do not need.
+    """True if a program has loops, branches, reductions or collectives that part of its results do not need.
 
     Args:
         whole: the program.
-        part: the same, read without some of its results.
+        part: the same program, read without some of its results.
     """
     return any(
         ours.live is not None
@@ -37,7 +37,7 @@ def has_extra_loops(whole: StableProgram, part: StableProgram) -> bool:
 
 
 def loop_counts_differ(*sides: StableProgram) -> bool:
-    """Says whether programs have other numbers of loops, or of barriers such as rematerialisation leaves.
+    """True if programs differ in the number of loops, or of barriers, such as those left by rematerialisation.
 
     Args:
         *sides: the programs.
@@ -77,7 +77,7 @@ class _Marker:
                 op.live = tuple(sorted(slots))
 
     def _follow(self, op: Op, region: int, position: int) -> None:
-        """Marks what a needed value needs: a result (region -1) or the parameter of a region."""
+        """Marks the dependencies of a needed value: a result (region -1) or the parameter of a region."""
         kind = op.form.kind
         if kind == Kind.WHILE or (region < 0 and kind in SLOTTED):
             self._need_slot(op, position)
@@ -105,7 +105,7 @@ class _Marker:
             self._work.append(value)
 
     def _need(self, op: Op) -> None:
-        """Marks what an operation needs whatever its slots: everything, or what steers its regions."""
+        """Marks the dependencies that all slots share: all operands, or the values that control the regions."""
         kind = op.form.kind
         if kind in SLOTTED:
             if id(op) in self._slots:
@@ -126,7 +126,7 @@ class _Marker:
                 self._mark(value)
 
     def _need_slot(self, op: Op, slot: int) -> None:
-        """Marks what one result slot needs; for a loop, what the carry of that slot needs."""
+        """Marks the dependencies of one result slot; for a loop, those of the slot's carry."""
         self._need(op)
         slots = self._slots[id(op)]
         kind = op.form.kind

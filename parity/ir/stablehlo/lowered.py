@@ -32,7 +32,7 @@ class _Item:
 
 
 def lowered_loops(lowered: Any) -> LoopTree:
-    """Reads the loop tree of a lowered program, before any optimisation.
+    """Returns the loop tree of a lowered program, before any optimisation.
 
     A function called at several places counts at each of them.
 
@@ -66,7 +66,7 @@ class _Loops:
         self._items: dict[Function, tuple[_Item, ...]] = {}
 
     def items(self, function: Function) -> tuple[_Item, ...]:
-        """Returns what may hold loops in a function."""
+        """Returns the operations of a function that may hold loops."""
         if function not in self._items:
             self._items[function] = self._inside(function.body)
         return self._items[function]
@@ -116,7 +116,7 @@ class _Loops:
 
 
 class _While:
-    """One while operation: its counter and what it stacks."""
+    """One while operation: its counter and its stacked outputs."""
 
     def __init__(self, values: Values, op: Op, scope: Scope, provenance: SourceLocation):
         self.values, self.op, self.scope, self.provenance = values, op, scope, provenance
@@ -155,14 +155,14 @@ class _While:
         return count_trips(start, self.counters[left.slot], right.offset - left.offset, direction)
 
     def _known(self, side: Affine | None) -> Affine | None:
-        """Replaces a carry that the loop never changes by its initial constant."""
+        """Replaces a carry that the loop never changes with its initial constant."""
         if side is None or not side.factor or not self.values.invariant(self.op, side.slot, self.scope):
             return side
         start = self.values.constant(self.op.operands[side.slot], self.scope)
         return None if start is None else Affine(-1, 0, side.factor * start + side.offset)
 
     def stacked(self) -> list[tuple[Leaf, bool]]:
-        """Returns what is written at a counter, and whether it is a scanned input unchanged."""
+        """Returns the outputs written at a counter, and for each whether it is an unchanged scanned input."""
         found = []
         for slot, value in enumerate(self.body.outputs):
             made = self.values.resolve(value, self.scope)
@@ -185,7 +185,7 @@ class _While:
         return found
 
     def _index(self, starts: Sequence[int], scope: Scope) -> tuple[int, Affine] | None:
-        """Returns the one dimension whose start moves with a counter, and how; None if none or several."""
+        """Returns the only dimension whose start moves with a counter, and the start; None if not exactly one."""
         moving = None
         for axis, start in enumerate(starts):
             place = self.values.affine(start, scope, self.body)
@@ -196,7 +196,7 @@ class _While:
         return moving
 
     def _is_scanned(self, value: int, scope: Scope, index: tuple[int, Affine]) -> bool:
-        """Returns whether a value is the slice of an unchanged carry at the index of the write."""
+        """True if a value is the slice of an unchanged carry at the index of the write."""
         made = self.values.resolve(value, scope)
         op, scope = made.op, made.scope
         if op is None:
@@ -223,7 +223,7 @@ class _While:
 
 
 def _same_count(op: Op) -> bool:
-    """A slice may drop elements (an unrolled body takes its inputs apart); nothing may be repeated."""
+    """True if an operation repeats no elements. A slice may drop some: an unrolled body splits its inputs."""
     return math.prod(op.form.shapes[0]) <= math.prod(op.source.operands[0].type.shape)
 
 

@@ -1,7 +1,7 @@
-"""The operations of StableHLO, CHLO and Shardy: each fact that a client needs to know of one is written here, once.
+"""Table of the operations of StableHLO, CHLO and Shardy: each fact that a client needs is written here, once.
 
-Nothing is known of an operation that is not in the table. Tests compare the names, arities and attributes with the
-dialects that jaxlib has, and run each elementwise operation to check the other facts.
+Nothing is assumed of an operation that is not in the table. Tests compare the names, arities and attributes with the
+dialects of jaxlib, and run each elementwise operation to check the other facts.
 """
 
 import dataclasses
@@ -63,9 +63,9 @@ class Operation:
         total: True if the result is defined for all real operands.
         jumps: True if it is not continuous where it is defined. ``convert`` is continuous between floats.
         chooses: True if each entry of the result is an entry of an operand.
-        sign: ``positive`` or ``nonnegative`` if all real results are; empty if not, or if no client needs it.
-        zero: operands that make the result zero if they are, where the others are finite and not zero.
-        nan: operands of floats that make the result NaN if they are; none if the result need not be floats.
+        sign: ``positive`` or ``nonnegative`` if all real results are; else, or if no client needs it, empty.
+        zero: operands that make the result zero if they are zero and the others are finite and not zero.
+        nan: float operands that make the result NaN if they are NaN; none if the result need not be floats.
         first_index: position of the first operand that is an index; None if there is none.
     """
 
@@ -163,7 +163,7 @@ _FUNCTIONS = (
     _binary("chlo.polygamma"),
     _binary("chlo.zeta", nan=FIRST),
     _bits("stablehlo.clamp", arity=3, total=True, chooses=True, zero=ALL, nan=ANY),
-    # Of ``select``, `zero` and `nan` are about the two operands that it chooses from.
+    # For ``select``, `zero` and `nan` refer to the two operands that it chooses from.
     _bits("stablehlo.select", arity=3, total=True, chooses=True, zero=ALL, nan=ALL),
     # Integers and booleans.
     _bits("stablehlo.and", arity=2, commutes=True, zero=ANY),
@@ -284,12 +284,12 @@ OPERATIONS = {
 }
 """The table, by name."""
 FUNCTIONS = {each.short: each for each in _FUNCTIONS}
-"""The elementwise operations without their dialect, as terms of the exact prover have them."""
+"""The elementwise operations without their dialect, as named in terms of the exact prover."""
 _DIALECTS = tuple(f"{dialect}." for dialect in _OPAQUE)
 
 
 def facts(name: str) -> Operation:
-    """Returns the facts of an operation; of an unknown one nothing is known."""
+    """Returns the facts of an operation; an unknown operation has no known facts."""
     return OPERATIONS.get(name) or Operation(name)
 
 

@@ -1,7 +1,7 @@
 """A StableHLO program in two views: by function, as the module has it, and with its calls inlined.
 
-By function, values are slots of their function and each function is read once. Inlined, values are numbered
-0, 1, 2, ... through the whole program.
+By function, values are slots of their function and each function is read once. Inlined, values are numbered 0, 1, 2,
+... through the whole program.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ __all__ = ["SLOTTED", "Chain", "Form", "Function", "Kind", "Op", "Region", "Stab
 
 
 class Kind(enum.IntEnum):
-    """How the numbering treats an operation."""
+    """Treatment of an operation by the numbering."""
 
     PLAIN = 0  # a pure function of its operands, in order
     REORDER = 1  # like PLAIN; in any order up to rounding in fused code and up to which of two NaNs is kept
@@ -37,18 +37,18 @@ SLOTTED = frozenset({Kind.WHILE, Kind.BRANCH, Kind.BARRIER, Kind.MANUAL})
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Form:
-    """What an operation is, apart from its operands: shared by all operations that look alike.
+    """Content of an operation without its operands, shared by all operations with the same content.
 
     Args:
         name: the operation's name, such as ``stablehlo.add``.
-        kind: how the numbering treats it.
+        kind: treatment by the numbering.
         word: name, attributes and result types; equal words mean equal functions of the operands.
         bare: name and attributes that belong to no single slot; for kinds with slots.
-        slots_in: what attributes and types say of each operand slot; empty if nothing.
-        slots_out: the same for each result slot.
+        slots_in: attributes and types of each operand slot; entries may be empty.
+        slots_out: attributes and types of each result slot.
         symbols: functions that the attributes refer to; their bodies become regions.
-        effect: whether the operation must be kept, in order, even if nothing uses its results.
-        attributed: whether it has attributes that count.
+        effect: True if the operation must be kept, in order, even if nothing uses its results.
+        attributed: True if it has attributes that count.
         attributes: all attributes, as MLIR has them.
         types: of the results, as MLIR has them.
     """
@@ -72,13 +72,13 @@ class Form:
 
     @functools.cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Dimensions of each result; empty if one is no tensor."""
+        """Dimensions of each result; empty if one is not a tensor."""
         ranked = all(isinstance(kind, ir.RankedTensorType) for kind in self.types)
         return tuple(tuple(kind.shape) for kind in self.types) if ranked else ()
 
     @functools.cached_property
     def elements(self) -> tuple[str, ...]:
-        """Element type of each result, as MLIR prints it; empty if one is no tensor."""
+        """Element type of each result, as MLIR prints it; empty if one is not a tensor."""
         return tuple(str(kind.element_type) for kind in self.types[: len(self.shapes)])
 
 
@@ -99,9 +99,9 @@ class Op:
         operands, results: values.
         regions: its regions; in the inlined program also the bodies of functions that it names.
         source: the operation in the module.
-        callee: the function that it calls; empty if none.
-        effect: whether it, its regions or the functions that it names do more than compute results.
-        chain: how it was reached; only in the inlined program.
+        callee: the called function; empty if none.
+        effect: True if it, its regions or the functions that it names do more than compute results.
+        chain: the calls through which it was reached; only in the inlined program.
         live: None for a dead operation, else the result slots in use; kinds without slots have ``(0,)``. Only in the
             inlined program.
         captures: caches the outer values that the regions read.
@@ -133,7 +133,7 @@ class Region:
         types: of the parameters, as text.
         ops: in order.
         outputs: values that it returns.
-        owner: the operation of a function that it belongs to; None for the body of one.
+        owner: the operation of a function that contains it; None for the body of a function.
     """
 
     parameters: tuple[int, ...]
@@ -157,9 +157,9 @@ class Function:
     Args:
         operation: in the module.
         body: its region.
-        slots: how many slots there are.
-        notes: attributes that carry meaning, as text: then a call to it is not inlined.
-        effect: whether it does more than compute results.
+        slots: number of slots.
+        notes: semantic attributes as text; if any, calls to the function are not inlined.
+        effect: True if it does more than compute results.
     """
 
     operation: Any
@@ -175,17 +175,17 @@ class StableProgram:
 
     Args:
         body: the entry function.
-        values: how many values there are; values are ``0 .. values - 1``.
-        operations: how many operations there are, dead ones included.
-        arguments: per argument of ``@main`` its attributes by name; names of results dropped.
-        results: the same per result.
-        argument_names: what the locations call the arguments; for messages only.
-        result_names: what ``jax.result_info`` calls the results; for messages only.
-        constants: word of each argument of ``@main`` that is a constant which JAX hoisted, by position.
-        module: the attributes of the module that carry meaning, and what it defines besides functions.
+        values: number of values; values are ``0 .. values - 1``.
+        operations: number of operations, including dead ones.
+        arguments: attributes of each argument of ``@main`` by name, without the names of arguments and results.
+        results: attributes of each result, likewise.
+        argument_names: names of the arguments in the locations; for messages only.
+        result_names: names of the results in ``jax.result_info``; for messages only.
+        constants: word of each argument of ``@main`` that is a hoisted constant, by position.
+        module: the semantic attributes of the module, and its definitions other than functions.
         module_op: the MLIR module, kept alive because operations point into it.
-        ignored_shardings: whether sharding annotations were dropped.
-        without: positions of results that do not count.
+        ignored_shardings: True if sharding annotations were dropped.
+        without: positions of the results to leave out.
     """
 
     body: Region

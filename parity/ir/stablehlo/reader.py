@@ -20,7 +20,7 @@ _MAX_OPERATIONS = 20_000_000
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keeps the garbage collector from scanning a growing heap of live objects: it halves the time."""
+    """Disables the garbage collector in this block; scanning a growing heap of live objects doubles the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -33,17 +33,17 @@ def collector_paused() -> Iterator[None]:
 def read_program(
     program: Any, *, ignore_shardings: bool = False, without: Collection[int] = ()
 ) -> StableProgram:
-    """Reads a lowered program, inlines its calls and marks what its results need.
+    """Reads a lowered program, inlines its calls and marks the operations that its results need.
 
     Args:
         program: a ``jax.stages.Lowered``, an MLIR module, its functions with their shardings, or a program that was
             read before.
-        ignore_shardings: whether to drop sharding annotations.
-        without: positions of results that do not count: what only they need is dead.
+        ignore_shardings: True to drop sharding annotations.
+        without: positions of the results to leave out; operations that only they need are dead.
 
     Raises:
-        ValueError: if the program was read with other options, or the module has no ``@main``,
-            unstructured control flow, or is too large once inlined.
+        ValueError: if the program was read with other options, or the module has no ``@main``, has unstructured control
+            flow, or is too large after inlining.
     """
     if isinstance(program, StableProgram):
         if (program.ignored_shardings, program.without) != (ignore_shardings, frozenset(without)):
@@ -113,7 +113,7 @@ class _Inliner:
         return range(start, self.values)
 
     def _fill(self, region: Region, body: Region, mapping: list[int], chain: Chain | None) -> None:
-        """Puts the operations of a function's region into one of the program."""
+        """Copies the operations of a function's region into a region of the program."""
         calls: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
         for op in body.ops:
             inputs = tuple([mapping[slot] for slot in op.operands])
@@ -121,7 +121,7 @@ class _Inliner:
                 known = calls.get((op.callee, inputs))
                 if known is None:
                     known = self._inline(region, op, inputs, chain)
-                    # The same call with the same operands is the same value, unless it does something besides.
+                    # The same call with the same operands gives the same value, unless it has side effects.
                     if not op.effect:
                         calls[op.callee, inputs] = known
                 for slot, value in zip(op.results, known, strict=True):
@@ -135,13 +135,13 @@ class _Inliner:
             region.ops.append(made)
 
     def _is_inlined(self, call: Op) -> bool:
-        """True if a call and the function that it calls say nothing besides, so that the call need not stay."""
+        """True if neither the call nor its function has attributes that would be lost by inlining."""
         return not self._functions[call.callee].notes and call.form.bare == "func.call []"
 
     def _inline(
         self, region: Region, call: Op, inputs: tuple[int, ...], chain: Chain | None
     ) -> tuple[int, ...]:
-        """Puts the callee's operations in place of a call; returns its results."""
+        """Replaces a call by the callee's operations and returns its results."""
         if self.operations > _MAX_OPERATIONS:
             raise ValueError(f"module: over {_MAX_OPERATIONS} operations once calls are inlined")
         function = self._functions[call.callee]

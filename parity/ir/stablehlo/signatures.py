@@ -1,4 +1,4 @@
-"""Attributes and types as text that means the same in both modules."""
+"""Attributes and types as text that has the same meaning in both modules."""
 
 import hashlib
 import itertools
@@ -39,16 +39,16 @@ _unique = itertools.count()
 
 
 class OpSignatures:
-    """Turns the attributes of one module's operations into words.
+    """Converts the attributes of one module's operations to words.
 
-    A word is equal on both sides exactly if the text that MLIR prints is, after these replacements: a mesh
-    symbol by the mesh, a function symbol by its position (its body becomes a region of the operation), the
-    identity of a positive channel of a collective by ``+``, a dense constant by a hash of its bytes. What
-    cannot be resolved (another symbol, a resource without a blob) is equal to nothing.
+    Words of both sides are equal exactly if MLIR prints equal texts after these replacements: a mesh symbol by the
+    mesh, a function symbol by its position (its body becomes a region of the operation), the identity of a positive
+    channel of a collective by ``+``, a dense constant by a hash of its bytes. Text that cannot be resolved (another
+    symbol, a resource without a blob) equals no other text.
 
     Args:
         module: the MLIR module.
-        ignore_shardings: whether sharding annotations are dropped.
+        ignore_shardings: True to drop sharding annotations.
     """
 
     def __init__(self, module: ir.Module, ignore_shardings: bool):
@@ -79,9 +79,9 @@ class OpSignatures:
             self._others.append(operation.get_asm(enable_debug_info=False))
 
     def definitions(self) -> dict[str, str]:
-        """Returns what the module defines besides functions: the set of its meshes, and whatever is not known.
+        """Returns the module's definitions other than functions: the set of its meshes, and all unknown operations.
 
-        A mesh without axes that nothing names says nothing; where it is named it stands in the word.
+        A mesh without axes is left out; an operation that names it has it in its word.
         """
         meshes = sorted(mesh for mesh in set(self._meshes.values()) if _EMPTY not in mesh)
         found = {} if self._ignore or not meshes else {"meshes": str(meshes)}
@@ -97,7 +97,7 @@ class OpSignatures:
         return text
 
     def attributes(self, items: list[tuple[str, Any]], drop: frozenset[str]) -> dict[str, str]:
-        """Returns attributes as text, without the dropped names and, if so told, without shardings."""
+        """Returns attributes as text, without the dropped names and, if shardings are ignored, without shardings."""
         kept = [(name, value) for name, value in items if name not in drop]
         return {
             name: self._closed_text(value)
@@ -106,7 +106,7 @@ class OpSignatures:
         }
 
     def array(self, values: Sequence[Any], position: int) -> str:
-        """Returns a text of an array's dtype, shape and bytes; equal to nothing where they are not at hand."""
+        """Returns the dtype, shape and a digest of an array; unique text if its values are unavailable."""
         value = values[position] if position < len(values) else None
         if value is None or not getattr(value, "is_fully_addressable", True):
             return self._private
@@ -116,7 +116,7 @@ class OpSignatures:
         return _digest_text(np.ascontiguousarray(data).tobytes(), f"{data.dtype}{list(data.shape)}")
 
     def _closed_text(self, attribute: Any) -> str:
-        """Returns an attribute as text where no region can stand for the functions that it names."""
+        """Returns an attribute as text; unique text if it names functions, which have no region here."""
         symbols: list[str] = []
         text = self._text(attribute, symbols)
         return f"{text} {self._private}" if symbols else text
@@ -220,9 +220,9 @@ class OpSignatures:
 def _slots(
     kind: Kind, operation: Any, texts: dict[str, str], types_in: list[str], types_out: list[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
-    """Cuts attributes that hold one entry per operand or result into slots; the rest is shared.
+    """Splits attributes that hold one entry per operand or result into slots; the rest is shared.
 
-    What is not known to belong to no slot may say something of each: then slots keep their positions.
+    Other attributes may refer to slots by position. If there are any, slots keep their positions.
     """
     shared = dict(texts)
     ins, outs = [""] * len(types_in), list(types_out)
@@ -238,7 +238,7 @@ def _slots(
 
 
 def _per_slot(shared: dict[str, str], name: str, slots: list[str]) -> list[str]:
-    """Moves an attribute's entries to the slots, if it has one entry for each; else leaves it shared."""
+    """Moves an attribute's entries to the slots if it has one entry for each; else leaves it shared."""
     entries = split_list(shared.get(name, ""))
     if len(entries) != len(slots):
         return _numbered(slots)
@@ -251,7 +251,7 @@ def _numbered(slots: list[str]) -> list[str]:
 
 
 def _is_host_callback(name: str, texts: dict[str, str]) -> bool:
-    """Whether the operation calls a Python function that the module names only by an index or a channel."""
+    """True if the operation calls a Python function that the module names only by an index or a channel."""
     if name in ("stablehlo.send", "stablehlo.recv"):
         return texts.get("is_host_transfer") == "true"
     return name == "stablehlo.custom_call" and "callback" in texts.get("call_target_name", "")

@@ -1,4 +1,4 @@
-"""The text that MLIR prints for an attribute, as tokens: strings, symbol references, single characters."""
+"""Tokens of the text that MLIR prints for an attribute: strings, symbol references, single characters."""
 
 import re
 from collections.abc import Callable
@@ -13,9 +13,9 @@ _TOKEN = re.compile(rf"{_STRING}|({_NAME}(?:::{_NAME})*)|.", re.DOTALL | re.ASCI
 
 
 def symbol_of(name: str) -> str:
-    r"""Returns what a symbol name stands for in the table of symbols: its text without quotes, escapes kept.
+    r"""Returns the text of a symbol name without quotes, escapes kept, as in the symbol table.
 
-    MLIR escapes a name alike wherever it prints it, in quotes if the name is no plain identifier.
+    MLIR escapes a name in the same way everywhere, and quotes it if it is not a plain identifier.
 
     Args:
         name: the printed name of a definition, ``"f"``, or a reference, ``@f`` or ``@"a\22b"``.
@@ -29,7 +29,7 @@ def replace_symbols(text: str, replace: Callable[[str], str]) -> str:
 
     Args:
         text: an attribute as MLIR prints it.
-        replace: is given a reference as printed, ``@f`` or ``@outer::@inner``.
+        replace: called with a reference as printed, ``@f`` or ``@outer::@inner``.
     """
     if "@" not in text:
         return text
@@ -37,7 +37,7 @@ def replace_symbols(text: str, replace: Callable[[str], str]) -> str:
 
 
 def split_list(text: str) -> list[str]:
-    """Splits the text of a bracketed list at its top-level commas; brackets inside of strings do not count."""
+    """Splits the text of a bracketed list at its top-level commas; brackets inside strings do not count."""
     start, end = text.find("[") + 1, text.rfind("]") % max(len(text), 1)
     parts, depth, begin = [], 0, start
     for match in _PART.finditer(text, start, max(start, end)):

@@ -1,4 +1,4 @@
-"""Normal forms of arithmetic in exact real numbers, and of integers and booleans, which fold away."""
+"""Normal forms of arithmetic in exact real numbers, and of integers and booleans, which are folded."""
 
 import itertools
 import math
@@ -18,14 +18,14 @@ __all__ = ["Algebra", "Number"]
 Number = int | Fraction
 BOOL = "i1"
 COMMUTING = frozenset(name for name, each in FUNCTIONS.items() if each.commutes)
-"""Functions of two elements in any order; sums and products of reals have normal forms of their own."""
+"""Functions of two elements in any order; sums and products of reals have separate normal forms."""
 MOST_POWER = 8
-"""Largest n of which ``exp(n * log(x))`` is written as a product of n factors."""
+"""Largest n for which ``exp(n * log(x))`` is written as a product of n factors."""
 NEUTRAL = {"maximum": "-inf", "minimum": "inf", "and": True, "or": False}
 ABSORBING = {"maximum": "inf", "minimum": "-inf", "and": False, "or": True}
 NOT_BELOW = {"GE": True, "LT": False}
 ABOVE = {**NOT_BELOW, "GT": True, "LE": False, "EQ": False, "NE": True}
-"""How what is not negative, or positive, compares to zero."""
+"""Comparisons with zero that hold for nonnegative and for positive numbers."""
 
 
 def _exact(number: Number) -> Number:
@@ -39,9 +39,9 @@ class Algebra:
         terms: the table.
 
     Attributes:
-        past_reshape: whether functions of elements are written of reshaped elements.
-        assumed: terms that have to be defined, because a rule dropped them (``0 * x``, ``x - x``).
-        thresholds: jumps of rounded values, in words: assumptions, too.
+        past_reshape: True if functions of elements are applied to reshaped elements.
+        assumed: terms that must be defined, because a rule dropped them (``0 * x``, ``x - x``).
+        thresholds: jumps of rounded values, as text: these are assumptions, too.
     """
 
     past_reshape = False
@@ -63,7 +63,7 @@ class Algebra:
         return self.total([(value, self.one)])
 
     def value(self, cell: int) -> Number | None:
-        """Returns the value of a real constant; None of another cell."""
+        """Returns the value of a real constant; None for another cell."""
         node = self.terms.node(cell)
         if node.kind == "one":
             return 1
@@ -76,7 +76,7 @@ class Algebra:
         )
 
     def drop(self, cell: int) -> None:
-        """Leaves out what is multiplied by zero: it has to be a number.
+        """Records that a cell multiplied by zero was dropped; it must be a number.
 
         Raises:
             RefusalError: it is infinity or NaN.
@@ -116,7 +116,7 @@ class Algebra:
         return terms.make("sum", tuple([factors[i] for i in order]), [cells[i] for i in order])
 
     def product(self, cells: Iterable[int]) -> int:
-        """Returns a product: a multiset of factors, flat, its rational coefficient in front."""
+        """Returns a product: a multiset of factors, flat, with its rational coefficient in front."""
         terms = self.terms
         factor: Number = 1
         found: list[int] = []
@@ -136,7 +136,7 @@ class Algebra:
         return self.total([(factor, found[0] if found else self.one)])
 
     def content(self, cell: int) -> tuple[Number, int]:
-        """Returns a rational coefficient and what it multiplies, which leads with coefficient one."""
+        """Returns the rational coefficient of a cell, and the remaining cell, whose leading coefficient is one."""
         node = self.terms.node(cell)
         if node.kind != "sum":
             return 1, cell
@@ -148,14 +148,14 @@ class Algebra:
         return (1, cell) if lead == 1 else (lead, self.total([(Fraction(1) / lead, cell)]))
 
     def factors(self, cell: int) -> list[int]:
-        """Returns the factors of a cell that has no rational coefficient."""
+        """Returns the factors of a cell without a rational coefficient."""
         node = self.terms.node(cell)
         if node.kind == "one":
             return []
         return self.terms.open(cell)[1] if node.kind == "prod" else [cell]
 
     def reciprocal(self, cell: int) -> int:
-        """Returns ``1 / x``, factor by factor; undefined exactly where a factor is zero."""
+        """Returns ``1 / x``, factor by factor; undefined exactly if a factor is zero."""
         number, rest = self.content(self._pulled(cell))
         if number == 0:
             return self.terms.make("map", "reciprocal", [cell])
@@ -168,7 +168,7 @@ class Algebra:
         return self.product([self.number(Fraction(1) / number), *parts])
 
     def sum_over(self, cell: int, axes: Sequence[Axis]) -> int:
-        """Returns the sum along labels: linear, constant factors in front, sums of sums as one."""
+        """Returns the sum along labels: linear, with constant factors in front, and sums of sums merged."""
         terms = self.terms
         node, labels = terms.node(cell), terms.labels(cell)
         present = [label for label, _ in axes if label in labels]
@@ -193,33 +193,33 @@ class Algebra:
         return self.total([(times, terms.make("over", "add", [cell], bound=present))])
 
     # --- exponentials: exp(a + b) is exp(a) * exp(b), and a product has at most one of each term ---
-    # A running maximum that is taken off before exponentials and put back after them drops out.
+    # A running maximum that is subtracted before exponentials and added back after them drops out.
 
     def _exponential(self, cell: int) -> int:
-        """Returns ``exp(x)``, with ``exp(a + b) = exp(a) * exp(b)``; zero where x is minus infinity."""
+        """Returns ``exp(x)``, with ``exp(a + b) = exp(a) * exp(b)``; zero if x is minus infinity."""
         literal = self.literal(cell)
         if literal in ("-inf", "inf"):
             return self.zero if literal == "-inf" else cell
         return self.product([self._power(factor, term) for factor, term in self._entries(cell)])
 
     def _power(self, factor: Number, term: int) -> int:
-        """Returns ``exp(factor * term)`` of a term that is no sum; ``exp(n * log(x))`` is the n-th power of x."""
+        """Returns ``exp(factor * term)`` for a term that is not a sum; ``exp(n * log(x))`` is the n-th power of x."""
         node = self.terms.node(term)
         of_log = node.kind == "map" and node.params == "log"
         if of_log and isinstance(factor, int) and 0 < abs(factor) <= MOST_POWER:
-            self.assumed[self.terms.term(term)] = None  # x is positive, or there is no value
+            self.assumed[self.terms.term(term)] = None  # x is positive, or the term has no value
             (base,) = self.terms.open(term)[1]
             base = base if factor > 0 else self.reciprocal(base)
             return self.product([base] * abs(factor))
         return self.terms.make("map", "exponential", [self.total([(factor, term)])])
 
     def _is_exponential(self, cell: int) -> bool:
-        """True if a cell is the exponential of something."""
+        """True if a cell is an exponential."""
         node = self.terms.node(cell)
         return node.kind == "map" and node.params == "exponential"
 
     def _merge_exponentials(self, factors: Sequence[int]) -> list[int] | None:
-        """Returns factors with one exponential for each term, ``exp(x) * exp(-x) = 1``; None if they have."""
+        """Returns factors with one exponential for each term, ``exp(x) * exp(-x) = 1``; None if nothing changes."""
         found = [cell for cell in factors if self._is_exponential(cell)]
         if len(found) < 2:
             return None
@@ -240,7 +240,7 @@ class Algebra:
         return self._power(-power, term)
 
     def _logarithm(self, cell: int) -> int:
-        """Returns ``log(x)``, with ``log(exp(a) * b) = a + log(b)``: b is positive where the product is."""
+        """Returns ``log(x)``, with ``log(exp(a) * b) = a + log(b)``: b is positive if the product is."""
         number, rest = self.content(self._pulled(cell))
         factors = self.factors(rest)
         found = [factor for factor in factors if self._is_exponential(factor)]
@@ -257,7 +257,7 @@ class Algebra:
         return self.terms.make("map", "log", [cell], REAL)
 
     def _pulled(self, cell: int) -> int:
-        """Returns the same with exponentials that all terms of a sum share in front of the sum."""
+        """Returns a cell with the exponentials that all terms of a sum share moved in front of the sum."""
         if self.terms.node(cell).kind == "prod":
             factors = self.factors(cell)
             made = [self._pulled(each) if self._is_sum(each) else each for each in factors]
@@ -281,7 +281,7 @@ class Algebra:
         return self.product([*(self._power(p, t) for t, p in common.items()), self._pulled(inside)])
 
     def _expanded(self, number: Number, term: int) -> Iterable[tuple[Number, list[int]]]:
-        """Yields the terms that a product of exponentials and one sum has when the sum is multiplied out."""
+        """Yields the terms of a product of exponentials and one sum after the sum is multiplied out."""
         factors = self.factors(term)
         sums = [each for each in factors if self._is_sum(each)]
         if len(sums) != 1 or not any(self._is_exponential(each) for each in factors):
@@ -303,14 +303,14 @@ class Algebra:
         return list(zip(node.params, self.terms.open(cell)[1], strict=True))
 
     def _powers(self, found: Iterable[int]) -> dict[int, Number]:
-        """Returns, by term, what it is multiplied by in the exponents together."""
+        """Returns the total coefficient of each term in the exponents."""
         powers: dict[int, Number] = {}
         inner = itertools.chain.from_iterable(self._entries(self.terms.open(cell)[1][0]) for cell in found)
         for factor, term in inner:
             powers[term] = powers.get(term, 0) + factor
         return powers
 
-    # --- what is idempotent and commutes: maximum, minimum, and, or ---
+    # --- idempotent and commutative functions: maximum, minimum, and, or ---
 
     def extreme(self, name: str, cells: Iterable[int], sort: str = REAL) -> int:
         """Returns the maximum, minimum, conjunction or disjunction of a set."""
@@ -335,7 +335,7 @@ class Algebra:
         return terms.make("extreme", name, [distinct[i] for i in order], sort)
 
     def extreme_over(self, name: str, cell: int, labels: Sequence[Label], sort: str = REAL) -> int:
-        """Returns the same along labels."""
+        """Returns the maximum, minimum, conjunction or disjunction along labels."""
         terms = self.terms
         node = terms.node(cell)
         present = [label for label in labels if label in terms.labels(cell)]
@@ -361,7 +361,7 @@ class Algebra:
         return self.terms.leaf("const", wrap(value, sort), sort=sort)
 
     def element(self, value: float | int | bool, sort: str) -> int:
-        """Returns the constant that one element of a program's constant is."""
+        """Returns the constant for one element of a program's constant."""
         if sort != REAL:
             return self.constant(int(value), sort)
         if math.isfinite(value):
@@ -369,7 +369,7 @@ class Algebra:
         return self.constant("nan" if value != value else "inf" if value > 0 else "-inf", REAL)
 
     def literal(self, cell: int) -> bool | int | str | None:
-        """Returns what `constant` was given; None of another cell."""
+        """Returns the argument that `constant` was called with; None for another cell."""
         node = self.terms.node(cell)
         return node.params if node.kind in ("const", "word") else None
 
@@ -382,7 +382,7 @@ class Algebra:
             name: of the operation, without its dialect.
             cells: the operands.
             sort: of the result.
-            detail: what the operation's attributes say.
+            detail: content of the operation's attributes.
         """
         if sort != REAL and (table := self._tabulated(name, cells, sort, detail)) is not None:
             return table
@@ -398,7 +398,7 @@ class Algebra:
         return own[name]() if name in own else self._folded(name, cells, sort, detail)
 
     def _tabulated(self, name: str, cells: Sequence[int], sort: str, detail: Hashable) -> int | None:
-        """Returns a function of one integer of known range as a table; None of anything else."""
+        """Returns a function of one integer of known range as a table; None for all other functions."""
         if not self.tables.ranges:
             return None
         known = [self.literal(cell) for cell in cells]
@@ -406,7 +406,7 @@ class Algebra:
         return None if found is None else self._table(*found, sort)
 
     def _table(self, base: int, low: int, values: tuple[Any, ...], sort: str) -> int:
-        """Returns the table of a cell: a constant where all values are one, the cell where it is itself."""
+        """Returns the table of a cell: a constant if all values are equal, the cell if the table is the identity."""
         if all(value == values[0] for value in values):
             return self.constant(values[0], sort)
         literal = self.literal(base)
@@ -422,7 +422,7 @@ class Algebra:
         return self._folded("abs", [cell], sort, None)
 
     def _root(self, name: str, cell: int, sort: str) -> int:
-        """Returns the root of a constant where that is rational, such as of a head's width."""
+        """Returns the root of a constant if it is rational, such as for a head's width."""
         value = self.value(cell) if sort == REAL else None
         if value is not None and value > 0:
             root = Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))
@@ -447,7 +447,7 @@ class Algebra:
         return self.terms.make("map", (name, detail) if detail is not None else name, cells, sort)
 
     def _beside_zero(self, cell: int, direction: str) -> bool | None:
-        """Returns how a term of known sign compares to zero; None if that is not known."""
+        """Returns the comparison of a term of known sign with zero; None if unknown."""
         term = self.terms.term(cell)
         sign = self.definedness.sign(term)
         sure = {"positive": ABOVE, "nonnegative": NOT_BELOW}.get(sign, {}).get(direction)
@@ -474,7 +474,7 @@ class Algebra:
         return self.terms.make("map", ("convert", source, target), [cell], target)
 
     def narrowed(self, cell: int, element: str) -> int:
-        """Returns a real number as an element type of floats has it: a constant beyond its range is another one."""
+        """Returns a real number as represented in a float element type: constants beyond its range change."""
         value = self.value(cell)
         value = self.literal(cell) if value is None else value
         return (
@@ -482,10 +482,10 @@ class Algebra:
         )
 
     def rebuild(self, node: Node, args: Sequence[int], names: Sequence[Label], fresh: Sequence[Axis]) -> int:
-        """Returns the normal form of a node whose arguments have become others along axes it does not refer to.
+        """Returns the normal form of a node with other arguments; only axes that it does not refer to have changed.
 
         Args:
-            node: what it was.
+            node: the original node.
             args: the new arguments.
             names: the label of every number, as `Terms.open` gives them.
             fresh: the axes that begin at the node.
@@ -507,13 +507,13 @@ class Algebra:
         return self._moved(node, args, names, fresh)
 
     def _moved(self, node: Node, args: Sequence[int], names: Sequence[Label], fresh: Sequence[Axis]) -> int:
-        """Returns the same of a node that picks, cuts, joins or reshapes, or that nothing is known of."""
+        """Returns the normal form of a node that picks, cuts, joins or reshapes, or that is opaque."""
         bound = [names[number] for number in node.bound]
         params, refs = node.params
         chosen = [None if number is None else names[number] for number in refs]
         held = [set(self.terms.labels(arg)) for arg in args]
         if not set(bound) <= set().union(*held):
-            # Along an axis that the arguments have lost they are uniform.
+            # The arguments are uniform along an axis that they have lost.
             if node.kind in ("at", "slice", "take") or (node.kind == "reshape" and not set(chosen) & held[0]):
                 return args[0]
             if node.kind not in ("concat", "reshape"):
@@ -526,7 +526,7 @@ class Algebra:
         return self.terms.make(node.kind, referring, args, node.sort, bound=bound, fresh=fresh)
 
     def pick(self, cell: int, label: Label, index: int) -> int:
-        """Returns one index along a label of what nothing is known of; of several the order is that of the axes."""
+        """Returns one index along a label of an opaque cell; several indices are ordered by their axes."""
         terms, node = self.terms, self.terms.node(cell)
         if node.kind == "at":
             _, (base,), names = terms.open(cell)

@@ -1,4 +1,4 @@
-"""The claim: two programs compute the same functions of their inputs, in exact real arithmetic."""
+"""Claim that two programs compute the same functions of their inputs in exact real arithmetic."""
 
 import dataclasses
 import time
@@ -35,17 +35,18 @@ class Named:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Equality:
-    """True if two programs are equal in exact real arithmetic.
+    """Result of a claim that two programs are equal in exact real arithmetic.
 
     Args:
-        proved: whether they are, under ``assumptions``.
-        assumptions: what has to hold of the inputs, in words.
-        difference: the first results that differ, and where they part, in words; empty if proved or refused.
-        refusal: what was not understood; empty if nothing.
+        proved: True if they are equal under ``assumptions``.
+        assumptions: conditions on the inputs, as text.
+        difference: the first results that differ, and the innermost differing terms, as text; empty if proved or
+            refused.
+        refusal: the part that was not understood; empty if none.
         terms, cells, steps: size of the proof.
         sides: operations that were walked on each side.
-        turned: turns of loops that were walked.
-        seconds: what it took.
+        turned: loop iterations that were walked.
+        seconds: duration.
     """
 
     proved: bool
@@ -66,7 +67,7 @@ class _Side:
     Args:
         named: the program.
         algebra: shared with the other side.
-        cache: where it is walked; one of its own by default.
+        cache: shared tensors, contents and limits; None to use separate ones.
     """
 
     def __init__(self, named: Named, algebra: Algebra, cache: "ProofCache | None" = None):
@@ -99,12 +100,12 @@ class _Side:
                 results = self.interpreter.main([given[name] for name in self.named.arguments])
             finally:
                 for origin in origins[before:]:
-                    _ = origin and origin.step.place  # the module may be gone when a later claim asks
+                    _ = origin and origin.step.place  # the module may be gone when a later claim reads it
         return dict(zip(self.named.results, results, strict=True))
 
 
 def _read(program: Any) -> Functions:
-    """Returns the functions of a program, those that it calls read.
+    """Returns the functions of a program, after reading all that it calls.
 
     Raises:
         RefusalError: it has recursion or unstructured control flow.
@@ -119,19 +120,19 @@ def _read(program: Any) -> Functions:
 
 MOST_STEPS = 100_000_000
 KEPT_SIDES = 8
-"""Programs that are not read again."""
+"""Number of programs that are kept after reading."""
 
 
 class ProofCache:
-    """What claims in a row share: terms, and what was made of which terms by which piece of a program.
+    """Shared state of consecutive claims: terms, and the results of each piece of a program by its operands.
 
-    Nothing depends on names: inputs are numbered, programs go by what they say. So twins of other names, and the
-    same sequence against many schedules, are walked once.
+    The keys do not depend on names: inputs are numbered, and programs are identified by their content. Therefore twins
+    with other names, and one sequence compared with many schedules, are walked once.
 
     Args:
-        most: how many terms are kept for the next claim.
-        most_steps: operations that are walked before a program is given up.
-        arithmetic: what operations mean.
+        most: number of terms that are kept for the next claim.
+        most_steps: limit of operations to walk; beyond it, the claim is refused.
+        arithmetic: semantics of the operations.
     """
 
     def __init__(self, most: int = 300_000, most_steps: int = MOST_STEPS, arithmetic: Arithmetic = REALS):
@@ -146,11 +147,10 @@ class ProofCache:
         self._claimed: tuple[Relation, tuple, tuple] | None = None
 
     def begin(self, reference: Named, candidate: Named, relation: Relation) -> None:
-        """Makes room for a claim.
+        """Prepares the cache for a claim.
 
-        What is known of a range counts where inputs have the same numbers, so for the same relation only. What one
-        claim has to assume the next would not list, if it finds results that rest on it: then nothing is
-        shared.
+        Known ranges apply to numbered inputs, so they are valid only for the same relation. If the previous claim
+        required assumptions, the cache is cleared: a claim that reuses results based on them would not list them.
         """
         claimed = (relation, tuple(reference.arguments), tuple(candidate.arguments))
         same = (
@@ -167,7 +167,7 @@ class ProofCache:
         self.algebra.terms.rename()
 
     def side(self, named: Named) -> _Side:
-        """Returns a program, read once."""
+        """Returns a program, which is read once."""
         key = (id(named.program), tuple(named.arguments), tuple(named.results))
         if key not in self._sides:
             if len(self._sides) == KEPT_SIDES:
@@ -179,11 +179,11 @@ class ProofCache:
 def equal(
     reference: Named, candidate: Named, relation: Relation, cache: ProofCache | None = None
 ) -> Equality:
-    """Decides whether two programs are equal; what is not understood is never called equal.
+    """Decides whether two programs are equal; a program that is not understood is never called equal.
 
     Args:
         reference, candidate: the programs.
-        relation: which arguments and results are the same.
+        relation: arguments and results that correspond.
         cache: shared with other claims.
     """
     start = time.perf_counter()
@@ -222,7 +222,7 @@ def equal(
 def _inputs(
     sides: Sequence[_Side], relation: Relation, tensors: Tensors
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Returns the arguments of both sides, made of the same terms."""
+    """Returns the arguments of both sides, made from the same terms."""
     given: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
     for link in relation.arguments:
         back = splits(link.transform)
@@ -263,7 +263,7 @@ def _inputs(
 
 
 def _kinds(names: Sequence[str], types: Mapping[str, Any], link: Link) -> list[tuple[tuple[int, ...], str]]:
-    """Returns shape and sort of each name; a part that the program does not read is as long as the map says."""
+    """Returns shape and sort of each name; a part that the program does not read has the length in the weight map."""
     shape, sort = next(types[name] for name in names if name in types)
     sizes = getattr(link.transform, "sizes", None)
     found = []

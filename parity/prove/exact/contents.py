@@ -1,4 +1,4 @@
-"""The functions of a program as they are walked: dead operations left out, a number for what each piece computes."""
+"""Functions of a program prepared for the walk: without dead operations, with a number for each content."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ NAMING = frozenset(
 
 
 class Contents:
-    """Numbers for what steps and blocks compute, without names and places: equal numbers mean equal contents."""
+    """Numbers for the computations of steps and blocks, without names and places: equal numbers mean equal contents."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -34,11 +34,11 @@ class Contents:
         return self._numbers.setdefault(content, len(self._numbers))
 
     def alone(self) -> int:
-        """Returns a number that nothing else has."""
+        """Returns a unique number."""
         return self.number(("alone", len(self._numbers)))
 
     def memory(self, number: int) -> dict[str, Any]:
-        """Returns what is kept of all steps of one content."""
+        """Returns the data kept for all steps of one content."""
         return self._memories.setdefault(number, {})
 
 
@@ -50,8 +50,8 @@ class Step:
         read: the operation, as the program has it.
         blocks: its regions.
         sorts: of the results.
-        content: a number for all of this but operands, results and source; equal numbers mean equal contents.
-        memory: what handlers keep of the content; all steps of equal content share it.
+        content: a number for all of this except operands, results and source; equal numbers mean equal contents.
+        memory: data that handlers keep for the content, shared by all steps of equal content.
     """
 
     read: stablehlo.Op
@@ -67,7 +67,7 @@ class Step:
 
     @functools.cached_property
     def place(self) -> str:
-        """``file:line`` of its location; to be read while the module is alive."""
+        """``file:line`` of its location; must be read while the module is alive."""
         frames = operation_source(self.read.source).frames
         return f"{frames[0].file}:{frames[0].line}" if frames else "(no source line)"
 
@@ -89,7 +89,7 @@ class Step:
         return self.read.form.elements[0]
 
     def remember(self, key: str, make: Any) -> Any:
-        """Returns what ``make`` made of the attributes when first needed."""
+        """Returns the result of ``make``, which is called once per content and key."""
         if key not in self.memory:
             self.memory[key] = make()
         return self.memory[key]
@@ -124,7 +124,7 @@ def mesh_axes(name: str, text: str) -> tuple[tuple[str, int], ...]:
     """Returns names and sizes of the axes of a mesh.
 
     Raises:
-        RefusalError: it numbers its devices in another order.
+        RefusalError: its devices have a non-default order.
     """
     if "device_ids" in text:
         raise RefusalError(f"mesh {name}: got devices in an order of their own")
@@ -152,7 +152,7 @@ class WalkedFunctions:
         self._walked: dict[str, tuple[Block, int]] = {}
 
     def function(self, name: str) -> tuple[Block, int]:
-        """Returns a function and how many slots it has."""
+        """Returns a function and its number of slots."""
         if name not in self._walked:
             function = self._functions[name]
             self._walked[name] = self._block(function.body), function.slots
@@ -177,7 +177,7 @@ class WalkedFunctions:
         return Step(read, blocks, sorts, content, self._contents.memory(content))
 
     def _content(self, read: stablehlo.Op, blocks: tuple[Block, ...]) -> int:
-        """Returns a number for what an operation computes; a word does not hold the bodies that it names."""
+        """Returns a number for the computation of an operation, including the bodies that its word only names."""
         form, named = read.form, ()
         if form.symbols:
             return self._contents.alone()

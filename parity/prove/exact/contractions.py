@@ -1,4 +1,4 @@
-"""What sums and picks along dimensions: products, reductions, rows of a table."""
+"""Handlers of operations that sum or pick along dimensions: products, reductions, rows of a table."""
 
 import itertools
 import math
@@ -16,13 +16,13 @@ __all__ = ["CONTRACTIONS", "reducer"]
 
 
 def numbers(text: str, name: str) -> tuple[int, ...]:
-    """Returns the list ``name`` of a printed attribute; empty where it is absent."""
+    """Returns the list ``name`` of a printed attribute; empty if it is absent."""
     found = re.search(rf"\b{name}\s*=\s*\[([^\]]*)\]", text)
     return tuple(int(each) for each in found[1].split(",") if each.strip()) if found else ()
 
 
 def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """A contraction is the sum of products over the dimensions that contract; rows are summed one by one."""
+    """Returns a contraction as the sum of products over the contracting dimensions; rows are summed separately."""
     text = step.text("dot_dimension_numbers")
     sides = ("lhs", "rhs")
     batch, contract = (
@@ -78,10 +78,10 @@ def _contract(tensors: Tensors, placed: Sequence[Tensor], kept: int) -> Tensor:
 
 
 def reducer(block: Block) -> str:
-    """Returns the one operation of a reduction's body.
+    """Returns the only operation of a reduction's body.
 
     Raises:
-        RefusalError: the body does something else.
+        RefusalError: the body has another form.
     """
     names = [step.name.split(".")[1] for step in block.steps]
     direct = len(block.steps) == 1 and (
@@ -96,10 +96,10 @@ def reducer(block: Block) -> str:
 
 
 def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Sums, extremes, conjunctions over dimensions; over split ones cell by cell.
+    """Returns a sum, extreme or conjunction over dimensions; over split dimensions cell by cell.
 
     Raises:
-        RefusalError: several operands are reduced together, or by something else.
+        RefusalError: several operands are reduced together, or by an unknown function.
     """
     if len(operands) != 2:
         raise RefusalError("reduce: got several operands at once, expected one")
@@ -121,7 +121,7 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 
 def _reduction(tensors: Tensors, name: str, sort: str) -> tuple[Callable, Callable]:
-    """Returns how cells are combined, and how one is reduced along its axes."""
+    """Returns the functions that combine cells, and that reduce one cell along its axes."""
     algebra, terms = tensors.algebra, tensors.terms
     if sort == REAL and name == "add":
         return lambda cells: algebra.total((1, cell) for cell in cells), algebra.sum_over
@@ -157,7 +157,7 @@ def _reduction(tensors: Tensors, name: str, sort: str) -> tuple[Callable, Callab
 
 
 def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Rows of a table, one for each index; of one table for each place of batch dimensions.
+    """Returns rows of a table, one for each index; batch dimensions have a table for each place.
 
     Raises:
         RefusalError: it gathers anything else.
@@ -200,7 +200,7 @@ def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 
 def scatter(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Rows added to a table, one for each index; to one table for each place of a batch dimension in front.
+    """Returns a table with a row added for each index; one batch dimension in front has a table for each place.
 
     Raises:
         RefusalError: it scatters anything else.

@@ -1,4 +1,4 @@
-"""Which terms are defined for all inputs: ``0 * x`` is zero only if x is a number."""
+"""Terms that are defined for all inputs: ``0 * x`` is zero only if x is a number."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,7 +17,7 @@ EXPONENT_BITS = 9
 
 
 class Definedness:
-    """Asks where a term may have no value in the real numbers.
+    """Finds the terms that may have no value in the real numbers.
 
     Args:
         terms: the table.
@@ -29,14 +29,14 @@ class Definedness:
         self._signs: dict[int, str] = {}
 
     def all_undefined(self, wanted: Iterable[int]) -> set[int]:
-        """Returns what `undefined` says of all terms together."""
+        """Returns the union of `undefined` over all terms."""
         found: set[int] = set()
         for term in wanted:
             found |= self.undefined(term)
         return found
 
     def undefined(self, term: int) -> frozenset[int]:
-        """Returns the terms inside a term, itself among them, that may have no value though their arguments have."""
+        """Returns the subterms of a term, including itself, that may have no value if their arguments have."""
         stack = [term]
         while stack:
             top = stack[-1]
@@ -54,7 +54,7 @@ class Definedness:
         return self._undefined[term]
 
     def _total(self, term: int) -> bool:
-        """True if the function at the head of a term has a value wherever its arguments have."""
+        """True if the function at the head of a term has a value whenever its arguments have."""
         node = self.terms.nodes[term]
         if node.kind == "word":
             return False
@@ -73,7 +73,7 @@ class Definedness:
         return name == "sqrt" and sign != ""
 
     def _is_mantissa(self, term: int) -> bool:
-        """True if bits are those of a float32 from 1 to 2, as random numbers are made: exponent 0, any mantissa."""
+        """True if bits are those of a float32 from 1 to 2 with a random mantissa, as random numbers are made."""
         node = self.terms.nodes[term]
         args = {self.terms.nodes[arg].params: arg for arg, _ in node.args}
         shifted = args.get("shift_right_logical")
@@ -83,7 +83,7 @@ class Definedness:
         return by.kind == "const" and by.params == EXPONENT_BITS
 
     def is_fraction(self, term: int) -> bool:
-        """True if a term is such a float32 less 1, which has no more digits."""
+        """True if a term is such a float32 less 1, which is exact."""
         node = self.terms.nodes[term]
         inner = [self.terms.nodes[arg] for arg, _ in node.args]
         bits = [x.args[0][0] for x in inner if x.kind == "map" and x.params == ("bitcast_convert", "f32")]
@@ -91,7 +91,7 @@ class Definedness:
         return one == [(-1, "one"), (1, "map")] and len(bits) == 1 and self._is_mantissa(bits[0])
 
     def sign(self, term: int) -> str:
-        """Returns ``positive``, ``nonnegative``, or nothing where it is not known."""
+        """Returns ``positive``, ``nonnegative``, or an empty string if the sign is unknown."""
         if term not in self._signs:
             self._signs[term] = ""
             self._signs[term] = self._sign(term)

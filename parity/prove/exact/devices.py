@@ -1,4 +1,4 @@
-"""Devices under ``shard_map``: every value is one tensor a device; shards come and go at the edges."""
+"""Devices under ``shard_map``: every value is one tensor per device; arrays are split and joined at the edges."""
 
 import dataclasses
 import functools
@@ -21,21 +21,21 @@ __all__ = ["Devices", "collective", "manual"]
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """The devices of a manual region, numbered as the mesh lists them.
+    """The devices of a manual region, numbered in the order of the mesh.
 
     Args:
-        axes: names and sizes, first the slowest.
+        axes: names and sizes, the slowest first.
     """
 
     axes: tuple[tuple[str, int], ...]
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of devices."""
         return math.prod(size for _, size in self.axes)
 
     def place(self, device: int, names: tuple[str, ...]) -> tuple[int, int]:
-        """Returns which shard a device has of a dimension over mesh axes, and how many shards there are."""
+        """Returns the shard that a device has of a dimension over mesh axes, and the number of shards."""
         return _place(self.axes, device, names)
 
 
@@ -53,7 +53,7 @@ Sharding = tuple[tuple[str, ...], ...]
 
 
 def _shardings(text: str) -> list[tuple[str, Sharding]]:
-    """Returns the mesh and the axes of each dimension, from how MLIR prints ``sharding_per_value``."""
+    """Returns the mesh and the axes of each dimension, from the text of ``sharding_per_value``."""
     found = []
     for mesh, dims in re.findall(r"<@([\w.]+), \[((?:\{[^}]*\}(?:p\d+)?(?:, )?)*)\]", text):
         each = re.findall(r"\{([^}]*)\}", dims)
@@ -67,7 +67,7 @@ def manual(interpreter: Any, step: Step, operands: list[Any], values: list[Any])
     """Runs a manual region on all devices.
 
     Raises:
-        RefusalError: it is nested, leaves mesh axes free, or replicas differ in the end.
+        RefusalError: it is nested, leaves mesh axes free, or its replicas end with different values.
     """
     ins, outs = (
         step.remember(name, lambda n=name: _shardings(step.text(n)))
@@ -113,10 +113,10 @@ def _shards(interpreter: Any, devices: Devices, x: Tensor, sharding: Sharding) -
 
 
 def _joined(interpreter: Any, devices: Devices, parts: Any, sharding: Sharding) -> Tensor:
-    """Returns the whole of shards.
+    """Returns the whole array from its shards.
 
     Raises:
-        RefusalError: devices that should hold the same do not.
+        RefusalError: devices that should hold the same value do not.
     """
     parts = (parts,) * devices.count if isinstance(parts, Tensor) else parts
     found: dict[tuple[int, ...], Tensor] = {}
@@ -142,10 +142,10 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def collective(interpreter: Any, step: Step, operands: list[Any]) -> list[Any]:
-    """Runs what devices do together.
+    """Runs a collective of the devices.
 
     Raises:
-        RefusalError: it is not known.
+        RefusalError: the operation is not known.
     """
     devices: Devices = interpreter.devices
     interpreter.terms.origin = interpreter.origin(step)
@@ -163,7 +163,7 @@ def collective(interpreter: Any, step: Step, operands: list[Any]) -> list[Any]:
 
 
 def _need_partitions(step: Step) -> None:
-    """Refuses what numbers its devices by replica: only a positive channel between devices numbers partitions."""
+    """Refuses an operation that numbers its devices by replica; only a positive device channel numbers partitions."""
     if not re.search(r"handle = [1-9]\d*, type = 1>", step.text("channel_handle")):
         raise RefusalError(f"{step.name}: got no channel, expected one across partitions")
 
@@ -178,7 +178,7 @@ def _permute(interpreter: Any, step: Step, x: tuple[Tensor, ...], place: int) ->
 
 
 def _groups(interpreter: Any, step: Step) -> list[list[int]]:
-    """Returns which devices work together, each in one group.
+    """Returns the groups of devices that communicate; each device is in one group.
 
     Raises:
         RefusalError: they are groups of replicas, of several sizes, or over parts of mesh axes.
@@ -199,7 +199,7 @@ def _groups(interpreter: Any, step: Step) -> list[list[int]]:
 
 
 def _groups_over_axes(interpreter: Any, text: str) -> list[list[int]]:
-    """Returns the same where axes of the mesh are named, as newer versions of JAX do."""
+    """Returns the groups from named mesh axes, as newer versions of JAX write them."""
     devices: Devices = interpreter.devices
     mesh = re.search(r"mesh = @([\w.]+)", text)
     names = re.findall(r'#stablehlo\.axis_ref<name = "([^"]+)">', text)

@@ -1,4 +1,4 @@
-"""Where two terms part, in words that a person reads."""
+"""Readable descriptions of the place where two terms start to differ."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -17,11 +17,11 @@ CONSTANTS: dict[str, Callable[[Any], str]] = {
     "float": lambda text: f"{float.fromhex(text):.6g}" if "p" in text else text,
 }
 MOST = 16
-"""Arguments of a sum that are compared to find the pair that belongs together."""
+"""Number of a sum's arguments that are compared to find the matching pair."""
 
 
 def explain(terms: Terms, reference: int, candidate: int) -> str:
-    """Returns the innermost pair of terms at which two cells differ, what only one reads, and where each was made.
+    """Returns the innermost pair of terms at which two cells differ, the inputs of only one, and their source lines.
 
     Args:
         terms: the table.
@@ -52,7 +52,7 @@ def definitions(terms: Terms, undefined: Iterable[int]) -> tuple[str, ...]:
 
 
 def inputs(terms: Terms, term: int) -> set[str]:
-    """Returns what a term reads of the inputs, in words."""
+    """Returns the inputs that a term reads, as text."""
     found: set[str] = set()
     seen, stack = {term}, [term]
     while stack:
@@ -76,7 +76,7 @@ def _is_part(terms: Terms, term: int) -> bool:
 
 
 def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
-    """Returns arguments that differ, of two terms of the same kind; None if the difference is not in one argument."""
+    """Returns differing arguments of two terms of one kind; None if no pair of arguments explains the difference."""
     a, b = terms.nodes[ours], terms.nodes[theirs]
     if a.kind != b.kind or not a.args or not b.args:
         return None
@@ -102,13 +102,13 @@ def _inner(terms: Terms, ours: int, theirs: int) -> tuple[int, int] | None:
 
 
 def _shared(terms: Terms, a: int, b: int) -> tuple[int, bool]:
-    """Returns how many arguments two terms share, and whether they are one function of them."""
+    """Returns the number of arguments that two terms share, and whether their functions are equal."""
     ours, theirs = ({arg for arg, _ in terms.nodes[term].args} for term in (a, b))
     return len(ours & theirs), terms.nodes[a].params == terms.nodes[b].params
 
 
 def words(terms: Terms, term: int, depth: int = DEPTH) -> str:
-    """Returns a term in words, shortened."""
+    """Returns a term as text, shortened."""
     node = terms.nodes[term]
     if node.kind == "input":
         return terms.names[node.params]
@@ -146,7 +146,7 @@ def _number(factor: Any) -> str:
 
 
 def place(terms: Terms, term: int) -> str:
-    """Returns the source line of a term, the turns of the loops it was made in, and the device."""
+    """Returns the source line of a term, the loop iterations in which it was made, and the device."""
     origin = terms.origins[term]
     if origin is None:
         return "the inputs"

@@ -1,4 +1,4 @@
-"""Element types of floats: which numbers they hold, and which they turn into infinity or NaN."""
+"""Element types of floats: the numbers that they represent, and those that they convert to infinity or NaN."""
 
 import functools
 import math
@@ -13,13 +13,13 @@ __all__ = ["fits", "holds", "in_range", "rounded"]
 
 @functools.cache
 def _dtype(element: str) -> np.dtype:
-    """Returns the NumPy type of ``bf16``, ``f32``, ``f8E4M3FN`` and their like."""
+    """Returns the NumPy type of ``bf16``, ``f32``, ``f8E4M3FN`` and similar types."""
     name = re.sub(r"^f(\d+)", r"float\1_", element).rstrip("_").lower()
     return jnp.dtype("bfloat16" if element == "bf16" else name)
 
 
 def rounded(value: Fraction | int | str, element: str) -> float:
-    """Returns the float of an element type that a number is converted to, or ``inf``, ``-inf``, ``nan``."""
+    """Returns the float of an element type to which a number is converted, or ``inf``, ``-inf``, ``nan``."""
     try:
         number = float(value)
     except OverflowError:
@@ -29,7 +29,7 @@ def rounded(value: Fraction | int | str, element: str) -> float:
 
 
 def in_range(value: Fraction | int | str, element: str) -> bool:
-    """True if a number is converted to the nearest of an element type, not to its last one, infinity or NaN."""
+    """True if a number is converted to the nearest value of an element type, not clipped, nor to infinity or NaN."""
     if isinstance(value, str):
         return str(rounded(value, element)) == value
     return math.isfinite(rounded(value, element)) and abs(value) <= float(jnp.finfo(_dtype(element)).max)

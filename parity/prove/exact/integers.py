@@ -1,4 +1,4 @@
-"""Integers and booleans of a program, computed as the machine does: they wrap around."""
+"""Integers and booleans of a program, computed as on the machine: they wrap around."""
 
 import math
 import operator
@@ -29,7 +29,7 @@ def is_signed(sort: str) -> bool:
 
 
 def wrap(value: int, sort: str) -> int | bool:
-    """Returns the value as an element of ``sort`` holds it."""
+    """Returns the value as represented in ``sort``."""
     if sort == "i1":
         return bool(value)
     bits = width(sort)
@@ -38,7 +38,7 @@ def wrap(value: int, sort: str) -> int | bool:
 
 
 def saturate(value: float | Fraction | str, sort: str) -> int | bool:
-    """Returns the integer that a float is converted to: cut off, the nearest that ``sort`` holds; 0 for NaN.
+    """Returns the integer to which a float is converted: truncated, clipped to the range of ``sort``; 0 for NaN.
 
     Args:
         value: a number, or ``inf``, ``-inf``, ``nan``.
@@ -86,7 +86,7 @@ FOLDS: dict[str, Callable[..., Any]] = {
 
 
 def fold(name: str, values: Sequence[Any], sort: str, detail: Hashable) -> int | bool | None:
-    """Returns the result of an operation on constants; None if it is not known how.
+    """Returns the result of an operation on constants; None if it cannot be computed.
 
     Args:
         name: of the operation.

@@ -1,4 +1,4 @@
-"""Walks a program: calls, loops of known length turn by turn, branches, devices in lockstep."""
+"""Walk of a program: calls, loops of known length iteration by iteration, branches, devices in lockstep."""
 
 import dataclasses
 import functools
@@ -18,22 +18,22 @@ from parity.prove.exact.thresholds import judged
 __all__ = ["REALS", "Arithmetic", "Interpreter", "Origin"]
 
 TERMS_A_STEP = 10
-"""Terms that an operation may make, where as many are made as operations are allowed."""
+"""Limit of terms, as a multiple of the limit of operations."""
 
 OF_NOTHING = frozenset({"stablehlo.concatenate", "stablehlo.pad", "stablehlo.slice"})
-"""Operations that take operands without elements."""
+"""Operations that accept operands without elements."""
 
 Value = Tensor | tuple[Tensor, ...]
-"""A tensor; in a manual region one for each device."""
+"""A tensor; in a manual region one tensor per device if they differ."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arithmetic:
-    """What operations mean.
+    """Semantics of the operations.
 
     Args:
         algebra: makes terms of a table.
-        handlers: what each operation does to tensors, by name.
+        handlers: the function of each operation on tensors, by name.
         sort_of: the sort of an element type.
     """
 
@@ -48,12 +48,12 @@ REALS = Arithmetic(algebra=Algebra, handlers={**OPERATIONS, **CONTRACTIONS}, sor
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a term was made first.
+    """Place where a term was first made.
 
     Args:
         step: the operation.
         calls: the operations that called it, outermost first.
-        turns: the turn of each enclosing loop.
+        turns: index of the iteration of each enclosing loop.
         device: in a manual region.
     """
 
@@ -69,13 +69,13 @@ class Interpreter:
     Args:
         module: the program.
         algebra: its normal forms.
-        most: operations that are walked before it is given up.
+        most: limit of operations to walk; beyond it, the program is refused.
         tensors: of the same algebra, shared with other programs.
-        handlers: what each operation does.
+        handlers: the function of each operation on tensors.
 
     Attributes:
-        steps: operations that were walked.
-        turned: turns of loops among them.
+        steps: number of operations that were walked.
+        turned: number of loop iterations among them.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Interpreter:
         """Returns the results of the entry function.
 
         Raises:
-            RefusalError: something is not understood; says where.
+            RefusalError: an operation is not understood; the error has its step.
         """
         self.devices, self.calls, self.turns = None, [], []
         self.steps = self.turned = 0
@@ -113,7 +113,7 @@ class Interpreter:
         )
 
     def remembered(self, key: Hashable, make: Callable[[], Sequence[Value]]) -> list[Value]:
-        """Returns what was made of the same content and operands before, or makes it."""
+        """Returns the cached results for equal content and operands, or computes them."""
         known = self.tensors.results.get(key)
         if known is None:
             known = [self.one(x) for x in make()]
@@ -121,14 +121,14 @@ class Interpreter:
         return known
 
     def one(self, x: Value) -> Value:
-        """Returns the one value that stands for all that are equal to it; of equal tensors on all devices one."""
+        """Returns the canonical one of all equal values; for equal tensors on all devices, a single tensor."""
         if isinstance(x, Tensor):
             return self.tensors.one(x)
         first, *others = each = tuple([self.tensors.one(part) for part in x])
         return first if all(part is first for part in others) else each
 
     def run(self, block: Block, arguments: Sequence[Value], values: list[Any]) -> list[Value]:
-        """Returns what a block returns; ``values`` are those of the function, by slot."""
+        """Returns the outputs of a block; ``values`` are those of the function, by slot."""
         for slot, value in zip(block.parameters, arguments, strict=True):
             values[slot] = value
         for step in block.steps:
@@ -181,17 +181,17 @@ class Interpreter:
         return self._lockstep(handler, step, operands)
 
     def _handled(self, handler: Handler, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-        """Returns the results of an operation, with what is known of their floats."""
+        """Returns the results of an operation, with the known properties of their floats."""
         if step.name not in OF_NOTHING and any(0 in x.shape for x in operands):
             raise RefusalError(f"{step.name}: got a dimension of length 0")
         return judged(self.algebra, step, operands, handler(self.tensors, step, operands))
 
     def origin(self, step: Step, device: int | None = None) -> Origin:
-        """Returns where the walk is."""
+        """Returns the current place of the walk."""
         return Origin(step, tuple(self.calls), tuple(self.turns), device)
 
     def _lockstep(self, handler: Any, step: Step, operands: list[Any]) -> Sequence[Value]:
-        """Runs an operation on every device, once where they hold the same tensors."""
+        """Runs an operation on every device, once for devices with the same tensors."""
         if all(isinstance(x, Tensor) for x in operands):
             self.terms.origin = self.origin(step)
             return self._handled(handler, step, operands)
@@ -228,13 +228,13 @@ class Interpreter:
         raise AssertionError
 
     def _known(self, value: Value) -> Any:
-        """Returns a constant that is the same everywhere; None of anything else."""
+        """Returns a constant that is equal everywhere; None for any other value."""
         each = (value,) if isinstance(value, Tensor) else value
         found = {self.algebra.literal(x.only) for x in each}
         return found.pop() if len(found) == 1 else None
 
     def _branch(self, step: Step, index: Value, values: list[Any]) -> Sequence[Value]:
-        """Takes the branch that is known, or all, and selects; both are total here."""
+        """Runs the branch that is known to be taken; else runs all and selects, as branches are total here."""
         known = self._known(index)
         if known is not None:
             if step.name == "stablehlo.if":
@@ -251,7 +251,7 @@ class Interpreter:
         return [self._choose(index, options) for options in zip(*branches, strict=True)]
 
     def _choose(self, index: Any, options: Sequence[Any]) -> Tensor:
-        """Returns the option an index chooses; beyond the last it is the last, as below zero."""
+        """Returns the option that an index selects; an index out of range selects the last."""
         *others, chosen = options
         for place, option in reversed(list(enumerate(others))):
             select = functools.partial(self._select, self._equals(index, place), option.sort)

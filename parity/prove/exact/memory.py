@@ -1,4 +1,4 @@
-"""What is kept of a walk for the rest of it, and for the walks of other programs: keyed by all it depends on."""
+"""Cache of results of a walk, shared with the walks of other programs; keys include all dependencies."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -7,10 +7,10 @@ __all__ = ["ProofMemory"]
 
 
 class ProofMemory:
-    """Results by everything that they depend on, keys compared in full; what is long unused is forgotten.
+    """Cache of results; keys are compared in full, and entries that are unused for long are dropped.
 
     Args:
-        most: entries of a generation; two are kept.
+        most: entries of a generation; two generations are kept.
     """
 
     def __init__(self, most: int):
@@ -19,7 +19,7 @@ class ProofMemory:
         self._old: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable) -> Any:
-        """Returns what was put under a key; None if there is nothing, or no more."""
+        """Returns the value of a key; None if there is none, or if it was dropped."""
         found = self._young.get(key)
         if found is None:
             found = self._old.get(key)
@@ -28,7 +28,7 @@ class ProofMemory:
         return found
 
     def put(self, key: Hashable, value: Any) -> None:
-        """Keeps a value, which must not be None."""
+        """Stores a value, which must not be None."""
         if len(self._young) >= self._most:
             self._old, self._young = self._young, {}
         self._young[key] = value

@@ -1,4 +1,4 @@
-"""What each StableHLO operation makes of cells: element by element, and moves of dimensions."""
+"""Handlers of StableHLO operations on cells: element by element, and moves of dimensions."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,13 +18,13 @@ Handler = Callable[[Tensors, Step, Sequence[Tensor]], list[Tensor]]
 NOT_OF_REALS = frozenset({"chlo.next_after", "stablehlo.reduce_precision"}) | names_of(
     "complex", "imag", "real"
 )
-"""Elementwise operations that are refused: real numbers do not have the bits of floats, nor imaginary parts."""
+"""Elementwise operations that are refused: real numbers have no float bits and no imaginary parts."""
 ELEMENTWISE = names_of(Group.ELEMENTWISE) - NOT_OF_REALS
 EXTREMES = frozenset({"maximum", "minimum"})
 
 
 def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
-    """Returns what an elementwise operation does to cells, one from each operand."""
+    """Returns the function of an elementwise operation on cells, one from each operand."""
     name, sort = facts(step.name).short, step.sorts[0]
     algebra = tensors.algebra
     if sort == REAL and (real := _real(tensors, name)):
@@ -38,7 +38,7 @@ def function_of(tensors: Tensors, step: Step) -> Callable[..., int]:
 
 
 def function_key(step: Step) -> tuple:
-    """Returns a key of the function of elements that an operation is: all of it except shapes."""
+    """Returns a key of the elementwise function of an operation: all of it except shapes."""
     element = step.element if step.name == "stablehlo.convert" else ""
     return (
         step.name,
@@ -52,7 +52,7 @@ def _comparison(tensors: Tensors, step: Step) -> str:
     """Returns the direction of a comparison.
 
     Raises:
-        RefusalError: it orders in another way than numbers are ordered.
+        RefusalError: its order is not the order of numbers.
     """
     kind = step.text("compare_type")
     if "TOTALORDER" in kind:
@@ -75,7 +75,7 @@ def _real(tensors: Tensors, name: str) -> Callable[..., int] | None:
 
 
 def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Applies an operation place by place; scalars of ``select`` and ``clamp`` count for every element."""
+    """Applies an operation place by place; scalars of ``select`` and ``clamp`` apply to every element."""
     shape = step.shapes[0]
     same = [x if x.shape == shape else tensors.moved(x, (), shape) for x in operands]
     function, key = step.remember("function", lambda: (function_of(tensors, step), function_key(step)))
@@ -83,7 +83,7 @@ def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
 
 
 def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """A constant: one number for all elements, or data that is read when an index is needed."""
+    """Returns a constant: one number for all elements, or data that is read when an index is needed."""
     (shape,), (sort,), value = step.shapes, step.sorts, step.attributes["value"]
     if value.is_splat:
         number = value.get_splat_value().value
@@ -95,7 +95,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
 
 
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """The index along a dimension: an integer for every element type."""
+    """Returns the index along a dimension, which is an integer for every element type."""
     (shape,), (sort,), (dim,) = step.shapes, step.sorts, step.dims("iota_dimension")
     if shape[dim] == 1:
         return [tensors.uniform(tensors.algebra.constant(0, sort), shape, sort)]
@@ -107,23 +107,23 @@ def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tenso
 
 
 def broadcast_in_dim(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """New dimensions, and longer ones, are uniform."""
+    """Returns the operand with new and longer dimensions, along which it is uniform."""
     return [tensors.moved(operands[0], step.dims("broadcast_dimensions"), step.shapes[0])]
 
 
 def transpose(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Dimensions in another order."""
+    """Returns the operand with its dimensions in another order."""
     to = step.remember("to", lambda: np.argsort(step.dims("permutation")).tolist())
     return [tensors.moved(operands[0], to, step.shapes[0])]
 
 
 def reshape(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """The same elements in row-major order."""
+    """Returns the same elements in row-major order in another shape."""
     return [tensors.reshape(operands[0], step.shapes[0])]
 
 
 def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Bits of integers as another type, such as those of a random number; a real number has no bits here.
+    """Returns the bits of integers as another type, such as those of a random number.
 
     Raises:
         RefusalError: the bits of a real number are needed, or the shape changes.
@@ -137,7 +137,7 @@ def bitcast(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Te
 
 
 def identity(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Where values lie, and what the compiler may not reorder, says nothing about numbers."""
+    """Returns the operands unchanged: placement and compiler barriers do not affect numbers."""
     return list(operands)
 
 
@@ -157,13 +157,13 @@ def cut(tensors: Tensors, x: Tensor, dim: int, bounds: tuple[int, int, int]) -> 
 
 
 def part(tensors: Tensors, x: Tensor, dim: int, index: int) -> Tensor:
-    """Returns one index of a dimension, without it."""
+    """Returns the tensor at one index of a dimension, without that dimension."""
     found = cut(tensors, tensors.split(x, dim), dim, (index, index + 1, 1))
     return tensors.reshape(found, (*x.shape[:dim], *x.shape[dim + 1 :]))
 
 
 def slice_(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Static slices, one dimension after the other."""
+    """Returns a static slice, one dimension after another."""
     x = operands[0]
     bounds = zip(step.dims("start_indices"), step.dims("limit_indices"), step.dims("strides"), strict=True)
     for dim, each in enumerate(bounds):
@@ -172,7 +172,7 @@ def slice_(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 
 def join(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> Tensor:
-    """Returns tensors one after the other along a dimension."""
+    """Returns the concatenation of tensors along a dimension."""
     parts = [x for x in parts if x.shape[dim]] or parts[:1]
     if len(parts) == 1:
         return parts[0]
@@ -201,12 +201,12 @@ def _others_aligned(tensors: Tensors, parts: Sequence[Tensor], dim: int) -> list
 
 
 def concatenate(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors one after the other."""
+    """Returns the concatenation of the operands."""
     return [join(tensors, operands, step.dims("dimension")[0])]
 
 
 def pad(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """A join with the padding value; negative padding cuts; holes inside only where nothing is in one piece."""
+    """Returns a join with the padding value. Negative padding cuts; interior padding splits the dimension."""
     x, value = operands
     edges = zip(
         *(step.dims(f"edge_padding_{side}") for side in ("low", "high")),
@@ -242,10 +242,10 @@ def _spread(tensors: Tensors, x: Tensor, value: Tensor, dim: int, interior: int)
 
 
 def index_of(tensors: Tensors, x: Tensor) -> int:
-    """Returns an index that the schedule must have made known.
+    """Returns an index that must be known from the schedule.
 
     Raises:
-        RefusalError: it depends on the inputs, or a compiler may take it for a negative one.
+        RefusalError: it depends on the inputs, or a compiler may read it as negative.
     """
     value = tensors.algebra.literal(x.only)
     if not isinstance(value, int):
@@ -254,10 +254,10 @@ def index_of(tensors: Tensors, x: Tensor) -> int:
 
 
 def signed_index(value: int, sort: str) -> int:
-    """Returns an index that is the same number with and without a sign: XLA takes 200 of ``ui8`` for -56 at times.
+    """Returns an index that is equal as signed and unsigned, because XLA sometimes reads 200 of ``ui8`` as -56.
 
     Raises:
-        RefusalError: it is another one with a sign.
+        RefusalError: its signed value is different.
     """
     if not is_signed(sort) and value >> width(sort) - 1:
         raise RefusalError(f"got the index {value} of {sort}, expected one that is not negative with a sign")
@@ -265,7 +265,7 @@ def signed_index(value: int, sort: str) -> int:
 
 
 def dynamic_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """A slice at known indices, which are clamped."""
+    """Returns a slice at known indices, which are clamped."""
     x, *starts = operands
     for dim, (start, size) in enumerate(zip(starts, step.dims("slice_sizes"), strict=True)):
         if size < x.shape[dim]:
@@ -275,7 +275,7 @@ def dynamic_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> l
 
 
 def dynamic_update_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """An update at known indices; the dimensions it does not fill are split."""
+    """Returns an update at known indices; the dimensions that it does not fill are split."""
     x, update, *starts = operands
     window = []
     for dim, start in enumerate(starts):
@@ -300,7 +300,7 @@ def dynamic_update_slice(tensors: Tensors, step: Step, operands: Sequence[Tensor
 
 
 def reverse(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Dimensions backwards; each is split."""
+    """Returns the operand with dimensions reversed; each is split."""
     x = operands[0]
     for dim in step.dims("dimensions"):
         x = tensors.split(x, dim)

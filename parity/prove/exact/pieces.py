@@ -13,12 +13,12 @@ from parity.prove.exact.terms import Axis, Label, Referring, RefusalError
 __all__ = ["Data", "Pieces"]
 
 DEEPEST = 200
-"""Functions inside of functions into which a reshape is taken."""
+"""Maximum depth of nested functions into which a reshape is moved."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The elements of a constant that is not one number, read when needed; equal bytes are equal constants."""
+    """The elements of a constant that is not uniform, read when needed; constants are equal if their bytes are."""
 
     raw: bytes
     dtype: str
@@ -60,7 +60,7 @@ class Pieces:
         self._reshaped: dict[tuple, int] = {}
 
     def at(self, cell: int, label: Label, index: int) -> int:
-        """Returns the cell at one index along a label; every node but those that make the axis lets it through."""
+        """Returns the cell at one index along a label; only nodes at which the axis begins need a rule for it."""
         if label not in self.terms.labels(cell):
             return cell
         known = self._known.get((cell, label, index))
@@ -78,7 +78,7 @@ class Pieces:
         return self.algebra.rebuild(node, [self.at(arg, label, index) for arg in args], names, fresh)
 
     def _begun(self, cell: int, label: Label, index: int, place: int) -> int:
-        """Returns the same where the axis begins at the node of the cell."""
+        """Returns the cell at one index if the axis begins at the node of the cell."""
         node, args, names = self.terms.open(cell)
         if node.kind == "iota":
             return self.algebra.constant(index, node.sort)
@@ -102,13 +102,13 @@ class Pieces:
         return [axis for axis, size in enumerate(data.shape) if size > 1][place]
 
     def data(self, data: Data, axes: Sequence[Axis], sort: str) -> int:
-        """Returns the cell of a constant; ``axes`` are those longer than one."""
+        """Returns the cell of a constant; ``axes`` are the axes longer than one."""
         if axes:
             return self.terms.leaf("data", data, axes, sort)
         return self.algebra.element(data.item(), sort)
 
     def cut(self, cell: int, label: Label, bounds: tuple[int, int, int], to: Label) -> int:
-        """Returns the part ``start, stop, stride`` along a label, now called ``to``."""
+        """Returns the part ``start, stop, stride`` along a label, which becomes ``to``."""
         if label not in self.terms.labels(cell):
             return cell
         start, stop, stride = bounds
@@ -155,7 +155,7 @@ class Pieces:
         return self.join(parts, ("piece",), to)
 
     def _cut_merged(self, cell: int, bounds: tuple[int, int, int], to: Label) -> int | None:
-        """Returns the part of an axis that several were made: whole rows of the outermost; None of anything else."""
+        """Returns whole outermost rows of an axis that a reshape merged from several; None for any other part."""
         node, (base,), names = self.terms.open(cell)
         (before, after), refs = node.params
         inner, (start, stop, _) = math.prod(before[1:]), bounds
@@ -170,12 +170,12 @@ class Pieces:
         return self.reshape(part, left, [(to, stop - start)])
 
     def join(self, parts: Sequence[tuple[int, int]], label: Label, to: Label) -> int:
-        """Returns cells one after the other along a label.
+        """Returns the concatenation of cells along a label.
 
         Args:
             parts: cells and their lengths; a cell without the label is uniform along it.
-            label: along which they lie.
-            to: what it is called in the result.
+            label: the label of the joined axis in the parts.
+            to: the label of the joined axis in the result.
         """
         flat = self._merged(
             [piece for cell, size in parts for piece in self._parts(cell, size, label)], label
@@ -206,7 +206,7 @@ class Pieces:
         ]
 
     def _merged(self, parts: Sequence[tuple[int, int]], label: Label) -> list[tuple[int, int]]:
-        """Joins neighbours that are the same uniform cell, or slices that meet."""
+        """Joins neighbours that are the same uniform cell, or contiguous slices."""
         out: list[tuple[int, int]] = []
         for cell, size in parts:
             whole = self._meet(out[-1][0], cell, label) if out else None
@@ -226,7 +226,7 @@ class Pieces:
         return self.cut(base, inner, (start, second[3], 1), label)
 
     def _slice(self, cell: int, label: Label) -> tuple[int, Label, int, int] | None:
-        """Returns what a cell is a slice of along its label, or one index of: base, label there, start, stop."""
+        """Returns (base, label there, start, stop) if a cell is a slice or an index along a label; else None."""
         node = self.terms.node(cell)
         if node.kind == "at" and label not in self.terms.labels(cell):
             _, (base,), names = self.terms.open(cell)
@@ -239,7 +239,7 @@ class Pieces:
         return (base, names[ref], start, stop) if stride == 1 else None
 
     def _reshaped_map(self, cell: int, before: Sequence[Axis], after: Sequence[Axis], depth: int) -> int:
-        """Returns a function of reshaped elements: computed once for each shape, since layers share operands."""
+        """Returns a function of reshaped elements, computed once for each shape, because layers share operands."""
         key = (cell, tuple(before), tuple(after))
         known = self._reshaped.get(key)
         if known is None:
@@ -249,12 +249,12 @@ class Pieces:
         return known
 
     def reshape(self, cell: int, before: Sequence[Axis], after: Sequence[Axis], depth: int = 0) -> int:
-        """Returns a cell whose axes ``before``, together in row-major order, have become ``after``.
+        """Returns a cell whose axes ``before``, together in row-major order, are replaced by ``after``.
 
         Args:
             cell: the cell.
             before, after: labels and lengths.
-            depth: how many functions of elements it is inside of.
+            depth: number of enclosing functions of elements.
         """
         terms = self.terms
         labels = terms.labels(cell)

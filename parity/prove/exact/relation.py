@@ -1,4 +1,4 @@
-"""How the arguments and results of one side are those of the other: data of the pair, not of the method."""
+"""Correspondence of the arguments and results of both sides, as data of the pair."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Link:
-    """Names on one side that are names on the other, through a transform of `parity.builds.weights.transforms`.
+    """Names on both sides that correspond through a transform of `parity.builds.weights.transforms`.
 
     Args:
         reference, candidate: names of arguments or results.
@@ -41,13 +41,13 @@ class Link:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Relation:
-    """What is the same on both sides.
+    """Correspondence of two programs.
 
     Args:
-        arguments: links of arguments; a link counts where both sides read it.
-        results: links of results; all have to hold.
+        arguments: links of arguments; a link counts if both sides read it.
+        results: links of results; all must hold.
         apart: dimensions of reference arguments that are split into their indices, such as the rows of a batch.
-        ranges: least value, and one more than the greatest, of reference arguments that are integers: an assumption.
+        ranges: minimum and maximum plus one of reference arguments that are integers; these are assumptions.
     """
 
     arguments: Sequence[Link]
@@ -57,7 +57,7 @@ class Relation:
 
 
 def atom(tensors: Tensors, name: str, shape: Shape, sort: str, apart: Sequence[int] = ()) -> Tensor:
-    """Returns an input: a term that stands for any value at all."""
+    """Returns an input: a term that represents any value."""
     axes = [(dim, size) for dim, size in enumerate(shape) if size > 1]
     tensors.terms.origin = None
     x = tensors.uniform(tensors.terms.input(name, axes, sort), shape, sort)
@@ -72,7 +72,7 @@ def splits(transform: Any) -> bool:
 
 
 def carry(tensors: Tensors, transform: Any, arrays: Sequence[Tensor], *, back: bool = False) -> list[Tensor]:
-    """Returns what a transform makes of tensors; ``back`` for its inverse.
+    """Returns the result of a transform on tensors; with ``back`` of its inverse.
 
     Raises:
         RefusalError: the transform is not known.

@@ -1,4 +1,4 @@
-"""What each StableHLO operation makes of floats that round: movement is resolved, all else is an operation on wholes.
+"""Handlers of StableHLO operations on floats that round: movement is resolved, all else is a function of whole arrays.
 
 A row of a product is one index of the product, never a product of rows: in another shape the same sums may be added in
 another order.
@@ -28,10 +28,10 @@ PIECE = ("piece",)
 
 
 def attributes(step: Step, but: str = "") -> str:
-    """Returns the attributes of an operation as text, except shardings and one that is read in another way.
+    """Returns the attributes of an operation as text, except shardings and the attribute ``but``.
 
     Raises:
-        RefusalError: one names something that is kept elsewhere.
+        RefusalError: an attribute refers to data outside the operation.
     """
     texts = (
         f"{name} = {value}" for name, value in sorted(step.attributes.items()) if name not in (SHARDING, but)
@@ -43,10 +43,10 @@ def attributes(step: Step, but: str = "") -> str:
 
 
 def body(block: Block, outer: Mapping[int, int] | None = None) -> Hashable:
-    """Returns what a region computes, by names, attributes and places of its operations.
+    """Returns the computation of a region, by names, attributes and places of its operations.
 
     Raises:
-        RefusalError: it reads values from around the operation.
+        RefusalError: it reads values from outside the operation.
     """
     numbers = dict(outer or {})
     numbers.update({slot: len(numbers) + place for place, slot in enumerate(block.parameters)})
@@ -64,7 +64,7 @@ def body(block: Block, outer: Mapping[int, int] | None = None) -> Hashable:
 
 
 def whole(tensors: Tensors, x: Tensor) -> int:
-    """Returns the one cell of a tensor, joined along the dimensions that are split."""
+    """Returns the single cell of a tensor after joining the dimensions that are split."""
     for dim in reversed(range(len(x.shape))):
         if x.is_split(dim):
             rows = np.moveaxis(x.cells, dim, -1)
@@ -84,7 +84,7 @@ def algebra_of(tensors: Tensors) -> Rounding:
 
 
 def placed(tensors: Tensors, x: Tensor, names: Sequence[Label]) -> tuple[int, dict[Label, bool]]:
-    """Returns the cell of a tensor with its dimensions called ``names``, and which of these it depends on."""
+    """Returns the cell of a tensor labelled by ``names``, and for each name whether the cell depends on it."""
     cell = whole(tensors, x)
     held = tensors.terms.labels(cell)
     moved = tensors.terms.relabel(cell, {dim: names[dim] for dim in held})
@@ -98,14 +98,14 @@ def operation(
     roles: Sequence[Sequence[Label]] | None = None,
     more: Hashable = None,
 ) -> list[Tensor]:
-    """An operation as it stands: a function of its operands as wholes.
+    """Returns an operation as an opaque function of its whole operands.
 
     Args:
         tensors: the cache.
         step: the operation.
         operands: of it.
-        roles: what the dimensions of each operand are called; their order in the key is that of the names.
-        more: what the operation is; its attributes, regions and types by default.
+        roles: names of the dimensions of each operand; the key orders them by name.
+        more: key of the operation; by default its attributes and regions.
     """
     algebra = algebra_of(tensors)
     if roles is None:
@@ -127,7 +127,7 @@ def operation(
 
 
 def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """A product of two wholes, by what each dimension is for: where it stands in memory changes no sum."""
+    """Returns a product of whole arrays, keyed by the roles of dimensions: their layout changes no sum."""
     text = step.text("dot_dimension_numbers")
     roles = []
     for side, x in zip(("lhs", "rhs"), operands, strict=True):
@@ -143,7 +143,7 @@ def dot_general(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> lis
 
 
 def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """A reduction of wholes, by which dimensions are kept; integers and booleans as in `contractions`."""
+    """Returns a reduction of whole arrays, keyed by the kept dimensions; integers and booleans as in `contractions`."""
     if not any(is_float(x.sort) for x in operands):
         try:
             return contractions.reduce(tensors, step, operands)
@@ -163,7 +163,7 @@ def reduce(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Ten
 
 
 def elementwise(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Applies an operation place by place; of floats with all that its attributes say."""
+    """Applies an operation place by place; for floats, all its attributes are part of the function."""
     if not any(map(is_float, (*step.sorts, *(x.sort for x in operands)))):
         return operations.elementwise(tensors, step, operands)
     name, (sort,) = facts(step.name).short, step.sorts
@@ -181,7 +181,7 @@ def _function(tensors: Tensors, name: str, sort: str, detail: str) -> Any:
         return plain
 
     def add(a: int, b: int) -> int:
-        """Adds piece by piece where pieces are zero, as padding is."""
+        """Adds piece by piece if pieces are zero, as padding is."""
         label = next((label for cell in (a, b) if (label := algebra.padded(cell)) is not None), None)
         if label is None:
             return plain(a, b)
@@ -197,7 +197,7 @@ def _function(tensors: Tensors, name: str, sort: str, detail: str) -> Any:
 
 
 def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """A constant: of floats one for all elements, or data that is read when an index is needed.
+    """Returns a constant: for floats one element for all, or data that is read when an index is needed.
 
     Raises:
         RefusalError: its elements cannot be read.
@@ -222,7 +222,7 @@ def constant(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[T
 
 
 def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """The index along a dimension; of floats a row of its own."""
+    """Returns the index along a dimension; for floats as an opaque row."""
     (shape,), (sort,), (dim,) = step.shapes, step.sorts, step.dims("iota_dimension")
     if not is_float(sort):
         return OPERATIONS["stablehlo.iota"](tensors, step, operands)
@@ -231,7 +231,7 @@ def iota(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tenso
 
 
 def moving(handler: Handler) -> Handler:
-    """Returns movement that is resolved where it is known, and an operation as it stands where it is not."""
+    """Returns a handler that resolves movement if it is known, and else keeps the operation opaque."""
 
     def move(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
         try:
@@ -243,7 +243,7 @@ def moving(handler: Handler) -> Handler:
 
 
 def gather(tensors: Tensors, step: Step, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Rows of a table; an order that is promised of the indices is part of the operation."""
+    """Returns rows of a table; a promised order of the indices makes the operation opaque."""
     promised = step.text("indices_are_sorted") == "true"
     return operation(tensors, step, operands) if promised else _rows(tensors, step, operands)
 
@@ -265,6 +265,6 @@ BITS = Arithmetic(
     },
     sort_of=sort_of,
 )
-"""Floats as machines hold them: every operation rounds by itself."""
+"""Arithmetic of floats on machines: every operation rounds separately."""
 NUMBERS = dataclasses.replace(BITS, algebra=functools.partial(Rounding, zeros=True))
-"""The same, up to the sign of zero: a sum with zero is no operation."""
+"""`BITS` up to the sign of zero: a sum with zero is no operation."""

@@ -1,8 +1,8 @@
-"""Floats as machines hold them: every operation rounds by itself, so it stays an operation on its operands.
+"""Algebra of floats on machines: every operation rounds separately, so it stays an operation on its operands.
 
-Terms of this algebra are equal only where the same operations meet the same elements. No sum is reordered, nothing is
-folded. ``x + 0`` is ``x`` only with `zeros`: it loses the sign of ``x = -0``. Integers and booleans are
-exact, as in `Algebra`.
+Terms of this algebra are equal only if the same operations apply to the same elements. No sum is reordered, no float is
+folded. ``x + 0`` is ``x`` only with `zeros`: it loses the sign of ``x = -0``. Integers and booleans are exact, as in
+`Algebra`.
 """
 
 import itertools
@@ -19,26 +19,26 @@ ZEROS = ("0x0.0p+0", "-0x0.0p+0")
 
 
 def sort_of(element: str) -> str:
-    """Returns the sort of an element type: itself, so that two widths of floats are never one sort."""
+    """Returns the sort of an element type: the type itself, so that two widths of floats are never one sort."""
     if element == REAL or not re.fullmatch(r"[a-z]\w*(<\w+>)?", element):
         raise RefusalError(f"got elements {element}, expected floats, integers, booleans or complex numbers")
     return element
 
 
 def is_float(sort: str) -> bool:
-    """True if elements round: all but integers and booleans."""
+    """True if elements round: all types except integers and booleans."""
     return re.fullmatch(r"u?i\d+", sort) is None
 
 
 class Rounding(Algebra):
-    """Constructors that leave every operation on floats as it is.
+    """Constructors that leave every operation on floats unchanged.
 
     Args:
         terms: the table.
-        zeros: whether ``x + 0`` is ``x``, up to the sign of zero; kept as an attribute.
+        zeros: True if ``x + 0`` is ``x``, up to the sign of zero; kept as an attribute.
 
     Attributes:
-        dropped: how many zeros were left out of sums.
+        dropped: number of zeros that were left out of sums.
     """
 
     past_reshape = True
@@ -48,13 +48,13 @@ class Rounding(Algebra):
         self.zeros, self.dropped = zeros, 0
 
     def map(self, name: str, cells: Sequence[int], sort: str = REAL, detail: Hashable = None) -> int:
-        """Returns a function of cells, element by element; of floats it is a term of its own.
+        """Returns a function of cells, element by element; for floats it is a separate term.
 
         Args:
             name: of the operation, without its dialect.
             cells: the operands.
             sort: of the result.
-            detail: what the operation's attributes say.
+            detail: content of the operation's attributes.
         """
         sorts = [self.terms.node(cell).sort for cell in cells]
         if name in ("select", "convert") or not any(map(is_float, (*sorts, sort))):
@@ -72,14 +72,14 @@ class Rounding(Algebra):
         return self.terms.make("map", (name, detail) if detail is not None else name, cells, sort)
 
     def padded(self, cell: int) -> Label | None:
-        """Returns the label along which a cell is joined of parts one of which is zero; None if it is not."""
+        """Returns the label of a cell that is a concatenation with a zero part; None for any other cell."""
         node, args, _ = self.terms.open(cell)
         return (
             self.terms.fresh(cell)[0][0] if node.kind == "concat" and any(map(self._is_zero, args)) else None
         )
 
     def ends(self, cell: int, label: Label) -> list[int]:
-        """Returns where the parts of a cell along a label end."""
+        """Returns the ends of the parts of a cell along a label."""
         node = self.terms.node(cell)
         if node.kind != "concat" or label not in dict(self.terms.fresh(cell)):
             return [self.terms.sizes(cell)[label]] if label in self.terms.labels(cell) else []
@@ -105,14 +105,14 @@ class Rounding(Algebra):
         return super().constant(value, sort)
 
     def element(self, value: Any, sort: str) -> int:
-        """Returns the constant that one element of a program's constant is; of floats by all their bits.
+        """Returns the constant for one element of a program's constant; for floats identified by all bits.
 
         Args:
             value: a number, or all its bits as text.
             sort: of the element.
 
         Raises:
-            RefusalError: a NaN, whose bits Python's number does not keep.
+            RefusalError: a NaN, because Python's number does not keep its bits.
         """
         if not is_float(sort):
             return super().element(value, sort)
@@ -131,7 +131,7 @@ class Rounding(Algebra):
         return self._never() if is_float(sort) else super().extreme(name, cells, sort)
 
     def extreme_over(self, name: str, cell: int, labels: Sequence[Label], sort: str = REAL) -> int:
-        """Returns the same along labels."""
+        """Returns the conjunction or disjunction along labels."""
         return self._never() if is_float(sort) else super().extreme_over(name, cell, labels, sort)
 
     def opaque(
@@ -143,11 +143,11 @@ class Rounding(Algebra):
         shape: Sequence[int],
         sort: str,
     ) -> int:
-        """Returns one result of an operation on whole arrays: all axes of its operands end, all of its own begin.
+        """Returns one result of an operation on whole arrays: all axes of its operands end, the result's axes begin.
 
         Args:
             name: of the operation, with its dialect.
-            key: what else it is, with the shapes of its operands.
+            key: all other content of the operation, with the shapes of its operands.
             cells: the operands, with the labels of their dimensions.
             labels: of all dimensions by role; None if the operand is uniform, or of length one.
             shape: of the result.

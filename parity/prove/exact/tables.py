@@ -1,4 +1,4 @@
-"""Integers of a small range: functions of one of them are tables, so equal functions are equal tables."""
+"""Integers of a small range: functions of one such integer are tables, so equal functions are equal tables."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
@@ -15,13 +15,13 @@ PASSING = frozenset({"at", "slice", "reshape"})
 
 
 class Tables:
-    """Functions of one integer whose range is known, as their values over that range.
+    """Functions of one integer of known range, as their values over that range.
 
     Args:
         terms: the table of terms.
 
     Attributes:
-        ranges: by term of an input, its least value and one more than its greatest.
+        ranges: minimum and maximum plus one, by term of an input.
     """
 
     def __init__(self, terms: Terms):
@@ -29,10 +29,10 @@ class Tables:
         self.ranges: dict[int, tuple[int, int]] = {}
 
     def limit(self, cells: Iterable[int], within: tuple[int, int]) -> None:
-        """Takes it that cells are in a range, the second value not among them.
+        """Assumes that cells are in a range; its second value is excluded.
 
         Raises:
-            RefusalError: they are no integers, or the range is too long.
+            RefusalError: they are not integers, or the range is too long.
         """
         low, high = within
         if not 0 < high - low <= MOST:
@@ -45,7 +45,7 @@ class Tables:
     def tabulate(
         self, name: str, cells: Sequence[int], known: Sequence[Any], sort: str, detail: Hashable
     ) -> tuple[int, int, tuple[Any, ...]] | None:
-        """Returns the integer that a function is of, the least value of it, and the function's values.
+        """Returns the integer that a function depends on, its minimum, and the function's values.
 
         Args:
             name, sort, detail: as for `Algebra.map`; of integers or booleans.
@@ -76,7 +76,7 @@ class Tables:
         return None if any(value is None for value in made) else (base, low, tuple(made))
 
     def _column(self, cell: int) -> tuple[int, tuple[Any, ...]] | None:
-        """Returns the integer that a cell is a function of, and the function's values."""
+        """Returns the integer that a cell depends on, and the values of the function."""
         node = self.terms.node(cell)
         if node.kind == "map" and isinstance(node.params, tuple) and node.params[0] == "table":
             return self.terms.open(cell)[1][0], node.params[1][1]

@@ -17,18 +17,18 @@ __all__ = ["Floats", "Tensor", "Tensors", "common"]
 MOST_PARTS = 4_096
 """Longest dimension that is split."""
 KEPT_TENSORS, KEPT_CELLS = 50_000, 400_000
-"""Results that are remembered for tensors, and for cells."""
+"""Numbers of cached results for tensors and for cells."""
 LARGE = 4_096
-"""Cells of a tensor above which equal ones are not looked for."""
+"""Largest tensor, in cells, for which equal tensors are shared."""
 
 
 class Floats(enum.IntEnum):
-    """How far the floats of a program are the real numbers of a tensor.
+    """Relation between the floats of a program and the real numbers of a tensor.
 
     Attributes:
-        ROUNDED: no more than rounding allows.
+        ROUNDED: they differ by rounding only.
         SIGN: neither is negative.
-        EXACT: they are these numbers.
+        EXACT: they are equal.
     """
 
     ROUNDED = 0
@@ -41,11 +41,11 @@ class Tensor:
     """A value of the program.
 
     Args:
-        cells: numbers of cells; as long as ``shape`` along a dimension that is split, else of length one:
-            then the dimension is an axis of each cell, under its own number, or the cell is uniform along it.
+        cells: numbers of cells; as long as ``shape`` along a split dimension, else of length one: then the dimension is
+            an axis of each cell, with the dimension's number as its label, or the cell is uniform along it.
         shape: of the value.
         sort: of its elements.
-        floats: how far a program's floats are these numbers.
+        floats: relation of a program's floats to these numbers.
     """
 
     cells: np.ndarray
@@ -55,7 +55,7 @@ class Tensor:
 
     @property
     def only(self) -> int:
-        """The cell of a tensor that is in one piece."""
+        """The cell of a tensor that is not split."""
         return self.cells.item()
 
     def is_split(self, dim: int) -> bool:
@@ -64,14 +64,14 @@ class Tensor:
 
 
 class Tensors:
-    """Works on tensors cell by cell.
+    """Operates on tensors cell by cell.
 
     Args:
         algebra: of the cells.
 
     Attributes:
-        results: what steps made, by their content and operands.
-        made: what functions of cells made, by function and cells.
+        results: results of steps, by their content and operands.
+        made: results of functions of cells, by function and cells.
     """
 
     def __init__(self, algebra: Algebra):
@@ -81,7 +81,7 @@ class Tensors:
         self._equal = ProofMemory(KEPT_TENSORS)
 
     def one(self, x: Tensor) -> Tensor:
-        """Returns the one tensor that stands for all that are equal to it, so that identity means equality."""
+        """Returns the canonical one of all equal tensors, so that identity means equality."""
         if x.cells.size > LARGE:
             return x
         key = (
@@ -97,17 +97,17 @@ class Tensors:
         return known
 
     def uniform(self, cell: int, shape: Sequence[int], sort: str) -> Tensor:
-        """Returns a tensor that is one cell."""
+        """Returns a tensor that consists of one cell."""
         return Tensor(np.full((1,) * len(shape), cell, np.int64), tuple(shape), sort)
 
     def each(self, function: Callable[[int], int], x: Tensor, shape: Sequence[int], sort: str = "") -> Tensor:
-        """Returns a tensor of other cells in the same places."""
+        """Returns the tensor with a function applied to its cells."""
         cells = self.map_cells(function, x.cells)
         return Tensor(cells, tuple(shape), sort or x.sort)
 
     @staticmethod
     def map_cells(function: Callable[[int], int], cells: np.ndarray) -> np.ndarray:
-        """Returns what a function makes of each cell, computed once for equal cells."""
+        """Returns the results of a function on cells, computed once for equal cells."""
         if cells.size == 1:
             return np.full(cells.shape, function(cells.item()), np.int64)
         flat = cells.ravel().tolist()
@@ -121,10 +121,10 @@ class Tensors:
         )
 
     def split(self, x: Tensor, dim: int) -> Tensor:
-        """Returns the tensor with a dimension split: each index has cells.
+        """Returns the tensor with a dimension split, so that each index has separate cells.
 
         Raises:
-            RefusalError: it is too long.
+            RefusalError: the dimension is too long.
         """
         size = x.shape[dim]
         if size == 1 or x.is_split(dim):
@@ -156,13 +156,13 @@ class Tensors:
         sort: str,
         key: Hashable = None,
     ) -> Tensor:
-        """Returns what a function makes of the cells of tensors of one shape, place by place.
+        """Returns the results of a function on the cells of tensors of one shape, place by place.
 
         Args:
             function: of one cell from each tensor.
             tensors: of one shape.
             sort: of the result.
-            key: says which function it is; what it has made is remembered.
+            key: identifies the function, so that its results are cached.
         """
         shape = tensors[0].shape
         if all(x.cells.size == 1 for x in tensors):
@@ -176,7 +176,7 @@ class Tensors:
         return Tensor(cells, shape, sort)
 
     def make(self, function: Callable[..., int], row: tuple[int, ...], key: Hashable) -> int:
-        """Returns what a function makes of cells; remembered where ``key`` says which function it is."""
+        """Returns the result of a function on cells; cached if ``key`` identifies the function."""
         if key is None:
             return function(*row)
         made = self.made.get((key, row))
@@ -202,7 +202,7 @@ class Tensors:
         return Tensor(cells, tuple(shape), x.sort)
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """Returns the tensor in another shape: groups of dimensions that hold the same elements, each by itself."""
+        """Returns the tensor in another shape; groups of dimensions with the same elements are reshaped separately."""
         extents: list[int] = [0] * len(shape)
         names: dict[int, int] = {}
         opaque: list[tuple[list[int], list[int]]] = []

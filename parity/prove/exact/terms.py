@@ -1,7 +1,7 @@
-"""Hash-consed terms: what a cell of a tensor is, as a function of the indices along its axes.
+"""Hash-consed terms: the content of a tensor's cell, as a function of the indices along its axes.
 
 A term has numbered axes; a cell is a term with a label (a dimension of a tensor, or a bound name) for each of them.
-Equal numbers mean equal keys, and equal keys mean equal functions of the inputs: no hash is trusted.
+Equal numbers mean equal keys, and equal keys mean equal functions of the inputs: no proof relies on hashes.
 """
 
 import functools
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 __all__ = ["REAL", "Axis", "Label", "Node", "Referring", "RefusalError", "Terms", "sort_of"]
 
 REAL = "real"
-"""The sort of all floating-point values: numbers, whatever their dtype. Others are called by their element type."""
+"""The sort of all floating-point values: numbers, regardless of their dtype. All other sorts are element types."""
 
 Label = Any  # hashable: a dimension of a tensor, or a name
 Axis = tuple[Label, int]
 
 
 class RefusalError(ValueError):
-    """Something is not understood; nothing is claimed.
+    """An unsupported construct: nothing is claimed.
 
     Attributes:
         step: the operation; None if there is none.
@@ -35,8 +35,8 @@ def sort_of(element: str) -> str:
     """Returns the sort of an element type.
 
     Raises:
-        RefusalError: it is neither a float, an integer nor a boolean; or a float of 4 bits, whose greatest value XLA
-            converts to the greatest integer.
+        RefusalError: it is not a float, an integer or a boolean; or it is a float of 4 bits, whose maximum XLA converts
+            to the maximum integer.
     """
     if re.fullmatch(r"b?f(?!4E)\d+\w*", element):
         return REAL
@@ -49,7 +49,7 @@ class Referring(NamedTuple):
     """Params that refer to axes of the arguments.
 
     Args:
-        params: what else the kind needs to know.
+        params: the other params of the kind.
         labels: by role; None if a role is not filled.
     """
 
@@ -60,15 +60,15 @@ class Referring(NamedTuple):
 class Node(NamedTuple):
     """A term.
 
-    The axes of its arguments are numbered by first appearance. Its own are those that are not bound, in order, and
-    then new ones.
+    The axes of its arguments are numbered by first appearance. The term's axes are the unbound ones in order, followed
+    by new ones.
 
     Args:
         kind: such as ``sum`` or ``map``.
-        params: what the kind needs to know besides its arguments.
+        params: content of the term other than its arguments.
         args: for each argument its term, and the number of each of its axes.
         bound: numbers that end here, such as those summed over.
-        shape: length of each of its own axes.
+        shape: length of each of the term's axes.
         sort: `REAL` or an element type.
     """
 
@@ -85,8 +85,8 @@ class Terms:
 
     Attributes:
         nodes: terms by number.
-        origins: what made each term first: `origin` as it was then.
-        names: of the inputs, which terms have by number; those of another claim may be others.
+        origins: value of `origin` when each term was first made.
+        names: names of the inputs by number; they may be different in another claim.
     """
 
     def __init__(self) -> None:
@@ -102,11 +102,11 @@ class Terms:
 
     @property
     def cells(self) -> int:
-        """How many cells there are."""
+        """The number of cells."""
         return len(self._cells)
 
     def cell(self, term: int, labels: tuple[Label, ...]) -> int:
-        """Returns the cell of a term whose axes lie along ``labels``."""
+        """Returns the cell of a term with its axes labelled ``labels``."""
         key = (term, labels)
         number = self._cell_numbers.get(key)
         if number is None:
@@ -119,7 +119,7 @@ class Terms:
         return self._cells[cell][0]
 
     def labels(self, cell: int) -> tuple[Label, ...]:
-        """Returns where the axes of a cell lie."""
+        """Returns the labels of the axes of a cell."""
         return self._cells[cell][1]
 
     def node(self, cell: int) -> Node:
@@ -132,7 +132,7 @@ class Terms:
         return dict(zip(labels, self.nodes[term].shape, strict=True))
 
     def relabel(self, cell: int, names: Mapping[Any, Label], key: Hashable = None) -> int:
-        """Returns a cell with other labels; ``key`` identifies ``names`` where many cells share them."""
+        """Returns a cell with other labels; ``key`` identifies ``names`` if many cells share them."""
         known = self._relabelled.get((cell, key)) if key is not None else None
         if known is None:
             term, labels = self._cells[cell]
@@ -142,18 +142,18 @@ class Terms:
         return known
 
     def leaf(self, kind: str, params: Hashable, axes: Sequence[Axis] = (), sort: str = REAL) -> int:
-        """Returns the cell of a term without arguments, with axes of its own."""
+        """Returns the cell of a term without arguments, with new axes."""
         return self.make(kind, params, (), sort, fresh=axes)
 
     def input(self, name: str, axes: Sequence[Axis], sort: str = REAL) -> int:
-        """Returns the cell of an input, the same for the same name."""
+        """Returns the cell of an input; equal names give the same cell."""
         if name not in self._named:
             self._named[name] = len(self.names)
             self.names.append(name)
         return self.leaf("input", self._named[name], axes, sort)
 
     def rename(self) -> None:
-        """Lets the inputs have other names, in the order in which they are first used."""
+        """Allows the inputs to have other names; they are numbered in the order of their first use."""
         self.names, self._named = [], {}
 
     def make(
@@ -225,7 +225,7 @@ class Terms:
         names: list[Label] = []
         taken, kept = 0, 0
         if not node.bound:
-            names += labels  # what begins at the node comes last, and no argument has it
+            names += labels  # axes that begin at the node come last; no argument has them
             return node, [self.cell(arg, tuple([names[i] for i in where])) for arg, where in node.args], names
         for number in range(1 + max(itertools.chain.from_iterable(where for _, where in node.args))):
             if number in node.bound:
@@ -247,11 +247,11 @@ class Terms:
         return list(zip(labels, node.shape, strict=True))[len(numbers) :]
 
     def ordered(self, cells: Sequence[int], weights: Sequence[Hashable] | None = None) -> list[int]:
-        """Returns positions of ``cells`` in an order that depends on what they are, not on how they came.
+        """Returns positions of ``cells`` in an order that depends on their content, not on the given order.
 
         Args:
-            cells: to be put into a node whose arguments commute.
-            weights: what else distinguishes them, comparable.
+            cells: arguments of a node whose arguments commute.
+            weights: further distinctions, comparable.
         """
         if len(cells) == 1:
             return [0]
@@ -274,7 +274,7 @@ class Terms:
         )
 
     def _shape_of(self, cells: Sequence[int], order: Sequence[int]) -> tuple:
-        """Returns how labels are shared in an order, then the labels themselves."""
+        """Returns the pattern of shared labels in an order, and the labels."""
         numbers: dict[Label, int] = {}
         pattern, words = [], []
         for i in order:

@@ -1,4 +1,4 @@
-"""Functions that jump, of rounded values: exact numbers do not show on which side of a threshold a float is."""
+"""Discontinuous functions of rounded values: exact numbers do not show the side of a threshold on which a float is."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,22 +15,23 @@ from parity.prove.rules.types import is_whole_number, widens
 __all__ = ["judged"]
 
 SNAPS = names_of("ceil", "floor", "round_nearest_afz", "round_nearest_even", "sign")
-"""Functions to whole numbers."""
+"""Functions that return whole numbers."""
 CHOICES = frozenset(each.name for each in OPERATIONS.values() if each.chooses)
 MOVES = CHOICES | names_of(Group.REARRANGES, Group.PICKS, Group.JOINS, "bitcast_convert", "constant")
-"""Operations whose floats are floats of their operands."""
+"""Operations whose result floats are floats of their operands."""
 KEEPS = MOVES | SNAPS | names_of("abs", "negate")
 """Operations that do not round."""
 CORRECT = names_of("add", "convert", "divide", "multiply", "subtract")
 """Operations that return the exact result if the element type holds it."""
 KEEP_SIGN = MOVES | names_of("add", "convert", "divide", "dot_general", "multiply", "reduce", "scatter")
-"""Operations whose floats are not negative if those of the operands are not."""
+"""Operations whose floats are nonnegative if those of the operands are."""
 
 
 def judged(algebra: Algebra, step: Step, operands: Sequence[Tensor], results: list[Tensor]) -> list[Tensor]:
-    """Returns the results of an operation with what is known of their floats.
+    """Returns the results of an operation with the known properties of their floats.
 
-    A jump of operands that may have been rounded goes into ``algebra.thresholds``, an assumption that is printed.
+    A jump at operands that may have been rounded is recorded in ``algebra.thresholds`` as an assumption, which is
+    printed.
 
     Args:
         algebra: of the tensors.
@@ -38,7 +39,7 @@ def judged(algebra: Algebra, step: Step, operands: Sequence[Tensor], results: li
         operands, results: of the operation.
 
     Raises:
-        RefusalError: such operands are constants; then rounding decides, and nothing is left to assume.
+        RefusalError: such operands are constants: then rounding decides, and no assumption on the inputs helps.
     """
     if facts(step.name).group is Group.SAME:
         return results
@@ -63,7 +64,7 @@ def judged(algebra: Algebra, step: Step, operands: Sequence[Tensor], results: li
 
 
 def _jumps(algebra: Algebra, step: Step, operands: Sequence[Tensor]) -> bool:
-    """True if an operation is no continuous function of its operands, all floats of which may have been rounded."""
+    """True if an operation is discontinuous in its operands, whose floats may have been rounded."""
     if step.name == "stablehlo.compare" and operands[0].sort == REAL:
         left, right = operands
         of_sign = step.text("comparison_direction").split()[-1].rstrip(">") in ("GE", "LT")
@@ -96,14 +97,14 @@ def _is_exact(algebra: Algebra, step: Step, operands: Sequence[Tensor], results:
 
 
 def _are_fractions(algebra: Algebra, x: Tensor) -> bool:
-    """True if all cells are random numbers from 0 to 1, made of the bits of those from 1 to 2."""
+    """True if all cells are random numbers from 0 to 1, made from the bits of numbers from 1 to 2."""
     return all(
         algebra.definedness.is_fraction(algebra.terms.term(cell)) for cell in set(x.cells.ravel().tolist())
     )
 
 
 def _is_not_negative(algebra: Algebra, x: Tensor) -> bool:
-    """True if the numbers of a tensor are known not to be negative, nor the floats that a program has for them."""
+    """True if neither the numbers of a tensor nor the program's floats for them can be negative."""
     if x.sort != REAL:
         return x.sort == "i1" or not is_signed(x.sort)
     if x.floats is not Floats.EXACT:
@@ -112,6 +113,6 @@ def _is_not_negative(algebra: Algebra, x: Tensor) -> bool:
 
 
 def _values(algebra: Algebra, x: Tensor) -> list[Number]:
-    """Returns the constants that the cells of a tensor are; empty if one is no constant."""
+    """Returns the constants in the cells of a tensor; empty if one is not a constant."""
     values = [algebra.value(cell) for cell in set(x.cells.ravel().tolist())]
     return [] if None in values else [value for value in values if value is not None]

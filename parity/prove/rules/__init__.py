@@ -1,6 +1,6 @@
-"""The exact normaliser: rules that bring keys into one form before they are numbered.
+"""Exact normaliser: rules that bring keys into one form before they are numbered.
 
-A rule is a function with a `RewriteRule` as its decorator, in one of `MODULES`. Give: the rules, `RuledNumbering`.
+A rule is a function with a `RewriteRule` as its decorator, in one of `MODULES`.
 """
 
 from parity.prove.rules import (

@@ -1,4 +1,4 @@
-"""Reductions and products of matrices by the roles of their axes, whatever shapes these make."""
+"""Reductions and products of matrices by the roles of their axes, regardless of their shapes."""
 
 import itertools
 import re
@@ -35,7 +35,7 @@ _Roles = list[tuple[str, int]]
 def reduction_pattern(
     table: Terms, shape: Sequence[int], axes: Sequence[int]
 ) -> list[tuple[bool, int]] | None:
-    """Returns (whether it is reduced, size) of the axes of a reduction in normal form; None without a rule for it."""
+    """Returns (reduced, size) of the axes of a reduction in normal form; None if no rule is allowed."""
     rules = ("reduce-unit-dims", "reduce-merged")
     pattern = [(axis in axes, size) for axis, size in enumerate(shape)]
     if not any(table.allows(rule) for rule in rules):
@@ -62,12 +62,12 @@ def reduction_pattern(
     attacked_by="sum over an axis and a unit axis",
 )
 def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], body: Region) -> View | None:
-    """Returns a sum over axes of size one, from zero, as its operand.
+    """Returns the operand of a sum over axes of size one that starts from zero; None for other sums.
 
     Args:
-        table: where terms are numbered.
-        operand, start: what is summed, and from where.
-        axes: which are reduced.
+        table: table in which terms are numbered.
+        operand, start: the summed array, and the initial value.
+        axes: reduced axes.
         body: the reducer.
     """
     if not table.allows("sum-of-one") or any(operand.type.shape[axis] > 1 for axis in axes):
@@ -110,7 +110,7 @@ def sum_of_one(table: Terms, operand: Value, start: Value, axes: Sequence[int], 
     loose=True,
 )
 def _dot(table: Terms, op: Application) -> View | None:
-    """Returns a product of matrices by the roles of its axes; None without a rule for it."""
+    """Returns a product of matrices by the roles of its axes; None if no rule is allowed."""
     if not table.allows("dot-axes"):
         return None
     numbers = {
@@ -143,7 +143,7 @@ def _dot(table: Terms, op: Application) -> View | None:
 
 
 def _roles(operand: Value, batch: list[int], contracted: list[int]) -> _Roles:
-    """Returns the role of each axis: ``b`` and ``c`` with their place among their kind, ``f`` with its own."""
+    """Returns the role of each axis: ``b`` and ``c`` with their position in their kind, ``f`` with the axis."""
     found = []
     for axis, size in enumerate(operand.type.shape):
         if axis in batch:
@@ -157,7 +157,7 @@ def _roles(operand: Value, batch: list[int], contracted: list[int]) -> _Roles:
 
 
 def _merged(roles: list[_Roles], kinds: str) -> list[list[tuple[str, int]]]:
-    """Returns the axes of both operands, free ones and those of some kinds made one where they go together."""
+    """Returns the axes of both operands, with neighbouring axes merged if they are free or of one of the kinds."""
     for kind in kinds:
         shared = sorted(role for role, _ in roles[0] if role[0] == kind)
         for first, second in itertools.pairwise(shared):
@@ -177,7 +177,7 @@ def _merged(roles: list[_Roles], kinds: str) -> list[list[tuple[str, int]]]:
 
 
 def _last(side: _Roles, role: str) -> int:
-    """Returns where an axis, or the one that it became part of, stands."""
+    """Returns the position of an axis, or of the axis into which it was merged."""
     places = [k for k, (name, _) in enumerate(side) if name[0] == role[0] and name <= role]
     return max(places, key=lambda k: side[k][0])
 

@@ -1,4 +1,4 @@
-"""Elementwise operations on flat operands, views moved behind them."""
+"""Elementwise operations on flat operands, with views moved behind them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -61,14 +61,14 @@ def _note(table: Terms, name: str, attributes: Mapping[str, Any], elements: Sequ
 
 
 def _usual_order(element: str) -> str:
-    """Returns how elements are compared where the program does not say it."""
+    """Returns the default order for the comparison of elements."""
     if not is_whole_number(element):
         return "FLOAT"
     return "SIGNED" if element.startswith("i") and element != "i1" else "UNSIGNED"
 
 
 def _spread(operand: Value, count: int) -> View:
-    """Returns an operand with as many elements as the result: ``select`` and ``clamp`` take scalars, too."""
+    """Returns an operand with as many elements as the result; ``select`` and ``clamp`` also accept scalars."""
     if operand.type.count == count:
         return operand.view
     return operand.view.moved([[(count, 0)]])
@@ -105,7 +105,7 @@ def _simplified(table: Terms, call: Call) -> Call | View:
 
 
 def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
-    """Numbers an operation on what its operands are views of, as far as one view serves them all."""
+    """Numbers an operation on the sources of its operands, as far as one view serves them all."""
     past = _past(table, call)
     moving = [view for view in call.operands if not view.is_splat]
     digits = refined(moving) if "reshape" in past else None
@@ -178,7 +178,7 @@ def _hoisted(table: Terms, call: Call, shape: tuple[int, ...]) -> View:
     attacked_by="whole numbers tripled before or after transposition",
 )
 def _past(table: Terms, call: Call) -> dict[str, str]:
-    """Returns which movements an operation may pass, each with the rule that lets it."""
+    """Returns the movements that may pass an operation, each with the rule that allows it."""
     elements = (*call.elements, call.element)
     if all(map(is_whole_number, elements)):
         rules = dict.fromkeys(("unit-dims", "reshape", "broadcast", "transpose"), "integers-past-moves")
@@ -192,7 +192,7 @@ def _past(table: Terms, call: Call) -> dict[str, str]:
 def _order(
     table: Terms, digits: Sequence[tuple[int, tuple[int, ...]]], past: Mapping[str, str], commutes: bool
 ) -> tuple[list[int], set[int]]:
-    """Returns which digits the bare operation has, in its order, and which of them count backwards outside."""
+    """Returns the digits of the bare operation in its order, and those of them that count backwards outside."""
     places = [k for k, (_, strides) in enumerate(digits) if any(strides) or "broadcast" not in past]
     if "transpose" not in past:
         return places, set()
@@ -224,7 +224,7 @@ def _core(
 
 
 def _weight(strides: tuple[int, ...], commutes: bool) -> tuple[int, ...]:
-    """Ranks a digit by how far it steps; where operands commute, whichever operand it steps in."""
+    """Returns the rank of a digit by its strides; if operands commute, regardless of their order."""
     sizes = [abs(stride) for stride in strides]
     return (max(sizes), *(sorted(sizes) if commutes else sizes))
 

@@ -1,4 +1,4 @@
-"""Constants and iotas: integers and booleans by their values, the same floats everywhere as one scalar."""
+"""Constants and iotas: integers and booleans by their values, uniform floats as one scalar."""
 
 import hashlib
 from typing import Any
@@ -22,7 +22,7 @@ from parity.prove.rules.views import View, whole
     keeps_narrow=True,
 )
 def _constant(table: Terms, op: Application) -> View | None:
-    """Returns a constant as a view; None where its values are not at hand."""
+    """Returns a constant as a view; None if its values are not available."""
     value, out = op.attributes["value"], op.out
     if not isinstance(value, ir.DenseElementsAttr) or not table.allows("constant"):
         return None
@@ -62,7 +62,7 @@ def _constant(table: Terms, op: Application) -> View | None:
     keeps_narrow=True,
 )
 def _iota(table: Terms, op: Application) -> View | None:
-    """Returns a count along an axis as a view of a count."""
+    """Returns an iota along an axis as a view of a one-dimensional count."""
     axis, out = int(op.attributes["iota_dimension"]), op.out
     size, kind = out.shape[axis], numpy_type(out.element)
     if not table.allows("iota"):

@@ -20,11 +20,11 @@ class Call:
 
     Args:
         name: of the operation, without its dialect.
-        note: what its attributes say; for ``compare`` the direction and the kind of order.
+        note: its attributes as text; for ``compare`` the direction and the kind of order.
         operands: views, all of as many elements as the result.
         elements: types of the operands' elements.
         element: type of the result's elements.
-        commutes: whether its two operands may be exchanged.
+        commutes: True if its two operands may be exchanged.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Call:
 
 
 def inside(table: Terms, view: View, name: str) -> tuple[Term, tuple[View, ...]] | None:
-    """Returns the term that a view shows and its operands as that view shows them, if it is of some name."""
+    """Returns the term behind a view, and its operands as seen through that view, if it has the given name."""
     term = table.terms.get(view.source)
     if term is None or term.name != name:
         return None
@@ -56,7 +56,7 @@ def inside(table: Terms, view: View, name: str) -> tuple[Term, tuple[View, ...]]
     keeps_narrow=True,
 )
 def _direction(table: Terms, call: Call) -> Call | None:
-    """``a > b`` is ``b < a``; ``a == b`` is ``b == a``."""
+    """Returns ``a > b`` as ``b < a``, and ``a == b`` with exchangeable operands."""
     direction, _, order = call.note.partition(" ")
     if direction in _SAME_EITHER_WAY and not call.commutes:
         return dataclasses.replace(call, commutes=True)
@@ -75,7 +75,7 @@ def _direction(table: Terms, call: Call) -> Call | None:
     vanishes=True,
 )
 def _twice(table: Terms, call: Call) -> View | None:
-    """``not not x`` and ``-(-x)`` are ``x``."""
+    """Returns ``x`` for ``not not x`` and ``-(-x)``."""
     found = inside(table, call.operands[0], call.name)
     return found[1][0] if found else None
 
@@ -90,7 +90,7 @@ def _twice(table: Terms, call: Call) -> View | None:
     keeps_narrow=True,
 )
 def _opposite(table: Terms, call: Call) -> Call | None:
-    """``not (a == b)`` is ``a != b``; of integers ``not (a < b)`` is ``b <= a``."""
+    """Returns ``a != b`` for ``not (a == b)`` and the reverse; for integers ``b <= a`` for ``not (a < b)``."""
     if call.element != "i1" or (found := inside(table, call.operands[0], "compare")) is None:
         return None
     term, (left, right) = found
@@ -128,9 +128,9 @@ def _known_predicate(table: Terms, call: Call) -> View | None:
     keeps_narrow=True,
 )
 def _negated_predicate(table: Terms, call: Call) -> Call | None:
-    """Selects by the opposite where the predicate is a negation, unequal, or known and false at first.
+    """Swaps the branches if the predicate is a negation, an inequality, or known and false in its first element.
 
-    Of whole numbers ``a <= b`` counts as the negation of ``b < a``.
+    For integers ``a <= b`` counts as the negation of ``b < a``.
     """
     predicate, yes, no = call.operands
     opposite = _opposite_of(table, predicate)
@@ -196,7 +196,7 @@ def _same_type(table: Terms, call: Call) -> View | None:
     attacked_by="bytes widened twice",
 )
 def _through_wider(table: Terms, call: Call) -> Call | None:
-    """A conversion of a widened integer is one conversion."""
+    """Returns a conversion of a widened integer as one conversion."""
     narrow = _before(table, call)
     if narrow is None or narrow.elements[0] == "i1" or not is_whole_number(narrow.elements[0]):
         return None
@@ -214,7 +214,7 @@ def _through_wider(table: Terms, call: Call) -> Call | None:
     keeps_narrow=True,
 )
 def _float_through_wider(table: Terms, call: Call) -> Call | None:
-    """A conversion of a widened float is one conversion."""
+    """Returns a conversion of a widened float as one conversion."""
     narrow = _before(table, call)
     return narrow if narrow is not None and not is_whole_number(narrow.elements[0]) else None
 
@@ -230,7 +230,7 @@ def _float_through_wider(table: Terms, call: Call) -> Call | None:
     loose=True,
 )
 def _boolean_through_wider(table: Terms, call: Call) -> Call | None:
-    """A conversion of a boolean made a number is one conversion."""
+    """Returns a conversion of a converted boolean as one conversion."""
     found = inside(table, call.operands[0], "convert")
     if (
         found is None
@@ -242,7 +242,7 @@ def _boolean_through_wider(table: Terms, call: Call) -> Call | None:
 
 
 def _before(table: Terms, call: Call) -> Call | None:
-    """Returns the conversion from before a widening, back to the narrow type or to one that is wider than it."""
+    """Returns the conversion without a preceding widening, if its type is the narrow one or wider than it."""
     found = inside(table, call.operands[0], "convert")
     if found is None:
         return None
@@ -262,7 +262,7 @@ def _before(table: Terms, call: Call) -> Call | None:
     attacked_by="mask through whole numbers",
 )
 def _as_boolean(table: Terms, call: Call) -> View | None:
-    """A boolean made an integer and compared with zero is the boolean."""
+    """Returns the boolean for a boolean that is converted to an integer and compared with zero."""
     direction, _, _ = call.note.partition(" ")
     if direction != "NE":
         return None
@@ -283,7 +283,7 @@ def _as_boolean(table: Terms, call: Call) -> View | None:
     attacked_by="whole numbers: plus zero, times one, folded",
 )
 def _neutral(table: Terms, call: Call) -> View | None:
-    """Integers: ``x + 0``, ``x * 1``, ``x & true``, ``x | false`` and their like are ``x``."""
+    """Returns ``x`` for integers ``x + 0``, ``x * 1``, ``x & true``, ``x | false`` and similar operations."""
     if not is_whole_number(call.element):
         return None
     left, right = call.operands

@@ -103,7 +103,7 @@ def _slice(table: Terms, op: Application) -> View | None:
     keeps_narrow=True,
 )
 def _dynamic_slice(table: Terms, op: Application) -> View | None:
-    """A dynamic slice whose starts are known is a slice; starts are clamped so that it lies inside."""
+    """Returns a dynamic slice with known starts as a slice; starts are clamped to the array."""
     operand, *places = op.operands
     sizes = list(op.attributes["slice_sizes"])
     known = [
@@ -133,7 +133,7 @@ def _part(
 def _of_concatenation(
     table: Terms, operand: Value, starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]
 ) -> View | None:
-    """Returns a slice that lies inside of one part of a concatenation as a slice of that part."""
+    """Returns a slice within one part of a concatenation as a slice of that part."""
     term, shape = table.terms.get(operand.view.source), operand.type.shape
     if (
         term is None
@@ -194,7 +194,7 @@ def _concatenate(table: Terms, op: Application) -> View | None:
 
 
 def _pieces(table: Terms, operand: Value, axis: int, outer: int, inner: int) -> list[tuple[View, int]]:
-    """Returns the parts of a concatenation along the same axis, else the operand, with their sizes along it."""
+    """Returns the parts of a concatenation along the same axis, or else the operand, with their sizes along it."""
     term = table.terms.get(operand.view.source)
     if term and term.name == "concatenate" and operand.view.is_whole and int(term.note) == outer:
         widths = [part.count // outer for part in term.operands]

@@ -1,4 +1,4 @@
-"""Value numbering whose keys are put into normal form first."""
+"""Value numbering whose keys are first brought into normal form."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class _Facts:
     __slots__ = ("attributes", "form", "normalise", "out")
 
     def __init__(self, form: Form, op: Op):
-        self.form = form  # keeps the id that it is remembered by
+        self.form = form  # keeps the form alive, whose id is the key
         self.out = parse_array(form.slots_out[0]) if form.results == 1 else None
         self.normalise = NORMAL_FORMS.get(form.name)
         known = facts(form.name)
@@ -44,10 +44,10 @@ class RuledNumbering(Numbering):
         super().__init__(table, values, reorder)
         self._facts: dict[int, _Facts] = {}
         self.vanished: set[int] = set()
-        """The first results of operations that rules took away: moves, and what is its operand or a constant."""
+        """First results of operations that rules removed: moves, and those equal to an operand or a constant."""
 
     def region(self, region: Region, depth: int) -> list[int]:
-        """Numbers the live operations of a region, as `Numbering` does, each in normal form where it has one."""
+        """Numbers the live operations of a region as `Numbering` does, but each in normal form if it has one."""
         env, table = self.env, self.table
         effects: list[int] = []
         for op in region.ops:
@@ -76,7 +76,7 @@ class RuledNumbering(Numbering):
         return effects
 
     def _remembered(self, op: Op, operands: list[int]) -> Normal:
-        """Numbers an operation for all that are written alike: the normal form hangs on nothing else."""
+        """Returns the normal form for all operations with the same word and operands; it depends on nothing else."""
         table, form = self.table, op.form
         table.trail = []
         number, vanished = self._normal(op), False
@@ -94,7 +94,7 @@ class RuledNumbering(Numbering):
         return self._reduction(op, depth) or super()._opaque(op, depth, tail)
 
     def _reduction(self, op: Op, depth: int) -> int | None:
-        """Numbers a reduction by the order of kept and reduced axes, whatever their shape; 0 is no such number."""
+        """Numbers a reduction by the order of kept and reduced axes, regardless of their shape; None without a rule."""
         operands, out = self._operands(op), [parse_array(kind) for kind in op.form.slots_out]
         items = dict(attribute_items(op.source))
         if operands is None or set(items) != {"dimensions"}:
@@ -147,7 +147,7 @@ class RuledNumbering(Numbering):
         return self.table.shaped(Value(view, facts.out))
 
     def _operands(self, op: Op) -> list[Value] | None:
-        """Returns what the operands stand for; None where a type is unknown to the rules."""
+        """Returns the values of the operands; None if the rules do not know one of their types."""
         found = []
         for position, value in enumerate(op.operands):
             number = self.env[value]

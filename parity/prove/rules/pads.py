@@ -1,4 +1,4 @@
-"""Pads as one: pads of pads, and updates of a constant at a known place."""
+"""Pads in normal form: pads of pads, and updates of a constant at a known place."""
 
 import dataclasses
 
@@ -8,12 +8,12 @@ from parity.prove.rules.types import Array
 from parity.prove.rules.views import View, whole
 
 _Edges = tuple[tuple[int, int, int, int], ...]
-"""For each axis that is longer than one, or padded: its size, and what is put before, behind and between."""
+"""For each axis that is padded or longer than one: its size, and the padding before, after and between elements."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Padding(Term):
-    """A pad in normal form; its operands are what is padded, and the one element around it."""
+    """A pad in normal form; its operands are the padded array and the one element around it."""
 
     edges: _Edges = ()
 
@@ -38,7 +38,7 @@ class Padding(Term):
     loose=True,
 )
 def _pad(table: Terms, op: Application) -> View | None:
-    """Returns a pad: its operand where nothing is added, else one pad of what is not padded with the same."""
+    """Returns a pad in normal form, or its operand if it adds nothing; pads of pads with one element are merged."""
     operand, value = op.operands
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
     edges = zip(operand.type.shape, *(list(op.attributes[name]) for name in names), strict=True)
@@ -55,7 +55,7 @@ def _pad(table: Terms, op: Application) -> View | None:
     loose=True,
 )
 def _update(table: Terms, op: Application) -> View | None:
-    """Returns an update of one element everywhere, at a known place, as a pad; starts are clamped."""
+    """Returns an update of a splat at a known place as a pad; starts are clamped."""
     operand, new, *starts = op.operands
     if not operand.view.is_splat:
         return None
@@ -101,7 +101,7 @@ def _padded(table: Terms, rule: str, out: Array, views: tuple[View, View], edges
 
 
 def _cut(view: View, edges: _Edges) -> tuple[View, _Edges] | None:
-    """Returns what negative edges leave of an array, and the other edges; None where there are holes in it."""
+    """Returns the part of an array that negative edges leave, and the other edges; None if there are holes."""
     if any(gap and (low < 0 or high < 0) for _, low, high, gap in edges):
         return None
     starts = [max(-low, 0) for _, low, _, _ in edges]
@@ -117,7 +117,7 @@ def _cut(view: View, edges: _Edges) -> tuple[View, _Edges] | None:
 
 
 def _composed(inner: _Edges, outer: _Edges) -> _Edges | None:
-    """Returns two pads as one; None where the axes of one are not those of the other."""
+    """Returns two pads as one; None if their axes do not match."""
     lengths = [low + (size - 1) * (1 + gap) + 1 + high for size, low, high, gap in inner]
     if lengths != [size for size, *_ in outer]:
         return None

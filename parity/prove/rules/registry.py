@@ -1,7 +1,7 @@
-"""The registry of rules: each stands as data on the function that applies it.
+"""Registry of rules: each is data on the function that applies it.
 
-A rule is a decorator. It says what the function rewrites, when, why no bit changes, and which attack of the tests
-needs it. ``python tests/docs/generate.py`` writes the tables of ``docs/soundness.md`` from it.
+A rule is a decorator. It names the rewriting, its condition, the argument why no bit changes, and the attack in the
+tests that needs it. ``python tests/docs/generate.py`` writes the tables of ``docs/soundness.md`` from it.
 """
 
 import dataclasses
@@ -22,18 +22,18 @@ __all__ = [
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 NARROW = "narrow-floats"
-"""The rule that lets others act on floats of fewer than 32 bits."""
+"""The rule that allows other rules to act on floats of fewer than 32 bits."""
 MOVED = "moved-weights"
 """The rule that views arguments and results through the transforms of the weight map."""
 VANISHING = "vanishing-floats"
-"""The rule that lets others remove an operation on floats."""
+"""The rule that allows other rules to remove an operation on floats."""
 
 RULES: dict[str, "RewriteRule"] = {}
 """All rules by name."""
 SIMPLIFICATIONS: dict[str, list[tuple["RewriteRule", Callable[..., Any]]]] = {}
 """The rules on each elementwise operation with their functions, tried in this order until none applies."""
 NORMAL_FORMS: dict[str, Callable[..., Any]] = {}
-"""The function that brings an operation into normal form as a whole."""
+"""The function that brings a whole operation into normal form, by operation."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,14 +43,14 @@ class RewriteRule:
     Args:
         name: the name in proofs.
         rewrites: the old and the new form.
-        condition: when it applies.
-        argument: why every bit stays, for every input.
+        condition: condition for applying it.
+        argument: the reason why no bit changes, for any input.
         attacked_by: an attack of ``tests/parity/prove/rewrites``: two forms whose proof needs the rule, and a third
             that misses its condition by one.
         on: the elementwise operations that the function simplifies; empty if other code of the normaliser calls it.
-        loose: True if compiled programs gave other bits, or may; then it serves the rung ``reordered`` only.
-        keeps_narrow: True if it keeps the bits of compiled bf16, f16 and f8, too; on these, `NARROW` must allow others.
-        vanishes: True if it removes an operation that a compiler may keep; of floats `VANISHING` must allow it.
+        loose: True if compiled programs may give other bits; then it serves the rung ``reordered`` only.
+        keeps_narrow: True if it also keeps the bits of compiled bf16, f16 and f8; other rules need `NARROW` for these.
+        vanishes: True if it removes an operation that a compiler may keep; for floats it needs `VANISHING`.
         function: the function that applies it, which the decorator fills in.
     """
 
@@ -80,7 +80,7 @@ class RewriteRule:
 
 
 def normal_form(operation: str) -> Callable[[_Function], _Function]:
-    """Returns a decorator: the function brings an operation into normal form."""
+    """Returns a decorator that registers a function as the normaliser of an operation."""
 
     def register(function: _Function) -> _Function:
         NORMAL_FORMS[operation] = function

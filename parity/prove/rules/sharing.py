@@ -1,4 +1,4 @@
-"""Whether both programs compute a value as often: a compiler shares what is written alike, and fuses accordingly."""
+"""Sharing of values: a compiler shares equal expressions and fuses accordingly, so both sides must share equally."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,15 +13,15 @@ __all__ = ["shared_alike"]
 def shared_alike(
     table: Terms, sides: Sequence[StableProgram], strict: Sequence[Numbering], ruled: Sequence[RuledNumbering]
 ) -> bool:
-    """Says whether each value that rules equate has as many strict numbers on both sides.
+    """True if each value that rules equate has equally many strict numbers on both sides.
 
-    Where one side writes a value twice in two spellings and the other twice in one, the compiler computes it twice
-    and once; what is fused with it then differs, and so may its roundings.
+    One side may write a value in two forms, the other twice in one form. The compiler then computes it twice on one
+    side and once on the other. Fusion with its readers differs, and so may the rounding.
 
     Args:
         table: that of the ruled numbering.
         sides: both programs.
-        strict, ruled: how each was numbered without rules, and with them.
+        strict, ruled: numberings of the programs without rules, and with them.
     """
     counted = [
         _spellings(table, side, plain.env, normal)

@@ -1,4 +1,4 @@
-"""What numbers stand for, where rules know: views of flat values, folded constants, operations without shapes."""
+"""Values behind numbers, as far as rules know them: views of flat values, folded constants, terms without shapes."""
 
 import dataclasses
 import hashlib
@@ -15,12 +15,12 @@ from parity.prove.rules.views import View, whole
 __all__ = ["FOLDED", "Application", "Term", "Terms", "Value"]
 
 FOLDED = 1 << 14
-"""The most elements that an array of integers or booleans has to be folded."""
+"""Maximum number of elements of an integer or boolean array that is folded."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Value:
-    """An array as the rules see it: its type, and a view of something flat."""
+    """An array as the rules see it: its type, and a view of a flat source."""
 
     view: View
     type: Array
@@ -47,7 +47,7 @@ class Term:
 
     Args:
         name: of the operation.
-        note: what its attributes say.
+        note: its attributes as text.
         operands: views, each of as many elements as the operation has; for ``concatenate`` the parts.
         elements: types of the operands' elements.
     """
@@ -60,12 +60,12 @@ class Term:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Normal:
-    """What an operation on known operands came to.
+    """Normal form of an operation on known operands.
 
     Args:
-        number: of its result, or of it where it has several.
-        vanished: whether rules took the operation away: moves, and what is its operand or a constant.
-        used: the rules that did it, each as often as it was used.
+        number: of its result, or of the operation if it has several results.
+        vanished: True if rules removed the operation: it moves elements, or equals an operand or a constant.
+        used: the rules that were used, each once per use.
     """
 
     number: int
@@ -74,14 +74,17 @@ class Normal:
 
 
 class Terms(Table):
-    """A table that also knows what the rules made.
+    """A table that also stores the terms built by rules.
 
     Args:
         enabled: names of the rules that may be used.
 
-    ``normal`` remembers operations by what they are written as, ``trail`` the rules that the last one used;
-    ``narrow`` says whether floats of fewer than 32 bits are being numbered, ``built`` whether the operation that is
-    numbered is still there in normal form; ``zeros`` are the numbers of floats that are zero.
+    Attributes:
+        normal: normal form of each operation by its word and operands.
+        trail: the rules that the last operation used.
+        narrow: True while an operation on floats of fewer than 32 bits is numbered.
+        built: True if the operation that is being numbered is still present in its normal form.
+        zeros: numbers of floats that are zero.
     """
 
     def __init__(self, enabled: Collection[str]) -> None:
@@ -108,7 +111,7 @@ class Terms(Table):
         loose=True,
     )
     def allows(self, rule: str) -> bool:
-        """Says whether a rule may be used on what is now numbered."""
+        """True if a rule may be used on the operation that is being numbered."""
         return rule in self.enabled and (not self.narrow or rule in self._on_narrow)
 
     def use(self, rule: str) -> None:
@@ -123,14 +126,14 @@ class Terms(Table):
             self.used[rule] = self.used.get(rule, 0) + 1
 
     def value(self, number: int, kind: Array) -> Value:
-        """Returns what a number of some type stands for; what is not known stands for itself."""
+        """Returns the value of a number with its type; an unknown number is a view of itself."""
         found = self.values.get(number)
         if found is None:
             found = self.values[number] = Value(whole(number, kind.count), kind)
         return found
 
     def shaped(self, value: Value) -> int:
-        """Returns the number of an array: of its view, and its type."""
+        """Returns the number of an array, which is determined by its view and its type."""
         view, kind = value.view, value.type
         base = self.values.get(view.source)
         if base is not None and base.type == kind and view.is_whole and base.view.source == view.source:
@@ -140,7 +143,7 @@ class Terms(Table):
         return number
 
     def flat(self, view: View) -> int:
-        """Returns the number of a view's elements in order, whatever their shape."""
+        """Returns the number of a view's elements in order, regardless of their shape."""
         if view.is_whole:
             return view.source
         return self.number(f"#flat {view.offset} {view.factors} of {view.size}", view.source)
@@ -151,8 +154,8 @@ class Terms(Table):
         Args:
             term: the operation.
             element: type of its elements.
-            count: how many it has.
-            more: what else tells it from others.
+            count: number of its elements.
+            more: further text that distinguishes it from others.
         """
         word = f"~{term.name} {term.note} {element} {count}{more}"
         number = self.number(word, *[self.flat(view) for view in term.operands])
@@ -161,7 +164,7 @@ class Terms(Table):
         return whole(number, count)
 
     def constant(self, data: np.ndarray, element: str) -> View:
-        """Returns folded integers or booleans: one element where all are equal."""
+        """Returns folded integers or booleans; one element if all are equal."""
         data = np.ascontiguousarray(data).reshape(-1)
         count = data.size
         equal = bool((data == data[0]).all())
@@ -172,19 +175,19 @@ class Terms(Table):
         return View(number, 1, 0, ((count, 0),) if count > 1 else ()) if equal else whole(number, count)
 
     def literal(self, view: View) -> np.ndarray | None:
-        """Returns the elements of a view of something folded; None where it is none, or too large."""
+        """Returns the elements of a view of a folded array; None if it is not folded, or too large."""
         data = self.folded.get(view.source)
         if data is None or view.count > FOLDED:
             return None
         return data[view.places()]
 
     def scalar(self, view: View) -> int | None:
-        """Returns the one integer that all elements of a view are; None where they are not known to be."""
+        """Returns the integer that all elements of a view equal; None if there is no such known integer."""
         data = self.folded.get(view.source)
         return int(data[view.offset]) if data is not None and view.is_splat else None
 
     def settled(self, view: View, element: str) -> View:
-        """Returns a view, one of something folded by its elements."""
+        """Returns a view; a view of a folded array is replaced by its elements."""
         if view.source not in self.folded or view.is_splat or view.is_whole:
             return view
         data = self.literal(view)

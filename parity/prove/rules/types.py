@@ -1,4 +1,4 @@
-"""Types of arrays as text, taken apart, and what converting between their elements keeps."""
+"""Parsed types of arrays, and the values that conversions between their elements preserve."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ class Array:
 
     Args:
         shape: its sizes, none of them zero.
-        element: the type of its elements, as MLIR spells it.
+        element: the type of its elements, as MLIR prints it.
     """
 
     shape: tuple[int, ...]
@@ -33,13 +33,13 @@ class Array:
 
     @property
     def count(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 @functools.lru_cache(maxsize=65536)
 def parse_array(text: str) -> Array | None:
-    """Returns the type that a text says; None for unknown elements or sizes, and for arrays without elements."""
+    """Returns the type in a text; None for unknown elements or sizes, and for arrays without elements."""
     match = _ARRAY.fullmatch(text)
     if match is None:
         return None
@@ -48,17 +48,17 @@ def parse_array(text: str) -> Array | None:
 
 
 def is_narrow(element: str) -> bool:
-    """Says whether elements are floats of fewer than 32 bits."""
+    """True if elements are floats of fewer than 32 bits."""
     return element in ("bf16", "f16") or re.fullmatch(r"f\d+E\w+", element) is not None
 
 
 def is_whole_number(element: str) -> bool:
-    """Says whether elements are integers or booleans, whose arithmetic is exact."""
+    """True if elements are integers or booleans, whose arithmetic is exact."""
     return _INTEGER.fullmatch(element) is not None
 
 
 def is_number(element: str) -> bool:
-    """Says whether zero and one are values of a type that tells them apart: integers and the common floats."""
+    """True for types in which zero and one are distinct values: integers and the common floats."""
     return element in _FLOATS or is_whole_number(element)
 
 
@@ -69,7 +69,7 @@ def numpy_type(element: str) -> np.dtype | None:
 
 
 def widens(narrow: str, wide: str) -> bool:
-    """Says whether every value of one type is a value of another of its kind: both floats, or both integers."""
+    """True if every value of one type is a value of another of its kind: both floats, or both integers."""
     if narrow in _FLOATS and wide in _FLOATS:
         return all(a <= b for a, b in zip(_FLOATS[narrow], _FLOATS[wide], strict=True))
     if not (is_whole_number(narrow) and is_whole_number(wide)) or wide == "i1":

@@ -1,8 +1,8 @@
 """Views: data movement as one function from places of the result to places of its source.
 
-A place is a position in row-major order. A view cuts the result's place into digits, outermost first, and adds up
-an offset and, for each digit, digit times stride. A reshape leaves places alone, so it changes no view; merged as far
-as can be, the digits of one function are the same however it was written.
+A place is a position in row-major order. A view splits the result's place into digits, outermost first, and adds up an
+offset and, for each digit, digit times stride. A reshape does not change places, so it changes no view. With its digits
+merged as far as possible, a function has one view, regardless of how it was written.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ class View:
     """Elements of a source, in some order.
 
     Args:
-        source: the number of what is looked at.
-        size: how many elements that has.
+        source: the number of the source.
+        size: number of elements of the source.
         offset: place of the first element.
         factors: the digits, merged.
     """
@@ -37,17 +37,17 @@ class View:
 
     @property
     def count(self) -> int:
-        """How many elements the view has."""
+        """The number of elements of the view."""
         return math.prod(size for size, _ in self.factors)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the source in its own order."""
+        """True if it is the whole source in its order."""
         return self.offset == 0 and self.factors == _straight(self.size)
 
     @property
     def is_splat(self) -> bool:
-        """Whether all its elements are one."""
+        """True if all its elements are one element of the source."""
         return all(stride == 0 for _, stride in self.factors)
 
     def places(self) -> np.ndarray:
@@ -118,7 +118,7 @@ def _straight(size: int) -> Factors:
 
 
 def merged(factors: Iterable[tuple[int, int]]) -> Factors:
-    """Returns digits without those of size one, neighbours that count on made one."""
+    """Returns digits without those of size one, and with contiguous neighbours merged."""
     done: list[tuple[int, int]] = []
     for size, stride in factors:
         if size == 1:
@@ -176,7 +176,7 @@ def refined(views: Sequence[View]) -> list[tuple[int, tuple[int, ...]]] | None:
 
 
 def compose(outer: View, inner: View) -> View | None:
-    """Returns the view ``outer`` of what ``inner`` shows; None if neither is whole."""
+    """Returns the view ``outer`` of the view ``inner``; None unless one is whole or ``inner`` is a splat."""
     if inner.is_whole:
         return View(inner.source, inner.size, outer.offset, outer.factors)
     if outer.is_whole:
@@ -187,7 +187,7 @@ def compose(outer: View, inner: View) -> View | None:
 
 
 def joined(first: View, second: View, outer: int, widths: tuple[int, int], inner: int) -> View | None:
-    """Returns two neighbours of a concatenation as one view of the source that they share; None if they are none.
+    """Returns two neighbours of a concatenation as one view of their shared source; None if that is not possible.
 
     Args:
         first, second: the neighbours.
@@ -213,7 +213,7 @@ def joined(first: View, second: View, outer: int, widths: tuple[int, int], inner
 def _sliced_digits(
     group: list[tuple[int, int]], start: int, limit: int, step: int
 ) -> tuple[int, list[tuple[int, int]]] | None:
-    """Returns what a slice adds to the offset, and the digits that are left."""
+    """Returns the increase of the offset by a slice, and the remaining digits; None if they do not allow it."""
     count = -(-(limit - start) // step)
     if not group:  # an axis of size one
         return 0, []

@@ -1,4 +1,4 @@
-"""Arrays that lie otherwise on one side: several of one side, moved and joined, are one of the other."""
+"""Arrays with different layouts: several arrays of one side, moved and joined, are one array of the other."""
 
 import dataclasses
 import math
@@ -24,11 +24,11 @@ class WeightView:
 
     Args:
         name: for messages.
-        side: which side holds the parts, 0 for the reference.
-        parts: positions in ``@main`` on that side; None of one that the program does not read.
+        side: the side with the parts, 0 for the reference.
+        parts: positions in ``@main`` on that side; None for a part that the program does not read.
         shapes: of the parts.
-        whole: the position on the other side; None where that does not read it.
-        steps: what makes the whole of the parts.
+        whole: the position on the other side; None if that side does not read it.
+        steps: movements that make the whole from the parts.
     """
 
     name: str
@@ -46,7 +46,7 @@ class WeightView:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WeightViews:
-    """What is moved between two programs.
+    """Arrays that are moved between two programs.
 
     Args:
         arguments, results: the groups.
@@ -62,7 +62,7 @@ NOTHING_MOVED = WeightViews()
 def given(
     table: Table, sides: Sequence[StableProgram], moves: Sequence[WeightView]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Returns the numbers of moved arguments by position; they meet where the table's rules allow it."""
+    """Returns the numbers of moved arguments by position; both sides get equal numbers if the rules allow it."""
     found: tuple[dict[int, int], dict[int, int]] = ({}, {})
     for place, move in enumerate(moves):
         for side in (0, 1):
@@ -91,7 +91,7 @@ def given(
 def not_met(
     table: Table, sides: Sequence[StableProgram], numberings: Sequence[Numbering], moves: Sequence[WeightView]
 ) -> list[Frontier]:
-    """Returns the moved results that are not shown equal."""
+    """Returns a difference for each moved result that is not shown equal."""
     missed = []
     for move in moves:
         ours, theirs = sides[move.side].body, sides[1 - move.side].body
@@ -135,7 +135,7 @@ def _result_types(program: StableProgram) -> list[str]:
     keeps_narrow=True,
 )
 def carried(table: Terms, parts: Sequence[Value], steps: Sequence[Step]) -> Value | None:
-    """Returns what the steps make of the parts; None where a rule does not allow it."""
+    """Returns the result of the steps on the parts; None if a rule does not allow it."""
     values = list(parts)
     table.narrow = is_narrow(values[0].type.element)
     rule = "turned-weights" if any(name == "transpose" for name, _ in steps) else MOVED

@@ -1,4 +1,4 @@
-"""Random draws of traced programs: which keys they use, and that none is used twice."""
+"""Random draws of traced programs: their keys, and a check that no key is used twice."""
 
 from parity.values.rng.audit import Audited, audit, compare_draws, repeated_keys, unforeseen_draws
 from parity.values.rng.demand import Demand

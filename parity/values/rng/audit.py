@@ -1,4 +1,4 @@
-"""No key is used twice: over layers, microbatches, steps; and both twins use the same ones."""
+"""Audit of random keys: no key is used twice over layers, microbatches and steps, and both twins use the same keys."""
 
 import collections
 import dataclasses
@@ -15,7 +15,7 @@ __all__ = ["Audited", "audit", "compare_draws", "repeated_keys", "unforeseen_dra
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audited:
-    """What a program drew.
+    """The draws of a program.
 
     Args:
         name: of the build.
@@ -33,7 +33,7 @@ class Audited:
         return [draw for draw in self.draws if not draw.again]
 
     def sentence(self) -> str:
-        """Returns how much was drawn from how many keys."""
+        """Returns the numbers of draws, keys and steps as text."""
         steps = max((draw.step for draw in self.draws), default=1)
         forward = self.forward
         more = f" in {steps} steps" if steps > 1 else ""
@@ -48,21 +48,21 @@ def audit(
     feedback: Mapping[int, int] | None = None,
     steps: int = 1,
 ) -> Audited:
-    """Records every draw that a result depends on, step after step.
+    """Returns every draw that a result depends on, step by step.
 
     Args:
         name: of the build.
         jaxpr: the closed traced program of flat arguments.
-        value: position of an argument and step -> its value; only asked for where a key depends on it, and after
-            the first step only of arguments that no output takes the place of.
-        feedback: argument -> the output that takes its place in the next step.
-        steps: how many.
+        value: position of an argument and step -> its value. Called only if a key depends on the argument; after the
+            first step only for arguments that no output replaces.
+        feedback: argument -> the output that replaces it in the next step.
+        steps: number of steps.
     """
     feedback = feedback or {}
     living = Demand(jaxpr, range(len(opened(jaxpr).outvars)), all_draws=False).draws
     demand = Demand(jaxpr)
     needed = demand.inputs
-    while steps > 1:  # what the next step needs, this step must compute
+    while steps > 1:  # this step must compute the inputs of the next step
         demand = Demand(jaxpr, [feedback[index] for index in needed if index in feedback])
         if demand.inputs <= needed:
             break
@@ -83,14 +83,14 @@ def audit(
 
 
 def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
-    """Finds keys that are drawn from more than once.
+    """Returns a finding for each group of keys that are used more than once.
 
-    The backward pass may repeat what the forward pass drew: a rematerialised block must drop the same entries.
+    The backward pass may repeat draws of the forward pass: a rematerialised block must drop the same entries.
 
     Args:
         audited: the draws of one side.
         side: ``reference`` or ``candidate``.
-        other: what the other side did, in words.
+        other: description of the draws of the other side.
     """
     holders: dict[Hashable, list[Draw]] = collections.defaultdict(list)
     for draw in audited.forward:
@@ -119,7 +119,7 @@ def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
 
 
 def _kind(first: Draw, second: Draw) -> Hashable:
-    """What sets two draws from one key apart; what is set apart alike is told once."""
+    """Returns the kind of difference between two draws from one key; each kind is reported once."""
     if first.equation != second.equation:
         return first.equation, second.equation
     if first.step != second.step:
@@ -128,13 +128,13 @@ def _kind(first: Draw, second: Draw) -> Hashable:
 
 
 def _parted(first: Draw, second: Draw) -> int | None:
-    """Returns the outermost loop around two draws of one equation whose turns set them apart."""
+    """Returns the depth of the outermost loop in whose iterations two draws of one equation differ, if any."""
     apart = (ours.index != theirs.index for ours, theirs in zip(first.turns, second.turns, strict=True))
     return next((depth for depth, differs in enumerate(apart) if differs), None)
 
 
 def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
-    """Says of two draws from one key where they are, why they share it, what to do."""
+    """Returns the place of two draws from one key, the cause of the repetition, and the next step."""
     where = f"draw at {first.site}"
     if first.equation != second.equation:
         where = f"draws at {_with_turns(first)} and at {_with_turns(second)}"
@@ -165,7 +165,9 @@ def _hex(key: Sequence[int]) -> str:
 
 
 def unforeseen_draws(audited: Audited, side: str) -> list[Finding]:
-    """Finds draws of the backward pass that repeat none of the forward pass, so that it undoes another mask.
+    """Returns a finding for each site of the backward pass with draws that the forward pass did not make.
+
+    Such a draw makes another mask than the forward pass.
 
     Args:
         audited: the draws of one side.
@@ -188,10 +190,10 @@ def unforeseen_draws(audited: Audited, side: str) -> list[Finding]:
 
 
 def compare_draws(reference: Audited, candidate: Audited) -> list[Finding]:
-    """Finds draws that only one twin makes: another key, shape or number of bits.
+    """Returns a finding for each site with draws that only one twin makes: another key, shape or number of bits.
 
     Args:
-        reference, candidate: the draws of both sides, of the same state and inputs.
+        reference, candidate: the draws of both sides, from equal state and inputs.
     """
     ours, theirs = (
         collections.Counter((draw.step, draw.use) for draw in side.forward) for side in (reference, candidate)

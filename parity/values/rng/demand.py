@@ -1,4 +1,4 @@
-"""What a traced program must compute so that the keys of its random draws are known: little of it."""
+"""The small part of a traced program that must be computed to know the keys of its random draws."""
 
 import functools
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ Place = tuple[int, ...]
 
 @functools.lru_cache(maxsize=4_096)
 def draws_within(jaxpr: Any) -> bool:
-    """Says whether a program draws, at any depth."""
+    """True if a program draws, at any depth."""
     return any(_draws(equation) for equation in jaxpr.eqns)
 
 
@@ -27,18 +27,18 @@ def _draws(equation: Any) -> bool:
 
 
 class Demand:
-    """Which equations, and which of their outputs, some outputs and all draws of a program depend on.
+    """The equations, and their outputs, on which some outputs and all draws of a program depend.
 
     Args:
         jaxpr: the program.
         wanted: positions of outputs that are to be computed.
-        all_draws: whether the keys of draws are wanted wherever they are made; otherwise a draw is like any
-            other operation, and only those that ``wanted`` depends on are kept.
+        all_draws: True to include the keys of all draws. If False, a draw is kept only if ``wanted`` depends on it,
+            like any other operation.
 
     Attributes:
-        kept: the outputs that are wanted of each equation that is.
+        kept: the needed outputs of each needed equation.
         draws: the equations among them that draw.
-        inputs: the inputs that are wanted.
+        inputs: the needed inputs.
     """
 
     def __init__(self, jaxpr: Any, wanted: Iterable[int] = (), *, all_draws: bool = True):
@@ -48,7 +48,7 @@ class Demand:
         self.inputs = self._of(opened(jaxpr), set(wanted), ())
 
     def _of(self, jaxpr: Any, wanted: set[int], at: Place) -> set[int]:
-        """Returns which inputs of ``jaxpr`` are wanted when ``wanted`` are of its outputs."""
+        """Returns the inputs of ``jaxpr`` that its outputs ``wanted`` need."""
         live = {
             jaxpr.outvars[index] for index in wanted if not isinstance(jaxpr.outvars[index], core.Literal)
         }
@@ -79,7 +79,10 @@ class Demand:
         return set(range(len(equation.invars)))
 
     def _scan(self, equation: Any, body: Any, outputs: set[int], place: Place) -> set[int]:
-        """A carry that the body needs is an output of the body before it; until nothing is added."""
+        """Returns the needed inputs of a scan.
+
+        A needed carry is an output of the previous iteration, so the search continues to a fixed point.
+        """
         constants, carries = scan_split(equation)
         wanted: set[int] = set(outputs)
         while True:

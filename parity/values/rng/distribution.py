@@ -17,27 +17,27 @@ __all__ = [
 ]
 
 ENOUGH = 202_500
-"""So many normal numbers of each side show a scale that differs by 2 % with `FOUND` probability."""
+"""Normal numbers per side that suffice to find scales that differ by 2 % with probability `FOUND`."""
 MOST_SORTED = 65_536
-"""Numbers of a leaf of which all but scales is compared: further ones would be sorted, and add little."""
+"""Maximum numbers of a leaf in comparisons other than of scale, which sort them; more would add little."""
 IMPROBABLE = 1e-7
 SIGMAS = 6.0
-"""A gap between scales that chance explains once in 500 million leaves."""
+"""Limit of a gap between scales; chance exceeds it once in 500 million leaves."""
 FOUND = "99.9 %"
 SIGMAS_FOUND = 9.0
-"""The gap that exceeds `SIGMAS` with the probability `FOUND`."""
+"""Gap of true scales whose measurement exceeds `SIGMAS` with probability `FOUND`."""
 DEPENDS = 0.4
-"""Correlations of two leaves that differ by more are no chance in `FEWEST` magnitudes."""
+"""Correlations of two leaves that differ by more than this are not chance with `FEWEST` magnitudes."""
 FEWEST = 500
 CORRELATED = 16 * FEWEST
-"""Numbers of a leaf of which correlations are computed."""
+"""Numbers of a leaf from which correlations are computed."""
 
 FEWEST_OF_SLICE = 100
-"""Numbers of a slice, of all keys together, below which it is not compared."""
+"""A slice is compared only if it has this many numbers, of all keys together."""
 SIGMAS_OF_SLICE = 7.0
-"""A gap between two slices, of which there may be a million, that is no chance."""
+"""Limit of a gap between two slices, of which there may be a million."""
 MANY_KEYS = 16
-"""Fewer keys tell only roughly how much numbers of one key depend on each other."""
+"""With fewer keys, the dependence among numbers of one key is known only roughly."""
 
 Samples = Mapping[str, np.ndarray]
 
@@ -50,10 +50,10 @@ def as_numbers(array: np.ndarray) -> np.ndarray:
 
 
 def compare_distributions(reference: Samples, candidate: Samples) -> list[Finding]:
-    """Finds leaves whose initial numbers come from other distributions, and pairs of leaves that only one side ties.
+    """Returns a finding for each leaf whose distributions differ, and each pair of leaves correlated on one side only.
 
     Args:
-        reference, candidate: numbers of each leaf under the same paths, a row a key, in float64.
+        reference, candidate: numbers of each leaf under the same paths, one row per key, in float64.
     """
     findings = []
     for path in sorted(set(reference) & set(candidate)):
@@ -75,13 +75,13 @@ def compare_distributions(reference: Samples, candidate: Samples) -> list[Findin
 def compare_slices(
     reference: Samples, candidate: Samples, places: Mapping[str, Sequence[np.ndarray]]
 ) -> list[Finding]:
-    """Finds leaves with a slice, such as a layer or the columns of one gate, that is distributed otherwise.
+    """Returns a finding for each leaf with a slice of another distribution, such as a layer or the columns of one gate.
 
-    Distributions of whole leaves do not show layers, or parts of a fused kernel, that have changed places.
+    Distributions of whole leaves do not show layers, or parts of a fused kernel, that are exchanged.
 
     Args:
-        reference, candidate: numbers of each leaf under the same paths, a row a key, in float64.
-        places: where each number of a row is, axis by axis.
+        reference, candidate: numbers of each leaf under the same paths, one row per key, in float64.
+        places: position of each number of a row, axis by axis.
     """
     findings = []
     for path in sorted(reference):
@@ -104,7 +104,7 @@ def compare_slices(
 
 
 def smallest_difference(reference: Samples, candidate: Samples) -> tuple[float, str]:
-    """Returns the least difference of scales that is found in every leaf, and the leaf that decides it.
+    """Returns the smallest difference of scales that is found in every leaf, and the leaf that determines it.
 
     It is found with the probability `FOUND`.
     """
@@ -116,9 +116,9 @@ def smallest_difference(reference: Samples, candidate: Samples) -> tuple[float, 
 
 
 def _unlike_slice(ours: np.ndarray, theirs: np.ndarray, indices: np.ndarray) -> int | None:
-    """Returns the slice whose ranks, or their squares, are furthest apart; None if chance explains it.
+    """Returns the slice with the largest gap between ranks, or their squares; None if chance explains it.
 
-    Ranks among the numbers of both sides are bounded, so rare large numbers do not decide.
+    Ranks among the numbers of both sides are bounded, so that rare large numbers do not decide.
     """
     _, inverse, counts = np.unique(np.stack([ours, theirs]), return_inverse=True, return_counts=True)
     if len(counts) < 2:
@@ -140,7 +140,7 @@ def _unlike_slice(ours: np.ndarray, theirs: np.ndarray, indices: np.ndarray) -> 
 
 
 def _slices(numbers: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean of each slice and its standard error, in which numbers of one key may depend on each other."""
+    """Returns the mean of each slice and its standard error, allowing for dependent numbers of one key."""
     keys = len(numbers)
     rows = np.add.reduceat(numbers, starts, axis=1) / sizes
     mean = rows.mean(axis=0)
@@ -155,7 +155,7 @@ def _slices(numbers: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple
 
 
 def _difference(ours: np.ndarray, theirs: np.ndarray) -> tuple[str, str]:
-    """Returns how two samples differ, and why; empty if chance explains it."""
+    """Returns the difference of two samples and its likely cause; empty if chance explains it."""
     fixed = [sample.flat[0] if (sample == sample.flat[0]).all() else None for sample in (ours, theirs)]
     if None not in fixed:
         return ("", "") if fixed[0] == fixed[1] else ("constants that differ", "another constant")
@@ -180,7 +180,7 @@ def _scale(ours: np.ndarray, theirs: np.ndarray) -> str:
 def _uncertainty(sample: np.ndarray) -> float:
     """Returns the standard error of the logarithm of a standard deviation.
 
-    Numbers of one key may depend on each other: what keys show counts if it is more.
+    Numbers of one key may depend on each other: the error between keys counts if it is larger.
     """
     squares = (sample - sample.mean()) ** 2
     mean = squares.mean()
@@ -192,7 +192,7 @@ def _uncertainty(sample: np.ndarray) -> float:
 
 
 def _grid(ours: np.ndarray, theirs: np.ndarray) -> str:
-    """Compares how many magnitudes repeat: few values are possible, or parts are copies of each other."""
+    """Compares the number of distinct magnitudes: there are few possible values, or parts are copies of each other."""
     flat = [sample.ravel()[:MOST_SORTED] for sample in (ours, theirs)]
     sizes = [np.unique(np.abs(numbers)).size for numbers in flat]
     repeated = flat[0].size + flat[1].size - sum(sizes)
@@ -210,7 +210,7 @@ def _shape(ours: np.ndarray, theirs: np.ndarray) -> str:
 
 
 def _dependences(reference: Samples, candidate: Samples) -> list[Finding]:
-    """Finds leaves of one size that are correlated on one side only, as one draw in two places is."""
+    """Returns a finding for each pair of leaves of one size that is correlated on one side only."""
     sizes: dict[tuple[int, ...], list[str]] = {}
     for path in sorted(reference):
         few = (side[path].ravel()[:CORRELATED] for side in (reference, candidate))

@@ -1,4 +1,4 @@
-"""Evaluates what the keys of a traced program depend on, loops step by step, and records every draw."""
+"""Evaluates the keys of a traced program, loops iteration by iteration, and records every draw."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ FRAMES = 3
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """One turn of a loop.
+    """One iteration of a loop.
 
     Args:
         loop: source of the loop.
-        index: number of the turn, from 0.
+        index: number of the iteration, from 0.
     """
 
     loop: str
@@ -37,13 +37,13 @@ class Draw:
 
     Args:
         key: its words.
-        shape, bits: what is drawn, the width of an entry in bits.
+        shape, bits: shape of the result, width of an entry in bits.
         site: source lines, innermost first.
-        equation: position in the program; the same for all turns of a loop.
+        equation: position in the program, equal for all iterations of a loop.
         turns: the loops around it, outermost first.
-        lane: number of the key where several are drawn from at once, as under ``vmap``.
+        lane: index of the key if an operation draws from several keys at once, as under ``vmap``.
         step: number of the step, from 1.
-        again: whether the backward pass repeats a draw of the forward one.
+        again: True if it is in the backward pass, which may repeat a draw of the forward pass.
     """
 
     key: tuple[int, ...]
@@ -58,23 +58,23 @@ class Draw:
 
     @property
     def use(self) -> tuple:
-        """What makes two draws the same numbers."""
+        """Comparison key: draws with equal keys give the same numbers."""
         return self.key, self.shape, self.bits
 
 
 class Recorder(Interpreter):
-    """Evaluates one step of a program as far as its draws demand, and keeps them.
+    """Evaluates one step of a program as far as its draws require, and records them.
 
-    Nothing is drawn unless a key depends on it, and nothing needs the devices the program is for: shardings
-    are left out.
+    It draws only if a key depends on the result. It does not need the devices of the program, because it ignores
+    shardings.
 
     Args:
-        demand: what must be computed.
+        demand: the required equations.
         step: number of the step.
 
     Attributes:
         draws: in the order of execution.
-        unseen: sites of what draws where keys are not followed, such as ``shard_map``.
+        unseen: sites of operations that draw from keys that are not followed, such as ``shard_map``.
     """
 
     def __init__(self, demand: Demand, step: int = 1):
@@ -83,11 +83,11 @@ class Recorder(Interpreter):
         self.unseen: list[str] = []
 
     def run(self, jaxpr: Any, arguments: Sequence[Any]) -> list[Any]:
-        """Returns the outputs that were demanded, None for the others.
+        """Returns the required outputs, None for the others.
 
         Args:
             jaxpr: the closed program.
-            arguments: flat; None where not demanded.
+            arguments: flat; None if not required.
         """
         return self.body(jaxpr, arguments, Position())
 
@@ -134,7 +134,7 @@ class Recorder(Interpreter):
 
 
 def _site(equation: Any, calls: tuple[Any, ...] = ()) -> str:
-    """Returns the innermost source lines of an equation, those of the user's own files if there are any."""
+    """Returns the innermost source lines of an equation, preferably those of the user's files."""
     source = equation_source(equation, calls)
     lines = source.own or source.frames
     return " < ".join(map(str, lines[:FRAMES])) or (calls[0] if calls else equation).primitive.name

@@ -1,4 +1,4 @@
-"""Initial states: every leaf from keys of its own, and both twins' the same bits."""
+"""Initial states: every leaf is drawn from separate keys, and both twins start with the same bits."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ ANOTHER_CONSTANT = (
 
 
 def named_by_leaf(audited: Audited, jaxpr: Any, leaves: Iterable[tuple[int, str]]) -> Audited:
-    """Returns the draws that make some leaves, their sites led by the leaves' names.
+    """Returns the draws of some leaves, with the leaves' names at the start of their sites.
 
     Args:
-        audited: what the function that makes a state drew.
+        audited: draws of the function that makes a state.
         jaxpr: that function, traced.
-        leaves: position among its outputs and path of each leaf that counts.
+        leaves: position among its outputs and path of each leaf to include.
     """
     owners: dict[tuple[int, ...], list[str]] = {}
     for position, path in leaves:
@@ -47,13 +47,13 @@ def named_by_leaf(audited: Audited, jaxpr: Any, leaves: Iterable[tuple[int, str]
 def compare_initial(
     reference: Samples, candidate: Samples, weights: WeightMap, advice: tuple[str, str]
 ) -> list[Finding]:
-    """Finds leaves that start with other bits on the two sides.
+    """Returns a finding for each leaf whose initial bits differ between the two sides.
 
     Leaves of two dtypes, which `tree` reports, are compared as numbers.
 
     Args:
         reference, candidate: fresh states, on the host.
-        weights: which leaf is which.
+        weights: the weight map.
         advice: likely cause of a difference, and the next step.
     """
     back = weights.to_reference(candidate)
@@ -74,7 +74,7 @@ def compare_initial(
 
 
 def _differs(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Returns a flag an entry: other bits, or other numbers if the dtypes differ."""
+    """Returns a flag for each entry: its bits differ, or its number if the dtypes differ."""
     if ours.dtype != theirs.dtype:
         return np.ravel(np.not_equal(as_numbers(ours), as_numbers(theirs)))
     shape = ours.size, ours.itemsize

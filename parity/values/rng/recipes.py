@@ -1,7 +1,7 @@
-"""How the leaves of an initial state are made, read off the traced program: same recipe, same numbers.
+"""Provenance of the leaves of an initial state, read from the traced program: equal provenance means equal numbers.
 
-Every value of a program is numbered by the operation that makes it and the numbers of what that takes. Two values with
-one number are the same for every key. What cannot be followed has a number of its own, which equals no other.
+Every value of a program has a number determined by its operation and the numbers of the operands. Two values with one
+number are equal for every key. A value that cannot be followed has a separate number, which equals no other.
 """
 
 import hashlib
@@ -20,17 +20,18 @@ from parity.values.rng.demand import DRAWS
 __all__ = ["LeafProvenance", "Recipes"]
 
 KEY = ("a key",)
-"""The loose content of all keys that come from the program's own."""
+"""Loose content of all keys derived from the program's key."""
 AS_IT_IS = frozenset({"random_clone", "name", "copy"})
-"""Operations that return the numbers they take."""
+"""Operations that return their operands."""
 
 
 class LeafProvenance(NamedTuple):
-    """How a value is made.
+    """Provenance of a value.
 
     Args:
-        exact: the same number, the same value.
-        loose: the same, whichever keys are drawn from; the same number, the same distribution, if it draws once.
+        exact: values with equal numbers are equal.
+        loose: like ``exact``, regardless of the keys drawn from. Values with equal numbers have the same distribution
+            if they draw once.
         draws: the draws in it, by their exact numbers.
         keyed: True if it may depend on the program's key.
     """
@@ -42,7 +43,7 @@ class LeafProvenance(NamedTuple):
 
 
 class Recipes:
-    """The recipes of programs that are to be compared; numbers of one of these mean nothing in another."""
+    """Provenance of the results of programs to be compared; numbers of one instance mean nothing in another."""
 
     def __init__(self):
         self._numbers: dict[Hashable, int] = {}
@@ -53,7 +54,7 @@ class Recipes:
         self._key = self._number(KEY)
 
     def of(self, traced: Any, names: Sequence[str]) -> dict[str, LeafProvenance]:
-        """Returns the recipe of each result of a program of one key.
+        """Returns the provenance of each result of a program of one key.
 
         Args:
             traced: the closed jaxpr.
@@ -63,26 +64,26 @@ class Recipes:
         return dict(zip(names, self._results(traced, [key]), strict=True))
 
     def distribution(self, recipes: Iterable[LeafProvenance]) -> int | None:
-        """Returns what stands for the distribution of some leaves, layers of stacks included.
+        """Returns the number that identifies the distribution of some leaves, including layers of stacks.
 
-        None where it is not one, or where a leaf is made from more than one draw: these may depend on each other.
+        None if there is not exactly one, or if a leaf is made from several draws, which may depend on each other.
         """
         found = {self._layer(recipe) if len(recipe.draws) <= 1 else None for recipe in recipes}
         return found.pop() if len(found) == 1 else None
 
     def is_constant(self, number: int | None) -> bool:
-        """Returns True if a number of `distribution` is one scalar that fills every leaf."""
+        """True if a number of `distribution` is one scalar that fills every leaf."""
         return number in self._scalars
 
     def _layer(self, recipe: LeafProvenance) -> int:
-        """Returns the loose number of what a stack, or a stack of stacks, is made of."""
+        """Returns the loose number of the layers of a stack, or of a stack of stacks."""
         number = recipe.loose
         while number in self._layers:
             number = self._layers[number]
         return number
 
     def _derived(self, recipe: LeafProvenance, content: Hashable) -> Hashable:
-        """Returns the loose content of a key that is made of ``recipe``: another one where that is one."""
+        """Returns the loose content of a key made from ``recipe``: `KEY` if it derives from the program's key."""
         return KEY if self._layer(recipe) == self._key else content
 
     def _number(self, content: Hashable) -> int:
@@ -143,7 +144,7 @@ class Recipes:
             shape = (place, str(variable.aval))
             one = self._number((how, shape, *exact))
             if _is_key(variable.aval):
-                like = self._like_no_other()  # such as a key of a number in the source
+                like = self._like_no_other()  # such as a key made from a number in the source
                 derived = self._derived(inputs[0], like) if inputs else like
                 made.append(LeafProvenance(one, self._number(derived), draws, keyed))
             elif name in DRAWS:
@@ -158,13 +159,13 @@ class Recipes:
         return made
 
     def _turned(self, turned: LeafProvenance, stack: LeafProvenance, permutation: Sequence[int]) -> None:
-        """Notes a stack whose layers lie along another axis."""
+        """Records a stack whose layers are along another axis."""
         within = [axis for axis in permutation if axis != 0]
         if stack.loose in self._layers and within == sorted(within):
             self._layers[turned.loose] = self._layers[stack.loose]
 
     def _scan(self, equation: Any, body: Any, inputs: list[LeafProvenance]) -> list[LeafProvenance]:
-        """Follows what each turn makes by itself; what is carried on is not followed."""
+        """Follows the values that each iteration makes alone; carries are not followed."""
         constants, carries = scan_split(equation)
         turns = ("turns", equation.params["length"], equation.params["reverse"])
         variables = opened(body).invars
@@ -176,7 +177,7 @@ class Recipes:
             loose = row
             if (
                 place >= constants + carries
-            ):  # the turns of which loop: a loop around this one may take the same rows
+            ):  # identifies the loop: a loop around this one may scan the same rows
                 row, loose = (("row", self._depth, *turns, whole) for whole in (recipe.exact, recipe.loose))
             if _is_key(variables[place].aval):
                 loose = self._derived(recipe, self._like_no_other())
@@ -201,10 +202,10 @@ class Recipes:
         """Returns the stack that a loop makes, iteration by iteration.
 
         Args:
-            layer: what one iteration makes.
-            turns: of which loop.
-            keeps: True if the loop carries keys that stay derived from the program's.
-            common: draws made outside of the loop; layers that all use one of them depend on each other.
+            layer: provenance of the value that one iteration makes.
+            turns: length and direction of the loop.
+            keeps: True if the keys that the loop carries stay derived from the program's.
+            common: draws outside of the loop; layers that all use one of them depend on each other.
         """
         apart = keeps and not layer.draws & common
         loose = ("stack", turns, layer.loose) if apart else self._like_no_other()
@@ -214,7 +215,7 @@ class Recipes:
         return stack
 
     def _content(self, value: Any) -> Hashable:
-        """Returns what equals only what means the same."""
+        """Returns a hashable form of a parameter; equal forms have the same meaning."""
         if isinstance(value, Mapping):
             return tuple((name, self._content(value[name])) for name in sorted(value))
         if isinstance(value, tuple | list):
@@ -223,7 +224,7 @@ class Recipes:
             return "float", value.hex()
         try:
             return type(value).__name__, self._number(("object", type(value).__name__, value))
-        except TypeError:  # nothing that could be looked up
+        except TypeError:  # not hashable
             return self._like_no_other()
 
 

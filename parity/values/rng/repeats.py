@@ -13,10 +13,10 @@ from parity.verdicts import Finding
 __all__ = ["compare_repeats"]
 
 CHANCE = 1e-9
-"""Equal parts are a finding if chance makes any of a state so less often."""
+"""Bound on the probability of any equal parts by chance; below it, equal parts are a finding."""
 MOST_COUNTED = 65_536
 WHOLE, KEYS = -2, -1
-"""In place of an axis: the whole leaf; the keys of the states."""
+"""Placeholders for an axis: the whole leaf; the keys of the states."""
 
 
 class Place(NamedTuple):
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
     Args:
         path: of the leaf.
-        axis: that is cut; `WHOLE`, or `KEYS`: the leaf in the state of one key.
+        axis: axis of the slice; `WHOLE`, or `KEYS`: the leaf in the state of one key.
         index: along the axis.
     """
 
@@ -41,14 +41,13 @@ class Place(NamedTuple):
 def compare_repeats(
     reference: Sequence[Samples], candidate: Sequence[Samples]
 ) -> tuple[dict[str, Finding], dict[str, tuple[np.ndarray, ...]]]:
-    """Finds leaves and slices that are equal on one side, and not on the other.
+    """Returns findings for leaves and slices that are equal on one side only.
 
     Args:
         reference, candidate: initial states of several keys, under the same paths.
 
     Returns:
-        A finding for each leaf that has one; and for each leaf the indices of its slices without those that repeat
-        earlier ones.
+        The findings by leaf, and for each leaf the indices of its slices without those that repeat earlier ones.
     """
     axes = {
         path: _judged([[state[path] for state in side] for side in (reference, candidate)])
@@ -87,7 +86,7 @@ def _judged(sides: Sequence[Sequence[np.ndarray]]) -> list[int]:
 
 
 def _chance(arrays: Sequence[np.ndarray]) -> float:
-    """Returns how often two numbers of a leaf are equal, or could be without being seen."""
+    """Returns an upper estimate of the probability that two numbers of a leaf are equal."""
     numbers = np.concatenate([as_numbers(array).ravel()[: MOST_COUNTED // len(arrays)] for array in arrays])
     counts = np.unique(numbers, return_counts=True)[1].astype(np.float64)
     return min(1.0, (float((counts * (counts - 1)).sum()) + 10) / max(1, numbers.size * (numbers.size - 1)))
@@ -129,7 +128,7 @@ def _kept(
     places: Mapping[int, Sequence[Place]],
     first: Mapping[Place, Place],
 ) -> tuple[np.ndarray, ...]:
-    """Returns the indices of a leaf's slices that repeat no earlier one, axis by axis, open as `np.ix_` gives them."""
+    """Returns the indices of a leaf's slices that repeat no earlier one, axis by axis, in the form of `np.ix_`."""
 
     def along(axis: int) -> list[int]:
         repeats = {
@@ -153,7 +152,7 @@ def _finding(places: Sequence[Place], ours: Mapping[Place, Place], theirs: Mappi
 
 
 def _words(places: Sequence[Place], first: Mapping[Place, Place]) -> str:
-    """Returns what repeats among the slices of one leaf along one axis."""
+    """Returns a description of the repeats among the slices of one leaf along one axis."""
     repeats = [place for place in places if first[place] != place]
     if not repeats:
         return "has no such equal part"
