@@ -183,7 +183,7 @@ def _places(config: ModelConfig) -> dict[str, np.ndarray]:
 
 
 def _held(stack: Stack) -> tuple[int, ...]:
-    """Returns how the layers of a stack lie: repeats and cycle where scanned, in a row where not."""
+    """Returns the shape of a stack's layers: ``(repeats, period)`` if scanned, else ``(layers,)``."""
     period = len(stack.cycle)
     return (stack.repeats * period,) if stack.layout is LayerLayout.UNROLLED else (stack.repeats, period)
 
