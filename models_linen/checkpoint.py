@@ -33,7 +33,7 @@ def save(folder: Path, state: Any, about: Mapping[str, Any] | None = None) -> Pa
     Args:
         folder: such as `models_nnx.shared.store.step_folder` gives.
         state: any tree of arrays, such as a `TrainState`.
-        about: what to note, as JSON has it.
+        about: notes to store, as JSON values.
 
     Raises:
         CheckpointError: as `models_nnx.shared.store.write`.

@@ -43,7 +43,7 @@ class Pipeline(nn.Module):
     """Stages that run side by side, each on a microbatch of its own.
 
     Args:
-        config: has a pipeline.
+        config: the model, with a pipeline.
         stage: makes what a stage runs in one repeat, a decoder of ``config.stage``.
     """
 

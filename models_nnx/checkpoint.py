@@ -40,7 +40,7 @@ def save(folder: Path, state: nnx.Module | nnx.State, about: Mapping[str, Any] |
     Args:
         folder: such as `models_nnx.shared.store.step_folder` gives.
         state: any module, such as a `TrainState`, or its state; Variables of every type are written.
-        about: what to note, as JSON has it.
+        about: notes to store, as JSON values.
 
     Raises:
         CheckpointError: as `models_nnx.shared.store.write`.
