@@ -165,7 +165,7 @@ def parameter_axes(config: ModelConfig, shape: tuple[int, int]) -> dict:
 
 
 def to_moments(config: ModelConfig, axes: dict | None, tree):
-    """Returns gradients or parameters, placed like the moments; ``axes`` is None if these are placed like parameters."""
+    """Returns gradients or parameters, placed like the moments; ``axes`` is None if these are like the parameters."""
     if axes is None:
         return tree
     put = functools.partial(constrain_moment, rules=config.rules)
