@@ -58,7 +58,7 @@ class Predictor(nn.Module):
         return self.block(x_BTD, batch["segments"], batch["positions"], deterministic, None)
 
     def judge(self, x_BTD, batch, ahead: ops.MtpInputs, ends: SharedHeads):
-        """Sows loss and weight of the predictions, and the weight of those that the main model shares if requested."""
+        """Sows loss and weight of the predictions, and if requested the weight of those equal to the main model's."""
         x_BTD = self.final_norm(x_BTD)
         loss_sum, weight_sum = ends.cross_entropy(x_BTD, batch, ahead.train)
         self._sow(LOSSES, "loss_sum", loss_sum)
@@ -87,7 +87,7 @@ class MultiTokenPrediction(nn.Module):
 
         Args:
             x_BTD: the input of the main model's final norm.
-            ahead: batch, loss, and whether to compare with the main model.
+            ahead: batch, settings of the losses, and comparison with the main model.
             ends: embedding and head.
             deterministic: no dropout.
             chosen_BT: int32 most likely tokens of the main model; needed to compare.

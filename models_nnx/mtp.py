@@ -61,7 +61,7 @@ class Predictor(nnx.Module):
         return apply_block(self.block, self.config.remat, x_BTD, inputs)
 
     def judge(self, x_BTD, batch, ahead: ops.MtpInputs, ends: SharedHeads):
-        """Sows loss and weight of the predictions, and the weight of those that the main model shares if requested."""
+        """Sows loss and weight of the predictions, and if requested the weight of those equal to the main model's."""
         x_BTD = self.final_norm(x_BTD)
         loss_sum, weight_sum = ends.cross_entropy(x_BTD, batch, ahead.train)
         self.loss_sum, self.weight_sum = MtpLosses(loss_sum), MtpLosses(weight_sum)
@@ -91,7 +91,7 @@ class MultiTokenPrediction(nnx.Module):
 
         Args:
             x_BTD: the input of the main model's final norm.
-            ahead: batch, loss, and whether to compare with the main model.
+            ahead: batch, settings of the losses, and comparison with the main model.
             ends: embedding and head.
             deterministic: no dropout.
             rngs: keys for dropout.

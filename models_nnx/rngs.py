@@ -31,8 +31,8 @@ def fold_path(key: jax.Array, path: tuple[str, ...], count: int) -> jax.Array:
 class PathRngs:
     """Named streams of keys at one path of the module tree.
 
-    Pass it to a module's ``__init__`` to draw parameters and store ``path``, and to its
-    ``__call__`` to draw dropout keys. ``at`` descends; ``split`` and ``using`` cross a scan or vmap.
+    Pass it to a module's ``__init__`` to draw parameters and store ``path``, and to its ``__call__`` to
+    draw dropout keys. ``at`` descends; ``split`` and ``using`` cross a scan or vmap.
 
     Args:
         streams: root key of each stream, such as ``{"params": key}``.

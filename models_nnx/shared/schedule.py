@@ -1,6 +1,6 @@
 """Schedule of the microbatches in the stages of a pipeline. Framework-free arithmetic.
 
-S stages, M microbatches, R repeats, d delay. Every method but `Schedule.source` takes Python ints and traced integers.
+S stages, M microbatches, R repeats, d delay. Every method except `Schedule.source` takes Python ints and traced integers.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Schedule:
 
     @property
     def slots(self) -> int:
-        """Number of microbatches that wait at each stage, and at the end of outputs there."""
+        """Number of microbatches that wait at each stage; at the end, number of outputs there."""
         return self.microbatches // self.stages
 
     @property

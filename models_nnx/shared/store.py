@@ -108,7 +108,7 @@ def check_writable(folder: Path, leaves: Mapping[str, Any]) -> None:
     """Raises unless a checkpoint could be written to a folder, which need not exist yet.
 
     Args:
-        folder: where checkpoints will be written.
+        folder: folder for future checkpoints.
         leaves: ``{name: array}`` of one, abstract or not; the disk needs space for all of it, uncompressed.
 
     Raises:

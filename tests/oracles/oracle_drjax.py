@@ -15,7 +15,7 @@ class Placed:
     Attributes:
         states: ``{path: [R, ...]}`` of the replicas.
         outer: ``{path: [...]}`` of the trained parameters that they share.
-        taken: number of applied results of a fragment.
+        taken: number of results applied so far.
 
     Args:
         train: ``(state, batch) -> {"state": state}`` of one replica.

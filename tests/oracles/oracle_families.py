@@ -15,8 +15,8 @@ def frequencies(half, theta, scaling):
     """Returns the angle per position of each rotary pair, and the factor of sine and cosine.
 
     Chen et al. 2023: positions divided by the factor. Peng et al. 2023: pairs with many rotations over the original
-    length keep their frequency; it is divided for pairs with few rotations, and blended linearly over the pair's
-    index between.
+    length keep their frequency, those with few rotations have it divided, with a linear blend over the pair's index
+    between.
     """
     plain = np.asarray([theta ** (-i / half) for i in range(half)])
     if scaling is None:

@@ -22,7 +22,7 @@ from models_nnx.shared.presets import preset, tiny
 STEPS, LENGTH = 16, 30
 PROMPTS = np.random.default_rng(3).integers(0, 272, (2, 11)).astype(np.int32)
 LENGTHS = np.asarray([11, 4], np.int32)
-"""One prompt is longer than the tiny window of 7, one is shorter; both pass it while decoding."""
+"""One prompt is longer than the tiny window of 7, one is shorter; both exceed it while decoding."""
 STARTS = np.asarray([9, 3], np.int32)
 
 QUICK = ("gemma3-scanned",)

@@ -50,7 +50,7 @@ class Stack:
         name: name of scanned parameters in the decoder.
         first: number of the first layer in the whole model.
         cycle: the kinds of one cycle, in order.
-        repeats: how often the cycle runs.
+        repeats: number of times that the cycle runs.
         layout: scanned (one loop over the repeats) or unrolled.
         axis: logical name of the axis along which scanned parameters are stacked.
     """

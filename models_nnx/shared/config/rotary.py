@@ -49,7 +49,7 @@ class YarnScaling:
             is stretched.
         boundaries: rounding of the blend's ends.
         angle_factor: multiplies sine and cosine, and so queries and keys.
-        score_factor: multiplies attention scores (DeepSeek's alternative).
+        score_factor: multiplies attention scores (DeepSeek's alternative to ``angle_factor``).
     """
 
     factor: float

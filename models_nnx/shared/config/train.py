@@ -30,7 +30,7 @@ class OptimizerConfig:
         warmup_steps, total_steps: lengths in updates; warm-up is the shorter.
         b1, b2, epsilon, weight_decay: parameters of AdamW.
         clip_norm: largest global norm of the gradient.
-        max_bad_steps: consecutive non-finite updates, or spikes, that are skipped before one is applied.
+        max_bad_steps: number of consecutive non-finite updates, or spikes, that are skipped before one is applied.
         spike_window: number of losses that a loss is compared with; 0 disables the check.
         spike_factor: a loss is a spike if it is more than this many standard deviations above their mean.
     """

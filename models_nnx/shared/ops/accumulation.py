@@ -26,7 +26,7 @@ def accumulate(gradients: Callable[..., Any], batch: Any, microbatches: int, key
     Args:
         gradients: ``(batch, key) -> tree of sums``.
         batch: tree of arrays ``[B, ...]``; ``microbatches`` divides B.
-        microbatches: how many; 1 makes no loop.
+        microbatches: number of microbatches; 1 runs without a loop.
         key: dropout key, folded with the microbatch's number; None for none.
 
     Returns:

@@ -14,8 +14,8 @@ __all__ = ["apply_if_finite", "choose"]
 def choose(predicate: jax.Array, take: Callable[[], Any], skip: Callable[[], Any]) -> Any:
     """Returns ``take()`` if a predicate holds, else ``skip()``; only one of them runs.
 
-    On an explicit mesh with replicas both run, because each replica has a separate predicate. JAX would
-    select there too, but gives the predicate no sharding and refuses it together with arrays that have one.
+    On an explicit mesh with replicas both run, because each replica has a separate predicate. JAX's ``cond`` selects
+    there too, but gives the predicate no sharding and refuses it together with arrays that have one.
 
     Args:
         predicate: bool ``[]``.

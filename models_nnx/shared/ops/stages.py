@@ -32,7 +32,7 @@ class Buffers(NamedTuple):
         shift_SBTD: the next input of each stage.
         storage_SMBTD: microbatches that wait for their next repeat on the first stage; None if none has to wait.
         mover_SBTD: the previous result, in transfer to the storage; None without a storage.
-        previous_SBTD: the previous result, which moves with a delay of 2; else None.
+        previous_SBTD: the previous result, sent one iteration later; None with a delay of 1.
     """
 
     waiting_SWBTD: jax.Array
@@ -64,7 +64,7 @@ def require_stages(stages: int) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageTransfers:
-    """The buffers of one pipeline, and how they change.
+    """The buffers of one pipeline, and their changes.
 
     Args:
         schedule: schedule of the microbatches.
