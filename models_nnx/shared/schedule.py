@@ -1,6 +1,7 @@
 """Schedule of the microbatches in the stages of a pipeline. Framework-free arithmetic.
 
-S stages, M microbatches, R repeats, d delay. Every method except `Schedule.source` takes Python ints and traced integers.
+S stages, M microbatches, R repeats, d delay. Every method except `Schedule.source` takes Python ints and traced
+integers.
 """
 
 import dataclasses

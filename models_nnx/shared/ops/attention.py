@@ -96,7 +96,7 @@ def attention(
     config: AttentionConfig,
     sink_N: jax.Array | None = None,
 ) -> jax.Array:
-    """Grouped-query softmax attention with scores and softmax in float32.
+    """Returns grouped-query softmax attention with scores and softmax in float32.
 
     The plain kernel computes them in float64 for float64 inputs; the library's stays in float32.
 
