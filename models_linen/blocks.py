@@ -1,4 +1,4 @@
-"""A decoder block: attention and MLP, each behind a norm and around a residual; and a cycle of blocks.
+"""A decoder block: attention and MLP, each after a norm and with a residual; and a cycle of blocks.
 
 B batch, T position, D embed.
 """
@@ -22,7 +22,7 @@ EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
 class Block(nn.Module):
-    """Attention, then MLP, each behind a norm and perhaps before another."""
+    """Attention, then MLP, each after a norm and optionally before another."""
 
     config: ModelConfig
     layer: LayerKind

@@ -33,7 +33,7 @@ def save(folder: Path, state: Any, about: Mapping[str, Any] | None = None) -> Pa
     Args:
         folder: such as `models_nnx.shared.store.step_folder` gives.
         state: any tree of arrays, such as a `TrainState`.
-        about: what to note, as JSON has it.
+        about: notes to store, as JSON values.
 
     Raises:
         CheckpointError: as `models_nnx.shared.store.write`.
@@ -46,8 +46,8 @@ def restore(folder: Path, example: Any, places: Any = None) -> Any:
 
     Args:
         folder: a checkpoint of either flavour.
-        example: the state, abstract or not; boxes are dropped, leaves that have a sharding are put there.
-        places: tree of shardings like the state, instead of its own.
+        example: the state, abstract or not; boxes are dropped, leaves with a sharding are placed by it.
+        places: tree of shardings like the state, which replace those in ``example``.
 
     Raises:
         CheckpointError: as `models_nnx.shared.store.read`.
@@ -59,12 +59,12 @@ def restore(folder: Path, example: Any, places: Any = None) -> Any:
 def export(
     folder: Path, config: ModelConfig, variables: Mapping[str, Any], target: ModelConfig | None = None
 ) -> Path:
-    """Writes what a model reads, and nothing else, laid out and cast as another config of the model has it.
+    """Writes only the state that a model reads, in the layout and parameter dtype of another config of the model.
 
     Args:
-        folder: a new one.
+        folder: a new folder.
         config: of the model.
-        variables: collections ``params`` and, where experts follow their load, ``routing_bias``.
+        variables: collections ``params`` and, if the model has one, ``routing_bias``.
         target: its layout and parameter dtype are those of the file; ``config`` by default.
 
     Raises:
@@ -85,7 +85,7 @@ def load_params(folder: Path, config: ModelConfig, places: Any = None) -> dict[s
     Args:
         folder: the export.
         config: of the model, in the layout and parameter dtype of the export.
-        places: tree of shardings like the variables; by default they lie on one device.
+        places: tree of shardings like the variables; by default all are on one device.
 
     Raises:
         CheckpointError: as `models_nnx.shared.store.read`.

@@ -1,4 +1,4 @@
-"""Decoding with caches: fill them from a prompt, put a row into a batch, extend rows token by token.
+"""Decoding with caches: fill them from a prompt, insert a row into a batch, extend rows token by token.
 
 B row of the batch, T position of the prompt, N new token, V vocab.
 """
@@ -16,14 +16,14 @@ insert = ops.insert_row
 
 
 def prefill(config: ModelConfig, decode: DecodeConfig, variables, tokens_BT, lengths_B, key=None):
-    """Returns ``(logits_BV, state)`` after prompts: the last token's logits, and rows that have chosen the next.
+    """Returns ``(logits_BV, state)`` after prompts: the last token's logits, and rows with the next token chosen.
 
     Args:
         config, decode: static.
-        variables: collections ``params`` and, where experts follow their load, ``routing_bias``.
-        tokens_BT: int32 prompts from the left; what lies beyond their lengths does not matter.
+        variables: collections ``params`` and, if the model has one, ``routing_bias``.
+        tokens_BT: int32 prompts, aligned left; entries beyond their lengths are ignored.
         lengths_B: int32, at least 1.
-        key: for a temperature.
+        key: required with a temperature.
     """
     positions_BT, segments_BT = ops.prompt_layout(tokens_BT, lengths_B)
     logits_BTV, left = LanguageModel(config).apply(
@@ -58,14 +58,14 @@ def decode_step(config: ModelConfig, decode: DecodeConfig, variables, state: ops
 def generate(
     config: ModelConfig, decode: DecodeConfig, variables, state: ops.DecodeState, steps: int, key=None
 ):
-    """Returns ``(tokens_BN, state)``: ``steps`` tokens of each row, the one it had chosen before among them.
+    """Returns ``(tokens_BN, state)``: ``steps`` tokens of each row, beginning with the one already chosen.
 
     Args:
         config, decode: static.
         variables: see `prefill`.
         state: rows; positions plus ``steps`` stay within ``decode.length``.
         steps: N, static.
-        key: for a temperature; each step folds its number in.
+        key: required with a temperature; each step folds its number in.
     """
 
     def step(state, number):

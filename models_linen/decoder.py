@@ -48,7 +48,7 @@ class ScanSplitCycle(SplitCycle):
 
 
 def remat(block: type[nn.Module], config: ModelConfig, layout: LayerLayout) -> type[nn.Module]:
-    """Returns ``block`` behind the remat policy of ``config``."""
+    """Returns ``block`` under the remat policy of ``config``."""
     if config.remat.policy is RematPolicy.NONE:
         return block
     scanned = layout is LayerLayout.SCANNED
@@ -111,7 +111,7 @@ class Decoder(nn.Module):
         return x
 
     def _halves(self, stack: Stack, x_BTD, inputs: tuple):
-        """Runs a stack on halves of the batch, and puts the result back where ``x_BTD`` lay."""
+        """Runs a stack on halves of the batch, and places the joined result like ``x_BTD``."""
         segments_BT, positions_BT, deterministic, caching = inputs
         whole = caching is not None or self.is_initializing()
         arrays, parts, rules = (

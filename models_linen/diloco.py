@@ -1,4 +1,4 @@
-"""DiLoCo: replicas that make train steps apart and meet now and then, plain and streaming.
+"""DiLoCo, plain and streaming: replicas that train separately and synchronise periodically.
 
 R replica.
 """
@@ -32,12 +32,12 @@ ADDED = {nn.PARTITION_NAME: ops.REPLICA}
 
 
 class Outer(struct.PyTreeNode):
-    """What replicas have in common.
+    """State that all replicas share.
 
     Args:
         step: uint32 number of steps made.
         params: outer parameters, the collection ``params`` in float32 or wider.
-        momentum: the outer update's, like ``params``.
+        momentum: momentum of the outer update, like ``params``.
     """
 
     step: jax.Array
@@ -46,11 +46,11 @@ class Outer(struct.PyTreeNode):
 
 
 class DilocoState(struct.PyTreeNode):
-    """What a step takes and returns.
+    """State that a step takes and returns.
 
     Args:
         inner: the train states of all replicas, each leaf ``[R, ...]``.
-        outer: what they have in common.
+        outer: their shared state.
     """
 
     inner: training.TrainState
@@ -60,10 +60,10 @@ class DilocoState(struct.PyTreeNode):
 def create(
     config: ModelConfig, train: TrainConfig, diloco: DilocoConfig, key: jax.Array, *, batch: dict
 ) -> DilocoState:
-    """Returns a fresh state: replicas that differ in nothing but their dropout keys.
+    """Returns a fresh state: replicas that differ only in their dropout keys.
 
     Args:
-        config, train, diloco: what to build.
+        config, train, diloco: configuration of the state.
         key: a typed key, split into parameter and dropout streams, the latter by replica.
         batch: arrays or abstract arrays of one replica's batch, for shapes.
     """
@@ -77,7 +77,7 @@ def create(
 
 
 def inner_step(config: ModelConfig, train: TrainConfig, state: DilocoState, batch):
-    """Makes a train step on every replica, each on its own data; nobody meets.
+    """Makes a train step on every replica, each on its own data, without synchronisation.
 
     Args:
         config, train: static.
@@ -98,12 +98,12 @@ def inner_step(config: ModelConfig, train: TrainConfig, state: DilocoState, batc
 def sync_step(
     config: ModelConfig, diloco: DilocoConfig, state: DilocoState, fragment: int = 0
 ) -> DilocoState:
-    """Makes the outer update of a fragment, from the mean over replicas; the only place where these meet.
+    """Makes the outer update of a fragment from the mean over replicas; only here do replicas synchronise.
 
     Args:
         config, diloco: static.
         state: unboxed.
-        fragment: its number, static; plain DiLoCo has but one.
+        fragment: its number, static; plain DiLoCo has only one.
     """
     parts = fragments(config, diloco, state)[fragment]
     inner, outer, momentum = map(flat, (state.inner.params, state.outer.params, state.outer.momentum))
@@ -114,12 +114,12 @@ def sync_step(
 def apply_step(
     config: ModelConfig, diloco: DilocoConfig, state: DilocoState, fragment: int = 0
 ) -> DilocoState:
-    """Has every replica take the outer parameters of a fragment; all else it holds stays its own.
+    """Applies the outer parameters of a fragment to every replica; its other state is unchanged.
 
     Args:
         config, diloco: static.
         state: unboxed.
-        fragment: its number, static; plain DiLoCo has but one.
+        fragment: its number, static; plain DiLoCo has only one.
     """
     parts = fragments(config, diloco, state)[fragment]
     inner, outer = flat(state.inner.params), flat(state.outer.params)
@@ -128,7 +128,7 @@ def apply_step(
 
 
 def diloco_step(config: ModelConfig, train: TrainConfig, diloco: DilocoConfig, state: DilocoState, batch):
-    """Makes an inner step, then the outer update and its taking over, each if it is due.
+    """Makes an inner step, then the outer update and its application to the replicas, each if it is due.
 
     Args:
         config, train, diloco: static.
@@ -146,14 +146,14 @@ def diloco_step(config: ModelConfig, train: TrainConfig, diloco: DilocoConfig, s
 
 
 def one_of(number: jax.Array, choices: Sequence[Callable], state: DilocoState) -> DilocoState:
-    """Returns ``state`` after the choice of that number, from 1; as it is for 0."""
+    """Returns ``state`` after choice ``number``, counted from 1; unchanged for 0."""
     return jax.lax.switch(number, [lambda state: state, *choices], state)
 
 
 def fragments(
     config: ModelConfig, diloco: DilocoConfig, state: DilocoState
 ) -> tuple[dict[str, ops.Part], ...]:
-    """Returns the parts of the trained parameters that each fragment has."""
+    """Returns the parts of the trained parameters in each fragment."""
     axes = parameter_axes(config)
     shapes = {path: x.shape for path, x in flat(state.outer.params).items()}
     return ops.fragment_parts(config, diloco, {path: (axes[path], shapes[path]) for path in shapes})
@@ -167,10 +167,10 @@ def parameter_axes(config: ModelConfig) -> dict[str, tuple[str | None, ...]]:
 
 
 def state_specs(config: ModelConfig, train: TrainConfig, state: DilocoState, mesh: AnyMesh) -> DilocoState:
-    """Returns the spec of every leaf: a replica's as it would lie alone, replicas over the mesh axis ``replica``.
+    """Returns the spec of every leaf: that of a single replica, with replicas over the mesh axis ``replica``.
 
     Args:
-        config, train: rules, and where the moments lie.
+        config, train: rules, and placement of the moments.
         state: abstract or not, still boxed.
         mesh: the mesh.
 

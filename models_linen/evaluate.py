@@ -1,4 +1,4 @@
-"""What a model says of a batch without learning from it."""
+"""Evaluation of a model on a batch, without training."""
 
 from models_linen.model import LanguageModel
 from models_nnx.shared import ops
@@ -14,12 +14,12 @@ def evaluate(config: ModelConfig, train: TrainConfig, variables, batch):
 
     Args:
         config, train: static.
-        variables: the collections ``params`` and, where the model has one, ``routing_bias``.
+        variables: the collections ``params`` and, if the model has one, ``routing_bias``.
         batch: as in `train_step`.
 
     Returns:
-        Logits; ``loss`` and what layers and predictors sowed, ``mtp/depth_1/acceptance`` among it, as a train
-        step's metrics; the routing of each layer.
+        Logits; ``loss`` and sown values, including ``mtp/depth_1/acceptance``, in the form of a train step's metrics;
+        the routing of each layer.
 
     Raises:
         SownError: a layer with experts, or a predictor of a further token, sowed nothing.

@@ -45,16 +45,16 @@ class LanguageModel(nn.Module):
             caching: `Caching`, static; None for a forward pass without caches.
         """
         x_BTD, normed_BTD = self._hidden(tokens_BT, segments_BT, positions_BT, deterministic, caching)
-        if self.is_initializing():  # the predictors make their parameters
+        if self.is_initializing():  # the predictors create their parameters
             batch = dict.fromkeys(ops.ROLLED, tokens_BT)
             self._predict(x_BTD, ops.MtpInputs(batch, TrainConfig()), deterministic)
         return self._logits(normed_BTD)
 
     def logits_with_mtp(self, ahead: ops.MtpInputs, deterministic: bool = True):
-        """Returns the logits of a batch; predictors of further tokens, if there are any, sow what they cost.
+        """Returns the logits of a batch; predictors of further tokens, if there are any, sow their losses.
 
         Args:
-            ahead: the batch, and what is asked of the predictors.
+            ahead: the batch, and settings of the predictors.
             deterministic: as for `__call__`.
         """
         inputs = (ahead.batch["tokens"], ahead.batch["segments"], ahead.batch["positions"])
@@ -64,7 +64,7 @@ class LanguageModel(nn.Module):
         return logits_BTV
 
     def pre_logits(self, ahead: ops.MtpInputs, deterministic: bool = True):
-        """Returns what the head multiplies, ``[B, T, D]`` and ``[D, V]``, for a loss that never makes all logits.
+        """Returns the head's operands, ``[B, T, D]`` and ``[D, V]``, for a loss that never holds all logits.
 
         Args:
             ahead, deterministic: as for `logits_with_mtp`.

@@ -1,4 +1,4 @@
-"""Mixture of experts: a router, the experts, and the expert that every token takes.
+"""Mixture of experts: a router, the experts, and the expert shared by all tokens.
 
 B batch, T position, D embed, E expert, K choice of a token, F hidden, S hidden of the shared expert.
 """
@@ -80,11 +80,11 @@ class Moe(nn.Module):
         return out_BTD
 
     def forced_choices(self):
-        """Returns ``[B, T, K]`` choices to take instead of its own, None for none."""
+        """Returns choices ``[B, T, K]`` that replace the router's; None if there are none."""
         return self.get_variable("forced", "forced")
 
     def routed(self, x_BTD, segments_BT, forced_BTK=None):
-        """Returns the output for a batch, or a part of one, and how it was routed; sows nothing."""
+        """Returns the output for a batch, or a part of one, and its routing; sows nothing."""
         moe, rules = self.config.mixture, self.config.rules
         bias_E = self.routing_bias.value if moe.bias_rate is not None else None
         routing = ops.route(self.router(x_BTD), bias_E, segments_BT != 0, moe, rules, forced_BTK)
@@ -92,7 +92,7 @@ class Moe(nn.Module):
         return (out_BTD + self.shared(x_BTD) if moe.shared_hidden else out_BTD), routing
 
     def record(self, routing: ops.Routing, segments_BT):
-        """Sows what the layer leaves behind of a whole batch."""
+        """Sows load, balance, preferred experts and margin of a whole batch."""
         load_E = ops.expert_load(routing.experts_BTK, self.config.mixture.experts)
         self._sow("sown", "expert_load", load_E)
         self._sow("sown", "load_balance", ops.load_balance(routing.shares_BTE, load_E, segments_BT != 0))

@@ -24,7 +24,7 @@ LOSSES, ACCEPTANCE = "mtp_losses", "mtp_acceptance"
 
 
 class SharedHeads(NamedTuple):
-    """What predictors share with the main model.
+    """Functions that predictors share with the main model.
 
     Args:
         embed: tokens to ``[B, T, D]``.
@@ -38,7 +38,7 @@ class SharedHeads(NamedTuple):
 
 
 class Predictor(nn.Module):
-    """Predicts one token further than what it is fed by."""
+    """Predicts one token further than the model or predictor before it."""
 
     config: ModelConfig
 
@@ -52,13 +52,13 @@ class Predictor(nn.Module):
         self.final_norm = RMSNorm(cfg)
 
     def __call__(self, embedded_BTD, hidden_BTD, batch, deterministic: bool):
-        """Returns ``[B, T, D]`` from embedded tokens and what the predictor before made."""
+        """Returns ``[B, T, D]`` from embedded tokens and the output of the predictor before."""
         both_BTC = jnp.concatenate([self.embed_norm(embedded_BTD), self.hidden_norm(hidden_BTD)], axis=-1)
         x_BTD = self.projection(both_BTC)
         return self.block(x_BTD, batch["segments"], batch["positions"], deterministic, None)
 
     def judge(self, x_BTD, batch, ahead: ops.MtpInputs, ends: SharedHeads):
-        """Sows what the predictions cost, and how many of them the main model would have made too."""
+        """Sows loss and weight of the predictions, and if requested the weight of those equal to the main model's."""
         x_BTD = self.final_norm(x_BTD)
         loss_sum, weight_sum = ends.cross_entropy(x_BTD, batch, ahead.train)
         self._sow(LOSSES, "loss_sum", loss_sum)
@@ -83,14 +83,14 @@ class MultiTokenPrediction(nn.Module):
             setattr(self, name, Predictor(self.config))
 
     def __call__(self, x_BTD, ahead: ops.MtpInputs, ends: SharedHeads, deterministic: bool, chosen_BT=None):
-        """Lets each predictor sow what it costs.
+        """Runs each predictor, which sows its losses.
 
         Args:
-            x_BTD: what the main model's final norm takes.
-            ahead: batch, loss, and whether to compare with the main model.
+            x_BTD: the input of the main model's final norm.
+            ahead: batch, settings of the losses, and comparison with the main model.
             ends: embedding and head.
             deterministic: no dropout.
-            chosen_BT: int32 tokens that the main model finds likeliest; needed to compare.
+            chosen_BT: int32 most likely tokens of the main model; needed to compare.
         """
         batch = {name: ahead.batch[name] for name in ops.ROLLED}
         batch |= {} if chosen_BT is None else {"chosen": chosen_BT}

@@ -1,4 +1,4 @@
-"""The main stack of layers, run in stages that work at the same time.
+"""The main stack of layers, run in stages at the same time.
 
 S stage, M microbatch, B rows of the batch or of a microbatch, T position, D embed.
 """
@@ -20,12 +20,12 @@ SOWN = ("sown", "routed")
 
 
 def in_turn(stages: nn.Module, x_BTD, segments_BT, positions_BT, deterministic: bool):
-    """One stage with the signature of a scan body."""
+    """Runs one stage, with the signature of a scan body."""
     return stages(x_BTD, segments_BT, positions_BT, deterministic), None
 
 
 def stacked(run: Callable, axes: list[tuple[str, int]]) -> Callable:
-    """Returns ``run`` over modules whose parameters have ``axes``, each a name and a length, in front."""
+    """Returns ``run`` over modules whose parameters have the leading ``axes``, each a name and a length."""
     for name, length in reversed(axes):
         run = nn.scan(
             run,
@@ -40,11 +40,11 @@ def stacked(run: Callable, axes: list[tuple[str, int]]) -> Callable:
 
 
 class Pipeline(nn.Module):
-    """Stages that run side by side, each on a microbatch of its own.
+    """Stages that run at the same time, each on a different microbatch.
 
     Args:
-        config: has a pipeline.
-        stage: makes what a stage runs in one repeat, a decoder of ``config.stage``.
+        config: the model, with a pipeline.
+        stage: creates the decoder of ``config.stage`` that a stage runs in one repeat.
     """
 
     config: ModelConfig
@@ -56,7 +56,7 @@ class Pipeline(nn.Module):
     def __call__(self, x_BTD, segments_BT, positions_BT, deterministic: bool, caching=None):
         cfg = self.config
         ops.refuse_caching(caching)
-        if self.is_initializing():  # all stages in turn make the parameters, without a mesh
+        if self.is_initializing():  # stages create their parameters one after the other, without a mesh
             run = stacked(in_turn, cfg.staging.axes)
             return run(self.stages, x_BTD, segments_BT, positions_BT, deterministic)[0]
         state = {name: held["stages"] for name, held in self.variables.items() if name in STATE}

@@ -20,7 +20,7 @@ SOWN = ("sown", "routed", "mtp_losses")
 
 
 class TrainState(struct.PyTreeNode):
-    """What a step takes and returns.
+    """State that a step takes and returns.
 
     Args:
         step: uint32 number of updates made.
@@ -38,7 +38,7 @@ class TrainState(struct.PyTreeNode):
 
 
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
-    """Returns AdamW behind a global-norm clip, skipping non-finite updates and those of a loss that spikes."""
+    """Returns AdamW after a global-norm clip, skipping non-finite updates and those of a loss that spikes."""
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, config.learning_rate, config.warmup_steps, config.total_steps, config.final_learning_rate
     )
@@ -52,7 +52,7 @@ def create(config: ModelConfig, train: TrainConfig, key: jax.Array, *, batch: di
     """Returns a fresh state; its parameters and moments are boxed with logical axes.
 
     Args:
-        config, train: what to build.
+        config, train: configuration of the state.
         key: a typed key, split into parameter and dropout streams.
         batch: arrays or abstract arrays of one batch, for shapes.
     """
@@ -75,10 +75,10 @@ def loss_sums(config: ModelConfig, train: TrainConfig, variables, batch, key=Non
 
     Args:
         config, train: static.
-        variables: the collections ``params`` and, where the model has one, ``routing_bias``.
+        variables: the collections ``params`` and, if the model has one, ``routing_bias``.
         batch: as in `train_step`.
-        key: drops out when given.
-        mtp_rate: `ops.mtp_rate` of the whole step that ``batch`` is a part of; by default it is all of it.
+        key: dropout key; None for no dropout.
+        mtp_rate: `ops.mtp_rate` of the whole step that ``batch`` is a part of; computed from ``batch`` by default.
 
     Raises:
         SownError: a layer with experts, or a predictor of a further token, sowed nothing.
@@ -110,7 +110,7 @@ def train_step(config: ModelConfig, train: TrainConfig, state: TrainState, batch
         batch: ``tokens, targets, segments, positions, weights``, each ``[B, T]``.
 
     Returns:
-        ``(state, metrics)``; metrics are scalars ``loss``, ``weight``, ``grad_norm``, and what layers sowed.
+        ``(state, metrics)``; metrics are scalars ``loss``, ``weight``, ``grad_norm``, and sown values.
     """
     key = jax.random.fold_in(state.key, state.step) if config.dropout else None
     rate = ops.mtp_rate(batch, config)
@@ -165,7 +165,7 @@ def parameter_axes(config: ModelConfig, shape: tuple[int, int]) -> dict:
 
 
 def to_moments(config: ModelConfig, axes: dict | None, tree):
-    """Returns gradients or parameters where the moments lie; ``axes`` None where that is like the parameters."""
+    """Returns gradients or parameters, placed like the moments; ``axes`` is None if these are like the parameters."""
     if axes is None:
         return tree
     put = functools.partial(constrain_moment, rules=config.rules)
@@ -173,7 +173,7 @@ def to_moments(config: ModelConfig, axes: dict | None, tree):
 
 
 def from_moments(config: ModelConfig, axes: dict | None, params):
-    """Returns updated parameters where parameters lie; ``axes`` as for `to_moments`."""
+    """Returns updated parameters, placed like parameters; ``axes`` as for `to_moments`."""
     if axes is None:
         return params
     put = functools.partial(constrain, rules=config.rules)
@@ -181,20 +181,20 @@ def from_moments(config: ModelConfig, axes: dict | None, params):
 
 
 def is_box(node) -> bool:
-    """Whether a node of the tree is a parameter with its logical axes."""
+    """Returns True if a node of the tree is a parameter with its logical axes."""
     return isinstance(node, nn.Partitioned)
 
 
 def is_axes(node) -> bool:
-    """Whether a node of the tree is a tuple of logical axes."""
+    """Returns True if a node of the tree is a tuple of logical axes."""
     return isinstance(node, tuple)
 
 
 def state_specs(config: ModelConfig, train: TrainConfig, state: TrainState, mesh: AnyMesh) -> TrainState:
-    """Returns the spec of every leaf of a state, for what a step takes and what it returns.
+    """Returns the spec of every leaf of a state, for the arguments and results of a step.
 
     Args:
-        config, train: rules, and where the moments lie.
+        config, train: rules, and placement of the moments.
         state: abstract or not, still boxed.
         mesh: the mesh.
 

@@ -1,1 +1,1 @@
-"""The Flax NNX twin; `shared` holds what both twins use and no framework touches."""
+"""The Flax NNX twin; `shared` holds the framework-free code of both twins."""

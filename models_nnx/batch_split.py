@@ -1,4 +1,4 @@
-"""Blocks that take a batch in parts, so that one part's experts communicate while the next part attends.
+"""Blocks that process a batch in parts, so that one part's experts communicate during the next part's attention.
 
 B batch, T position, D embed, K choice of a token.
 """
@@ -13,9 +13,9 @@ __all__ = ["SplitBlock", "SplitCycle"]
 
 
 class SplitBlock(Block):
-    """A block with experts that takes the parts of a batch one after the other; neither waits for the other.
+    """A block with experts that processes the parts of a batch one after the other; the parts are independent.
 
-    Activations, segments and positions are tuples, a part each. What the experts sow is of all parts together.
+    Activations, segments and positions are tuples with an entry per part. Sown values are of all parts together.
     """
 
     def __call__(self, x, segments, positions, deterministic: bool, rngs: PathRngs | None, caching=None):
@@ -38,6 +38,6 @@ class SplitBlock(Block):
 
 
 class SplitCycle(Cycle):
-    """A cycle of such blocks."""
+    """A cycle of `SplitBlock`."""
 
     block: ClassVar[type[Block]] = SplitBlock

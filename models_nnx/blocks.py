@@ -1,4 +1,4 @@
-"""A decoder block: attention and MLP, each behind a norm and around a residual; and a cycle of blocks.
+"""A decoder block: attention and MLP, each after a norm and with a residual; and a cycle of blocks.
 
 B batch, T position, D embed.
 """
@@ -23,7 +23,7 @@ EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
 class Block(nnx.Module):
-    """Attention, then MLP, each behind a norm and perhaps before another."""
+    """Attention, then MLP, each after a norm and optionally before another."""
 
     def __init__(self, config: ModelConfig, layer: LayerKind, *, rngs: PathRngs):
         self.config, self.layer = config, layer

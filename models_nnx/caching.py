@@ -1,4 +1,4 @@
-"""What attention of both kinds remembers while decoding. B batch, T query, S key."""
+"""Caches of both kinds of attention during decoding. B batch, T query, S key."""
 
 from flax import nnx
 
@@ -18,7 +18,7 @@ class CachedAttention(nnx.Module):
     span: Span
 
     def recall(self, entries, segments_BT, positions_BT, caching: Caching | None):
-        """Returns what queries look at, and ``mask_BTS``.
+        """Returns the entries that queries attend to, and ``mask_BTS``; writes the cache if ``caching`` is given.
 
         Args:
             entries: ``{name: [B, T, ...]}`` of these tokens.

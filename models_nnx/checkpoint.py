@@ -1,7 +1,7 @@
 """Checkpoints of NNX training runs, and of parameters to serve; Linen reads and writes the same files.
 
 The names on disk are those of Linen's collections. A Variable of the model is named by its exact type: ``params`` or
-``routing_bias`` stands where its path says ``model``. What the optimizer holds has no ``optimizer`` in front.
+``routing_bias`` replaces ``model`` in its path. State of the optimizer has no leading ``optimizer``.
 """
 
 import re
@@ -40,7 +40,7 @@ def save(folder: Path, state: nnx.Module | nnx.State, about: Mapping[str, Any] |
     Args:
         folder: such as `models_nnx.shared.store.step_folder` gives.
         state: any module, such as a `TrainState`, or its state; Variables of every type are written.
-        about: what to note, as JSON has it.
+        about: notes to store, as JSON values.
 
     Raises:
         CheckpointError: as `models_nnx.shared.store.write`.
@@ -53,8 +53,8 @@ def restore(folder: Path, example: nnx.Module | nnx.State, places: Any = None) -
 
     Args:
         folder: a checkpoint of either flavour.
-        example: a module or its state, abstract or not; leaves that have a sharding are put there.
-        places: tree with a sharding for each Variable of the state, instead of its own.
+        example: a module or its state, abstract or not; leaves with a sharding are placed by it.
+        places: tree with a sharding for each Variable of the state, which replaces the one in ``example``.
 
     Raises:
         CheckpointError: as `models_nnx.shared.store.read`.
@@ -64,12 +64,12 @@ def restore(folder: Path, example: nnx.Module | nnx.State, places: Any = None) -
 
 
 def export(folder: Path, model: LanguageModel, target: ModelConfig | None = None) -> Path:
-    """Writes what a model reads, and nothing else, laid out and cast as another config of the model has it.
+    """Writes only the state that a model reads, in the layout and parameter dtype of another config of the model.
 
     Args:
-        folder: a new one.
-        model: what to write.
-        target: its layout and parameter dtype are those of the file; the model's own by default.
+        folder: a new folder.
+        model: the model to write.
+        target: its layout and parameter dtype are those of the file; the model's config by default.
 
     Raises:
         CheckpointError: ``target`` is of another model; or as `models_nnx.shared.store.write`.
@@ -89,7 +89,7 @@ def load_params(folder: Path, config: ModelConfig, places: Any = None) -> Langua
     Args:
         folder: the export.
         config: of the model, in the layout and parameter dtype of the export.
-        places: tree with a sharding for each Variable of the model; by default they lie on one device.
+        places: tree with a sharding for each Variable of the model; by default all are on one device.
 
     Raises:
         CheckpointError: as `models_nnx.shared.store.read`.
@@ -102,7 +102,7 @@ def load_params(folder: Path, config: ModelConfig, places: Any = None) -> Langua
 
 
 def _as_part(model: LanguageModel | nnx.State) -> nnx.State:
-    """Returns the state of a model as it lies in a train state."""
+    """Returns the state of a model in the structure of a train state."""
     return nnx.State({MODEL: nnx.state(model) if isinstance(model, nnx.Module) else model})
 
 

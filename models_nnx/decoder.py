@@ -23,11 +23,11 @@ __all__ = ["Decoder", "Inputs", "apply_block"]
 
 EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 LEFT = (Sown, Routed, nnx.Cache)
-"""What a block leaves behind beside its output."""
+"""Types of the Variables that a block writes in addition to its output."""
 
 
 class Inputs(NamedTuple):
-    """What every block gets beside its activation, in the order of its arguments; tuples where that is in parts."""
+    """Arguments of every block after its activation, in order; tuples if the activation is in parts."""
 
     segments_BT: Any
     positions_BT: Any
@@ -52,7 +52,7 @@ def scanned(config: ModelConfig, stack: Stack, *, rngs: PathRngs) -> nnx.Module:
 
 
 def apply_block(block: nnx.Module, remat: RematConfig, x: Any, inputs: Inputs) -> Any:
-    """Returns what one block makes of ``x`` behind its remat policy; the block keeps what it leaves behind."""
+    """Returns one block's output for ``x`` under its remat policy; the block keeps Variables of the types `LEFT`."""
     graphdef, state = nnx.split(block)
 
     def apply(state, x):
@@ -79,7 +79,7 @@ class Decoder(nnx.Module):
             if stack.layout is LayerLayout.SCANNED:
                 setattr(self, stack.name, scanned(inner, stack, rngs=rngs.at(stack.name)))
                 continue
-            # Named as Linen names them: gradients are summed in the order of names, and bits follow the order.
+            # Named as in Linen: gradients are summed in the order of names, and the order determines the bits.
             for name, layer in stack.layers.items():
                 setattr(self, name, block(inner, layer, rngs=rngs.at(name)))
 
@@ -102,7 +102,7 @@ class Decoder(nnx.Module):
         return x
 
     def _halves(self, stack: Stack, x_BTD, inputs: Inputs):
-        """Runs a stack on halves of the batch, and puts the result back where ``x_BTD`` lay."""
+        """Runs a stack on halves of the batch, and places the joined result like ``x_BTD``."""
         segments_BT, positions_BT, _, _, caching = inputs
         arrays, parts = (x_BTD, segments_BT, positions_BT), ops.HALVES if caching is None else 1
         x, segments, positions = (ops.in_halves(x, parts, self.config.halved.rules) for x in arrays)

@@ -1,4 +1,4 @@
-"""DiLoCo: replicas that make train steps apart and meet now and then, plain and streaming.
+"""DiLoCo, plain and streaming: replicas that train separately and synchronise periodically.
 
 R replica.
 """
@@ -32,10 +32,10 @@ ADDED = {nnx.PARTITION_NAME: ops.REPLICA}
 
 
 class Outer(nnx.Module):
-    """What replicas have in common.
+    """State that all replicas share.
 
     Args:
-        params: a replica's parameters, to start from; kept in float32 or wider.
+        params: initial parameters of a replica; kept in float32 or wider.
     """
 
     def __init__(self, params: nnx.State):
@@ -46,11 +46,11 @@ class Outer(nnx.Module):
 
 
 class DilocoState(nnx.Module):
-    """What a step changes in place.
+    """State that a step changes in place.
 
     Args:
         inner: the train states of all replicas, each leaf ``[R, ...]``.
-        outer: what they have in common.
+        outer: their shared state.
     """
 
     def __init__(self, inner: training.TrainState, outer: Outer):
@@ -58,10 +58,10 @@ class DilocoState(nnx.Module):
 
 
 def create(config: ModelConfig, train: TrainConfig, diloco: DilocoConfig, key: jax.Array) -> DilocoState:
-    """Returns a fresh state: replicas that differ in nothing but their dropout keys.
+    """Returns a fresh state: replicas that differ only in their dropout keys.
 
     Args:
-        config, train, diloco: what to build.
+        config, train, diloco: configuration of the state.
         key: a typed key, split into parameter and dropout streams, the latter by replica.
     """
     one = training.create(config, train, key)
@@ -74,7 +74,7 @@ def create(config: ModelConfig, train: TrainConfig, diloco: DilocoConfig, key: j
 
 
 def inner_step(train: TrainConfig, state: DilocoState, batch):
-    """Makes a train step on every replica, each on its own data; nobody meets.
+    """Makes a train step on every replica, each on its own data, without synchronisation.
 
     Args:
         train: static.
@@ -99,12 +99,12 @@ def inner_step(train: TrainConfig, state: DilocoState, batch):
 
 
 def sync_step(diloco: DilocoConfig, state: DilocoState, fragment: int = 0) -> None:
-    """Makes the outer update of a fragment, from the mean over replicas; the only place where these meet.
+    """Makes the outer update of a fragment from the mean over replicas; only here do replicas synchronise.
 
     Args:
         diloco: static.
         state: changed in place.
-        fragment: its number, static; plain DiLoCo has but one.
+        fragment: its number, static; plain DiLoCo has only one.
     """
     parts = fragments(diloco, state)[fragment]
     inner, outer, momentum = map(flat, (trained(state), state.outer.params, state.outer.momentum))
@@ -114,12 +114,12 @@ def sync_step(diloco: DilocoConfig, state: DilocoState, fragment: int = 0) -> No
 
 
 def apply_step(diloco: DilocoConfig, state: DilocoState, fragment: int = 0) -> None:
-    """Has every replica take the outer parameters of a fragment; all else it holds stays its own.
+    """Applies the outer parameters of a fragment to every replica; its other state is unchanged.
 
     Args:
         diloco: static.
         state: changed in place.
-        fragment: its number, static; plain DiLoCo has but one.
+        fragment: its number, static; plain DiLoCo has only one.
     """
     parts = fragments(diloco, state)[fragment]
     inner, outer = flat(trained(state)), flat(state.outer.params)
@@ -127,7 +127,7 @@ def apply_step(diloco: DilocoConfig, state: DilocoState, fragment: int = 0) -> N
 
 
 def diloco_step(train: TrainConfig, diloco: DilocoConfig, state: DilocoState, batch):
-    """Makes an inner step, then the outer update and its taking over, each if it is due.
+    """Makes an inner step, then the outer update and its application to the replicas, each if it is due.
 
     Args:
         train, diloco: static.
@@ -145,7 +145,7 @@ def diloco_step(train: TrainConfig, diloco: DilocoConfig, state: DilocoState, ba
 
 
 def one_of(number: jax.Array, choices: Sequence[Callable], state: DilocoState) -> None:
-    """Makes the choice of that number, from 1, on ``state``; leaves it as it is for 0."""
+    """Applies choice ``number``, counted from 1, to ``state``; 0 leaves it unchanged."""
     graphdef, leaves = nnx.split(state)
 
     def chosen(choice: Callable, leaves: nnx.State) -> nnx.State:
@@ -158,22 +158,22 @@ def one_of(number: jax.Array, choices: Sequence[Callable], state: DilocoState) -
 
 
 def trained(state: DilocoState) -> nnx.State:
-    """Returns what takes part in a meeting: parameters, by their exact type; biases, counts and keys do not."""
+    """Returns the state that replicas synchronise: parameters, but no routing biases, counts or keys."""
     return nnx.state(state.inner.model, nnx.Param)
 
 
 def fragments(diloco: DilocoConfig, state: DilocoState) -> tuple[dict[str, ops.Part], ...]:
-    """Returns the parts of the trained parameters that each fragment has."""
+    """Returns the parts of the trained parameters in each fragment."""
     outer = flat(state.outer.params)
     leaves = {path: (training.axes_of(variable), variable.shape) for path, variable in outer.items()}
     return ops.fragment_parts(state.inner.model.config, diloco, leaves)
 
 
 def state_specs(config: ModelConfig, train: TrainConfig, state: nnx.State, mesh: AnyMesh) -> nnx.State:
-    """Returns the spec of every leaf: a replica's as it would lie alone, replicas over the mesh axis ``replica``.
+    """Returns the spec of every leaf: that of a single replica, with replicas over the mesh axis ``replica``.
 
     Args:
-        config, train: rules, and where the moments lie.
+        config, train: rules, and placement of the moments.
         state: ``nnx.state`` of a `DilocoState`, abstract or not.
         mesh: the mesh.
 
@@ -195,18 +195,18 @@ def state_specs(config: ModelConfig, train: TrainConfig, state: nnx.State, mesh:
 
 
 def is_inner(path) -> bool:
-    """Whether a leaf of the state is of the replicas' own states."""
+    """Returns True if a leaf belongs to the replicas' states."""
     return path[0].key == "inner"
 
 
 def replicated(replicas: int, variable: nnx.Variable) -> nnx.Variable:
-    """Returns a Variable that holds the same for each replica."""
+    """Returns a Variable that holds a copy for each replica."""
     value, axes = variable.get_value(), training.axes_of(variable)
     return variable.replace(ops.copies(value, replicas), out_sharding=axes and (ops.REPLICA, *axes))
 
 
 def alone(variable: nnx.Variable) -> nnx.Variable:
-    """Returns one replica's share of a Variable, abstract."""
+    """Returns one replica's part of a Variable, abstract."""
     value = variable.get_value()
     axes = training.axes_of(variable)
     return variable.replace(
@@ -215,7 +215,7 @@ def alone(variable: nnx.Variable) -> nnx.Variable:
 
 
 def typed(tree: nnx.State, kind: type[nnx.Variable]) -> nnx.State:
-    """Returns Variables of another type with the values and logical axes of those given."""
+    """Returns Variables of type ``kind`` with the values and logical axes of those in ``tree``."""
 
     def as_kind(variable: nnx.Variable) -> nnx.Variable:
         return kind(variable.get_value(), out_sharding=training.axes_of(variable), eager_sharding=False)
@@ -234,6 +234,6 @@ def values(variables: dict[str, nnx.Variable]) -> dict[str, jax.Array]:
 
 
 def assign(variables: dict[str, nnx.Variable], arrays: dict[str, jax.Array]) -> None:
-    """Gives Variables the arrays of the same path."""
+    """Assigns to Variables the arrays of the same path."""
     for path, variable in variables.items():
         variable[...] = arrays[path]

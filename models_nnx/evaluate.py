@@ -1,4 +1,4 @@
-"""What a model says of a batch without learning from it."""
+"""Evaluation of a model on a batch, without training."""
 
 from flax import nnx
 
@@ -16,13 +16,13 @@ def evaluate(model: LanguageModel, train: TrainConfig, batch):
     """Returns ``(logits_BTV, metrics, routed)`` of a batch.
 
     Args:
-        model: what it sows is taken out again.
+        model: the values that it sows are removed again.
         train: static.
         batch: as in `train_step`.
 
     Returns:
-        Logits; ``loss`` and what layers and predictors sowed, ``mtp/depth_1/acceptance`` among it, as a train
-        step's metrics; the routing of each layer.
+        Logits; ``loss`` and sown values, including ``mtp/depth_1/acceptance``, in the form of a train step's metrics;
+        the routing of each layer.
 
     Raises:
         SownError: a layer with experts, or a predictor of a further token, sowed nothing.

@@ -65,7 +65,7 @@ class LatentAttention(CachedAttention):
         return self.out(ops.tag(out_BTNV, "attention_out"))
 
     def expand(self, latent_BSR, turned_BSP):
-        """Returns the keys and values of all heads; each key ends in the one rotary key."""
+        """Returns the keys and values of all heads; each key ends with the shared rotary key."""
         key_BSNH = self.key_up(latent_BSR)
         turned_BSNP = ops.repeat_heads(turned_BSP, key_BSNH.shape[2], GATHERED_KV, self.config.rules)
         key_BSNH = ops.tag(jnp.concatenate([key_BSNH, turned_BSNP], axis=-1), "key")

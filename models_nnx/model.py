@@ -54,10 +54,10 @@ class LanguageModel(nnx.Module):
         return self._logits(normed_BTD)
 
     def logits_with_mtp(self, ahead: ops.MtpInputs, deterministic: bool = True, rngs=None):
-        """Returns the logits of a batch; predictors of further tokens, if there are any, sow what they cost.
+        """Returns the logits of a batch; predictors of further tokens, if there are any, sow their losses.
 
         Args:
-            ahead: the batch, and what is asked of the predictors.
+            ahead: the batch, and settings of the predictors.
             deterministic, rngs: as for `__call__`.
         """
         inputs = (ahead.batch["tokens"], ahead.batch["segments"], ahead.batch["positions"])
@@ -67,7 +67,7 @@ class LanguageModel(nnx.Module):
         return logits_BTV
 
     def pre_logits(self, ahead: ops.MtpInputs, deterministic: bool = True, rngs=None):
-        """Returns what the head multiplies, ``[B, T, D]`` and ``[D, V]``, for a loss that never makes all logits.
+        """Returns the head's operands, ``[B, T, D]`` and ``[D, V]``, for a loss that never holds all logits.
 
         Args:
             ahead, deterministic, rngs: as for `logits_with_mtp`.

@@ -25,7 +25,7 @@ EMBEDDED = ("activation_batch", "activation_length", "activation_embed")
 
 
 class SharedHeads(NamedTuple):
-    """What predictors share with the main model.
+    """Functions that predictors share with the main model.
 
     Args:
         embed: tokens to ``[B, T, D]``.
@@ -39,7 +39,7 @@ class SharedHeads(NamedTuple):
 
 
 class Predictor(nnx.Module):
-    """Predicts one token further than what it is fed by."""
+    """Predicts one token further than the model or predictor before it."""
 
     def __init__(self, config: ModelConfig, *, rngs: PathRngs):
         self.config = config
@@ -54,14 +54,14 @@ class Predictor(nnx.Module):
         self.final_norm = RMSNorm(cfg, rngs=rngs.at("final_norm"))
 
     def __call__(self, embedded_BTD, hidden_BTD, batch, deterministic: bool, rngs: PathRngs | None):
-        """Returns ``[B, T, D]`` from embedded tokens and what the predictor before made."""
+        """Returns ``[B, T, D]`` from embedded tokens and the output of the predictor before."""
         both_BTC = jnp.concatenate([self.embed_norm(embedded_BTD), self.hidden_norm(hidden_BTD)], axis=-1)
         x_BTD = self.projection(both_BTC)
         inputs = Inputs(batch["segments"], batch["positions"], deterministic, rngs, None)
         return apply_block(self.block, self.config.remat, x_BTD, inputs)
 
     def judge(self, x_BTD, batch, ahead: ops.MtpInputs, ends: SharedHeads):
-        """Sows what the predictions cost, and how many of them the main model would have made too."""
+        """Sows loss and weight of the predictions, and if requested the weight of those equal to the main model's."""
         x_BTD = self.final_norm(x_BTD)
         loss_sum, weight_sum = ends.cross_entropy(x_BTD, batch, ahead.train)
         self.loss_sum, self.weight_sum = MtpLosses(loss_sum), MtpLosses(weight_sum)
@@ -87,15 +87,15 @@ class MultiTokenPrediction(nnx.Module):
         rngs: PathRngs | None,
         chosen_BT=None,
     ):
-        """Lets each predictor sow what it costs.
+        """Runs each predictor, which sows its losses.
 
         Args:
-            x_BTD: what the main model's final norm takes.
-            ahead: batch, loss, and whether to compare with the main model.
+            x_BTD: the input of the main model's final norm.
+            ahead: batch, settings of the losses, and comparison with the main model.
             ends: embedding and head.
             deterministic: no dropout.
-            rngs: keys to drop out with.
-            chosen_BT: int32 tokens that the main model finds likeliest; needed to compare.
+            rngs: keys for dropout.
+            chosen_BT: int32 most likely tokens of the main model; needed to compare.
         """
         batch = {name: ahead.batch[name] for name in ops.ROLLED}
         batch |= {} if chosen_BT is None else {"chosen": chosen_BT}

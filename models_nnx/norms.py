@@ -1,4 +1,4 @@
-"""Norms. D width of what is normed, ``embed`` unless told."""
+"""Norms. D width of the normalised axis, ``embed`` by default."""
 
 from flax import nnx
 

@@ -1,4 +1,4 @@
-"""The main stack of layers, run in stages that work at the same time.
+"""The main stack of layers, run in stages at the same time.
 
 S stage, M microbatch, B rows of the batch or of a microbatch, T position, D embed.
 """
@@ -20,7 +20,7 @@ SOWN = (Sown, Routed)
 
 
 def stacked(create: Callable[[PathRngs], nnx.Module], axes: list[tuple[str, int]], rngs: PathRngs) -> Any:
-    """Returns a module whose parameters have ``axes``, each a name and a length, in front of their own."""
+    """Returns a module whose parameters have the leading ``axes``, each a name and a length."""
     if not axes:
         return create(rngs)
     (name, length), *rest = axes
@@ -33,11 +33,11 @@ def stacked(create: Callable[[PathRngs], nnx.Module], axes: list[tuple[str, int]
 
 
 class Pipeline(nnx.Module):
-    """Stages that run side by side, each on a microbatch of its own.
+    """Stages that run at the same time, each on a different microbatch.
 
     Args:
-        config: has a pipeline.
-        stage: makes what a stage runs in one repeat, a decoder of ``config.stage``.
+        config: the model, with a pipeline.
+        stage: creates the decoder of ``config.stage`` that a stage runs in one repeat.
         rngs: keys to initialise from.
     """
 
@@ -76,7 +76,7 @@ class Pipeline(nnx.Module):
         return out_BTD
 
     def _key(self, deterministic: bool, rngs: PathRngs | None):
-        """Returns the key that stages drop out with; None where nothing does."""
+        """Returns the dropout key of the stages; None without dropout."""
         if deterministic or self.config.dropout == 0:
             return None
         if rngs is None:

@@ -1,7 +1,7 @@
-"""Keys for NNX modules that come out as Flax Linen's would, from the same root key.
+"""Keys for NNX modules that equal those of Flax Linen from the same root key.
 
-Linen folds into a stream's root key the path of the module and the number of the draw. `PathRngs`
-does the same, so that two twins initialise alike and drop the same entries.
+Linen folds the path of the module and the number of the draw into a stream's root key. `PathRngs` does the same, so
+that both twins have equal initial values and drop the same entries.
 """
 
 import collections
@@ -29,15 +29,15 @@ def fold_path(key: jax.Array, path: tuple[str, ...], count: int) -> jax.Array:
 
 
 class PathRngs:
-    """Named streams of keys, seen from one place in the module tree.
+    """Named streams of keys at one path of the module tree.
 
-    Pass it to a module's ``__init__`` to draw parameters and remember ``path``, and to its
-    ``__call__`` to draw dropout keys. ``at`` descends; ``split`` and ``using`` cross a scan or vmap.
+    Pass it to a module's ``__init__`` to draw parameters and store ``path``, and to its ``__call__`` to
+    draw dropout keys. ``at`` descends; ``split`` and ``using`` cross a scan or vmap.
 
     Args:
         streams: root key of each stream, such as ``{"params": key}``.
         path: names of the modules from the root to here.
-        root: how many of these names the keys do not depend on.
+        root: number of leading names that the keys do not depend on.
     """
 
     def __init__(self, streams: Mapping[str, jax.Array], path: tuple[str, ...] = (), root: int = 0):
@@ -46,7 +46,7 @@ class PathRngs:
         self._counts: collections.Counter[tuple[str, tuple[str, ...]]] = collections.Counter()
 
     def at(self, name: str) -> "PathRngs":
-        """Returns the same streams seen from the submodule ``name``."""
+        """Returns the same streams at the submodule ``name``."""
         child = PathRngs(self.streams, (*self.path, name), self.root)
         child._counts = self._counts
         return child
@@ -68,10 +68,10 @@ class PathRngs:
         return {name: jax.random.split(key, number) for name, key in self.streams.items()}
 
     def using(self, streams: Mapping[str, jax.Array]) -> "PathRngs":
-        """Returns this place with other root keys and counters from the start, for a scan body."""
+        """Returns streams at this path with other root keys and new counters, for a scan body."""
         return PathRngs(streams, self.path, self.root)
 
     @classmethod
     def alone(cls, streams: Mapping[str, jax.Array], path: tuple[str, ...]) -> "PathRngs":
-        """Returns root keys that see ``path`` as the root, as a Linen module applied on its own does."""
+        """Returns streams whose keys treat ``path`` as the root, like those of a separately applied Linen module."""
         return cls(streams, path, len(path))

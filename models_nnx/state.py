@@ -1,4 +1,4 @@
-"""What a model holds: parameters, and by exact type values that layers sow, and state no gradient trains."""
+"""Variables of a model, distinguished by exact type: parameters, sown values, state that no gradient trains."""
 
 import jax
 from flax import nnx
@@ -18,36 +18,36 @@ __all__ = [
 
 
 def param(value: jax.Array, axes: tuple[str | None, ...]) -> nnx.Param:
-    """Returns a parameter with logical axes; it is placed where its state is, so that it may be made without a mesh."""
+    """Returns a parameter with logical axes; it is placed with its state, so that it can be created without a mesh."""
     return nnx.Param(value, out_sharding=axes, eager_sharding=False)
 
 
 class Sown(nnx.Intermediate):
-    """A value that a layer hands to the loss, such as its load balance; popped by the loss, never kept."""
+    """A value that a layer passes to the loss, such as its load balance; popped by the loss, never kept."""
 
 
 class Routed(nnx.Intermediate):
-    """Which experts a layer chose and by what margin; popped by whoever wants to know."""
+    """Preferred experts of a layer, and their margin; popped by the loss and by evaluations."""
 
 
 class MtpLosses(nnx.Intermediate):
-    """What a predictor of a further token costs; popped by the loss, before any generic pop could lose it."""
+    """Loss of a predictor of a further token; popped by the loss, before any generic pop could discard it."""
 
 
 class MtpAcceptance(nnx.Intermediate):
-    """How often a predictor of a further token agrees with the main model; popped by an evaluation."""
+    """Weight of the tokens on which a predictor and the main model agree; popped by an evaluation."""
 
 
 class RoutingBias(nnx.Variable):
-    """A bias of the choice of experts, which follows their load from step to step."""
+    """A bias of the choice of experts, updated from their load after each step."""
 
 
 class ForcedExperts(nnx.Variable):
-    """Choices a layer is to take instead of its own."""
+    """Choices that replace those of a layer's router."""
 
 
 class OuterParam(nnx.Variable):
-    """A parameter that replicas agreed on when they last met; no ``nnx.Param``, which gradients train."""
+    """A parameter from the last synchronisation; not an ``nnx.Param``, because gradients train those."""
 
 
 class OuterMomentum(nnx.Variable):
@@ -55,4 +55,4 @@ class OuterMomentum(nnx.Variable):
 
 
 class OuterStep(nnx.Variable):
-    """Number of steps that replicas made, each."""
+    """Number of steps that each replica has made."""

@@ -22,7 +22,7 @@ class RootKey(nnx.Variable):
 
 
 class TrainState(nnx.Module):
-    """What a step changes in place.
+    """State that a step changes in place.
 
     Args:
         model: the language model.
@@ -36,7 +36,7 @@ class TrainState(nnx.Module):
 
 
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
-    """Returns AdamW behind a global-norm clip, skipping non-finite updates and those of a loss that spikes."""
+    """Returns AdamW after a global-norm clip, skipping non-finite updates and those of a loss that spikes."""
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, config.learning_rate, config.warmup_steps, config.total_steps, config.final_learning_rate
     )
@@ -50,7 +50,7 @@ def create(config: ModelConfig, train: TrainConfig, key: jax.Array) -> TrainStat
     """Returns a fresh state; its parameters and moments carry logical axes as metadata.
 
     Args:
-        config, train: what to build.
+        config, train: configuration of the state.
         key: a typed key, split into parameter and dropout streams.
     """
     params_key, dropout_key = jax.random.split(key)
@@ -63,11 +63,11 @@ def loss_sums(model: LanguageModel, train: TrainConfig, batch, key=None, mtp_rat
     """Returns ``(loss_sum, (weight_sum, sown, routed))`` of ``batch``: sums over its tokens, and its routing.
 
     Args:
-        model: what it sows is taken out again.
+        model: the values that it sows are removed again.
         train: static.
         batch: as in `train_step`.
-        key: drops out when given.
-        mtp_rate: `ops.mtp_rate` of the whole step that ``batch`` is a part of; by default it is all of it.
+        key: dropout key; None for no dropout.
+        mtp_rate: `ops.mtp_rate` of the whole step that ``batch`` is a part of; computed from ``batch`` by default.
 
     Raises:
         SownError: a layer with experts, or a predictor of a further token, sowed nothing.
@@ -99,7 +99,7 @@ def train_step(train: TrainConfig, state: TrainState, batch):
         batch: ``tokens, targets, segments, positions, weights``, each ``[B, T]``.
 
     Returns:
-        Metrics: scalars ``loss``, ``weight``, ``grad_norm``, and what layers sowed.
+        Metrics: scalars ``loss``, ``weight``, ``grad_norm``, and sown values.
     """
     step = state.optimizer.step[...]
     key = jax.random.fold_in(state.key[...], step) if state.model.config.dropout else None
@@ -125,14 +125,14 @@ def train_step(train: TrainConfig, state: TrainState, batch):
 
 
 def balance(model: LanguageModel, sown) -> None:
-    """Moves the routing biases of ``model`` after a step that sowed ``sown``."""
+    """Updates the routing biases of ``model`` after a step that sowed ``sown``."""
     for path, bias_E in nnx.to_flat_state(nnx.state(model, RoutingBias)):
         load_E = ops.sown_load(sown, "/".join(map(str, path[:-1])))
         bias_E[...] = ops.balance_bias(bias_E[...], load_E, model.config.mixture)
 
 
 def to_moments(config: ModelConfig, train: TrainConfig, tree):
-    """Returns gradients or parameters where the moments lie."""
+    """Returns gradients or parameters, placed like the moments."""
     if train.moments is MomentSharding.LIKE_PARAMETERS:
         return tree
     put = functools.partial(constrain_moment, rules=config.rules)
@@ -140,7 +140,7 @@ def to_moments(config: ModelConfig, train: TrainConfig, tree):
 
 
 def from_moments(config: ModelConfig, train: TrainConfig, params):
-    """Returns updated parameters where parameters lie."""
+    """Returns updated parameters, placed like parameters."""
     if train.moments is MomentSharding.LIKE_PARAMETERS:
         return params
     put = functools.partial(constrain, rules=config.rules)
@@ -148,20 +148,20 @@ def from_moments(config: ModelConfig, train: TrainConfig, params):
 
 
 def is_variable(node) -> bool:
-    """Whether a node of the tree is a Variable with its metadata."""
+    """Returns True if a node of the tree is a Variable with its metadata."""
     return isinstance(node, nnx.Variable)
 
 
 def axes_of(variable: nnx.Variable) -> Any:
-    """Returns the tuple of logical axes of a Variable, None where it has none."""
+    """Returns the tuple of logical axes of a Variable; None if it has none."""
     return variable.get_metadata().get("out_sharding")
 
 
 def state_specs(config: ModelConfig, train: TrainConfig, state: nnx.State, mesh: AnyMesh) -> nnx.State:
-    """Returns the spec of every leaf of a state, for what a step takes and what it returns.
+    """Returns the spec of every leaf of a state, for the arguments and results of a step.
 
     Args:
-        config, train: rules, and where the moments lie.
+        config, train: rules, and placement of the moments.
         state: ``nnx.state`` of a `TrainState`, abstract or not.
         mesh: the mesh.
 

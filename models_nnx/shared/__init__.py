@@ -1,4 +1,4 @@
-"""What both twins share and no framework touches: configuration, operations, meshes and shardings, schedules, storage.
+"""Framework-free code of both twins: configuration, operations, meshes and shardings, schedules, storage.
 
-Imports no Flax. Parity of the twins cannot see a fault in here, so independent oracles test it.
+Imports no Flax. Comparing the twins cannot reveal a fault in this code, so independent oracles test it.
 """

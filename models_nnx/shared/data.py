@@ -28,7 +28,7 @@ def packed_batch(rows: int, length: int, seed: int) -> dict[str, np.ndarray]:
     Args:
         rows: B.
         length: T, at least 16.
-        seed: which excerpts.
+        seed: determines the excerpts.
 
     Returns:
         int32 ``[B, T]`` each: ``tokens``; ``targets`` (next token of the same document); ``segments``

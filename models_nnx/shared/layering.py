@@ -1,6 +1,6 @@
-"""Stacked parameters taken apart into layers, and put together again in another layout. Free of Flax.
+"""Conversion of stacked parameters to another layout, layer by layer. Free of Flax.
 
-L repeats of a scanned stack; a pipeline has axes of its own in front.
+L repeats of a scanned stack; a pipeline adds leading axes.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ class Stacked:
     """One module that holds the parameters of several layers.
 
     Args:
-        layers: their unrolled names, an array with the axes that parameters have more than one layer's.
-        axis: where the first of these axes lies in parameters; other state has it in front.
+        layers: their unrolled names, an array with the axes along which parameters are stacked.
+        axis: position of the first of these axes in parameters; other state has it first.
     """
 
     layers: np.ndarray
@@ -32,7 +32,7 @@ class Stacked:
 
 
 def stacked_modules(config: ModelConfig) -> dict[str, Stacked]:
-    """Returns ``{path of each module that holds several layers: which}``."""
+    """Returns ``{path: layers}`` of each module that holds several layers."""
     found: dict[str, Stacked] = {}
     for stack in config.stacks:
         names = np.array(tuple(stack.layers))
@@ -55,13 +55,13 @@ def stacked_modules(config: ModelConfig) -> dict[str, Stacked]:
 
 
 def _held(stack: Stack) -> tuple[int, ...]:
-    """Returns how the layers of a stack lie: repeats and cycle where scanned, in a row where not."""
+    """Returns the shape of a stack's layers: ``(repeats, period)`` if scanned, else ``(layers,)``."""
     period = len(stack.cycle)
     return (stack.repeats * period,) if stack.layout is LayerLayout.UNROLLED else (stack.repeats, period)
 
 
 def _inside(where: str, stack: Stack) -> dict[str, int]:
-    """Returns ``{path of a module: its place in the last axis}``."""
+    """Returns ``{path of a module: its index in the last axis}``."""
     if stack.layout is LayerLayout.UNROLLED:
         modules = list(stack.layers)
     else:
@@ -71,7 +71,7 @@ def _inside(where: str, stack: Stack) -> dict[str, int]:
 
 
 def different(config: ModelConfig, target: ModelConfig) -> list[str]:
-    """Returns the fields that tell two configs of different models apart."""
+    """Returns the fields in which two configs differ, except those of `FREE`; empty if both are of one model."""
     return [
         field.name
         for field in dataclasses.fields(config)
@@ -82,12 +82,12 @@ def different(config: ModelConfig, target: ModelConfig) -> list[str]:
 def relaid(
     leaves: Mapping[str, np.ndarray], config: ModelConfig, target: ModelConfig
 ) -> dict[str, np.ndarray]:
-    """Returns the leaves of a model in the layout and parameter dtype of another config of it.
+    """Returns the leaves of a model in the layout and parameter dtype of another config of the model.
 
     Args:
         leaves: ``{"params/decoder/layers/mlp/up/kernel": array}``, the collection first.
-        config: what they are laid out by.
-        target: what they are to be laid out by.
+        config: config with the current layout.
+        target: config with the layout and parameter dtype of the result.
     """
     alone = _apart(leaves, stacked_modules(config))
     together = _together(alone, stacked_modules(target))

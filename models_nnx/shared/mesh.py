@@ -30,19 +30,19 @@ Rules = tuple[Rule, ...]
 
 
 class ShardMode(enum.StrEnum):
-    """Who decides shardings: the compiler from hints (auto), or the types of arrays (explicit)."""
+    """Source of shardings: the compiler, from hints (auto), or the types of arrays (explicit)."""
 
     AUTO = "auto"
     EXPLICIT = "explicit"
 
 
 class ShardingError(ValueError):
-    """A sharding that cannot be: the message says where, got, expected and the next step.
+    """An impossible sharding; the message names the place, the value, the expectation and the next step.
 
     Attributes:
-        where: the leaf or call that failed, as its caller named it; "" if it did not.
+        where: the leaf or call that failed, as named by its caller; "" if unnamed.
         dim: the dimension at fault, or None.
-        spec: the spec that the rules ask for, or None where there is none.
+        spec: the spec that the rules require, or None.
         fitting_spec: the same spec with the dimension at fault replicated, or None.
     """
 
@@ -59,19 +59,19 @@ class ShardingError(ValueError):
 
 
 def as_axes(entry: Any) -> tuple[str, ...]:
-    """Write one entry of a spec or rule as a tuple of mesh axes."""
+    """Returns one entry of a spec or rule as a tuple of mesh axes."""
     if entry is None:
         return ()
     return (entry,) if isinstance(entry, str) else tuple(entry)
 
 
 def as_entry(axes: Sequence[str]) -> str | tuple[str, ...] | None:
-    """Write mesh axes as one entry of a spec: None, a string, or a tuple of several."""
+    """Returns mesh axes as one entry of a spec: None, a string, or a tuple of several."""
     return tuple(axes) if len(axes) > 1 else (axes[0] if axes else None)
 
 
 def _with_variants(name: str, *axes: str) -> Rules:
-    """One rule per non-empty subset of ``axes``, larger ones first, for meshes that lack some of them."""
+    """Returns one rule per non-empty subset of ``axes``, larger ones first, for meshes that lack some of them."""
     return tuple(
         (name, as_entry(subset))
         for size in range(len(axes), 0, -1)
@@ -116,13 +116,13 @@ DEFAULT_RULES: Rules = (
 
 
 def near_matches(name: object, known: Collection[str]) -> str:
-    """Say which known names resemble ``name``, or list them all; the end of an error message."""
+    """Returns the end of an error message: known names that resemble ``name``, or all of them."""
     matches = difflib.get_close_matches(str(name), list(known), n=3)
     return f"did you mean {' or '.join(map(repr, matches))}?" if matches else f"choose from {tuple(known)}"
 
 
 def canonical_spec(spec: PartitionSpec, ndim: int, mesh: AnyMesh) -> PartitionSpec:
-    """Write a spec as `resolve` does, so that equal placements compare equal.
+    """Returns a spec in the form of `resolve`, so that equal placements compare equal.
 
     Args:
         spec: any spec, such as that of a compiled input.

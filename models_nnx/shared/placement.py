@@ -1,4 +1,4 @@
-"""Bytes per device, ZeRO-1, the guard against whole parameters, names of stacked axes. Free of Flax."""
+"""Bytes per device, ZeRO-1, the guard against unsharded parameters, names of stacked axes. Free of Flax."""
 
 import dataclasses
 import itertools
@@ -37,8 +37,8 @@ class Zero1:
 
     Attributes:
         spec: the spec to use, canonical.
-        dim: the dimension that is additionally sharded, None where the spec did not change.
-        reason: what was done, or why nothing was.
+        dim: the dimension that is additionally sharded, None if the spec did not change.
+        reason: the change, or the reason for none.
     """
 
     spec: PartitionSpec
@@ -47,10 +47,10 @@ class Zero1:
 
 
 def zero1_spec(spec: PartitionSpec, shape: Sequence[int], mesh: AnyMesh, axis: str = "data") -> Zero1:
-    """Shard a leaf of optimizer state over ``axis`` too, on the first dimension where it still divides.
+    """Returns the placement of optimizer state sharded over ``axis`` too, on the first dimension that it divides.
 
     Args:
-        spec: where the parameter lies.
+        spec: spec of the parameter.
         shape: its shape.
         mesh: the mesh.
         axis: the mesh axis to add, after those that the dimension already has.
@@ -76,12 +76,12 @@ def zero1_spec(spec: PartitionSpec, shape: Sequence[int], mesh: AnyMesh, axis: s
 
 
 def bytes_per_device(shape: Sequence[int], dtype: Any, spec: PartitionSpec, mesh: AnyMesh) -> int:
-    """Bytes of the largest shard of an array (a dimension that does not divide is rounded up).
+    """Returns the bytes of the largest shard of an array (a dimension that does not divide is rounded up).
 
     Args:
         shape: global shape.
         dtype: any dtype, including those of PRNG keys.
-        spec: where it lies.
+        spec: its spec.
         mesh: the mesh.
 
     Raises:
@@ -116,9 +116,9 @@ class Unsharded:
 
 
 def unsharded_share(leaves: Mapping[str, PlacedLeaf], mesh: AnyMesh) -> Unsharded:
-    """Measure how much of a state is whole on every device, though the mesh has axes to divide it.
+    """Measures the share of a state that is unsharded although the mesh has axes to shard it.
 
-    A mesh without an axis of `WEIGHT_AXES` above size one leaves nothing to divide by: the share is 0.
+    The share is 0 on a mesh without an axis of `WEIGHT_AXES` above size one.
 
     Args:
         leaves: arrays by path.
@@ -144,7 +144,7 @@ def unsharded_share(leaves: Mapping[str, PlacedLeaf], mesh: AnyMesh) -> Unsharde
 
 
 def check_sharded(leaves: Mapping[str, PlacedLeaf], mesh: AnyMesh, tolerance: float = 0.02) -> Unsharded:
-    """Guard against parameters left whole: raise where `unsharded_share` is above ``tolerance``.
+    """Returns `unsharded_share`; raises if it is above ``tolerance``.
 
     Raises:
         ShardingError: naming the largest leaves.
@@ -160,12 +160,12 @@ def check_sharded(leaves: Mapping[str, PlacedLeaf], mesh: AnyMesh, tolerance: fl
 
 
 def insert_axis(logical_axes: Sequence[str | None], position: int, name: str) -> tuple[str | None, ...]:
-    """Name the axis that a scan or vmap stacks at ``position``.
+    """Returns the logical axes after a scan or vmap stacks an axis at ``position``.
 
     Args:
         logical_axes: the names of one layer's array.
-        position: where the new axis stands in the result; negative counts from its end.
-        name: the axis's own name, such as ``layers``.
+        position: index of the new axis in the result; negative counts from its end.
+        name: name of the new axis, such as ``layers``.
 
     Raises:
         ShardingError: if the name is taken or empty, or the position is outside the result.
@@ -187,15 +187,15 @@ def insert_axis(logical_axes: Sequence[str | None], position: int, name: str) ->
 def remove_axis(
     logical_axes: Sequence[str | None], name: str, position: int | None = None
 ) -> tuple[str | None, ...]:
-    """Take the name of a stacked axis out again; the inverse of `insert_axis`.
+    """Returns the logical axes without a stacked axis; the inverse of `insert_axis`.
 
     Args:
         logical_axes: the names of the stacked array.
-        name: the name of the axis that goes.
-        position: if given, the name must stand here; negative counts from the end.
+        name: name of the axis to remove.
+        position: if given, the required index of the name; negative counts from the end.
 
     Raises:
-        ShardingError: if the name is not there, or stands elsewhere.
+        ShardingError: if the name is missing, or at another index.
     """
     axes = list(logical_axes)
     if name not in axes:

@@ -182,7 +182,7 @@ def preset(name: str) -> ModelConfig:
     """Returns the preset called ``name``.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no such preset.
     """
     if name not in PRESETS:
         raise ConfigError("preset", name, f"one of {', '.join(sorted(PRESETS))}")
@@ -192,10 +192,10 @@ def preset(name: str) -> ModelConfig:
 def tiny(config: ModelConfig) -> ModelConfig:
     """Returns ``config`` shrunk for a laptop, with the same structure.
 
-    Sizes are pairwise distinct (also ``heads * head_dim`` and ``embed``), so that a swapped pair of
-    dimensions cannot go unseen, and divisible by 8 along weights and batch (heads and experts by 2). Multi-head
-    stays multi-head, grouped-query stays grouped, every stack runs its cycle more than once. Windows, caps and
-    rotary lengths shrink with the sizes, so that they matter, and the norm epsilon is large enough to.
+    Sizes are pairwise distinct (also ``heads * head_dim`` and ``embed``), so that tests detect swapped dimensions.
+    They are divisible by 8 along weights and batch (heads and experts by 2). Multi-head stays multi-head,
+    grouped-query stays grouped, every stack runs its cycle more than once. Windows, caps and rotary lengths shrink
+    with the sizes, so that they take effect.
     """
     period = len(config.attention.cycle)
     dense = min(config.dense_layers, 3)

@@ -1,6 +1,7 @@
-"""Which microbatch is where at which iteration of a pipeline. Framework-free arithmetic.
+"""Schedule of the microbatches in the stages of a pipeline. Framework-free arithmetic.
 
-S stages, M microbatches, R repeats, d delay. Every method takes Python ints and traced integers alike.
+S stages, M microbatches, R repeats, d delay. Every method except `Schedule.source` takes Python ints and traced
+integers.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ __all__ = ["Schedule", "Source"]
 
 
 class Source(enum.StrEnum):
-    """Where the first stage takes its input from."""
+    """Source of the first stage's input."""
 
     WAITING = "waiting"
     STORAGE = "storage"
@@ -22,13 +23,13 @@ class Source(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Microbatches through stages, ``repeats`` times around.
+    """Schedule of microbatches that pass all stages ``repeats`` times.
 
     Args:
-        stages: S, what runs at the same time.
+        stages: S, stages that run at the same time.
         microbatches: M, a multiple of S; with repeats at least ``S * delay``.
-        repeats: R, how often a microbatch passes all stages.
-        delay: iterations a result needs to the next stage, 1 or 2.
+        repeats: R, number of times that a microbatch passes all stages.
+        delay: iterations until a result reaches the next stage, 1 or 2.
     """
 
     stages: int
@@ -38,7 +39,7 @@ class Schedule:
 
     @property
     def iterations(self) -> int:
-        """How often all stages run."""
+        """Number of iterations, in each of which all stages run."""
         return self.microbatches * self.repeats + self.lag
 
     @property
@@ -48,34 +49,34 @@ class Schedule:
 
     @property
     def slots(self) -> int:
-        """Microbatches that wait at each stage, and in the end the outputs there."""
+        """Number of microbatches that wait at each stage; at the end, number of outputs there."""
         return self.microbatches // self.stages
 
     @property
     def has_storage(self) -> bool:
-        """Whether a microbatch comes around before the first stage can take it, and has to be kept."""
+        """True if a microbatch returns before the first stage can process it, and must be stored."""
         return self.repeats > 1 and self.microbatches > self.stages * self.delay
 
     @property
     def source_of_repeats(self) -> Source:
-        """Where the first stage takes its input from once every microbatch has started."""
+        """Source of the first stage's input after every microbatch has started."""
         return Source.STORAGE if self.has_storage else Source.SHIFT
 
     @property
     def rotates(self) -> bool:
-        """Whether the last stage's result moves straight to the first."""
+        """True if the last stage's result moves directly to the first."""
         return self.repeats > 1 and not self.has_storage
 
     def source(self, iteration: int) -> Source:
-        """Returns where the first stage takes its input from; a Python int only."""
+        """Returns the source of the first stage's input; takes a Python int only."""
         return Source.WAITING if iteration < self.microbatches else self.source_of_repeats
 
     def processed(self, iteration: Any, stage: Any) -> Any:
-        """Returns how many microbatches a stage has finished, counted over repeats; 0 in its first bubbles."""
+        """Returns the number of microbatches that a stage has finished, over all repeats; 0 in its first bubbles."""
         return _clip(iteration - self.delay * stage, 0, self.microbatches * self.repeats)
 
     def microbatch(self, iteration: Any, stage: Any) -> Any:
-        """Returns the number of the microbatch a stage works on; some number in its bubbles."""
+        """Returns the number of the microbatch that a stage processes; an arbitrary one in its bubbles."""
         return self.processed(iteration, stage) % self.microbatches
 
     def repeat(self, iteration: Any, stage: Any) -> Any:
@@ -83,7 +84,7 @@ class Schedule:
         return _clip(self.processed(iteration, stage) // self.microbatches, 0, self.repeats - 1)
 
     def slot(self, iteration: Any) -> Any:
-        """Returns the slot of ``waiting`` that is read, moved on and written."""
+        """Returns the slot of ``waiting`` that is read, shifted between stages and written."""
         return iteration % self.slots
 
     def stored(self, iteration: Any) -> Any:
@@ -96,7 +97,7 @@ class Schedule:
 
     @property
     def first_slot(self) -> int:
-        """The slot that holds the output of microbatch 0 in the end."""
+        """The slot that holds the output of microbatch 0 at the end."""
         return (self.microbatches * (self.repeats - 1) + self.lag) % self.slots
 
 

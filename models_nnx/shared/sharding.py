@@ -1,8 +1,8 @@
-"""Where arrays lie on a mesh: logical axis rules, constraints, ZeRO-1 and the unsharded-share guard.
+"""Placement of arrays on a mesh: logical axis rules, constraints, ZeRO-1 and the unsharded-share guard.
 
 Free of Flax, shared by both twins. A *rule table* is an ordered tuple of (logical name, mesh axis or axes or
-None) in which a name may occur several times. Which rule a dimension gets depends on the names of the mesh's
-axes, never on their sizes: an axis of size one takes part in the choice and is then left out of the spec.
+None) in which a name may occur several times. The rule of a dimension depends on the names of the mesh's axes, never
+on their sizes: an axis of size one takes part in the choice and is then left out of the spec.
 Specs have one entry per dimension (trailing ``None`` kept): ``None``, an axis, or a tuple of several.
 """
 
@@ -76,7 +76,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Binding:
-    """How one dimension of a tensor came to its mesh axes.
+    """Mesh axes of one dimension of a tensor, and the reason for them.
 
     Attributes:
         name: the logical name, None for a dimension without one.
@@ -85,7 +85,7 @@ class Binding:
         shards: the product of their sizes.
         rule_index: position in the table of the rule that won, or None.
         rule: that rule, or None.
-        reason: one line for a finding: the rule, or why there is none.
+        reason: one line for a finding: the rule, or the reason for replication.
     """
 
     name: str | None
@@ -134,7 +134,7 @@ def _explain(
 
 @functools.lru_cache(
     maxsize=4_096
-)  # tracing asks the same of every layer, and a table has some hundred rules
+)  # tracing repeats calls for every layer, and a table has about a hundred rules
 def _bound(
     names: tuple[str | None, ...], shape: tuple[int, ...], rules: Rules, mesh: tuple[tuple[str, int], ...]
 ) -> tuple[Binding, ...]:
@@ -178,7 +178,7 @@ def _bound(
 def explain(
     logical_axes: Sequence[str | None], shape: Sequence[int], rules: Rules, mesh: AnyMesh
 ) -> tuple[Binding, ...]:
-    """Say for each dimension which rule produced its mesh axes, or why none did; divisibility is not checked.
+    """Returns for each dimension the rule that produced its mesh axes, or why none did; divisibility is not checked.
 
     Raises:
         ShardingError: if names and dimensions do not match up or a rule is malformed.
@@ -222,7 +222,7 @@ def resolve(
     mesh: AnyMesh,
     where: str = "",
 ) -> PartitionSpec:
-    """Turn logical names into a spec; Flax Linen's ``logical_to_mesh_axes`` is the reference.
+    """Returns the spec of logical names; Flax Linen's ``logical_to_mesh_axes`` is the reference.
 
     The rules are walked in order. The first one for a dimension whose mesh axes all exist and are not bound
     to another dimension wins; a name without one is replicated. Differences to the reference: a rule with an
@@ -234,7 +234,7 @@ def resolve(
         shape: the global shape.
         rules: the ordered table.
         mesh: the mesh, concrete or abstract.
-        where: what to call the tensor in an error, such as its path.
+        where: name of the tensor in an error, such as its path.
 
     Returns:
         A spec with one entry per dimension.
@@ -253,7 +253,7 @@ def named_sharding(
     mesh: Mesh,
     where: str = "",
 ) -> NamedSharding:
-    """Like `resolve`, as a sharding on ``mesh``.
+    """Returns the result of `resolve` as a sharding on ``mesh``.
 
     Raises:
         ShardingError: as `resolve`.
@@ -262,7 +262,7 @@ def named_sharding(
 
 
 def _mode(mesh: AbstractMesh, where: str) -> ShardMode | None:
-    """Mode of the axes of a mesh that are not manual, None where there are none."""
+    """Returns the mode of the axes of a mesh that are not manual; None if there are none."""
     types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     free = set(types.values()) - {AxisType.Manual}
     if len(free) > 1:
@@ -277,22 +277,22 @@ def _mode(mesh: AbstractMesh, where: str) -> ShardMode | None:
 def _ambient(
     logical_axes: Sequence[str | None], shape: Sequence[int], rules: Rules, where: str
 ) -> tuple[ShardMode, PartitionSpec] | None:
-    """Mode and spec under the ambient mesh, None where nothing is left to constrain."""
+    """Returns mode and spec under the ambient mesh; None if nothing is left to constrain."""
     mesh = jax.sharding.get_abstract_mesh()
     mode = _mode(mesh, where)
     types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
-    # A manual axis is already applied to the local shape, so to what is left it is an axis of size one.
+    # A manual axis is already applied to the local shape, so it counts as an axis of size one.
     sizes = {axis: 1 if types[axis] == AxisType.Manual else size for axis, size in mesh.shape.items()}
     spec = _resolve(logical_axes, shape, rules, sizes, where)
     return None if mode is None else (mode, spec)
 
 
 def constrain(x: jax.Array, logical_axes: Sequence[str | None], rules: Rules) -> jax.Array:
-    """Put an activation where the rules say; the only way models constrain one.
+    """Places an activation as the rules require; models constrain activations only with this function.
 
-    The mesh is the ambient one (``jax.set_mesh``) and its axis types tell the mode: a sharding constraint
+    The mesh is the ambient one (``jax.set_mesh``) and its axis types determine the mode: a sharding constraint
     under auto, ``jax.sharding.reshard`` under explicit. Manual axes (inside ``shard_map``) are left out.
-    Without an ambient mesh, or with all its axes manual, ``x`` comes back unchanged.
+    Without an ambient mesh, or with all its axes manual, ``x`` is returned unchanged.
 
     Args:
         x: the activation, any dtype.
@@ -300,14 +300,14 @@ def constrain(x: jax.Array, logical_axes: Sequence[str | None], rules: Rules) ->
         rules: the ordered table.
 
     Raises:
-        ShardingError: as `resolve`, with or without a mesh where names and dimensions do not match up.
+        ShardingError: as `resolve`; without a mesh too if names and dimensions do not match up.
     """
     target = _ambient(logical_axes, x.shape, rules, "constrain")
     return x if target is None else _put(x, *target)
 
 
 def constrain_moment(x: jax.Array, logical_axes: Sequence[str | None], rules: Rules) -> jax.Array:
-    """Put a gradient or parameter where its ZeRO-1 moments lie; see `constrain` and `zero1_spec`.
+    """Places a gradient or parameter like its ZeRO-1 moments; see `constrain` and `zero1_spec`.
 
     Raises:
         ShardingError: as `resolve`.
@@ -328,15 +328,15 @@ def state_spec(
     zero1: bool,
     where: str = "",
 ) -> PartitionSpec:
-    """Spec of a leaf of the train state: resolved, and over ``data`` as well where ``zero1`` asks for it.
+    """Returns the spec of a leaf of the train state, sharded over ``data`` as well if ``zero1`` is set.
 
     Args:
         logical_axes: its names; None for a counter or key, which is replicated.
         shape: its shape.
         rules: the ordered table.
         mesh: the mesh.
-        zero1: whether it is optimizer state sharded by ZeRO-1.
-        where: what to call the leaf in an error.
+        zero1: True for optimizer state sharded by ZeRO-1.
+        where: name of the leaf in an error.
 
     Raises:
         ShardingError: as `resolve`.
@@ -348,13 +348,13 @@ def state_spec(
 
 
 def place(x: jax.Array, spec: PartitionSpec) -> jax.Array:
-    """Put an array on a given spec of the ambient mesh, as `constrain` does on the one its names resolve to."""
+    """Places an array by a given spec on the ambient mesh; `constrain` resolves the spec from names."""
     mode = _mode(jax.sharding.get_abstract_mesh(), "place")
     return x if mode is None else _put(x, mode, spec)
 
 
 def zeros(shape: Sequence[int], dtype: jax.typing.DTypeLike, spec: PartitionSpec) -> jax.Array:
-    """Make zeros that lie on a given spec of the ambient mesh from the start."""
+    """Returns zeros placed by a given spec on the ambient mesh."""
     explicit = _mode(jax.sharding.get_abstract_mesh(), "zeros") is ShardMode.EXPLICIT
     return place(jnp.zeros(shape, dtype, out_sharding=spec if explicit else None), spec)
 
@@ -368,7 +368,7 @@ def _put(x: jax.Array, mode: ShardMode, spec: PartitionSpec) -> jax.Array:
 def out_sharding(
     logical_axes: Sequence[str | None], shape: Sequence[int], rules: Rules
 ) -> PartitionSpec | None:
-    """What to pass as ``out_sharding=`` to einsum, dot, gather and reshape: a spec under explicit, else None.
+    """Returns ``out_sharding=`` for einsum, dot, gather and reshape: a spec under explicit, else None.
 
     Raises:
         ShardingError: as `resolve`.
@@ -378,7 +378,7 @@ def out_sharding(
 
 
 def spec_here(logical_axes: Sequence[str | None], shape: Sequence[int], rules: Rules) -> PartitionSpec | None:
-    """What ``shard_map`` under the ambient mesh takes as the spec of an argument put there by `constrain`.
+    """Returns the spec for ``shard_map`` under the ambient mesh of an argument placed by `constrain`.
 
     None without an ambient mesh, or with all its axes manual.
 

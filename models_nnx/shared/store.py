@@ -1,7 +1,7 @@
-"""Named arrays on disk: a folder that is written whole or not at all, and read as asked or not at all.
+"""Checkpoints of named arrays: folders that are written completely or not at all, and read exactly as requested.
 
-Free of Flax. Orbax writes the arrays. A manifest beside them has the shape and dtype of each, and the size and
-SHA-256 of each file, because Orbax and TensorStore would hand out bytes that changed on disk.
+Free of Flax. Orbax writes the arrays. A manifest next to them has the shape and dtype of each, and the size and
+SHA-256 of each file, because Orbax and TensorStore would return bytes that changed on disk.
 """
 
 import contextlib
@@ -47,19 +47,19 @@ ARRAYS, MANIFEST = "arrays", "manifest.json"
 FORMAT = 1
 STEP = re.compile(r"step_(\d{8,})")
 SHOWN = 240
-"""Characters of a foreign error that are repeated."""
+"""Largest number of characters that a message repeats of another library's error."""
 SETTLED = 0.3
-"""Seconds without a new file after which the writes that a failed save has left behind count as ended."""
+"""Seconds without a new file after which the remaining writes of a failed save count as ended."""
 PATIENCE = 10.0
-"""Seconds to wait for them at most."""
+"""Longest wait for these writes, in seconds."""
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be written or read; says which one, what is wrong with it, and what to do."""
+    """A checkpoint that cannot be written or read; the message names it, the fault and the next step."""
 
 
 class Kind(enum.StrEnum):
-    """What a checkpoint holds: all that a training run needs to go on, or what a model reads to serve."""
+    """Content of a checkpoint: all state that continues a training run, or the parameters that serve a model."""
 
     TRAIN_STATE = "train state"
     PARAMETERS = "parameters"
@@ -67,11 +67,11 @@ class Kind(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a checkpoint says about itself.
+    """Description of a checkpoint, stored with it.
 
     Args:
-        kind: what it holds, a name of `Kind`.
-        about: what its writer noted, as JSON has it.
+        kind: its content, a value of `Kind`.
+        about: notes of its writer, as JSON values.
         leaves: ``{name: {"shape": [...], "dtype": "float32"}}``; typed keys have ``impl`` as well.
         files: ``{path: {"bytes": 10, "sha256": "..."}}`` of all other files.
     """
@@ -83,15 +83,15 @@ class Manifest:
 
 
 def step_folder(root: Path, step: int) -> Path:
-    """Returns where the checkpoint of a step lies under the folder of a run."""
+    """Returns the folder of a step's checkpoint in the folder of a run."""
     return Path(root) / f"step_{step:08d}"
 
 
 def find(path: Path) -> Path:
-    """Returns ``path`` if it is a checkpoint, else the one of the last step in it.
+    """Returns ``path`` if it is a checkpoint, else the checkpoint of the last step in it.
 
     Raises:
-        CheckpointError: there is none. A save that was cut short is none.
+        CheckpointError: there is none. An interrupted save does not count.
     """
     path = Path(path)
     if (path / MANIFEST).exists():
@@ -108,11 +108,11 @@ def check_writable(folder: Path, leaves: Mapping[str, Any]) -> None:
     """Raises unless a checkpoint could be written to a folder, which need not exist yet.
 
     Args:
-        folder: where checkpoints will be written.
-        leaves: ``{name: array}`` of one, abstract or not; room is needed for all of it, uncompressed.
+        folder: folder for future checkpoints.
+        leaves: ``{name: array}`` of one, abstract or not; the disk needs space for all of it, uncompressed.
 
     Raises:
-        CheckpointError: the folder cannot be made or written to, or has too little room.
+        CheckpointError: the folder cannot be made or written to, or has too little space.
     """
     nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     try:
@@ -140,13 +140,13 @@ def write(folder: Path, leaves: Mapping[str, Any], *, kind: str, about: Mapping[
     """Writes arrays to a folder that appears when it is complete, and returns it.
 
     Args:
-        folder: a new one; what else lies beside it stays as it is.
+        folder: a new folder; other checkpoints next to it stay unchanged.
         leaves: ``{name: array}``; names are paths, typed keys are arrays too.
-        kind: a name of `Kind`.
-        about: what to note, as JSON has it.
+        kind: a value of `Kind`.
+        about: notes to store, as JSON values.
 
     Raises:
-        CheckpointError: the folder exists, the disk is full or not to be written, or several processes hold the arrays.
+        CheckpointError: the folder exists, the disk is full or not writable, or several processes hold the arrays.
     """
     folder = Path(folder).absolute()
     if jax.process_count() > 1:
@@ -181,10 +181,10 @@ def write(folder: Path, leaves: Mapping[str, Any], *, kind: str, about: Mapping[
 
 
 def inspect(folder: Path) -> Manifest:
-    """Returns what a checkpoint says about itself.
+    """Returns the manifest of a checkpoint.
 
     Raises:
-        CheckpointError: it says nothing, or not what was written.
+        CheckpointError: the manifest is missing, damaged or of another format.
     """
     path = Path(folder) / MANIFEST
     if not path.exists():
@@ -205,16 +205,16 @@ def inspect(folder: Path) -> Manifest:
 
 
 def read(folder: Path, like: Mapping[str, Any], *, kind: str) -> dict[str, jax.Array]:
-    """Reads arrays, each exactly as asked for; nothing is cast, filled in or left out.
+    """Reads arrays, each exactly as requested; nothing is cast, filled in or left out.
 
     Args:
         folder: the checkpoint.
-        like: ``{name: jax.ShapeDtypeStruct}`` of all leaves; those with a sharding are put there.
-        kind: a name of `Kind`.
+        like: ``{name: jax.ShapeDtypeStruct}`` of all leaves; those with a sharding are placed by it.
+        kind: a value of `Kind`.
 
     Raises:
-        CheckpointError: leaves are missing, left over, or of another shape or dtype, all of them listed; or files
-            are missing, left over, or not what was written.
+        CheckpointError: leaves are missing, left over, or of another shape or dtype, all of them listed; or files are
+            missing, left over, or changed since they were written.
     """
     folder = Path(folder).absolute()
     manifest = inspect(folder)
@@ -240,7 +240,7 @@ def read(folder: Path, like: Mapping[str, Any], *, kind: str) -> dict[str, jax.A
 
 
 def _write_arrays(folder: Path, leaves: Mapping[str, Any]) -> None:
-    """Writes all but what has no entries, which Orbax refuses."""
+    """Writes all arrays except empty ones, which Orbax refuses."""
     import orbax.checkpoint as ocp
 
     tree: dict[str, Any] = {}
@@ -256,7 +256,7 @@ def _write_arrays(folder: Path, leaves: Mapping[str, Any]) -> None:
 
 
 def _written_whole() -> Iterator[tuple[Any, Any]]:
-    """Yields how types are written: one replica writes an array, since parts of several would each be a program."""
+    """Yields types and handlers; one replica writes an array, because parts of several would need a program each."""
     import orbax.checkpoint as ocp
 
     yield np.ndarray, ocp.type_handlers.NumpyHandler()
@@ -265,14 +265,14 @@ def _written_whole() -> Iterator[tuple[Any, Any]]:
 
 @contextlib.contextmanager
 def _no_tracebacks() -> Iterator[None]:
-    """Has Orbax, and the tasks that it leaves behind, print no traceback of an error that it raises as well."""
+    """Keeps Orbax and its remaining tasks from printing the traceback of an error that it also raises."""
     logs = [logging.getLogger(name) for name in ("absl", "asyncio")]
     levels, hook = [log.level for log in logs], sys.unraisablehook
     sys.unraisablehook = lambda one: None if "Event loop is closed" in str(one.exc_value) else hook(one)
     for log in logs:
         log.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # coroutines that never began
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # unstarted coroutines
             yield
     finally:
         sys.unraisablehook = hook
@@ -281,7 +281,7 @@ def _no_tracebacks() -> Iterator[None]:
 
 
 def _settle(partial: Path) -> None:
-    """Removes a folder until nothing comes back: when one write fails, TensorStore goes on with the others."""
+    """Removes a folder until it no longer reappears: if one write fails, TensorStore continues with the others."""
     began = quiet = time.monotonic()
     while (now := time.monotonic()) < min(quiet + SETTLED, began + PATIENCE):
         if partial.exists():
@@ -291,7 +291,7 @@ def _settle(partial: Path) -> None:
 
 
 def _read_arrays(folder: Path, stored: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads onto the devices where a leaf has a sharding; else, and keys, onto the host."""
+    """Reads a leaf with a sharding onto its devices; keys and other leaves onto the host."""
     import orbax.checkpoint as ocp
 
     item: dict[str, Any] = {}
@@ -329,7 +329,7 @@ def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-# --- what is there against what is asked for ---
+# --- stored against requested ---
 
 
 def _kind_of(leaf: Any) -> tuple[str, tuple[int, ...]]:
@@ -387,7 +387,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yields every file but the manifest."""
+    """Yields every file except the manifest."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path != folder / MANIFEST:
             yield path
@@ -421,7 +421,7 @@ def _digest_of(path: Path) -> str:
 
 
 def _flush(folder: Path) -> None:
-    """Has the disk, not only the system, hold everything before the folder gets its name."""
+    """Flushes everything from the system to the disk before the folder gets its name."""
     for path in (*folder.rglob("*"), folder):
         _sync(path)
 
@@ -435,7 +435,7 @@ def _sync(path: Path) -> None:
 
 
 def _remove_left_behind(folder: Path) -> None:
-    """Removes what saves have left that were killed on this machine."""
+    """Removes partial folders of saves that were killed on this machine."""
     pattern = re.compile(rf"\..*\.{re.escape(socket.gethostname())}-(\d+)-[0-9a-f]+\.partial")
     for entry in _entries(folder):
         match = pattern.fullmatch(entry.name)
@@ -454,7 +454,7 @@ def _lives(process: int) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the system's reason of an error, also of one that TensorStore passes on; else the first line."""
+    """Returns the system's reason for an error, including one that TensorStore forwards; else the first line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     code = re.search(r"os_error_code='(\d+)'", str(error))
@@ -463,6 +463,6 @@ def _reason(error: Exception) -> str:
 
 def _one_line(error: Exception) -> str:
     line = next(iter(str(error).splitlines()), "")
-    if len(line) > SHOWN:  # what the system says stands at the end, behind paths
+    if len(line) > SHOWN:  # the system's message is at the end, after paths
         line = f"{line[: SHOWN // 3]} ... {line[-SHOWN * 2 // 3 :]}"
     return f"{type(error).__name__}: {line}"

@@ -1,4 +1,4 @@
-"""The verdicts that a test expects of all channels: it states those that differ from what the registry says."""
+"""Expected verdicts of all channels: a test states those that differ from the registry's."""
 
 from collections.abc import Mapping
 
@@ -6,14 +6,14 @@ from parity.channels import CHANNELS, Channel, Settled
 
 
 def surprises(found: Mapping[str, str], **stated: str) -> dict[str, str]:
-    """Returns the channels with another verdict than a test states; empty if there are none.
+    """Returns the channels whose verdict is not the expected one; empty if there are none.
 
-    Two sides are one program unless a test states other verdicts. Then a channel is ``proved`` if a proof settles its
-    question, and else ``equal``; one that may have no question may be ``skipped``.
+    By default both sides are one program. Then a channel is ``proved`` if a proof can decide it, else ``equal``; a
+    channel that may not apply may be ``skipped``.
 
     Args:
         found: the verdict of each channel.
-        stated: the verdicts that differ from these, by channel.
+        stated: the expected verdicts that differ from the default, by channel.
     """
     assert set(stated) <= set(found) <= set(CHANNELS), set(stated) - set(found)
     return {
@@ -24,7 +24,7 @@ def surprises(found: Mapping[str, str], **stated: str) -> dict[str, str]:
 
 
 def usual(name: str) -> tuple[str, ...]:
-    """Returns the verdicts of a channel on two sides that are one program."""
+    """Returns the possible verdicts of a channel on two sides that are one program."""
     channel = CHANNELS[name]
     verdict = "equal" if channel.settled is Settled.NOTHING else "proved"
     always = channel.applies is Channel.applies and channel.group is None

@@ -1,4 +1,4 @@
-"""Our tiny models as Hugging Face transformers writes them: configuration and weights by its names. Needs torch."""
+"""The tiny models in Hugging Face transformers: configuration and weights by its names. Needs torch."""
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ SPANS = {Span.LOCAL: "sliding_attention", Span.GLOBAL: "full_attention"}
 
 
 def rope(theta, scaling):
-    """``rope_parameters``, as transformers 5 has them."""
+    """Returns ``rope_parameters`` in the form of transformers 5."""
     if scaling is None:
         return {"rope_type": "default", "rope_theta": theta}
     if isinstance(scaling, LinearScaling):
@@ -47,7 +47,7 @@ def rope(theta, scaling):
 
 
 def hf_config(name, config):
-    """The configuration class of the family, with our tiny sizes."""
+    """Returns the family's configuration with the tiny sizes."""
     att, moe, latent = config.attention, config.moe, config.attention.latent
     spans = [att.cycle[layer % len(att.cycle)] for layer in range(config.layers)]
     common = {
@@ -109,7 +109,7 @@ def hf_config(name, config):
 
 
 class Source:
-    """Our weights by unrolled name."""
+    """The tiny models' weights by unrolled name."""
 
     def __init__(self, config):
         self.config = config
@@ -118,13 +118,13 @@ class Source:
         return draw(name, shape, self.config)
 
     def flat(self, name, rows, *columns):
-        """A kernel ``[rows..., columns...]`` as torch's ``[columns, rows]``."""
+        """Returns a kernel ``[rows..., columns...]`` in torch's shape ``[columns, rows]``."""
         rows = rows if isinstance(rows, tuple) else (rows,)
         return self(name, *rows, *columns).reshape(int(np.prod(rows)), -1).T
 
 
 def hf_weights(name, config):
-    """A state dict of the family's model."""
+    """Returns a state dict of the family's model."""
     get = Source(config)
     found = {
         "model.embed_tokens.weight": get("embedder.embedding", config.vocab, config.embed),
@@ -175,7 +175,7 @@ def _attention(get, ours, config):
 
 
 def _latent(get, ours, config):
-    """The checkpoints interleave the pairs that rotary turns; ours lie half a part apart."""
+    """Returns the weights of latent attention; transformers interleaves the rotated pairs, the twins split halves."""
     att, lat, D, N = config.attention, config.attention.latent, config.embed, config.attention.heads
     Q, R, P, V, H = lat.query_rank, lat.key_value_rank, lat.rotary_dim, lat.value_dim, att.unturned_dim
     order = np.arange(P).reshape(2, -1).T.reshape(-1)

@@ -9,7 +9,7 @@ import oracle_ops as ops
 
 from models_nnx.shared.config import Activation, AttentionConfig, Head, LayerLayout, MlpConfig, ModelConfig
 
-# B 8, T 17, D 18, L 4, N 6, K 3 (or 6), G 2, H 10, F 22, V 29: no two alike, nor N * H, K * H.
+# B 8, T 17, D 18, L 4, N 6, K 3 (or 6), G 2, H 10, F 22, V 29: all distinct, also N * H and K * H.
 ROWS, LENGTH = 8, 17
 SMALL = ModelConfig(
     vocab=29,
@@ -22,7 +22,7 @@ SMALL = ModelConfig(
 
 
 def shapes(config):
-    """Shape of every parameter, from the paper's block."""
+    """Returns the shape of every parameter, from the paper's block."""
     att, D, L = config.attention, config.embed, config.layers
     N, K, H, F = att.heads, att.kv_heads, att.head_dim, config.mlp.hidden
     found = {
@@ -42,7 +42,7 @@ def shapes(config):
 
 
 def random_params(config, seed=0):
-    """Every leaf random, none near ones or zeros; scores of a few units, so that softmax is not flat."""
+    """Returns random leaves, none near ones or zeros, with scores of a few units, so that softmax is not flat."""
     rng = np.random.default_rng(seed)
 
     def draw(name, shape):
@@ -57,9 +57,9 @@ def random_params(config, seed=0):
 
 
 def random_batch(vocab, rows=ROWS, length=LENGTH, seed=0):
-    """Rows of 3 or 4 documents, the same for every seed, and unequal padding; tokens weigh 0 or 1.
+    """Returns rows of 3 or 4 documents, the same for every seed, and unequal padding; tokens weigh 0 or 1.
 
-    Rows 3 and 7 weigh nothing at all: with 4 microbatches, one of them has no weight.
+    Rows 3 and 7 have no weight, so that one of 4 microbatches has none.
     """
     rng = np.random.default_rng(seed)
     cutter = np.random.default_rng(2)
@@ -78,12 +78,12 @@ def random_batch(vocab, rows=ROWS, length=LENGTH, seed=0):
 
 
 def layer(params, name, index):
-    """One layer's parameter."""
+    """Returns one layer's parameter."""
     return params[f"layers.{name}"][index]
 
 
 def block(x_BTD, params, index, config, inputs, xp=np):
-    """Pre-norm attention and pre-norm gated MLP, each around a residual."""
+    """Returns the output of pre-norm attention and pre-norm gated MLP, each with a residual."""
     positions_BT, seen_BTS = inputs
     att = config.attention
     normed = ops.rms_norm(x_BTD, layer(params, "attention_norm.scale", index), config.norm_epsilon, xp)
@@ -103,7 +103,7 @@ def block(x_BTD, params, index, config, inputs, xp=np):
 
 
 def logits(params, batch, config, xp=np):
-    """``[B, T, V]`` in the dtype of the parameters."""
+    """Returns ``[B, T, V]`` in the dtype of the parameters."""
     inputs = (batch["positions"], ops.visible(batch["segments"]))
     x_BTD = params["embedder.embedding"][batch["tokens"]]
     for index in range(config.layers):
@@ -114,7 +114,7 @@ def logits(params, batch, config, xp=np):
 
 
 def mean_loss(params, batch, config, z_loss, xp=np):
-    """The weighted mean over the whole batch."""
+    """Returns the weighted mean over the whole batch."""
     total, weight = ops.cross_entropy(
         logits(params, batch, config, xp), batch["targets"], batch["weights"], z_loss, xp
     )
@@ -122,7 +122,7 @@ def mean_loss(params, batch, config, z_loss, xp=np):
 
 
 def to_layer_first(flat, config):
-    """Turns a twin's ``{dotted path: array}`` into the oracle's names; layers stacked in front."""
+    """Converts a twin's ``{dotted path: array}`` to the oracle's names, with layers along the first axis."""
     found, unrolled = {}, {}
     for path, leaf in flat.items():
         head, _, tail = path.removeprefix("decoder.").partition(".")
@@ -139,7 +139,7 @@ def to_layer_first(flat, config):
 
 
 def leaf_for(path, params, config):
-    """The value of a twin's parameter at ``path``, from the oracle's parameters."""
+    """Returns the value of a twin's parameter at ``path``, from the oracle's parameters."""
     head, _, tail = path.removeprefix("decoder.").partition(".")
     if not path.startswith("decoder."):
         return params[path]

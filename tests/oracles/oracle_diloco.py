@@ -12,7 +12,7 @@ def layers(leaves, first, scan_axis=1):
     """Returns ``{(name, layer number or None): view}`` of whole arrays by path, without the replica axis.
 
     Args:
-        leaves: ``{path: array}``; layers stacked along ``scan_axis`` or, where there are fewer axes, the last.
+        leaves: ``{path: array}``; layers stacked along ``scan_axis`` or, if there are fewer axes, the last.
         first: ``{name of a stack: number of its first layer}``.
     """
     views = {}
@@ -30,14 +30,15 @@ def layers(leaves, first, scan_axis=1):
 
 
 def fragment_of(name, number, fragments):
-    """Layers in turn; the embedding first, what follows the layers last."""
+    """Returns the fragment: of a layer its number modulo ``fragments``, of the embedding the first, of the rest the
+    last."""
     if number is not None:
         return number % fragments
     return 0 if name.startswith("embedder") else fragments - 1
 
 
 class Replicas:
-    """What R replicas hold, each ``{(name, number): array}``, changed in place, and what they have in common.
+    """State of R replicas, each ``{(name, number): array}``, changed in place, and their shared state.
 
     Attributes:
         inner: a dict for each replica.
@@ -52,7 +53,7 @@ class Replicas:
         self.waiting = []
 
     def after_step(self):
-        """Meets, and takes what was met about, once each replica has made its step."""
+        """Computes pseudo-gradients and applies those that are due, after each replica has made its step."""
         cfg = self.config
         self.step += 1
         for fragment in range(cfg.fragments):
@@ -67,12 +68,12 @@ class Replicas:
                 self.apply(name, gradient)
 
     def gradient(self, name):
-        """How far the replicas went on average, backwards."""
+        """Returns the outer parameters minus the replicas' mean."""
         total = sum(np.asarray(replica[name], np.float64) for replica in self.inner)
         return self.outer[name] - total / len(self.inner)
 
     def apply(self, name, gradient):
-        """Nesterov's momentum, then every replica moves towards the outer parameters."""
+        """Applies Nesterov momentum, then moves every replica towards the outer parameters."""
         cfg = self.config
         self.momentum[name] = gradient + cfg.momentum * self.momentum[name]
         logits_with_mtp = gradient + cfg.momentum * self.momentum[name]

@@ -1,4 +1,4 @@
-"""DiLoCo as placed programs of drjax with optax's SGD; entries of arrays are told by the number of their fragment.
+"""DiLoCo as placed programs of drjax with optax's SGD; each entry of an array has the number of its fragment.
 
 Source: Rush et al., DrJAX, arXiv:2403.07128; Douillard et al., arXiv:2501.18512, algorithm 2.
 """
@@ -10,12 +10,12 @@ import optax
 
 
 class Placed:
-    """Replicas that train, meet and take over what they met about.
+    """Replicas that train, synchronise and apply the results.
 
     Attributes:
         states: ``{path: [R, ...]}`` of the replicas.
-        outer: ``{path: [...]}`` of the trained parameters that they have in common.
-        taken: how often a fragment's result was taken over.
+        outer: ``{path: [...]}`` of the trained parameters that they share.
+        taken: number of results applied so far.
 
     Args:
         train: ``(state, batch) -> {"state": state}`` of one replica.

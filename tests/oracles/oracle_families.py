@@ -12,10 +12,11 @@ from oracle_weights import draw
 
 
 def frequencies(half, theta, scaling):
-    """Turns per position of each rotary pair, and what sine and cosine are multiplied by.
+    """Returns the angle per position of each rotary pair, and the factor of sine and cosine.
 
-    Chen et al. 2023: positions divided by the factor. Peng et al. 2023: pairs that turn often over the original
-    length keep their frequency, pairs that turn seldom are divided, linearly between, over the pair's index.
+    Chen et al. 2023: positions divided by the factor. Peng et al. 2023: pairs with many rotations over the original
+    length keep their frequency, those with few rotations have it divided, with a linear blend over the pair's index
+    between.
     """
     plain = np.asarray([theta ** (-i / half) for i in range(half)])
     if scaling is None:
@@ -24,7 +25,7 @@ def frequencies(half, theta, scaling):
         return plain / scaling.factor, 1.0
     ends = []
     for turns in (scaling.beta_fast, scaling.beta_slow):
-        # The pair i with original_length * theta ** (-i / half) == 2 pi turns.
+        # The pair i with original_length * theta ** (-i / half) == 2 pi rotations.
         ends.append(half * math.log(scaling.original_length / (turns * 2 * math.pi), theta))
     if scaling.boundaries == "whole":
         ends = [math.floor(ends[0]), math.ceil(ends[1])]
@@ -46,7 +47,7 @@ def soft_cap(x, cap):
 
 
 def attention(heads, segments_BT, att, reach, sinks_N=None):
-    """One query and head at a time over the keys it sees; a sink is one score more, without a value."""
+    """Returns attention of one query and head at a time over its keys; a sink is one more score, without a value."""
     query_BTNH, key_BSKH, value_BSKV = heads
     B, T, N, H = query_BTNH.shape
     group = N // key_BSKH.shape[2]
@@ -82,7 +83,7 @@ class Family:
         return ops.rms_norm(x, scale, self.config.norm_epsilon)
 
     def project(self, x_BTD, name, *shape):
-        """``x @ kernel`` over all but the last dimensions of the kernel that ``shape`` names, plus a bias."""
+        """Returns ``x @ kernel``, contracted over the kernel's dimensions before those of ``shape``, plus a bias."""
         rank = 2 if name.endswith(".out") else 1
         kernel = self.get(f"{name}.kernel", *x_BTD.shape[2 : 2 + rank], *shape)
         out = np.tensordot(x_BTD, kernel, axes=rank)
@@ -111,7 +112,7 @@ class Family:
         return self.project(mixed, f"{name}.out", D)
 
     def latent(self, x_BTD, name, turn):
-        """DeepSeek-V2, section 2.1, equations 9 to 19."""
+        """Returns query, key and value by DeepSeek-V2, section 2.1, equations 9 to 19."""
         att, lat = self.config.attention, self.config.attention.latent
         N, H = att.heads, att.head_dim - lat.rotary_dim
         narrow = self.norm(self.project(x_BTD, f"{name}.query_down", lat.query_rank), f"{name}.query_norm")
@@ -162,7 +163,7 @@ class Family:
         return table[tokens_BT] * factor
 
     def hidden(self, batch):
-        """What the final norm takes."""
+        """Returns the input of the final norm."""
         x_BTD = self.embed(batch["tokens"])
         for index in range(self.config.layers):
             x_BTD = self.block(x_BTD, index, batch)

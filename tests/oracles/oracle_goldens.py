@@ -1,4 +1,4 @@
-"""What the golden files hold: tiny models of each family and the batch that they see."""
+"""Models and batch of the golden files: a tiny model of each family, and its inputs."""
 
 from pathlib import Path
 
@@ -20,15 +20,15 @@ PRESET_OF = {
 
 
 def config_of(name):
-    """The tiny model of a family."""
+    """Returns the tiny model of a family."""
     return tiny(preset(PRESET_OF[name]))
 
 
 def batch_of():
-    """Two rows of at least three documents and padding; documents are longer than the tiny window."""
+    """Returns two rows of at least three documents and padding; documents are longer than the tiny window."""
     return packed_batch(2, 40, 11)
 
 
 def golden(name):
-    """``[B, T, V]`` float32 logits of the independent implementation."""
+    """Returns float32 logits ``[B, T, V]`` of the independent implementation."""
     return np.load(GOLDENS / f"{name}.npz")["logits"]

@@ -19,7 +19,7 @@ def sigmoid(x):
 
 
 def choose(ranked_E, top_k, groups=1, top_groups=1):
-    """Experts in falling order of rank, within the best groups; and how narrowly the choice was made."""
+    """Returns experts in falling order of rank, within the best groups, and the smallest margin of the choice."""
     margins = [np.inf]
     allowed = list(range(len(ranked_E)))
     if groups > 1:
@@ -37,7 +37,7 @@ def choose(ranked_E, top_k, groups=1, top_groups=1):
 
 
 def route(logits_BTE, bias_E, segments_BT, moe):
-    """``(experts, weights, shares, margin)`` of every token; experts are E for padding."""
+    """Returns ``(experts, weights, shares, margin)`` of every token; experts are E for padding."""
     B, T, E = logits_BTE.shape
     chosen = np.full((B, T, moe.top_k), E)
     weights, shares, margin = np.zeros((B, T, moe.top_k)), np.zeros((B, T, E)), np.zeros((B, T))
@@ -66,7 +66,7 @@ def load_balance(shares_BTE, chosen_BTK, segments_BT):
 
 
 def keep(chosen_BTK, experts, capacity):
-    """Which choices have a place: per row and expert the first ``capacity`` tokens."""
+    """Returns a mask of the choices with a place: per row and expert the first ``capacity`` tokens."""
     kept = np.zeros(chosen_BTK.shape, bool)
     for b in range(chosen_BTK.shape[0]):
         taken = [0] * (experts + 1)
@@ -87,7 +87,7 @@ def activate(gate, up, activation):
 
 
 def experts(x_BTD, chosen_BTK, weights_BTK, kernels, moe):
-    """Every token through its experts; ``kernels`` has gate, up, down and perhaps their biases."""
+    """Returns the experts' output for every token; ``kernels`` has gate, up, down and optional biases."""
     out = np.zeros_like(x_BTD)
     E = kernels["gate"].shape[0]
     kept = chosen_BTK < E

@@ -9,7 +9,7 @@ from oracle_weights import draw
 
 
 def ahead(batch, depth):
-    """The batch that depth sees: at position t what stands at t + depth, where that is of the same document."""
+    """Returns the batch of a depth: position t has the entry at t + depth if that is in the same document."""
     segments = batch["segments"]
     rolled = {name: np.zeros_like(x) for name, x in batch.items()}
     rows, length = segments.shape
@@ -23,7 +23,7 @@ def ahead(batch, depth):
 
 
 def token_losses(logits_BTV, targets_BT):
-    """Cross-entropy of every token, one at a time."""
+    """Returns the cross-entropy of every token, one at a time."""
     losses = np.zeros(targets_BT.shape)
     for b, t in np.ndindex(targets_BT.shape):
         row = logits_BTV[b, t] - logits_BTV[b, t].max()
@@ -32,7 +32,7 @@ def token_losses(logits_BTV, targets_BT):
 
 
 class Predicting(Family):
-    """A model whose every parameter may be moved by ``step`` times a random direction of its own."""
+    """A model whose parameters may be moved by ``step`` times a random direction for each."""
 
     step = 0.0
 
@@ -41,7 +41,7 @@ class Predicting(Family):
         return value + self.step * direction(name, shape, self.config) if self.step else value
 
     def judged(self, batch):
-        """``(main logits, per depth {logits, losses, weights, accepted})``."""
+        """Returns ``(main logits, per depth {loss_sum, weights, accepted})``."""
         config, hidden = self.config, self.hidden(batch)
         main = self.head(self.norm(hidden, "final_norm"))
         depths = []
@@ -60,7 +60,8 @@ class Predicting(Family):
         return main, depths
 
     def mean_loss(self, batch):
-        """Cross-entropy of the next token, and of further ones times their scale; no z-loss, no balance."""
+        """Returns the cross-entropy of the next token, plus that of further ones times its scale; no z-loss, no
+        balance."""
         main, depths = self.judged(batch)
         weights = batch["weights"]
         loss = (token_losses(main, batch["targets"]) * weights).sum() / weights.sum()
@@ -69,7 +70,8 @@ class Predicting(Family):
 
 
 def direction(name, shape, config):
-    """A random direction for one parameter, by its unrolled name; none for what no gradient trains."""
+    """Returns a random direction for one parameter, by its unrolled name; zeros for a routing bias, which is not
+    trained."""
     if name.endswith("routing_bias"):
         return np.zeros(shape)
     return draw(f"direction.{name}", shape, config).astype(np.float64)

@@ -10,13 +10,13 @@ import numpy as np
 
 
 def rms_norm(x, scale, epsilon, xp=np):
-    """Zhang and Sennrich 2019, equation 4, with epsilon inside the root."""
+    """Returns the norm of Zhang and Sennrich 2019, equation 4, with epsilon inside the root."""
     mean_square = xp.sum(x * x, axis=-1, keepdims=True) / x.shape[-1]
     return x / xp.sqrt(mean_square + epsilon) * scale[(None,) * (x.ndim - 1)]
 
 
 def rotary(x_BTNH, positions_BT, theta, xp=np):
-    """Su et al. 2021: entry i and entry i + H/2 are one complex number, turned by position * theta^(-2i/H)."""
+    """Rotates entries i and i + H/2 as one complex number by position * theta^(-2i/H) (Su et al. 2021)."""
     half = x_BTNH.shape[-1] // 2
     frequency = np.asarray([theta ** (-2 * i / (2 * half)) for i in range(half)])
     angle = (np.asarray(positions_BT)[..., None] * frequency).astype(x_BTNH.dtype)[:, :, None]
@@ -26,7 +26,7 @@ def rotary(x_BTNH, positions_BT, theta, xp=np):
 
 
 def visible(segments_BT):
-    """``[B, T, S]``: a query sees itself and what came before it in its own document."""
+    """Returns ``[B, T, S]``: a query sees itself and earlier tokens of its document."""
     rows, length = np.shape(segments_BT)
     seen = np.zeros((rows, length, length), bool)
     for b in range(rows):
@@ -37,13 +37,14 @@ def visible(segments_BT):
 
 
 def softmax(x, xp=np):
-    """Over the last axis."""
+    """Returns the softmax over the last axis."""
     powers = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
     return powers / xp.sum(powers, axis=-1, keepdims=True)
 
 
 def attention(query_BTNH, key_BSKH, value_BSKH, seen_BTS, xp=np):
-    """Vaswani et al. 2017, with each key-value head repeated for its group (Ainslie et al. 2023)."""
+    """Returns attention by Vaswani et al. 2017, with each key-value head repeated for its group (Ainslie et al.
+    2023)."""
     group = query_BTNH.shape[2] // key_BSKH.shape[2]
     key_BSNH, value_BSNH = xp.repeat(key_BSKH, group, axis=2), xp.repeat(value_BSKH, group, axis=2)
     scores = xp.einsum("btnh,bsnh->bnts", query_BTNH, key_BSNH) / math.sqrt(query_BTNH.shape[-1])
@@ -52,7 +53,7 @@ def attention(query_BTNH, key_BSKH, value_BSKH, seen_BTS, xp=np):
 
 
 def attention_one_by_one(query_BTNH, key_BSKH, value_BSKH, segments_BT):
-    """The same, one query at a time over the keys it sees; no mask, no batching."""
+    """Returns attention of one query at a time over its keys; no mask, no batching."""
     B, T, N, _ = query_BTNH.shape
     group = N // key_BSKH.shape[2]
     out = np.zeros(query_BTNH.shape)
@@ -69,17 +70,17 @@ def attention_one_by_one(query_BTNH, key_BSKH, value_BSKH, segments_BT):
 
 
 def silu(x, xp=np):
-    """Elfwing et al. 2018."""
+    """Returns SiLU (Elfwing et al. 2018)."""
     return x / (1 + xp.exp(-x))
 
 
 def gelu(x, xp=np):
-    """Hendrycks and Gimpel 2016, the tanh approximation."""
+    """Returns the tanh approximation of GELU (Hendrycks and Gimpel 2016)."""
     return 0.5 * x * (1 + xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def cross_entropy(logits_BTV, targets_BT, weights_BT, z_loss, xp=np):
-    """Weighted sums of ``-log p(target) + z_loss * log(Z)^2`` and of the weights."""
+    """Returns the weighted sum of ``-log p(target) + z_loss * log(Z)^2``, and the sum of the weights."""
     top = xp.max(logits_BTV, axis=-1, keepdims=True)
     log_z = top[..., 0] + xp.log(xp.sum(xp.exp(logits_BTV - top), axis=-1))
     target = xp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]

@@ -10,7 +10,7 @@ import oracle_decoder
 
 
 def learning_rate(count, config):
-    """Linear from 0 over ``warmup_steps``, then half a cosine down to the final rate at ``total_steps``."""
+    """Returns a rate linear from 0 over ``warmup_steps``, then half a cosine to the final rate at ``total_steps``."""
     if count < config.warmup_steps:
         return config.learning_rate * count / config.warmup_steps
     span = config.total_steps - config.warmup_steps
@@ -20,17 +20,17 @@ def learning_rate(count, config):
 
 
 def norm(tree):
-    """Global norm."""
+    """Returns the global norm."""
     return math.sqrt(sum(float(np.sum(leaf**2)) for leaf in tree.values()))
 
 
 class AdamW:
-    """Kingma and Ba 2015 with decoupled decay (Loshchilov and Hutter 2019) behind a global-norm clip.
+    """Adam (Kingma and Ba 2015) with decoupled decay (Loshchilov and Hutter 2019) after a global-norm clip.
 
     Attributes:
         params, mu, nu: dicts of float64 arrays.
-        step: calls; count: updates made; bad: non-finite calls in a row; bad_total: of all.
-        spikes: losses far above the last ones, in a row; spikes_total: of all; losses: the last ones.
+        step: calls; count: updates made; bad: consecutive non-finite calls; bad_total: all of them.
+        spikes: consecutive losses far above the last ones; spikes_total: all of them; losses: the last ones.
     """
 
     def __init__(self, params, config):
@@ -42,7 +42,8 @@ class AdamW:
         self.losses = []
 
     def spiked(self, loss):
-        """Whether an update is left out because its loss is more than some deviations above the last ones."""
+        """Returns True if an update is skipped because its loss is far above the last ones; counts spikes, stores
+        losses."""
         cfg = self.config
         if not cfg.spike_window:
             return False
@@ -56,7 +57,7 @@ class AdamW:
         return False
 
     def update(self, grads, loss=None):
-        """One call of the optimizer."""
+        """Makes one call of the optimizer."""
         cfg = self.config
         self.step += 1
         finite = all(np.all(np.isfinite(grad)) for grad in grads.values())
@@ -82,7 +83,7 @@ class AdamW:
 def gradients(config, z_loss):
     """Returns ``(params, batch) -> (loss, grads)`` of the oracle's full-batch mean, under x64.
 
-    Documents must lie alike in all batches: they are constants of the program.
+    Segments and positions are constants of a program, so there is one for each arrangement of documents.
     """
     compiled = {}
 

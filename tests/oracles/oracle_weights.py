@@ -1,4 +1,4 @@
-"""Random parameters drawn from nothing but their name and shape, so that no file needs to hold them.
+"""Random parameters drawn from only their name and shape, so that no file needs to hold them.
 
 A name is the dotted path of an unrolled decoder, such as ``decoder.layers_3.attention.query.kernel``.
 """
@@ -12,7 +12,7 @@ from models_nnx.shared.config import LayerLayout, NormScale
 
 
 def draw(name, shape, config):
-    """Float32 values: no scale near one only, no bias zero, scores of a few units."""
+    """Returns float32 values: scales not only near one, no bias zero, scores of a few units."""
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     rng = np.random.default_rng(seed)
     part, leaf = name.split(".")[-2:]
@@ -29,7 +29,7 @@ def draw(name, shape, config):
 
 
 def names_of(path, config):
-    """The unrolled names of what a leaf at ``path`` stacks, in order; just its own where it stacks nothing."""
+    """Returns the unrolled names that a leaf at ``path`` stacks, in order; only its own if it stacks nothing."""
     holder, _, tail = path.removeprefix("decoder.").partition(".")
     stack = next((stack for stack in config.stacks if stack.name == holder), None)
     if not path.startswith("decoder.") or stack is None or stack.layout is not LayerLayout.SCANNED:
@@ -43,7 +43,7 @@ def names_of(path, config):
 
 
 def fill(path, shape, config):
-    """The value of a leaf at ``path`` of a twin, scanned or not."""
+    """Returns the value of a leaf at ``path`` of a twin, scanned or not."""
     names = names_of(path, config)
     if names == [path]:
         return draw(path, shape, config)

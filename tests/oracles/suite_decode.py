@@ -1,4 +1,4 @@
-"""Greedy decoding with caches equals the argmax of plain forwards; a subclass names the twin."""
+"""Tests that greedy decoding with caches equals the argmax of plain forwards; a subclass names the twin."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ from models_nnx.shared.presets import preset, tiny
 STEPS, LENGTH = 16, 30
 PROMPTS = np.random.default_rng(3).integers(0, 272, (2, 11)).astype(np.int32)
 LENGTHS = np.asarray([11, 4], np.int32)
-"""One prompt is longer than the tiny window of 7, one is shorter; both pass it while decoding."""
+"""One prompt is longer than the tiny window of 7, one is shorter; both exceed it while decoding."""
 STARTS = np.asarray([9, 3], np.int32)
 
 QUICK = ("gemma3-scanned",)
@@ -58,14 +58,14 @@ TRACED = [
 
 
 def shapes(tree):
-    """``{path: shape and dtype}``."""
+    """Returns ``{path: (shape, dtype)}``."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {jax.tree_util.keystr(path): (leaf.shape, str(leaf.dtype)) for path, leaf in leaves}
 
 
 @pytest.mark.usefixtures("quick")
 class DecodeSuite:
-    """Prefill, insert, generate."""
+    """Tests of prefill, insert and generate."""
 
     twin = None
 
@@ -78,7 +78,7 @@ class DecodeSuite:
         return np.asarray(generate(model, state, key)[0])
 
     def plain(self, config, model):
-        """16 tokens of each prompt, each the argmax of a forward pass over all before it."""
+        """Returns 16 tokens of each prompt, each the argmax of a forward pass over all tokens before it."""
         forward = self.twin.jitted_filled(config)
         rows = np.zeros((len(PROMPTS), LENGTH), np.int32)
         for row, prompt, length in zip(rows, PROMPTS, LENGTHS, strict=True):
@@ -107,7 +107,7 @@ class DecodeSuite:
     @pytest.mark.slow
     @pytest.mark.parametrize("name", ["gemma2", "deepseek3", "gpt-oss"])
     def test_logits_of_given_tokens_are_those_of_the_forward_pass(self, name):
-        """Random tokens instead of chosen ones: a tied model at random weights likes to repeat itself."""
+        """Uses random tokens instead of chosen ones: a tied model with random weights tends to repeat itself."""
         config, decode = config_of(name), DecodeConfig(length=LENGTH)
         model = self.model(config)
         rows = np.random.default_rng(5).integers(0, 272, (2, LENGTH)).astype(np.int32)
@@ -129,7 +129,7 @@ class DecodeSuite:
 
     @pytest.mark.slow
     def test_a_row_put_into_a_batch_goes_on_as_it_would_alone(self):
-        """Continuous batching: a row takes the slot of another in the middle of a rollout."""
+        """Covers continuous batching: a row replaces another in the middle of a rollout."""
         config = dataclasses.replace(config_of("gemma2"), layout=LayerLayout.SCANNED)
         model, decode = self.model(config), DecodeConfig(length=LENGTH)
         prefill, generate = self.twin.decoders(config, decode, STEPS)
@@ -168,7 +168,7 @@ class DecodeSuite:
 
     @pytest.mark.parametrize("name, layout, remat", TRACED)
     def test_a_model_that_trains_with_remat_decodes_too(self, name, layout, remat):
-        """One layer and cycles of several, with attention of both kinds."""
+        """Covers one layer and cycles of several, with attention of both kinds."""
         plain = dataclasses.replace(config_of(name), layout=layout)
         decode = DecodeConfig(length=LENGTH)
         found = [

@@ -1,4 +1,4 @@
-"""Every family of a twin against Hugging Face transformers, by golden files, and NumPy; a subclass names the twin."""
+"""Tests of every family against Hugging Face transformers (golden files) and NumPy; a subclass names the twin."""
 
 import dataclasses
 
@@ -15,9 +15,9 @@ from parity.matrix.covering.factors import DECODING
 from parity.matrix.covering.rows import read_rows
 
 COMBINED = 7
-"""One recipe in so many is compared."""
+"""One combination in this many is compared."""
 
-# The inner loop runs what has most parts; the whole run runs all.
+# The quick run has the families with the most parts; the whole run has all.
 QUICK = ("gemma3", "deepseek3", "gpt-oss")
 CASES = [
     pytest.param(
@@ -34,7 +34,7 @@ EXACT = {"param_dtype": "float64", "compute_dtype": "float64"}
 
 
 def combinations():
-    """Recipes of the covering matrix, far apart: each has options together that no published model has."""
+    """Yields every seventh row of the covering matrix; each combines options that no published model combines."""
     rows = read_rows()["decoding"]
     for name in list(rows)[::COMBINED]:
         config = recipe(DECODING, rows[name]).config
@@ -46,7 +46,7 @@ def combinations():
 
 @pytest.mark.usefixtures("quick")
 class FamilySuite:
-    """Logits of tiny models with weights drawn by name."""
+    """Tests of the logits of tiny models with weights drawn by name."""
 
     twin = None
 

@@ -1,4 +1,4 @@
-"""What the model of either twin must do, against plain NumPy; a subclass names the twin."""
+"""Tests of either twin's model against plain NumPy; a subclass names the twin."""
 
 import dataclasses
 
@@ -42,7 +42,7 @@ def config_of(change):
 
 
 def with_document(batch, row, segment):
-    """``batch`` in which ``row`` holds one of its documents alone, from the start, then padding."""
+    """Returns ``batch`` in which ``row`` holds only one of its documents, from the start, then padding."""
     where = np.flatnonzero(batch["segments"][row] == segment)
     alone = {name: array.copy() for name, array in batch.items()}
     alone["segments"][row], alone["positions"][row] = 0, 0
@@ -54,7 +54,7 @@ def with_document(batch, row, segment):
 
 @pytest.mark.usefixtures("quick")
 class ModelSuite:
-    """Forward, initial values, dtypes, axes, dropout."""
+    """Tests of forward pass, initial values, dtypes, axes and dropout."""
 
     twin = None
 
@@ -76,7 +76,7 @@ class ModelSuite:
     @pytest.mark.slow
     @pytest.mark.parametrize("case", ["scanned-untied-gqa", "unrolled-tied-gqa-full", "library"])
     def test_float32_logits_are_within_float32_noise(self, case):
-        """The noise is what the oracle itself loses when it runs in float32."""
+        """The noise is the error of the oracle itself in float32."""
         config = config_of(CASES.get(case, {"attention": LIBRARY}))
         batch = random_batch(config.vocab)
         params = {name: leaf.astype(np.float32) for name, leaf in random_params(config).items()}
@@ -130,7 +130,7 @@ class ModelSuite:
     @pytest.mark.slow
     @pytest.mark.usefixtures("x64")
     def test_the_norm_epsilon_of_the_config_is_used_everywhere(self):
-        """Embeddings so small that epsilon rules the first norm, kernels so small that it rules the others."""
+        """Uses embeddings and kernels so small that epsilon dominates the first norm and the others."""
         config = config_of({**CASES64["scanned-untied-gqa"], "norm_epsilon": 1e-5})
         batch = random_batch(config.vocab)
         params = {k: v if k.endswith("scale") else 1e-2 * v for k, v in random_params(config).items()}

@@ -1,4 +1,4 @@
-"""What both twins must do with what layers sow and with the routing bias."""
+"""Tests of the values that layers sow, and of the routing bias, for both twins."""
 
 import dataclasses
 
@@ -29,10 +29,10 @@ LAYERS = ("layers_1", "layers_2")
 
 @pytest.mark.usefixtures("quick")
 class MoeSuite:
-    """Subclasses name the ``twin``."""
+    """Tests of sown values and routing bias; subclasses name the ``twin``."""
 
     def step(self, config, train):
-        """``(biases before, biases after, metrics)`` of one training step."""
+        """Returns ``(biases before, biases after, metrics)`` of one training step."""
         state = self.twin.fresh(config, train, jax.random.key(2))
         before = self.biases(config, state)
         state, metrics = self.twin.cached_stepper(config, train)(state, BATCH)
@@ -85,7 +85,7 @@ class MoeSuite:
     @pytest.mark.slow
     @pytest.mark.parametrize("seed", range(2))
     def test_what_is_sown_does_not_depend_on_padding_and_does_on_every_token(self, seed):
-        """Loads and balance count the tokens that are present: whatever stands in the padding, and only that."""
+        """Loads and balance count exactly the tokens that are present, with any tokens in the padding."""
         rng = np.random.default_rng(100 + seed)
         other = rng.integers(0, SMALL.vocab, BATCH["tokens"].shape).astype(np.int32)
         padding = BATCH["segments"] == 0

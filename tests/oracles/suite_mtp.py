@@ -1,4 +1,4 @@
-"""What both twins must do with predictors of further tokens; a subclass names the twin."""
+"""Tests of predictors of further tokens, for both twins; a subclass names the twin."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ PLAIN = TrainConfig(z_loss=0.0)
 
 
 def batch_of(rows, seed):
-    """A packed batch in which some tokens of documents weigh nothing, more in some rows than in others."""
+    """Returns a packed batch in which some tokens of documents have no weight, more in some rows than in others."""
     batch = packed_batch(rows, 40, seed)
     rng = np.random.default_rng(seed)
     share = np.linspace(0.2, 0.9, rows)[:, None]
@@ -37,20 +37,20 @@ def batch_of(rows, seed):
 
 
 def few_tokens(base):
-    """A model in float64 of so few tokens that predictors often agree with it, and its batch."""
+    """Returns a float64 model with so few tokens that predictors often agree with it, and its batch."""
     batch = batch_of(2, 3)
     batch |= {name: batch[name] % 7 for name in ("tokens", "targets")}
     return dataclasses.replace(base, vocab=7, **DOUBLE), batch
 
 
 def without_balance(config):
-    """A model whose loss is cross-entropies alone."""
+    """Returns a model whose loss consists of cross-entropies only."""
     return dataclasses.replace(config, moe=dataclasses.replace(config.moe, load_balance=0.0))
 
 
 @pytest.mark.usefixtures("quick")
 class MtpSuite:
-    """Against the direct loop, and what must hold of any implementation."""
+    """Tests against the direct loop, and of properties of any implementation."""
 
     twin = None
 

@@ -1,4 +1,4 @@
-"""What each remat policy keeps for the backward pass, in either twin; a subclass names the twin."""
+"""Tests of the residuals that each remat policy keeps, in either twin; a subclass names the twin."""
 
 import collections
 import contextlib
@@ -20,7 +20,7 @@ MINIMAL = {HEADS: LAYERS, KV_HEADS: 2 * LAYERS, HIDDEN: 2 * LAYERS}
 
 
 def residuals(function, *arguments):
-    """``(shape, source)`` of what a gradient keeps, arguments left out, as JAX itself reports it."""
+    """Returns ``(shape, source)`` of the residuals of a gradient, without arguments, as reported by JAX."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         jax.ad_checkpoint.print_saved_residuals(function, *arguments)
@@ -34,7 +34,7 @@ def residuals(function, *arguments):
 
 
 def inside_blocks(rows):
-    """How many of each shape that only occurs inside a block; a stack counts once per layer."""
+    """Returns the count of each shape that only occurs inside a block; a stack counts once per layer."""
     counts = collections.Counter()
     for shape, _ in rows:
         stacked = len(shape) > 2 and shape[:3] == (LAYERS, ROWS, LENGTH)
@@ -44,7 +44,7 @@ def inside_blocks(rows):
 
 
 class RematSuite:
-    """Saved residuals of the loss."""
+    """Tests of the saved residuals of the loss."""
 
     twin = None
 

@@ -1,4 +1,4 @@
-"""What the training step of either twin must do, against plain NumPy; a subclass names the twin."""
+"""Tests of either twin's training step against plain NumPy; a subclass names the twin."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ UNROLLED = dataclasses.replace(
     layout=LayerLayout.UNROLLED,
     remat=RematConfig(policy=RematPolicy.SAVE_NAMED, names=("query", "mlp_hidden")),
 )
-# Four steps see every piece of the schedule: 0, half, peak, decay.
+# Four steps cover every piece of the schedule: 0, half, peak, decay.
 OPTIMIZER = OptimizerConfig(
     learning_rate=0.02, warmup_steps=2, total_steps=5, b1=0.8, b2=0.9, epsilon=1e-4, weight_decay=0.3
 )
@@ -48,7 +48,7 @@ COUNTERS = {
 
 
 def assert_agrees(snapshot, oracle):
-    """Every leaf of the twin's state is the oracle's, but for optax's float32 learning rate."""
+    """Asserts that every leaf of the twin's state is the oracle's, except for optax's float32 learning rate."""
     assert {name: snapshot[name] for name in COUNTERS} == {
         name: getattr(oracle, attribute) for name, attribute in COUNTERS.items()
     }
@@ -64,13 +64,13 @@ def assert_agrees(snapshot, oracle):
 
 
 def unlikely(params, config, batch):
-    """Targets that the model finds least likely."""
+    """Returns the targets that are least likely for the model."""
     logits = oracle_decoder.logits(params, batch, config)
     return {"targets": np.argmin(logits, axis=-1).astype(np.int32)}
 
 
 def without_weight(batch):
-    """A batch of padding only: 0 / 0 makes every gradient NaN."""
+    """Returns a batch without weight, for which 0 / 0 makes every gradient NaN."""
     return {**batch, "weights": np.zeros_like(batch["weights"])}
 
 
@@ -90,7 +90,7 @@ def keys_drawn(monkeypatch):
 
 @pytest.mark.usefixtures("quick")
 class TrainSuite:
-    """Gradients, accumulation, optimizer, skip, keys."""
+    """Tests of gradients, accumulation, optimizer, skipped updates and keys."""
 
     twin = None
 
@@ -142,7 +142,7 @@ class TrainSuite:
     @pytest.mark.slow
     @pytest.mark.usefixtures("x64")
     def test_spikes_are_skipped_by_the_loss_that_is_optimised_until_there_are_too_many(self):
-        """Among them a non-finite batch, which is no spike; the z-loss is part of what spikes."""
+        """Includes a non-finite batch, which is no spike; the z-loss is part of the compared loss."""
         config, _ = CASES["scanned-accumulate1-clipped"]
         train = TrainConfig(optimizer=SPIKY, z_loss=0.1)
         params = random_params(config)
@@ -166,10 +166,10 @@ class TrainSuite:
             assert (snapshot["spikes"], snapshot["spikes_total"]) == (oracle.spikes, oracle.spikes_total)
             counts.append(oracle.count)
             oracle.params, oracle.mu, oracle.nu = (snapshot[tree] for tree in ("params", "mu", "nu"))
-        assert counts == [1, 2, 3, 3, 3, 4, 4, 4, 5, 6]  # the third spike in a row is let through
+        assert counts == [1, 2, 3, 3, 3, 4, 4, 4, 5, 6]  # the third consecutive spike is applied
 
     def test_the_schedule_is_its_formula_at_every_step(self):
-        """What the optimizer moves a parameter by, past the end, with weight decay alone to move it."""
+        """Compares the optimizer's change of a parameter, past the end, with weight decay as the only change."""
         config = OptimizerConfig(
             learning_rate=0.3, final_learning_rate=0.05, warmup_steps=4, total_steps=11, weight_decay=0.5
         )
@@ -187,7 +187,7 @@ class TrainSuite:
     @pytest.mark.slow
     @pytest.mark.usefixtures("x64")
     def test_three_unequal_microbatches_are_the_full_batch(self):
-        """One of them without any weight."""
+        """One of the microbatches has no weight."""
         config, train = CASES["scanned-accumulate1-clipped"]
         train = TrainConfig(optimizer=LOOSE, z_loss=0.1, accumulation=3)
         params = random_params(config)
@@ -205,7 +205,7 @@ class TrainSuite:
 
     @pytest.mark.usefixtures("x64")
     def test_one_bad_entry_skips_the_whole_step(self):
-        """An overflow in one kernel's gradient, everything else finite."""
+        """Covers an overflow in one kernel's gradient; all else is finite."""
         optimizer = self.twin.train.make_optimizer(CLIPPED)
         params = {"a": jnp.full((2, 3), 1.5), "b": jnp.ones(4)}
         state = optimizer.init(params)

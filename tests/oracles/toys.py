@@ -1,4 +1,4 @@
-"""A user's project as tests write it: one dense layer with tanh in both flavours, to which each test adds its own."""
+"""A user's project written by tests: one dense layer with tanh in both flavours, which each test extends."""
 
 __all__ = ["DENSE", "write_project"]
 
@@ -34,7 +34,7 @@ def pair(name, nnx=Nnx, loss=loss, **options):
 
 
 def write_project(folder, module, more, *pairs):
-    """Writes a project: a module of these twins with more source behind them, and settings that name its pairs.
+    """Writes a project: a module of these twins followed by more source, and settings that name its pairs.
 
     Args:
         folder: the project's root.

@@ -1,4 +1,4 @@
-"""The Linen twin as the shared suites drive it; goes away with models_linen."""
+"""Interface of the shared suites to the Linen twin; to be removed with models_linen."""
 
 import functools
 
@@ -18,7 +18,7 @@ INPUTS = ("tokens", "segments", "positions")
 
 
 def flat(tree):
-    """``{dotted path: array}`` of a nested dict."""
+    """Returns ``{dotted path: array}`` of a nested dict."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
@@ -33,11 +33,11 @@ class LinenTwin:
         return jax.eval_shape(LanguageModel(config).init, jax.random.key(0), *zeros)["params"]
 
     def abstract_params(self, config):
-        """``{path: ShapeDtypeStruct}`` of a fresh model."""
+        """Returns ``{path: ShapeDtypeStruct}`` of a fresh model."""
         return flat(nn.meta.unbox(self._boxed(config)))
 
     def logical_axes(self, config, train):
-        """``{path: (shape, logical axes)}`` of a fresh train state."""
+        """Returns ``{path: (shape, logical axes)}`` of a fresh train state."""
         batch = {name: jax.ShapeDtypeStruct((2, 3), jnp.int32) for name in INPUTS}
         state = jax.eval_shape(
             lambda key: linen_train.create(config, train, key, batch=batch), jax.random.key(0)
@@ -55,13 +55,13 @@ class LinenTwin:
 
     @functools.cache  # noqa: B019
     def initial(self, config, seed):
-        """Initial parameters for a seed, layers in front."""
+        """Returns the initial parameters for a seed, with layers along the first axis."""
         zeros = [jnp.zeros((2, 3), jnp.int32)] * 3
         params = nn.meta.unbox(jax.jit(LanguageModel(config).init)(jax.random.key(seed), *zeros)["params"])
         return oracle_decoder.to_layer_first({k: np.asarray(v) for k, v in flat(params).items()}, config)
 
     def model(self, config, params):
-        """The collection ``params`` with the oracle's parameters."""
+        """Returns the collection ``params`` with the oracle's parameters."""
 
         def fill(path, leaf):
             name = jax.tree_util.keystr(path, simple=True, separator=".")
@@ -70,7 +70,7 @@ class LinenTwin:
         return jax.tree_util.tree_map_with_path(fill, nn.meta.unbox(self._boxed(config)))
 
     def filled(self, config, fill):
-        """Variables whose leaves are ``fill(path, shape)``."""
+        """Returns variables whose leaves are ``fill(path, shape)``."""
         zeros = [jnp.zeros((2, 3), jnp.int32)] * 3
         variables = nn.meta.unbox(jax.eval_shape(LanguageModel(config).init, jax.random.key(0), *zeros))
         kept = {name: tree for name, tree in variables.items() if name in ("params", "routing_bias")}
@@ -83,7 +83,7 @@ class LinenTwin:
 
     @functools.cache  # noqa: B019
     def jitted_filled(self, config):
-        """``(variables, batch) -> logits``, compiled."""
+        """Returns ``(variables, batch) -> logits``, compiled."""
 
         def apply(variables, batch):
             return LanguageModel(config).apply(variables, *(batch[name] for name in INPUTS))
@@ -92,7 +92,7 @@ class LinenTwin:
 
     @functools.cache  # noqa: B019
     def decoders(self, config, decode, steps):
-        """``prefill(variables, tokens, lengths)`` and ``generate(variables, state, key)``, compiled."""
+        """Returns ``prefill(variables, tokens, lengths)`` and ``generate(variables, state, key)``, compiled."""
         prefill = jax.jit(lambda variables, *prompt: linen_decode.prefill(config, decode, variables, *prompt))
         generate = jax.jit(
             lambda variables, state, key=None: linen_decode.generate(
@@ -103,11 +103,11 @@ class LinenTwin:
 
     @functools.cache  # noqa: B019
     def stepper_of(self, config, decode):
-        """``(model, state) -> (logits, state)``, compiled."""
+        """Returns ``(model, state) -> (logits, state)``, compiled."""
         return jax.jit(lambda model, state: linen_decode.decode_step(config, decode, model, state))
 
     def trace_decoding(self, config, decode, tokens, lengths):
-        """``(logits, state)`` of a prompt and of one more token, without values."""
+        """Returns ``(logits, state)`` of a prompt and of one more token, without values."""
         zeros = [jnp.zeros((2, 3), jnp.int32)] * 3
         fresh = nn.meta.unbox(jax.eval_shape(LanguageModel(config).init, jax.random.key(0), *zeros))
 
@@ -120,11 +120,11 @@ class LinenTwin:
         )
 
     def insert(self, batch, row, slot):
-        """A batch of rows with one replaced."""
+        """Returns a batch of rows with one replaced."""
         return linen_decode.insert(batch, row, slot)
 
     def forward(self, config):
-        """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
+        """Returns ``(params, batch, key) -> logits``, untraced; params in the twin's form."""
 
         def apply(params, batch, key=None):
             rngs = None if key is None else {"dropout": key}
@@ -135,11 +135,11 @@ class LinenTwin:
 
     @functools.cache  # noqa: B019
     def jitted(self, config):
-        """The same, compiled."""
+        """Returns `forward`, compiled."""
         return jax.jit(self.forward(config))
 
     def loss(self, config, train):
-        """``(params, batch, key) -> (loss_sum, weight_sum)``, untraced."""
+        """Returns ``(params, batch, key) -> (loss_sum, weight_sum)``, untraced."""
 
         def loss(params, batch, key=None):
             variables = linen_train.with_bias(params, {})
@@ -149,23 +149,23 @@ class LinenTwin:
         return loss
 
     def pure(self, function, config, params):
-        """``function`` of the twin's parameters as a plain tree, and that tree."""
+        """Returns ``function`` of the twin's parameters as a plain tree, and that tree."""
         return function, self.model(config, params)
 
     def start(self, config, train, params, seed=5):
-        """A train state that starts from the oracle's parameters."""
+        """Returns a train state with the oracle's parameters."""
         tree = self.model(config, params)
         opt_state = linen_train.make_optimizer(train.optimizer).init(tree)
         step = jnp.zeros((), jnp.uint32)
         return linen_train.TrainState(step=step, params=tree, opt_state=opt_state, key=jax.random.key(seed))
 
     def evaluate(self, config, train, variables, batch):
-        """``(logits, metrics)`` of filled variables."""
+        """Returns ``(logits, metrics)`` of filled variables."""
         run = jax.jit(lambda variables, batch: linen_evaluate.evaluate(config, train, variables, batch)[:2])
         return run(variables, batch)
 
     def loss_and_gradients(self, config, train, variables, batch):
-        """Mean loss of filled variables, and ``{dotted path: gradient}``."""
+        """Returns the mean loss of filled variables, and ``{dotted path: gradient}``."""
 
         def loss(params, batch):
             read = {**variables, "params": params}
@@ -176,37 +176,37 @@ class LinenTwin:
         return float(value), {name: np.asarray(grad) for name, grad in flat(grads).items()}
 
     def fresh(self, config, train, key):
-        """A state as ``create`` makes it."""
+        """Returns a state made by ``create``."""
         batch = {name: jax.ShapeDtypeStruct((2, 3), jnp.int32) for name in INPUTS}
         create = jax.jit(lambda key: linen_train.create(config, train, key, batch=batch))
         return linen_train.unbox(create(key))
 
     def parts(self, state):
-        """What `evaluate` takes of a train state."""
+        """Returns the part of a train state that `evaluate` takes."""
         return linen_train.with_bias(linen_train.unbox(state.params), state.routing_bias)
 
     def routing_bias(self, config, state):
-        """``{layer/routing_bias: array}`` of a state."""
+        """Returns ``{layer/routing_bias: array}`` of a state."""
         return by_layer(state.routing_bias, config)
 
     def tree(self, state):
-        """All of a state."""
+        """Returns a whole state as a tree."""
         return state
 
     def stepper(self, config, train):
-        """``(state, batch) -> (state, metrics)``, compiled; a new program each time."""
+        """Returns ``(state, batch) -> (state, metrics)``, compiled; a new program for each call."""
         return jax.jit(lambda state, batch: linen_train.train_step(config, train, state, batch))
 
     cached_stepper = functools.cache(stepper)
 
     def trace_step(self, config, train, state, batch):
-        """The step's jaxpr."""
+        """Returns the step's jaxpr."""
         return jax.make_jaxpr(lambda state, batch: linen_train.train_step(config, train, state, batch))(
             state, batch
         )
 
     def snapshot(self, config, state, spikes=False):
-        """What the oracle compares: params, mu, nu, counters, key."""
+        """Returns the values that the oracle compares: params, mu, nu, counters, key."""
         skip = state.opt_state
         inner = skip.inner_state.inner_state if spikes else skip.inner_state
         _, (adam, _, schedule) = inner

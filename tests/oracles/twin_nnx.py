@@ -1,4 +1,4 @@
-"""The NNX twin as the shared suites drive it."""
+"""Interface of the shared suites to the NNX twin."""
 
 import functools
 
@@ -18,7 +18,7 @@ from models_nnx.state import RoutingBias
 
 
 def flat(state):
-    """``{dotted path: array}`` of an NNX state."""
+    """Returns ``{dotted path: array}`` of an NNX state."""
     leaves = jax.tree_util.tree_flatten_with_path(nnx.to_pure_dict(state))[0]
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
@@ -29,12 +29,12 @@ class NnxTwin:
     train = nnx_train
 
     def abstract_params(self, config):
-        """``{path: ShapeDtypeStruct}`` of a fresh model."""
+        """Returns ``{path: ShapeDtypeStruct}`` of a fresh model."""
         keys = {"params": jax.random.key(0)}
         return flat(nnx.state(nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs(keys))), nnx.Param))
 
     def logical_axes(self, config, train):
-        """``{path: (shape, logical axes)}`` of a fresh train state."""
+        """Returns ``{path: (shape, logical axes)}`` of a fresh train state."""
         state = nnx.eval_shape(lambda: nnx_train.create(config, train, jax.random.key(0)))
         leaves = nnx.to_flat_state(nnx.state(state))
         named = {".".join(map(str, path)): leaf for path, leaf in leaves}
@@ -42,7 +42,7 @@ class NnxTwin:
 
     @functools.cache  # noqa: B019
     def initial(self, config, seed):
-        """Initial parameters for a seed, layers in front."""
+        """Returns the initial parameters for a seed, with layers along the first axis."""
         create = jax.jit(
             lambda key: nnx.state(LanguageModel(config, rngs=PathRngs({"params": key})), nnx.Param)
         )
@@ -51,7 +51,7 @@ class NnxTwin:
         )
 
     def model(self, config, params):
-        """A model with the oracle's parameters."""
+        """Returns a model with the oracle's parameters."""
         keys = {"params": jax.random.key(0)}
         graphdef, state = nnx.split(nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs(keys))))
 
@@ -62,7 +62,7 @@ class NnxTwin:
         return nnx.merge(graphdef, jax.tree_util.tree_map_with_path(fill, state))
 
     def filled(self, config, fill):
-        """A model whose leaves are ``fill(path, shape)``."""
+        """Returns a model whose leaves are ``fill(path, shape)``."""
         keys = {"params": jax.random.key(0)}
         graphdef, state = nnx.split(nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs(keys))))
 
@@ -74,7 +74,7 @@ class NnxTwin:
 
     @functools.cache  # noqa: B019
     def jitted_filled(self, config):
-        """``(model, batch) -> logits``, compiled."""
+        """Returns ``(model, batch) -> logits``, compiled."""
         forward = self.forward(config)
 
         def apply(model, batch):
@@ -86,7 +86,7 @@ class NnxTwin:
 
     @functools.cache  # noqa: B019
     def decoders(self, config, decode, steps):
-        """``prefill(model, tokens, lengths)`` and ``generate(model, state, key)``, compiled."""
+        """Returns ``prefill(model, tokens, lengths)`` and ``generate(model, state, key)``, compiled."""
         prefill = nnx.jit(lambda model, *prompt: nnx_decode.prefill(decode, model, *prompt))
         generate = nnx.jit(
             lambda model, state, key=None: nnx_decode.generate(decode, model, state, steps, key)
@@ -95,11 +95,11 @@ class NnxTwin:
 
     @functools.cache  # noqa: B019
     def stepper_of(self, config, decode):
-        """``(model, state) -> (logits, state)``, compiled."""
+        """Returns ``(model, state) -> (logits, state)``, compiled."""
         return nnx.jit(lambda model, state: nnx_decode.decode_step(decode, model, state))
 
     def trace_decoding(self, config, decode, tokens, lengths):
-        """``(logits, state)`` of a prompt and of one more token, without values."""
+        """Returns ``(logits, state)`` of a prompt and of one more token, without values."""
         keys = {"params": jax.random.key(0)}
         graphdef, leaves = nnx.split(nnx.eval_shape(lambda: LanguageModel(config, rngs=PathRngs(keys))))
 
@@ -110,11 +110,11 @@ class NnxTwin:
         return jax.eval_shape(run, leaves)
 
     def insert(self, batch, row, slot):
-        """A batch of rows with one replaced."""
+        """Returns a batch of rows with one replaced."""
         return nnx_decode.insert(batch, row, slot)
 
     def forward(self, config):
-        """``(params, batch, key) -> logits``, untraced; params in the twin's own form."""
+        """Returns ``(params, batch, key) -> logits``, untraced; params in the twin's form."""
 
         def apply(model, batch, key=None):
             rngs = None if key is None else PathRngs({"dropout": key})
@@ -124,11 +124,11 @@ class NnxTwin:
 
     @functools.cache  # noqa: B019
     def jitted(self, config):
-        """The same, compiled."""
+        """Returns `forward`, compiled."""
         return nnx.jit(self.forward(config))
 
     def loss(self, config, train):
-        """``(params, batch, key) -> (loss_sum, weight_sum)``, untraced."""
+        """Returns ``(params, batch, key) -> (loss_sum, weight_sum)``, untraced."""
 
         def loss(model, batch, key=None):
             loss_sum, (weight_sum, *_) = nnx_train.loss_sums(model, train, batch, key)
@@ -137,22 +137,22 @@ class NnxTwin:
         return loss
 
     def pure(self, function, config, params):
-        """``function`` of the twin's parameters as a plain tree, and that tree."""
+        """Returns ``function`` of the twin's parameters as a plain tree, and that tree."""
         graphdef, state = nnx.split(self.model(config, params))
         return lambda state, *rest: function(nnx.merge(graphdef, state), *rest), state
 
     def start(self, config, train, params, seed=5):
-        """A train state that starts from the oracle's parameters."""
+        """Returns a train state with the oracle's parameters."""
         model = self.model(config, params)
         optimizer = nnx.Optimizer(model, nnx_train.make_optimizer(train.optimizer), wrt=nnx.Param)
         return nnx_train.TrainState(model, optimizer, jax.random.key(seed))
 
     def evaluate(self, config, train, model, batch):
-        """``(logits, metrics)`` of a filled model."""
+        """Returns ``(logits, metrics)`` of a filled model."""
         return nnx.jit(lambda model, batch: nnx_evaluate.evaluate(model, train, batch)[:2])(model, batch)
 
     def loss_and_gradients(self, config, train, model, batch):
-        """Mean loss of a filled model, and ``{dotted path: gradient}``."""
+        """Returns the mean loss of a filled model, and ``{dotted path: gradient}``."""
         graphdef, params, rest = nnx.split(model, nnx.Param, ...)
 
         def loss(params, batch):
@@ -163,30 +163,30 @@ class NnxTwin:
         return float(value), {name: np.asarray(grad) for name, grad in flat(grads).items()}
 
     def fresh(self, config, train, key):
-        """A state as ``create`` makes it."""
+        """Returns a state made by ``create``."""
         return nnx.jit(lambda key: nnx_train.create(config, train, key))(key)
 
     def parts(self, state):
-        """What `evaluate` takes of a train state."""
+        """Returns the part of a train state that `evaluate` takes."""
         return state.model
 
     def routing_bias(self, config, state):
-        """``{layer/routing_bias: array}`` of a state."""
+        """Returns ``{layer/routing_bias: array}`` of a state."""
         return by_layer(nnx.to_pure_dict(nnx.state(state.model, RoutingBias)), config)
 
     def tree(self, state):
-        """All of a state."""
+        """Returns a whole state as a tree."""
         return nnx.to_pure_dict(nnx.state(state))
 
     def stepper(self, config, train):
-        """``(state, batch) -> (state, metrics)``, compiled; a new program each time."""
+        """Returns ``(state, batch) -> (state, metrics)``, compiled; a new program for each call."""
         step = nnx.jit(lambda state, batch: nnx_train.train_step(train, state, batch))
         return lambda state, batch: (state, step(state, batch))
 
     cached_stepper = functools.cache(stepper)
 
     def trace_step(self, config, train, state, batch):
-        """The step's jaxpr."""
+        """Returns the step's jaxpr."""
         graphdef, leaves = nnx.split(state)
 
         def step(leaves, batch):
@@ -196,7 +196,7 @@ class NnxTwin:
         return jax.make_jaxpr(step)(leaves, batch)
 
     def snapshot(self, config, state, spikes=False):
-        """What the oracle compares: params, mu, nu, counters, key."""
+        """Returns the values that the oracle compares: params, mu, nu, counters, key."""
         chain = "optimizer.opt_state.inner_state." + "inner_state." * spikes
         adam = f"{chain}1.0."
         leaves = flat(nnx.state(state))

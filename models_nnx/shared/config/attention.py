@@ -1,4 +1,4 @@
-"""Attention: heads, positions, spans, what is done to scores, kernel."""
+"""Attention: heads, positions, spans, scores, kernel."""
 
 import dataclasses
 import enum
@@ -19,28 +19,28 @@ __all__ = [
 
 
 class AttentionKernel(enum.StrEnum):
-    """Which implementation computes attention: our plain dot product, or JAX's own."""
+    """Implementation of attention: the plain dot product of `ops.attention`, or ``jax.nn.dot_product_attention``."""
 
     PLAIN = "plain"
     LIBRARY = "library"
 
 
 class Span(enum.StrEnum):
-    """How far a layer looks back: over a sliding window, or over the whole document."""
+    """Attention span of a layer: a sliding window, or the whole document."""
 
     LOCAL = "local"
     GLOBAL = "global"
 
 
 class QueryKeyNorm(enum.StrEnum):
-    """Whether each head's query and key pass an RMS norm before they are turned."""
+    """RMS norm of each head's query and key before rotary positions, or none."""
 
     NONE = "none"
     HEAD = "head"
 
 
 class Sinks(enum.StrEnum):
-    """Whether each head has a learned score that takes weight and gives no value."""
+    """Learned score of each head that takes attention weight and contributes no value, or none."""
 
     NONE = "none"
     LEARNED = "learned"
@@ -52,7 +52,7 @@ class LatentConfig:
 
     Args:
         query_rank, key_value_rank: widths of the narrow layers.
-        rotary_dim: the part of ``head_dim`` that holds the position; one key of it serves all heads.
+        rotary_dim: width of the rotary part of ``head_dim``; all heads share one rotary key.
         value_dim: width of one head's value.
 
     Source: DeepSeek-AI 2024, DeepSeek-V2, section 2.1.
@@ -76,18 +76,19 @@ class AttentionConfig:
     Args:
         heads: query heads.
         kv_heads: key and value heads; divides ``heads``.
-        head_dim: width of one head; even, because rotary turns pairs.
+        head_dim: width of one head; even, because rotary positions rotate pairs.
         rope_theta: base of the rotary wavelengths.
-        rope_scaling: how wavelengths are stretched; None where they are not.
-        local_rope_theta: base in local layers, which are then not stretched; None where they are like the others.
+        rope_scaling: scaling of the wavelengths; None for no scaling.
+        local_rope_theta: base in local layers, which then use no scaling; None for the base and scaling of global
+            layers.
         cycle: spans of the layers, repeated over the depth.
-        window: how many keys a local layer sees, the query's own among them; None without local layers.
+        window: keys that a query sees in a local layer, its own included; None without local layers.
         query_scalar: scores are divided by its root; None for ``head_dim``.
-        soft_cap: scores pass ``cap * tanh(score / cap)``; None where they do not.
-        query_key_norm: whether heads are normed.
-        sinks: whether heads have a sink.
-        biases: of the four projections.
-        latent: the narrow layers of latent attention; None without.
+        soft_cap: scores become ``cap * tanh(score / cap)``; None for no cap.
+        query_key_norm: norm of queries and keys.
+        sinks: learned sinks, or none.
+        biases: biases of the four projections.
+        latent: the narrow layers of latent attention; None for grouped-query attention.
         kernel: the implementation.
     """
 
@@ -149,13 +150,13 @@ class AttentionConfig:
 
     @property
     def score_scale(self) -> float:
-        """What the product of query and key is multiplied by."""
+        """Factor of the product of query and key."""
         scale = (self.query_scalar or self.head_dim) ** -0.5
         return scale * self.rope_scaling.score_factor if self.rope_scaling else scale
 
     @property
     def unturned_dim(self) -> int:
-        """The part of ``head_dim`` that holds no position."""
+        """Width of the part of ``head_dim`` that is not rotated; 0 without latent attention."""
         return self.head_dim - self.latent.rotary_dim if self.latent else 0
 
     def rope(self, span: Span) -> tuple[float, RotaryScaling | None]:
@@ -165,5 +166,5 @@ class AttentionConfig:
         return self.local_rope_theta, None
 
     def reach(self, span: Span) -> int | None:
-        """Returns how many keys layers of a span see, None for all."""
+        """Returns the number of keys that a query sees in layers of a span; None for all."""
         return self.window if span is Span.LOCAL else None

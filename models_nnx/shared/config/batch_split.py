@@ -1,4 +1,4 @@
-"""In what order the layers with experts take a batch."""
+"""Order in which layers with experts process a batch."""
 
 import enum
 
@@ -11,9 +11,10 @@ CONTEXT = "context"
 
 
 class LayerSchedule(enum.StrEnum):
-    """How layers with experts run: on the whole batch, or on two halves in turn.
+    """Schedule of layers with experts: the whole batch at once, or two halves one after the other.
 
-    With ``batch_split`` neither half waits for the other, so one's experts may communicate while the other attends.
+    With ``batch_split`` the halves are independent, so the experts of one half may communicate during the other's
+    attention.
     """
 
     PLAIN = "plain"
@@ -21,10 +22,10 @@ class LayerSchedule(enum.StrEnum):
 
 
 def check_schedule(schedule: LayerSchedule, *, experts: bool, pipeline: bool, dropout: float) -> None:
-    """Checks that a model can have its schedule.
+    """Checks that a model supports its schedule.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: it does not.
     """
     if schedule is LayerSchedule.PLAIN:
         return
@@ -37,5 +38,5 @@ def check_schedule(schedule: LayerSchedule, *, experts: bool, pipeline: bool, dr
 
 
 def without_context(rules: Rules) -> Rules:
-    """Returns rules that put nothing on the mesh axis ``context``; the halves' activations lie so."""
+    """Returns the rules without the mesh axis ``context``; they place the activations of the halves."""
     return tuple((name, as_entry([a for a in as_axes(axes) if a != CONTEXT])) for name, axes in rules)

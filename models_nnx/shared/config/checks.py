@@ -1,4 +1,4 @@
-"""How a configuration refuses a value: field, value, rule."""
+"""Checks of configuration values; their errors name field, value and rule."""
 
 import enum
 import math

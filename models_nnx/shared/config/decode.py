@@ -1,4 +1,4 @@
-"""Decoding: what a call does with the caches, and how the next token is chosen."""
+"""Decoding: use of the caches, and choice of the next token."""
 
 import dataclasses
 import enum
@@ -14,7 +14,7 @@ __all__ = [
 
 
 class CacheUse(enum.StrEnum):
-    """Whether a call computes a prompt and fills the caches, or one token and reads them."""
+    """Use of the caches in a call: fill them from a prompt, or read them and add one token."""
 
     PREFILL = "prefill"
     DECODE = "decode"
@@ -22,11 +22,11 @@ class CacheUse(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Caching:
-    """What a call does with the caches; static.
+    """Use of the caches in one call; static.
 
     Args:
         use: fill, or read and extend by one token.
-        length: positions that global layers remember.
+        length: positions that the caches of global layers hold.
     """
 
     use: CacheUse
@@ -37,7 +37,7 @@ class Caching:
         require_positive(self, "length")
 
     def slots(self, window: int | None) -> int:
-        """Returns how many keys a layer remembers: a ring of the window's size where it has a window."""
+        """Returns the number of keys in a layer's cache; with a window, the cache is a ring of at most its size."""
         return self.length if window is None else min(window, self.length)
 
 
@@ -47,7 +47,7 @@ class DecodeConfig:
 
     Args:
         length: positions that the caches hold, prompt and new tokens together.
-        temperature: divides the logits before a token is drawn; None takes the likeliest.
+        temperature: divides the logits before a token is drawn; None chooses the most likely token.
     """
 
     length: int
@@ -61,5 +61,5 @@ class DecodeConfig:
             )
 
     def caching(self, use: CacheUse) -> Caching:
-        """Returns what a call does with caches of this length."""
+        """Returns the `Caching` of a call with caches of this length."""
         return Caching(use=use, length=self.length)

@@ -1,4 +1,4 @@
-"""DiLoCo: replicas that train apart and meet now and then."""
+"""DiLoCo: replicas that train separately and synchronise periodically."""
 
 import dataclasses
 import math
@@ -10,16 +10,16 @@ __all__ = ["DilocoConfig"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DilocoConfig:
-    """How replicas meet; with one fragment, no delay and no inner share it is plain DiLoCo, else the streaming one.
+    """Synchronisation of replicas; plain DiLoCo with one fragment, no delay and no inner share, else streaming DiLoCo.
 
     Args:
-        replicas: R, how many train apart; a multiple of the mesh axis ``replica``.
-        period: H, steps from one meeting of a fragment to its next.
-        fragments: F, parts of the model that meet in turn, one every H / F steps; divides H.
-        delay: V, steps after a meeting at which replicas take its result; less than H / F.
-        inner_share: a, what a replica keeps of its own: it goes on with ``a * inner + (1 - a) * outer``.
-        learning_rate: of the outer update.
-        momentum: of the outer update, Nesterov's.
+        replicas: R, number of replicas; a multiple of the size of the mesh axis ``replica``.
+        period: H, steps from one synchronisation of a fragment to its next.
+        fragments: F, parts of the model, of which one synchronises every H / F steps; divides H.
+        delay: V, steps after a synchronisation at which replicas apply its result; less than H / F.
+        inner_share: a, weight of a replica's own parameters: it continues with ``a * inner + (1 - a) * outer``.
+        learning_rate: rate of the outer update.
+        momentum: Nesterov momentum of the outer update.
     """
 
     replicas: int
@@ -45,5 +45,5 @@ class DilocoConfig:
 
     @property
     def gap(self) -> int:
-        """Steps from one meeting to the next, whichever fragment's."""
+        """Steps from one synchronisation to the next, of any fragment."""
         return self.period // self.fragments

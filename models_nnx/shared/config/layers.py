@@ -1,4 +1,4 @@
-"""The recipe of the layers: what each one is, and which ones are run as one loop."""
+"""Kinds of the layers, and their grouping into stacks that run as one loop."""
 
 import dataclasses
 import enum
@@ -16,14 +16,14 @@ __all__ = [
 
 
 class LayerLayout(enum.StrEnum):
-    """How the layers lie in the state: one stacked leaf per parameter, or one leaf per layer."""
+    """Layout of the layers in the state: one stacked leaf per parameter, or one leaf per layer."""
 
     SCANNED = "scanned"
     UNROLLED = "unrolled"
 
 
 class FeedForward(enum.StrEnum):
-    """What follows attention in a block: one MLP for all tokens, or a mixture of experts."""
+    """Part of a block after attention: one MLP for all tokens, or a mixture of experts."""
 
     DENSE = "dense"
     MOE = "moe"
@@ -31,11 +31,11 @@ class FeedForward(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerKind:
-    """What one layer is; static, and all that tells it from its neighbours.
+    """Kind of a layer: all static settings that may differ between layers.
 
     Args:
-        span: how far attention looks back.
-        feed_forward: what follows attention.
+        span: attention span.
+        feed_forward: the part after attention.
     """
 
     span: Span = Span.GLOBAL
@@ -47,12 +47,12 @@ class Stack:
     """Consecutive layers that repeat a cycle.
 
     Args:
-        name: where scanned parameters lie in the decoder.
+        name: name of scanned parameters in the decoder.
         first: number of the first layer in the whole model.
         cycle: the kinds of one cycle, in order.
-        repeats: how often the cycle runs.
+        repeats: number of times that the cycle runs.
         layout: scanned (one loop over the repeats) or unrolled.
-        axis: logical name of the axis that scanned parameters have more than one layer's.
+        axis: logical name of the axis along which scanned parameters are stacked.
     """
 
     name: str
@@ -85,8 +85,8 @@ def make_stacks(kinds: tuple[LayerKind, ...], period: int, layout: LayerLayout) 
 
     Args:
         kinds: every layer.
-        period: length of the cycle that spans repeat in.
-        layout: of the whole cycles.
+        period: length of the cycle of spans.
+        layout: layout of the whole cycles.
     """
     dense = sum(kind.feed_forward is FeedForward.DENSE for kind in kinds)
     runs = {"layers": (0, len(kinds))}

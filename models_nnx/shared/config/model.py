@@ -40,14 +40,14 @@ DTYPES = ("float32", "bfloat16", "float64")
 
 
 class Head(enum.StrEnum):
-    """Where the logits come from: a kernel of their own, or the embedding table."""
+    """Kernel of the logits: a separate one, or the embedding table."""
 
     UNTIED = "untied"
     TIED = "tied"
 
 
 class EmbeddingScale(enum.StrEnum):
-    """Whether embedded tokens are multiplied by the root of the embedding's width."""
+    """Factor of embedded tokens: none, or the root of the embedding's width."""
 
     NONE = "none"
     ROOT = "root"
@@ -61,18 +61,18 @@ class ModelConfig:
         vocab, embed, layers: sizes; ``embed`` is a multiple of the query heads.
         attention, mlp, remat: the parts of a block; ``mlp`` is that of dense layers.
         moe: experts in place of the MLP; None for a dense model.
-        dense_layers: how many of the first layers keep the MLP in a model with experts.
+        dense_layers: number of first layers that have the MLP in a model with experts.
         pipeline: stages that the main stack of layers runs in; None for no pipeline.
-        mtp: predictors of further tokens; None for the next one only.
-        layer_schedule: how layers with experts take a batch.
+        mtp: predictors of further tokens; None to predict the next token only.
+        layer_schedule: schedule of layers with experts.
         norm_epsilon: added to the mean square in every RMS norm.
-        norm_scale: how norms store their scale.
-        norms: where a block has norms.
-        embedding_scale: what embedded tokens are multiplied by.
+        norm_scale: stored form of a norm's scale.
+        norms: placement of a block's norms.
+        embedding_scale: factor of embedded tokens.
         head: tied or untied logits.
-        logits_soft_cap: logits pass ``cap * tanh(logit / cap)``; None where they do not.
+        logits_soft_cap: logits become ``cap * tanh(logit / cap)``; None for no cap.
         layout: scanned (stacked parameters) or unrolled layers.
-        scan_axis: where the layer axis lies in stacked parameters of rank >= 2 (rank 1 clips it).
+        scan_axis: position of the layer axis in stacked parameters of rank >= 2 (rank 1 clips it).
         dropout: rate of the two residual dropouts of a block, in [0, 1).
         param_dtype: dtype parameters are stored in.
         compute_dtype: dtype activations are computed in (norms, softmax and losses use float32).
@@ -139,10 +139,10 @@ class ModelConfig:
 
     @property
     def staging(self) -> PipelineConfig:
-        """The pipeline of a model that has one.
+        """The pipeline.
 
         Raises:
-            ConfigError: it has none.
+            ConfigError: the model has none.
         """
         if self.pipeline is None:
             raise ConfigError("pipeline", None, "a PipelineConfig in a model that runs in stages")
@@ -150,7 +150,7 @@ class ModelConfig:
 
     @functools.cached_property
     def stage(self) -> "ModelConfig":
-        """The part of a pipeline that one stage runs in one repeat, as a decoder of its own."""
+        """The part of a pipeline that one stage runs in one repeat, as the configuration of a separate decoder."""
         cycles = self.staging.layers_per_stage
         return dataclasses.replace(
             self,
@@ -164,20 +164,20 @@ class ModelConfig:
 
     @functools.cached_property
     def halved(self) -> "ModelConfig":
-        """What blocks that take halves of a batch are made of: inside, nothing lies on the axis ``context``."""
+        """This configuration without the axis ``context`` in its rules, for blocks that process halves of a batch."""
         return dataclasses.replace(self, rules=without_context(self.rules))
 
     def is_split(self, stack: Stack) -> bool:
-        """Whether a stack takes the batch in halves."""
+        """Returns True if a stack processes the batch in halves."""
         split = self.layer_schedule is LayerSchedule.BATCH_SPLIT
         return split and stack.cycle[0].feed_forward is FeedForward.MOE
 
     @property
     def ahead(self) -> MtpConfig:
-        """The predictors of further tokens of a model that has some.
+        """The predictors of further tokens.
 
         Raises:
-            ConfigError: it has none.
+            ConfigError: the model has none.
         """
         if self.mtp is None:
             raise ConfigError("mtp", None, "an MtpConfig in a model that predicts further tokens")
@@ -185,22 +185,22 @@ class ModelConfig:
 
     @property
     def ahead_layer(self) -> LayerKind:
-        """What the block of a predictor is: what the last layer is."""
+        """Kind of a predictor's block: that of the last layer."""
         return self.stacks[-1].cycle[-1]
 
     @property
     def moe_layers(self) -> int:
-        """How many layers have experts, those of predictors included."""
+        """Number of layers with experts, including those of predictors."""
         if self.moe is None:
             return 0
         return self.layers - self.dense_layers + (self.mtp.depth if self.mtp else 0)
 
     @property
     def mixture(self) -> MoeConfig:
-        """The experts of a model that has some.
+        """The experts.
 
         Raises:
-            ConfigError: it has none.
+            ConfigError: the model has none.
         """
         if self.moe is None:
             raise ConfigError("moe", None, "a MoeConfig in a model whose layers have experts")

@@ -1,4 +1,4 @@
-"""A layer of experts: router, dispatch, what keeps the experts' load even."""
+"""A layer of experts: router, dispatch, load balance."""
 
 import dataclasses
 import enum
@@ -17,17 +17,17 @@ __all__ = [
 
 
 class Scoring(enum.StrEnum):
-    """How the router's logits become scores in (0, 1)."""
+    """Function from the router's logits to scores in (0, 1)."""
 
     SOFTMAX = "softmax"
     SIGMOID = "sigmoid"
 
 
 class Weighting(enum.StrEnum):
-    """What a chosen expert's output is multiplied by.
+    """Factor of a chosen expert's output.
 
-    ``normalised`` divides the chosen scores by their sum; with softmax that is the softmax over the chosen
-    logits (Mixtral, gpt-oss), where ``scores`` is softmax before the choice.
+    ``normalised`` divides the chosen scores by their sum. With softmax, that is the softmax over the chosen logits
+    (Mixtral, gpt-oss), while ``scores`` is the softmax over all logits.
     """
 
     SCORES = "scores"
@@ -35,14 +35,14 @@ class Weighting(enum.StrEnum):
 
 
 class Dispatch(enum.StrEnum):
-    """Whether every choice is computed, or each expert takes a fixed number of tokens of each row."""
+    """Dispatch of tokens: every choice is computed, or each expert takes up to a fixed number of tokens of each row."""
 
     DROPLESS = "dropless"
     DROPPING = "dropping"
 
 
 class Biases(enum.StrEnum):
-    """Whether the router and the experts' three projections have trained biases."""
+    """Trained biases of projections (and of the router, in a layer of experts), or none."""
 
     NONE = "none"
     TRAINED = "trained"
@@ -53,8 +53,8 @@ class MoeConfig:
     """Mixture of experts, each a gated MLP.
 
     Args:
-        experts: how many.
-        top_k: experts a token is sent to.
+        experts: number of experts.
+        top_k: experts of each token.
         hidden: width of one expert.
         scoring, weighting: from logits to the weights of the chosen experts.
         groups, top_groups: the experts form groups of equal size; a token chooses within its best
@@ -62,11 +62,11 @@ class MoeConfig:
         scale: the weights' common factor.
         shared_hidden: width of the expert that every token takes; 0 for none.
         dispatch: dropless or dropping.
-        capacity_factor: with dropping, an expert takes up to this times its even share of a row.
+        capacity_factor: with dropping, capacity of an expert as a multiple of its even share of a row.
         load_balance: coefficient of the load-balance loss.
-        bias_rate: step of the routing bias, which enters the choice only and follows the load; None for no bias.
-        biases: of router and experts.
-        activation: of every expert, the shared one included.
+        bias_rate: step of the routing bias, which affects only the choice and follows the load; None for no bias.
+        biases: biases of router and experts.
+        activation: activation of every expert, the shared one included.
     """
 
     experts: int
@@ -116,6 +116,6 @@ class MoeConfig:
         require(top * size >= self.top_k, "top_groups", top, rule)
 
     def capacity(self, tokens: int) -> int:
-        """Returns how many tokens of a row of ``tokens`` one expert takes when dispatch drops."""
+        """Returns the largest number of tokens that one expert takes of a row of ``tokens`` with ``dropping``."""
         share = self.capacity_factor * tokens * self.top_k / self.experts
         return min(tokens, math.ceil(share))

@@ -1,4 +1,4 @@
-"""Multi-token prediction: further tokens that the model learns to predict beside the next one."""
+"""Multi-token prediction: the model learns to predict further tokens in addition to the next one."""
 
 import dataclasses
 import math
@@ -10,11 +10,11 @@ __all__ = ["MtpConfig"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MtpConfig:
-    """Predictors behind the main model, one after the other; embedding and head are the main model's.
+    """Predictors after the main model, one after the other; they share its embedding and head.
 
     Args:
-        depth: K, tokens predicted beyond the next one; each has a block of its own.
-        loss_scale: what the mean of their cross-entropies is multiplied by in the loss.
+        depth: K, tokens predicted beyond the next one, with one block each.
+        loss_scale: weight of the mean of their cross-entropies in the loss.
 
     Source: DeepSeek-AI 2024, "DeepSeek-V3", section 2.2.
     """

@@ -1,4 +1,4 @@
-"""Norms: how their scale is stored, and where they stand."""
+"""Norms: stored form of the scale, and placement."""
 
 import enum
 
@@ -9,14 +9,14 @@ __all__ = [
 
 
 class NormScale(enum.StrEnum):
-    """Whether a norm's parameter is its scale, or the scale's offset from one (Gemma)."""
+    """Parameter of a norm: its scale, or the scale's offset from one (Gemma)."""
 
     DIRECT = "direct"
     OFFSET = "offset"
 
 
 class NormPlacement(enum.StrEnum):
-    """Whether attention and feed-forward have a norm before them only, or after them as well."""
+    """Norms of attention and feed-forward: only before them, or before and after."""
 
     PRE = "pre"
     PRE_AND_POST = "pre_and_post"

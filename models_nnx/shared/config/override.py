@@ -1,4 +1,4 @@
-"""Settings as text, the way a command line gives them."""
+"""Settings as text, as from a command line."""
 
 import dataclasses
 import functools
@@ -14,11 +14,11 @@ __all__ = [
 
 
 def override(config: Any, settings: Mapping[str, str]) -> Any:
-    """Returns ``config`` with fields replaced by text values, as a command line gives them.
+    """Returns ``config`` with fields replaced by values parsed from text, as from a command line.
 
     Args:
         config: any config of this module.
-        settings: ``{"embed": "64", "attention.heads": "4"}``; a dot reaches into a part.
+        settings: ``{"embed": "64", "attention.heads": "4"}``; a dot selects a field of a part.
 
     Raises:
         ConfigError: unknown field, text that is no value of the field's type, or a broken rule.
@@ -29,7 +29,7 @@ def override(config: Any, settings: Mapping[str, str]) -> Any:
 
 
 def _override(config: Any, settings: Mapping[tuple[str, ...], str], prefix: str) -> Any:
-    """Replaces all fields of a part at once, so that rules between them see the new values only."""
+    """Replaces all fields of a part at once, so that rules between them check only the new values."""
     fields = [field.name for field in dataclasses.fields(config)]
     changes: dict[str, Any] = {}
     for name in dict.fromkeys(path[0] for path in settings):
@@ -50,7 +50,7 @@ def _override(config: Any, settings: Mapping[tuple[str, ...], str], prefix: str)
 
 
 def _optional(config: Any, field: str) -> type | None:
-    """Returns what a field annotated ``X | None`` holds when it is not none; None for other fields."""
+    """Returns ``X`` for a field annotated ``X | None``; None for other fields."""
     kinds = typing.get_args(_hints(type(config))[field])
     return kinds[0] if len(kinds) == 2 and kinds[1] is type(None) else None
 

@@ -1,4 +1,4 @@
-"""Pipeline parallelism: stages, microbatches, repeats, and how weights are gathered."""
+"""Pipeline parallelism: stages, microbatches, repeats, and gathering of weights."""
 
 import dataclasses
 import enum
@@ -20,9 +20,9 @@ OUTSIDE = "layers_outside_pipeline"
 
 
 class Gather(enum.StrEnum):
-    """When weights that lie sharded over ``fsdp`` are brought together.
+    """Time at which weights sharded over ``fsdp`` are gathered.
 
-    At each iteration by whom it needs; once, before the loop; or once per repeat, while the repeat before runs.
+    At each iteration that uses them; once, before the loop; or once per repeat, during the previous repeat.
     """
 
     PER_ITERATION = "per_iteration"
@@ -31,7 +31,7 @@ class Gather(enum.StrEnum):
 
 
 class Loop(enum.StrEnum):
-    """How a loop is written into the program: one body and a trip count, or a copy of the body per trip."""
+    """Form of a loop in the program: one body and a trip count, or a copy of the body per iteration."""
 
     SCANNED = "scanned"
     UNROLLED = "unrolled"
@@ -44,15 +44,15 @@ class PipelineConfig:
     Args:
         stages: S, the size of the mesh axis.
         microbatches: M, parts of the batch; a multiple of S.
-        repeats: R, how often a microbatch goes around.
+        repeats: R, number of times that a microbatch passes all stages.
         layers_per_stage: L, cycles of layers in one stage and repeat.
-        layers_outside: cycles of layers that run after the pipeline, on all stages alike.
-        delay: iterations a result needs to the next stage; 2 lets its transfer overlap with work.
-        gather: when weights sharded over ``fsdp`` are brought together.
-        iteration_remat: what an iteration keeps for its backward pass, besides each layer's own ``remat``.
-        iteration_loop: how the loop over iterations is written.
-        repeat_loop: how the loop over repeats is written, which only ``per_repeat`` has.
-        stage_layout: whether the layers of a stage are scanned (stacked along an axis ``layers``) or unrolled.
+        layers_outside: cycles of layers that run after the pipeline, replicated over the stages.
+        delay: iterations until a result reaches the next stage; 2 lets its transfer overlap with computation.
+        gather: time at which weights sharded over ``fsdp`` are gathered.
+        iteration_remat: residuals that an iteration keeps, in addition to the ``remat`` of each layer.
+        iteration_loop: form of the loop over iterations.
+        repeat_loop: form of the loop over repeats, which exists only with ``per_repeat``.
+        stage_layout: layout of a stage's layers: scanned (stacked along an axis ``layers``) or unrolled.
     """
 
     stages: int
@@ -96,14 +96,14 @@ class PipelineConfig:
 
     @property
     def schedule(self) -> Schedule:
-        """Which microbatch is where."""
+        """The schedule of the microbatches."""
         return Schedule(
             stages=self.stages, microbatches=self.microbatches, repeats=self.repeats, delay=self.delay
         )
 
     @property
     def axes(self) -> list[tuple[str, int]]:
-        """Names and lengths of the axes that stacked parameters have in front: repeats, if several, and stages."""
+        """Names and lengths of the leading axes of stacked parameters: repeats, if several, and stages."""
         return [("repeats", self.repeats)] * (self.repeats > 1) + [("stage", self.stages)]
 
     @property
@@ -117,10 +117,10 @@ class PipelinedStack(Stack):
 
 
 def with_pipeline(stacks: tuple[Stack, ...], pipeline: PipelineConfig | None) -> tuple[Stack, ...]:
-    """Returns the stacks with the main one cut in two: what runs in the pipeline, and what runs after it.
+    """Returns the stacks, with the main one split into the layers of the pipeline and the layers after it.
 
     Raises:
-        ConfigError: the main stack has more or fewer cycles than the pipeline and what is outside it.
+        ConfigError: the main stack has more or fewer cycles than the pipeline and ``layers_outside`` together.
     """
     if pipeline is None:
         return stacks

@@ -1,4 +1,4 @@
-"""Rematerialisation: what a forward pass keeps."""
+"""Rematerialisation: residuals that a forward pass keeps."""
 
 import dataclasses
 import enum
@@ -12,11 +12,11 @@ __all__ = [
 ]
 
 CHECKPOINT_NAMES = ("query", "key", "value", "attention_out", "mlp_hidden")
-"""The residuals a block tags, in the order it computes them; what ``RematConfig.names`` may name."""
+"""Names of the residuals that a block tags, in the order of computation; the choices for ``RematConfig.names``."""
 
 
 class RematPolicy(enum.StrEnum):
-    """What the forward pass of a block keeps for its backward pass."""
+    """Residuals that the forward pass of a block keeps for its backward pass."""
 
     NONE = "none"
     FULL = "full"
@@ -29,7 +29,7 @@ class RematConfig:
     """Rematerialisation of each block.
 
     Args:
-        policy: what is kept.
+        policy: residuals that are kept.
         names: the tagged residuals kept by ``save_named``, of `CHECKPOINT_NAMES`; empty otherwise.
     """
 

@@ -1,4 +1,4 @@
-"""Rotary positions beyond the length a model was first trained on."""
+"""Scaling of rotary positions beyond the context length of pretraining."""
 
 import dataclasses
 import enum
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class Boundaries(enum.StrEnum):
-    """Whether the pairs between which YaRN blends are rounded outwards to whole pairs."""
+    """Ends of YaRN's blend between pairs: rounded outwards to whole pairs, or exact."""
 
     WHOLE = "whole"
     EXACT = "exact"
@@ -34,22 +34,22 @@ class LinearScaling:
     score_factor = 1.0
 
     def stretch(self, half: int, theta: float) -> tuple[float, ...]:
-        """Returns what each of ``half`` wavelengths is multiplied by."""
+        """Returns the factor of each of ``half`` wavelengths."""
         return (self.factor,) * half
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class YarnScaling:
-    """Stretches long wavelengths by ``factor``, keeps short ones, blends between (Peng et al. 2023).
+    """Stretches long wavelengths by ``factor``, keeps short ones and blends between (Peng et al. 2023).
 
     Args:
-        factor: how much longer the context is.
-        original_length: context the model was first trained on.
-        beta_fast, beta_slow: turns over the original length above which a wavelength is kept, and below which it is
-            stretched.
-        boundaries: how the blend's ends are rounded.
+        factor: ratio of the new context length to the original one.
+        original_length: context length of pretraining.
+        beta_fast, beta_slow: rotations over the original length above which a wavelength is kept, and below which it
+            is stretched.
+        boundaries: rounding of the blend's ends.
         angle_factor: multiplies sine and cosine, and so queries and keys.
-        score_factor: multiplies attention scores (DeepSeek's way of the same).
+        score_factor: multiplies attention scores (DeepSeek's alternative to ``angle_factor``).
     """
 
     factor: float
@@ -71,7 +71,7 @@ class YarnScaling:
             require_number(self, field, math.ulp(0.0), math.inf, "a number above 0")
 
     def stretch(self, half: int, theta: float) -> tuple[float, ...]:
-        """Returns what each of ``half`` wavelengths is multiplied by."""
+        """Returns the factor of each of ``half`` wavelengths."""
 
         def pair(turns: float) -> float:
             return half * math.log(self.original_length / (2 * math.pi * turns)) / math.log(theta)

@@ -14,7 +14,7 @@ __all__ = [
 
 
 class MomentSharding(enum.StrEnum):
-    """Where optimizer moments lie: with their parameter, or sharded over ``data`` as well (ZeRO-1)."""
+    """Placement of optimizer moments: like their parameter, or sharded over ``data`` as well (ZeRO-1)."""
 
     LIKE_PARAMETERS = "like_parameters"
     ZERO1 = "zero1"
@@ -22,17 +22,17 @@ class MomentSharding(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """AdamW with linear warm-up and cosine decay, behind a global-norm clip.
+    """AdamW with linear warm-up and cosine decay, after a global-norm clip.
 
     Args:
         learning_rate: peak, reached after ``warmup_steps`` updates.
-        final_learning_rate: what the decay ends at, and what holds after ``total_steps``.
+        final_learning_rate: rate at the end of the decay, and after ``total_steps``.
         warmup_steps, total_steps: lengths in updates; warm-up is the shorter.
-        b1, b2, epsilon, weight_decay: AdamW's own.
+        b1, b2, epsilon, weight_decay: parameters of AdamW.
         clip_norm: largest global norm of the gradient.
-        max_bad_steps: how many consecutive non-finite updates, or spikes, are skipped before one is let through.
-        spike_window: how many losses a loss is compared with; 0 looks for no spikes.
-        spike_factor: a loss is a spike where it is more than this many standard deviations above their mean.
+        max_bad_steps: number of consecutive non-finite updates, or spikes, that are skipped before one is applied.
+        spike_window: number of losses that a loss is compared with; 0 disables the check.
+        spike_factor: a loss is a spike if it is more than this many standard deviations above their mean.
     """
 
     learning_rate: float = 3e-2
@@ -69,14 +69,14 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """What a training step adds to the model.
+    """Configuration of a training step.
 
     Args:
         optimizer: the update rule.
         z_loss: weight of the squared log-partition penalty.
         accumulation: microbatches a step accumulates gradients over; divides the batch.
-        moments: where the optimizer's moments lie.
-        vocab_tiles: tiles the vocabulary is taken in by the loss; divides it. 1 makes all logits at once.
+        moments: placement of the optimizer's moments.
+        vocab_tiles: number of vocabulary tiles in the loss; divides the vocabulary. 1 computes all logits at once.
     """
 
     optimizer: OptimizerConfig = OptimizerConfig()

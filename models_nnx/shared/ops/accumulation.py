@@ -18,15 +18,15 @@ def split_rows(x: jax.Array, microbatches: int) -> jax.Array:
 
 
 def accumulate(gradients: Callable[..., Any], batch: Any, microbatches: int, key: jax.Array | None) -> Any:
-    """Sums gradients, losses, weights and what layers sowed over microbatches, one after the other.
+    """Sums gradients, losses, weights and sown values over microbatches, one after the other.
 
-    Dividing the sums by the summed weight gives the full batch's mean, also where microbatches
-    hold unequal numbers of tokens. They are made as `split_rows` makes them.
+    Dividing the sums by the summed weight gives the full batch's mean, also if microbatches hold unequal numbers of
+    tokens. `split_rows` makes the microbatches.
 
     Args:
         gradients: ``(batch, key) -> tree of sums``.
         batch: tree of arrays ``[B, ...]``; ``microbatches`` divides B.
-        microbatches: how many; 1 makes no loop.
+        microbatches: number of microbatches; 1 runs without a loop.
         key: dropout key, folded with the microbatch's number; None for none.
 
     Returns:
@@ -57,5 +57,5 @@ def accumulate(gradients: Callable[..., Any], batch: Any, microbatches: int, key
 
 
 def _zeros(like: jax.ShapeDtypeStruct) -> jax.Array:
-    """Returns zeros that lie, on an explicit mesh, where what is added to them lies."""
+    """Returns zeros that have, on an explicit mesh, the sharding of the arrays added to them."""
     return jnp.zeros(like.shape, like.dtype, out_sharding=like.sharding)

@@ -29,15 +29,15 @@ SINK_INIT = jax.nn.initializers.normal(stddev=0.02)
 def causal_segment_mask(
     segments_BT: jax.Array, segments_BS: jax.Array, window: int | None = None
 ) -> jax.Array:
-    """Mask of packed documents: a query sees earlier keys of its own segment, and itself.
+    """Returns the mask of packed documents: a query sees earlier keys of its own segment, and itself.
 
     Args:
         segments_BT: int32 segment of each query; 0 is padding, which sees padding only.
-        segments_BS: the same of each key; its own argument, because it may lie elsewhere on the mesh.
-        window: how many keys a query sees, its own among them; None for all.
+        segments_BS: int32 segment of each key; a separate argument, because its sharding may differ.
+        window: number of keys that a query sees, its own included; None for all.
 
     Returns:
-        bool ``[B, T, S]``, True where the query may look.
+        bool ``[B, T, S]``, True where the query sees the key.
     """
     query_T, key_S = (jnp.arange(segments.shape[1]) for segments in (segments_BT, segments_BS))
     causal_TS = query_T[:, None] >= key_S[None, :]
@@ -47,7 +47,7 @@ def causal_segment_mask(
 
 
 def repeat_heads(x_BSP: jax.Array, heads: int, axes: Sequence[str | None], rules: Rules) -> jax.Array:
-    """Returns ``[B, S, N, P]``: one key for all heads, put where ``rules`` say.
+    """Returns ``[B, S, N, P]``: one key repeated for all heads, placed by ``rules``.
 
     Args:
         x_BSP: the key.
@@ -73,7 +73,7 @@ def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:
 
 
 def softmax_beside_sink(scores_BKGTS: jax.Array, sink_N: jax.Array) -> jax.Array:
-    """Softmax over keys and one score more per head, which takes weight and gives no value.
+    """Returns the softmax over keys and one more score per head, which takes weight and contributes no value.
 
     Args:
         scores_BKGTS: scores in float32 or wider.
@@ -96,7 +96,7 @@ def attention(
     config: AttentionConfig,
     sink_N: jax.Array | None = None,
 ) -> jax.Array:
-    """Grouped-query softmax attention with scores and softmax in float32.
+    """Returns grouped-query softmax attention with scores and softmax in float32.
 
     The plain kernel computes them in float64 for float64 inputs; the library's stays in float32.
 
@@ -104,9 +104,9 @@ def attention(
         query_BTNH: query head n reads key-value head ``n // G``.
         key_BSKH: keys.
         value_BSKV: values, of any width V.
-        mask_BTS: True where a query may look; every row has a True.
-        config: scale and soft cap of scores, and which implementation.
-        sink_N: the sink of each query head, where there are sinks.
+        mask_BTS: True where a query sees a key; every row has a True.
+        config: scale and soft cap of scores, and the implementation.
+        sink_N: the sink of each query head; None without sinks.
 
     Returns:
         ``[B, T, N, V]`` in the dtype of the query.

@@ -1,4 +1,4 @@
-"""A batch in two halves, and back.
+"""Splitting a batch into two halves, and joining them.
 
 B batch, T position, H half.
 """
@@ -19,14 +19,14 @@ AXES = ("activation_batch", "activation_length")
 
 
 def in_halves(x: jax.Array, parts: int, rules: Rules) -> tuple[jax.Array, ...]:
-    """Returns the parts of ``x [B, T, ...]``, put where the rules say: part p has rows p, p + parts, ...
+    """Returns the parts of ``x [B, T, ...]``, placed by the rules: part p has rows p, p + parts, ...
 
-    So a sharded batch stays on its devices.
+    With these rows a sharded batch stays on its devices.
 
     Args:
         x: activations, segments or positions.
-        parts: `HALVES`, or 1 where the batch stays whole.
-        rules: those inside.
+        parts: `HALVES`, or 1 for the whole batch.
+        rules: rules for the parts.
 
     Raises:
         ShardingError: the rows do not divide.
@@ -46,7 +46,7 @@ def in_halves(x: jax.Array, parts: int, rules: Rules) -> tuple[jax.Array, ...]:
 
 
 def join_halves(parts: Sequence[jax.Array]) -> jax.Array:
-    """Returns ``[B, T, ...]``: the rows of the parts in the order that `in_halves` found them in."""
+    """Returns ``[B, T, ...]``: the rows of the parts in their order before `in_halves`."""
     if len(parts) == 1:
         return parts[0]
     x_BH = jnp.stack(parts, axis=1)
@@ -54,12 +54,12 @@ def join_halves(parts: Sequence[jax.Array]) -> jax.Array:
 
 
 def require_placed(x: jax.Array, axes: Sequence[str | None], rules: Rules, where: str) -> jax.Array:
-    """Returns ``x`` once its type on an explicit mesh says what the rules do, axes of size one included.
+    """Returns ``x`` if its type on an explicit mesh has the spec of the rules, also for axes of size one.
 
-    Types of auto meshes say nothing.
+    Types on auto meshes have no spec and are not checked.
 
     Raises:
-        ShardingError: it lies elsewhere.
+        ShardingError: it has another spec.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if AxisType.Explicit not in mesh.axis_types:

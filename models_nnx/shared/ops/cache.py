@@ -1,7 +1,7 @@
-"""Caches of keys and values: full, or a ring of the window's size; by position, so that rows may differ.
+"""Caches of keys and values: full, or a ring of the window's size; indexed by position, so that rows may differ.
 
-B row of the batch, T position of a prompt, S slot of a cache. A cache is ``{name: [B, S, ...]}`` with ``positions``, -1
-where a slot is empty. Position p lies in slot p % S: the full cache is the ring that never wraps.
+B row of the batch, T position of a prompt, S slot of a cache. A cache is ``{name: [B, S, ...]}`` with ``positions``,
+-1 for an empty slot. Position p is stored in slot p % S: the full cache is the ring that never wraps.
 """
 
 from collections.abc import Mapping
@@ -33,11 +33,11 @@ RANKS = {
     "cached_latent": 3,
     "cached_rotary_key": 3,
 }
-"""Ranks of the leaves of one layer; a stack has its layers in front."""
+"""Ranks of the leaves of one layer; a stack adds a leading axis of layers."""
 
 
 class DecodeState(NamedTuple):
-    """Rows in the middle of decoding.
+    """State of rows that are being decoded.
 
     Args:
         tokens_B1: the token that each row reads next.
@@ -60,8 +60,8 @@ def last_logits(logits_BTV: jax.Array, lengths_B: jax.Array, rules: Rules) -> ja
     """Returns ``[B, V]``, the logits of the last token of each prompt.
 
     Args:
-        logits_BTV: of the prompts; on an explicit mesh they are gathered along T, where JAX has no rule else.
-        lengths_B: of the prompts.
+        logits_BTV: logits of the prompts; gathered along T on an explicit mesh, because JAX has no rule without that.
+        lengths_B: lengths of the prompts.
         rules: ordered logical axis rules.
     """
     whole = out_sharding(("activation_batch", None, "activation_vocab"), logits_BTV.shape, rules)
@@ -70,7 +70,7 @@ def last_logits(logits_BTV: jax.Array, lengths_B: jax.Array, rules: Rules) -> ja
 
 
 def fill_cache(entries: Mapping[str, jax.Array], segments_BT: jax.Array, slots: int) -> Cache:
-    """Returns the cache after a prompt: of each slot, the last position that lies in it.
+    """Returns the cache after a prompt: each slot has the last position that maps to it.
 
     Args:
         entries: ``{name: [B, T, ...]}`` of the prompt.
@@ -89,10 +89,10 @@ def fill_cache(entries: Mapping[str, jax.Array], segments_BT: jax.Array, slots: 
 
 
 def write_cache(cache: Mapping[str, jax.Array], entries: Mapping[str, jax.Array], positions_B1) -> Cache:
-    """Returns the cache with one more position; in a ring it takes the place of the oldest.
+    """Returns the cache with one more position; in a full ring it replaces the oldest.
 
     Args:
-        cache: before.
+        cache: the cache before.
         entries: ``{name: [B, 1, ...]}`` of the new token.
         positions_B1: its position.
     """
@@ -107,14 +107,14 @@ def write_cache(cache: Mapping[str, jax.Array], entries: Mapping[str, jax.Array]
 
 
 def cache_mask(cached_BS: jax.Array, positions_BT: jax.Array, window: int | None) -> jax.Array:
-    """Returns ``[B, T, S]``, True where a query at ``positions_BT`` may look; see `causal_segment_mask`."""
+    """Returns ``[B, T, S]``, True where a query at ``positions_BT`` sees a key; see `causal_segment_mask`."""
     distance_BTS = positions_BT[:, :, None] - cached_BS[:, None, :]
     mask_BTS = (cached_BS >= 0)[:, None, :] & (distance_BTS >= 0)
     return mask_BTS if window is None else mask_BTS & (distance_BTS < window)
 
 
 def insert_row(state: DecodeState, row: DecodeState, slot: int | jax.Array) -> DecodeState:
-    """Returns ``state`` in which row ``slot`` is the only row of ``row``; both have caches of one length."""
+    """Returns ``state`` with row ``slot`` replaced by the only row of ``row``; both have caches of the same length."""
 
     def put(path, old, new):
         name = next(name for name in RANKS if name in jax.tree_util.keystr(path))
@@ -129,7 +129,7 @@ def insert_row(state: DecodeState, row: DecodeState, slot: int | jax.Array) -> D
 
 
 def choose_token(logits_BV: jax.Array, decode: DecodeConfig, key: jax.Array | None) -> jax.Array:
-    """Returns ``[B, 1]`` int32: the likeliest token, or one drawn with ``key`` at a temperature.
+    """Returns ``[B, 1]`` int32: the most likely token, or one drawn with ``key`` at a temperature.
 
     Raises:
         ValueError: a temperature without a key.

@@ -1,4 +1,4 @@
-"""Choices that replicas make each for themselves."""
+"""Conditional computations with a separate predicate for each replica."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +12,10 @@ __all__ = ["apply_if_finite", "choose"]
 
 
 def choose(predicate: jax.Array, take: Callable[[], Any], skip: Callable[[], Any]) -> Any:
-    """Returns ``take()`` where a predicate holds, ``skip()`` where not; one of them runs.
+    """Returns ``take()`` if a predicate holds, else ``skip()``; only one of them runs.
 
-    Not so on an explicit mesh with replicas, where both run: each replica has a predicate of its own there, and
-    JAX, which selects then, gives the predicate no sharding and refuses it beside arrays that have one.
+    On an explicit mesh with replicas both run, because each replica has a separate predicate. JAX's ``cond`` selects
+    there too, but gives the predicate no sharding and refuses it together with arrays that have one.
 
     Args:
         predicate: bool ``[]``.
@@ -35,11 +35,11 @@ def choose(predicate: jax.Array, take: Callable[[], Any], skip: Callable[[], Any
 def apply_if_finite(
     chain: optax.GradientTransformation, max_bad_steps: int
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns an optimizer that skips non-finite gradients: ``optax.apply_if_finite``, but for how it chooses.
+    """Returns an optimizer that skips non-finite gradients: ``optax.apply_if_finite``, but with `choose`.
 
     Args:
         chain: the optimizer.
-        max_bad_steps: how many consecutive ones are skipped before one is let through.
+        max_bad_steps: number of consecutive ones that are skipped before one is applied.
     """
     chain = optax.with_extra_args_support(chain)
     like = optax.apply_if_finite(chain, max_bad_steps)

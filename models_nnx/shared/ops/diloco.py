@@ -1,6 +1,6 @@
-"""The arithmetic of DiLoCo on ``{path: array}``: who meets when, which layers are in which fragment, both updates.
+"""The arithmetic of DiLoCo on ``{path: array}``: times of synchronisation, fragments of layers, both updates.
 
-Framework-free. R replica; ``outer`` and ``momentum`` have a parameter's own shape, ``inner`` has R in front.
+Framework-free. R replica; ``outer`` and ``momentum`` have a parameter's shape, ``inner`` has a leading R.
 """
 
 import dataclasses
@@ -43,12 +43,12 @@ Axes = tuple[str | None, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """What a fragment has of one parameter: all of it, or every ``stride``-th slice along an axis.
+    """A fragment's part of one parameter: all of it, or every ``stride``-th slice along an axis.
 
     Args:
         axes: the parameter's logical axes.
-        axis: where its layers are stacked; None for all of it.
-        start, stride, count: which slices.
+        axis: axis along which its layers are stacked; None for the whole parameter.
+        start, stride, count: the slices.
     """
 
     axes: Axes
@@ -58,7 +58,7 @@ class Part:
     count: int = 1
 
     def of(self, x: jax.Array) -> jax.Array:
-        """Returns the part of ``x``, which may have more axes in front."""
+        """Returns the part of ``x``, which may have more leading axes."""
         if self.axis is None:
             return x
         axis = self.axis + x.ndim - len(self.axes)
@@ -86,19 +86,19 @@ Parts = Mapping[str, Part]
 
 
 def due(config: DilocoConfig, step: Any, delay: int) -> Any:
-    """Returns 1 + the number of the fragment that met ``delay`` steps before ``step``, or 0 if none did.
+    """Returns 1 + the number of the fragment synchronised ``delay`` steps before ``step``, or 0 if there is none.
 
     Args:
         config: period and fragments.
         step: number of steps made, this one included; a Python int or a traced integer.
-        delay: 0 for who meets now; ``config.delay`` for who takes the result now.
+        delay: 0 for the fragment to synchronise now; ``config.delay`` for the one whose result is applied now.
     """
     number, rest = step // config.gap, step % config.gap
     return (rest == delay) * (number > 0) * ((number + config.fragments - 1) % config.fragments + 1)
 
 
 def replica_axis(config: ModelConfig) -> str | None:
-    """Returns the axis of the ambient mesh that replicas are mapped over, None where none splits them.
+    """Returns the axis of the ambient mesh that replicas are mapped over; None if none splits them.
 
     Args:
         config: of the model.
@@ -126,24 +126,24 @@ def replica_axis(config: ModelConfig) -> str | None:
             "shard_map under both stages and replicas; set pipeline=none, or train one model",
             "replicas",
         )
-    # Of size one it splits nothing, and named it makes JAX's types of a scan under vmap disagree.
+    # An axis of size one splits nothing, and if named it makes JAX's types of a scan under vmap disagree.
     return REPLICA if mesh.shape.get(REPLICA, 1) > 1 else None
 
 
 def copies(x: jax.Array, replicas: int) -> jax.Array:
-    """Returns ``[R, ...]``, the same for each replica; by a loop, so that no compiler rounds ``x`` anew to copy it."""
+    """Returns ``[R, ...]``, a copy for each replica; by a loop, so that no compiler rounds ``x`` again to copy it."""
     return jax.lax.scan(lambda x, _: (x, x), x, length=replicas)[1]
 
 
 def outer_dtype(dtype: Any) -> jnp.dtype:
-    """Returns what outer parameters and their momentum are kept in: float32 at least, so that small updates count."""
+    """Returns the dtype of outer parameters and their momentum: at least float32, so that small updates count."""
     return jnp.promote_types(dtype, jnp.float32)
 
 
 def update_outer(
     config: DilocoConfig, parts: Parts, inner: Arrays, outer: Arrays, momentum: Arrays
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """Makes the outer update of one fragment; what it has no part of comes back as it is.
+    """Makes the outer update of one fragment; other parameters are returned unchanged.
 
     Args:
         config: learning rate and momentum.
@@ -154,7 +154,7 @@ def update_outer(
     Returns:
         ``(outer, momentum)``.
 
-    Source: Douillard et al., DiLoCo, arXiv:2311.08105, algorithm 1; Nesterov's momentum as SGD has it.
+    Source: Douillard et al., DiLoCo, arXiv:2311.08105, algorithm 1; Nesterov momentum as in SGD.
     """
     outer, momentum = dict(outer), dict(momentum)
     for path, part in parts.items():
@@ -171,10 +171,10 @@ def update_outer(
 def take_outer(
     config: DilocoConfig, parts: Parts, inner: Arrays, outer: Arrays, rules: Any
 ) -> dict[str, jax.Array]:
-    """Returns the replicas' parameters once they have taken the outer ones of one fragment.
+    """Returns the replicas' parameters after they applied the outer ones of one fragment.
 
     Args:
-        config: what a replica keeps of its own.
+        config: weight of a replica's own parameters.
         parts: the fragment.
         inner: trained parameters of all replicas ``[R, ...]``.
         outer: ``[...]``.
@@ -198,21 +198,20 @@ def fragment_parts(
 ) -> tuple[dict[str, Part], ...]:
     """Assigns every trained parameter, layer by layer, to a fragment.
 
-    Layer n of the model is in fragment ``n % F``, whatever stack it is in and however that lies in the state. A
-    pipeline's stages are in step: its layers count by repeat, or by their place in the stage if there is but one
-    repeat, so that every stage has an equal part of each fragment. The embedding goes with the first fragment,
-    what is outside the decoder besides with the last.
+    Layer n of the model is in fragment ``n % F``, in any stack and layout. Layers of a pipeline are numbered by
+    repeat, or by their index in the stage if there is one repeat, so that every stage has an equal part of each
+    fragment. The embedding is in the first fragment, all else outside the decoder in the last.
 
     Args:
         config: the stacks.
-        diloco: how many fragments.
+        diloco: number of fragments.
         leaves: ``{path: (logical axes, shape)}`` of one replica's parameters.
 
     Returns:
         ``{path: part}`` for each fragment.
 
     Raises:
-        ConfigError: a fragment has no part of anything.
+        ConfigError: a fragment is empty.
         ValueError: a parameter of the decoder is in no stack.
     """
     F = diloco.fragments
@@ -239,7 +238,7 @@ def fragment_parts(
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Numbers of the layers held somewhere: ``first + k * stride`` for slice k along the axis of that name."""
+    """Numbers of the layers of a module: ``first + k * stride`` for slice k along the axis named ``axis``."""
 
     first: int
     axis: str | None = None

@@ -1,4 +1,4 @@
-"""The precision that sensitive parts compute in."""
+"""The precision of numerically sensitive parts."""
 
 import jax.numpy as jnp
 

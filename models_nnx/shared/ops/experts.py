@@ -43,7 +43,7 @@ WEIGHT_AXES = {
 
 
 class ExpertWeights(NamedTuple):
-    """The experts' weights in the compute dtype; the biases are None where there are none."""
+    """The experts' weights in the compute dtype; the biases are None if there are none."""
 
     gate: jax.Array
     up: jax.Array
@@ -66,7 +66,7 @@ PARAMETERS = {
 def expert_parameters(
     moe: MoeConfig,
 ) -> dict[str, tuple[jax.nn.initializers.Initializer, str, tuple[str, ...]]]:
-    """Returns ``{name: (initializer, letters of the shape, logical axes)}`` of what the experts train."""
+    """Returns ``{name: (initializer, letters of the shape, logical axes)}`` of the experts' parameters."""
     biased = moe.biases is Biases.TRAINED
     return {name: parts for name, parts in PARAMETERS.items() if biased or not name.endswith("_bias")}
 
@@ -79,8 +79,8 @@ def experts(
     Args:
         x_BTD: the activation.
         routing: choices and weights of each token.
-        weights: of the experts: gate and up ``[E, D, F]``, down ``[E, F, D]``.
-        moe: how tokens are dispatched.
+        weights: weights of the experts, gate and up ``[E, D, F]``, down ``[E, F, D]``.
+        moe: kind and settings of the dispatch.
         rules: ordered logical axis rules.
 
     Raises:
@@ -91,7 +91,7 @@ def experts(
 
 
 def _dropping(x_BTD, routing: Routing, weights: ExpertWeights, moe: MoeConfig, rules: Rules):
-    """Each expert takes up to its capacity of each row, in order of position; later tokens go without it.
+    """Runs each expert on up to its capacity of tokens per row, in order of position; it drops later tokens.
 
     Source: Lepikhin et al. 2020, "GShard"; one-hot einsums, so that the compiler sees an all-to-all.
     """
@@ -115,7 +115,7 @@ def _dropping(x_BTD, routing: Routing, weights: ExpertWeights, moe: MoeConfig, r
 
 
 def _slots(routing: Routing, moe: MoeConfig, rules: Rules) -> tuple[jax.Array, jax.Array]:
-    """Returns ``[B, T, E, C]`` twice: one where a token has a place, and there the weight of the choice."""
+    """Returns two arrays ``[B, T, E, C]``: 1 at the place of each token, and the weight of the choice there."""
     wide = routing.weights_BTK.dtype
     chosen_BTKE = jax.nn.one_hot(routing.experts_BTK, moe.experts, dtype=wide)
     weights_BTE = jnp.sum(chosen_BTKE * routing.weights_BTK[..., None], axis=2)
@@ -123,14 +123,14 @@ def _slots(routing: Routing, moe: MoeConfig, rules: Rules) -> tuple[jax.Array, j
     place_BTE = jnp.cumsum(constrain(chosen_BTE, GATHERED, rules), axis=1) - 1
     place_BTE = constrain(place_BTE, ROUTED, rules)
     capacity = moe.capacity(chosen_BTE.shape[1])
-    # No place, and a place beyond the capacity, are numbers that one_hot answers with zeros.
+    # one_hot returns zeros for no place and for a place beyond the capacity.
     place_BTE = jnp.where(chosen_BTE == 1, place_BTE, capacity)
     dispatch_BTEC = constrain(jax.nn.one_hot(place_BTE, capacity, dtype=wide), SLOTTED, rules)
     return dispatch_BTEC, dispatch_BTEC * weights_BTE[..., None]
 
 
 class Parts(NamedTuple):
-    """The mesh axes that shard the experts, of those the ones that shard the tokens too, and the experts' width."""
+    """The mesh axes that shard the experts, those among them that also shard the tokens, and the experts' width."""
 
     experts: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
@@ -141,10 +141,10 @@ WHOLE = Parts()
 
 
 def _dropless(x_BTD, routing: Routing, weights: ExpertWeights, moe: MoeConfig, rules: Rules):
-    """Every choice is computed: on each device its rows are sorted by expert and multiplied group by group.
+    """Computes every choice: each device sorts its rows by expert and multiplies them group by group.
 
-    Devices that share the experts gather each other's tokens and add up their parts: with no limit on what
-    one expert gets, that moves less than the largest all-to-all would.
+    Devices that share the experts gather each other's tokens and sum their parts. Without a limit on the tokens of an
+    expert, that moves less than the largest all-to-all would.
     """
     named = {name: weight for name, weight in weights._asdict().items() if weight is not None}
     arguments = (x_BTD, routing.experts_BTK, routing.weights_BTK, named)
@@ -161,7 +161,7 @@ def _dropless(x_BTD, routing: Routing, weights: ExpertWeights, moe: MoeConfig, r
 
 
 def _dropless_local(x_BTD, experts_BTK, weights_BTK, weights, *, moe: MoeConfig, parts: Parts = WHOLE):
-    """One device's part of the tokens through one device's part of the experts."""
+    """Applies one device's part of the experts to one device's part of the tokens."""
     batch, length, embed = x_BTD.shape
     held = weights["gate"].shape[0]
 
@@ -173,7 +173,7 @@ def _dropless_local(x_BTD, experts_BTK, weights_BTK, weights, *, moe: MoeConfig,
     first = held * jax.lax.axis_index(parts.experts) if parts.experts else 0
     expert_R = experts_NK.reshape(-1) - first
     expert_R = jnp.where((expert_R >= 0) & (expert_R < held), expert_R, held)
-    if parts.hidden and "down_bias" in weights:  # one of those whose parts are added up brings it
+    if parts.hidden and "down_bias" in weights:  # only one of the devices whose parts are summed adds it
         brings = jax.lax.axis_index(parts.hidden) == 0
         weights = {**weights, "down_bias": jnp.where(brings, weights["down_bias"], 0)}
     x_RD = jnp.broadcast_to(x_ND[:, None], (*experts_NK.shape, embed)).reshape(-1, embed)
@@ -187,13 +187,13 @@ def _dropless_local(x_BTD, experts_BTK, weights_BTK, weights, *, moe: MoeConfig,
 
 
 def _grouped(x_RD, expert_R, weights: dict[str, jax.Array], moe: MoeConfig) -> jax.Array:
-    """Returns each row through its expert, ``[R, D]``; zeros where ``expert_R`` is no expert of this device."""
+    """Returns the expert's output for each row, ``[R, D]``; zeros if ``expert_R`` is no expert of this device."""
     held = weights["gate"].shape[0]
     order_R = jnp.argsort(expert_R)
     back_R = jnp.argsort(order_R)
     one_hot_RE = jax.nn.one_hot(expert_R[order_R], held, dtype=x_RD.dtype)
     rows_E = jnp.sum(jax.nn.one_hot(expert_R, held, dtype=jnp.int32), axis=0)
-    # Rows past the last group come out of a grouped product with whatever was there, forward and backward.
+    # Rows past the last group have arbitrary values after a grouped product, forward and backward.
     mine_R1 = (jnp.arange(expert_R.shape[0]) < jnp.sum(rows_E))[:, None]
 
     def project(x, name):
@@ -209,7 +209,7 @@ def _grouped(x_RD, expert_R, weights: dict[str, jax.Array], moe: MoeConfig) -> j
 
 @jax.custom_vjp
 def _permute(x_RD, order_R, back_R):
-    """Returns ``x_RD[order_R]``; its gradient is a gather by ``back_R`` too, where JAX would scatter."""
+    """Returns ``x_RD[order_R]``; its gradient is a gather by ``back_R``, while JAX's would be a scatter."""
     return x_RD[order_R]
 
 

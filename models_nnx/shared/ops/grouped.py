@@ -1,4 +1,4 @@
-"""Products of rows with one matrix per group of rows, also under a vmap, where libtpu compiles no batched form.
+"""Products of rows with one matrix per group of rows, also under a vmap, for which libtpu compiles no batched form.
 
 R row, E group (expert), D contracted, F resulting width.
 """
@@ -13,9 +13,9 @@ Dims = jax.lax.RaggedDotDimensionNumbers
 
 
 def _product(dims: Dims, *operands: jax.Array) -> jax.Array:
-    """Returns the product that ``dims`` says. Under a vmap it runs once per index: a device of a pipeline has one."""
+    """Returns the product by ``dims``. Under a vmap it runs once per index, of which a device of a pipeline has one."""
 
-    # Made anew in each call: JAX 0.12 keeps what it traced, with the source lines of whoever called first.
+    # Created in each call: JAX 0.12 caches the trace, with the source lines of the first caller.
     @custom_vmap
     def product(lhs, rhs, rows_E):
         return jax.lax.ragged_dot_general(lhs, rhs, rows_E, dims)
@@ -39,13 +39,13 @@ MATRICES = Dims((((0,), (0,)), ((), ())), lhs_ragged_dimensions=(0,), rhs_group_
 def grouped_product(x_RD: jax.Array, weights_EDF: jax.Array, rows_E: jax.Array) -> jax.Array:
     """Returns each row times its group's matrix, ``[R, F]`` in the operands' dtype.
 
-    The gradient is written out because JAX has none for a function with a batching rule of its own.
+    The gradient is written out because JAX has none for a function with a custom batching rule.
 
     Args:
         x_RD: rows, those of one group next to each other.
         weights_EDF: one matrix per group, in the rows' dtype.
-        rows_E: int32, how many rows each group has. Rows past the last group come out, forward and backward,
-            with whatever was there.
+        rows_E: int32, number of rows of each group. Rows past the last group have arbitrary values, forward and
+            backward.
     """
     return _product(ROWS, x_RD, weights_EDF, rows_E)
 

@@ -15,7 +15,7 @@ __all__ = [
 def cross_entropy(
     logits_BTV: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array, z_loss: float
 ) -> tuple[jax.Array, jax.Array]:
-    """Sum over tokens of cross-entropy plus ``z_loss * logsumexp ** 2``, and the sum of weights.
+    """Returns the sum over tokens of cross-entropy plus ``z_loss * logsumexp ** 2``, and the sum of weights.
 
     Sums, not means: gradient accumulation divides once, by the weight of the whole batch.
 
@@ -45,7 +45,7 @@ def weigh(
 
     Args:
         log_partition_BT: logarithm of the sum of all exponentials, in float32 or wider.
-        target_logit_BT: in the same dtype.
+        target_logit_BT: logit of the target, in the same dtype.
         weights_BT: 0 or 1 per token.
         z_loss: weight of the squared log-partition.
     """

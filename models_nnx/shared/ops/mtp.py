@@ -1,4 +1,4 @@
-"""What predictors of further tokens learn from: the batch, one token on at each depth.
+"""Inputs of predictors of further tokens: the batch, shifted by one token at each depth.
 
 B batch, T position.
 """
@@ -21,12 +21,12 @@ EPSILON = 1e-8
 
 
 class MtpInputs(NamedTuple):
-    """What a call needs to train, or to judge, the predictors of further tokens.
+    """Inputs of a call to train or to evaluate the predictors of further tokens.
 
     Args:
         batch: ``tokens, targets, segments, positions, weights``, each ``[B, T]``.
-        train: how losses are taken; the z-loss is the main model's alone.
-        accept: compare with the main model's own choices too, as an evaluation does.
+        train: settings of the losses; the z-loss is of the main model only.
+        accept: True to compare with the main model's choices too, as an evaluation does.
     """
 
     batch: Mapping[str, jax.Array]
@@ -35,10 +35,10 @@ class MtpInputs(NamedTuple):
 
 
 def roll_batch(batch: Mapping[str, jax.Array], rules: Rules) -> dict[str, jax.Array]:
-    """Returns the batch as the next depth sees it: at each position what stood one to the right.
+    """Returns the batch of the next depth: each position has the entry of the position to its right.
 
-    Nothing crosses into another document: there everything is 0, the segment too, so that no expert takes such a
-    position.
+    Entries do not cross into another document. There everything is 0, including the segment, so that no expert takes
+    such a position.
 
     Args:
         batch: ``segments`` and others, each ``[B, T]``.
@@ -57,14 +57,14 @@ def roll_batch(batch: Mapping[str, jax.Array], rules: Rules) -> dict[str, jax.Ar
 
 
 def mtp_rate(batch: Mapping[str, jax.Array], config: ModelConfig) -> jax.Array | None:
-    """Returns what sums of the further tokens' cross-entropies are multiplied by in a sum of losses.
+    """Returns the factor of the further tokens' summed cross-entropies in a sum of losses.
 
-    Divided by the weight of the batch, as the sum of losses is, that makes ``loss_scale * sum / (weights +
+    Divided by the weight of the batch, like the sum of losses, the product is ``loss_scale * sum / (weights +
     epsilon)`` over all depths. The weights are the whole batch's, so that microbatches add up to it.
 
     Args:
-        batch: of a whole step.
-        config: the model; None comes back where it predicts no further tokens.
+        batch: the batch of a whole step.
+        config: the model; None is returned if it predicts no further tokens.
     """
     if config.mtp is None:
         return None

@@ -21,13 +21,13 @@ def norm_init(norm_scale: NormScale) -> jax.nn.initializers.Initializer:
 def rms_norm(
     x: jax.Array, scale: jax.Array, epsilon: float, norm_scale: NormScale = NormScale.DIRECT
 ) -> jax.Array:
-    """Root-mean-square norm over the last axis, computed in float32 (or wider).
+    """Returns the root-mean-square norm over the last axis, computed in float32 (or wider).
 
     Args:
         x: ``[..., D]``.
         scale: ``[D]``.
         epsilon: added to the mean square.
-        norm_scale: whether ``scale`` is the scale, or its offset from one.
+        norm_scale: form of ``scale``: the scale, or its offset from one.
 
     Returns:
         ``[..., D]`` in the dtype of ``x``.

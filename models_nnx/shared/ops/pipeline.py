@@ -1,4 +1,4 @@
-"""The loop of a pipeline: which weights a stage uses at an iteration, and when they are gathered.
+"""The loop of a pipeline: weights of each stage at an iteration, and times of gathering.
 
 S stage, R repeat, L layer of a stage, M microbatch, B rows of a microbatch, T position, D embed.
 """
@@ -32,7 +32,7 @@ class Same(NamedTuple):
 
 
 class Stacked(NamedTuple):
-    """Weights ``[R, S, ...]``; each stage uses those of its own repeat."""
+    """Weights ``[R, S, ...]``; each stage uses those of its repeat."""
 
     leaves: Leaves
 
@@ -41,9 +41,9 @@ class Window(NamedTuple):
     """Weights ``[S, ...]`` of two repeats.
 
     Args:
-        current: those of the repeat before, for the stages that are still in it.
+        current: those of the previous repeat, for the stages that are still in it.
         upcoming: those of ``repeat``, for every stage.
-        repeat: the number of the later one.
+        repeat: number of the later repeat.
     """
 
     current: Leaves
@@ -55,12 +55,12 @@ Weights = Same | Stacked | Window
 
 
 class Inputs(NamedTuple):
-    """What has no gradient.
+    """Inputs without a gradient.
 
     Args:
         segments_MBT: document of each token, by microbatch.
         positions_MBT: position of each token in its document.
-        key: dropout key of the pipeline; None where nothing drops out.
+        key: dropout key of the pipeline; None without dropout.
     """
 
     segments_MBT: jax.Array
@@ -73,9 +73,9 @@ class Pipe:
     """One pipeline on the ambient mesh.
 
     Args:
-        config: stages, microbatches, and how to loop and gather.
-        moves: the buffers of activations.
-        specs: where each leaf of the weights ``[R, S, ...]`` lies; without R if there is one repeat.
+        config: stages, microbatches, forms of the loops and of gathering.
+        moves: transfers of the activations.
+        specs: spec of each leaf of the weights ``[R, S, ...]``; without R if there is one repeat.
     """
 
     config: PipelineConfig
@@ -93,7 +93,7 @@ class Pipe:
         """Returns the pipeline of a model's main stack for a batch.
 
         Args:
-            config: has a pipeline.
+            config: the model, with a pipeline.
             axes: the logical axes of each leaf; None for state that has none.
             leaves: the stacked weights.
             x_BTD: the batch.
@@ -121,11 +121,11 @@ class Pipe:
         return cls(config=config.staging, moves=moves, specs=specs)
 
     def inputs(self, segments_BT: jax.Array, positions_BT: jax.Array, key: jax.Array | None) -> Inputs:
-        """Returns what the iterations read besides weights and activations."""
+        """Returns the inputs of the iterations other than weights and activations."""
         return Inputs(self.moves.split(segments_BT), self.moves.split(positions_BT), key)
 
     def of_stages(self, inputs: Inputs, iteration: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Returns segments and positions of each stage's own microbatch, and the stages' numbers."""
+        """Returns segments and positions of each stage's microbatch, and the stages' numbers."""
         segments_SBT = self.moves.pick(inputs.segments_MBT, iteration)
         positions_SBT = self.moves.pick(inputs.positions_MBT, iteration)
         numbers_S = place(jnp.arange(self.config.stages), PartitionSpec(STAGE))
@@ -171,7 +171,7 @@ class Pipe:
             x_BTD: the batch.
 
         Returns:
-            ``(out_BTD, aside)``, what the stages sow stacked as the weights are; see `Moves.collect`.
+            ``(out_BTD, aside)``, with the stages' sown values stacked like the weights; see `StageTransfers.collect`.
         """
         buffers = self.moves.enter(x_BTD)
         leaves = [place(leaf, spec) for leaf, spec in zip(leaves, self.specs, strict=True)]
@@ -196,9 +196,9 @@ class Pipe:
     def _prefetched(self, iterate: Iterate):
         """Returns the loop over repeats, each of which gathers its weights once, forward and backward.
 
-        The backward pass walks the repeats back from where each began: it runs a repeat again, then back, and
-        gathers the weights of the repeat before meanwhile. So weights are no residuals, but for the last repeat's,
-        which the backward pass needs at once.
+        The backward pass visits the repeats in reverse order. It runs each one again from its saved start, then
+        backward, and meanwhile gathers the weights of the previous repeat. So only the last repeat's weights are
+        residuals: the backward pass needs them immediately.
         """
         M, R = self.config.microbatches, self.config.repeats
 
@@ -294,17 +294,17 @@ class Pipe:
 
 
 def stage_key(key: jax.Array | None, iteration: jax.Array, stage: jax.Array) -> dict[str, jax.Array] | None:
-    """Returns the dropout stream of one stage at one iteration, unlike any other's; None without a key."""
+    """Returns the dropout stream of one stage at one iteration, distinct from all others; None without a key."""
     if key is None:
         return None
     return {"dropout": jax.random.fold_in(jax.random.fold_in(key, iteration), stage)}
 
 
 def refuse_caching(caching: Any) -> None:
-    """Checks that nothing is to be cached.
+    """Checks that caching is not requested.
 
     Raises:
-        ValueError: something is.
+        ValueError: it is requested.
     """
     if caching is not None:
         raise ValueError(

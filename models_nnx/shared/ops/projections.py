@@ -1,4 +1,4 @@
-"""Kernels and tables applied to activations, placed where the rules say.
+"""Kernels and tables applied to activations, placed by the rules.
 
 B batch, T position, D embed, V vocab.
 """
@@ -57,7 +57,7 @@ def kernel_init(equation: str) -> jax.nn.initializers.Initializer:
 def einsum(
     equation: str, x: jax.Array, kernel: jax.Array, *, out_axes: Sequence[str | None], rules: Rules
 ) -> jax.Array:
-    """Contracts ``x`` with ``kernel`` and puts the result where ``rules`` say.
+    """Contracts ``x`` with ``kernel`` and places the result by ``rules``.
 
     Args:
         equation: one letter per dimension, ``"BTD,DF->BTF"``.
@@ -80,7 +80,7 @@ def add_bias(x: jax.Array, bias: jax.Array, axes: Sequence[str | None], rules: R
 
     Args:
         x: the activation.
-        bias: has the last axes of ``x``; it is brought to where they lie, which may be elsewhere than weights do.
+        bias: has the last axes of ``x``; it is resharded like them, because weights may be sharded differently.
         axes: logical axes of ``x``.
         rules: ordered logical axis rules.
     """
@@ -92,7 +92,7 @@ def add_bias(x: jax.Array, bias: jax.Array, axes: Sequence[str | None], rules: R
 def lookup(
     table_VD: jax.Array, tokens_BT: jax.Array, *, out_axes: Sequence[str | None], rules: Rules
 ) -> jax.Array:
-    """Returns the rows ``[B, T, D]`` of ``table_VD`` for ``tokens_BT``, put where ``rules`` say.
+    """Returns the rows ``[B, T, D]`` of ``table_VD`` for ``tokens_BT``, placed by ``rules``.
 
     Args:
         table_VD: embeddings.
@@ -109,7 +109,7 @@ def lookup(
 
 
 def scale_embedding(x_BTD: jax.Array, scale: EmbeddingScale) -> jax.Array:
-    """Returns embedded tokens, times the root of D (rounded to their dtype) where ``scale`` says so."""
+    """Returns embedded tokens, multiplied by the root of D (rounded to their dtype) if ``scale`` is ``root``."""
     if scale is EmbeddingScale.NONE:
         return x_BTD
     return x_BTD * jnp.asarray(x_BTD.shape[-1] ** 0.5, x_BTD.dtype)

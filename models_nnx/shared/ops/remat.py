@@ -1,4 +1,4 @@
-"""What a checkpointed block keeps."""
+"""Rematerialisation of blocks."""
 
 from collections.abc import Callable
 
@@ -17,12 +17,12 @@ tag = checkpoint_name
 
 
 def checkpointed(function: Callable, remat: RematConfig, *, scanned: bool) -> Callable:
-    """Returns the pure ``function`` behind a remat policy.
+    """Returns the pure ``function`` under a remat policy.
 
     Args:
-        function: of arrays.
-        remat: what it keeps; ``none`` leaves it as it is.
-        scanned: whether it is the body of a loop, which already keeps forward and backward apart.
+        function: a function of arrays.
+        remat: the residuals that it keeps; ``none`` leaves ``function`` unchanged.
+        scanned: True for the body of a loop, which already separates forward and backward.
     """
     if remat.policy is RematPolicy.NONE:
         return function
@@ -30,7 +30,7 @@ def checkpointed(function: Callable, remat: RematConfig, *, scanned: bool) -> Ca
 
 
 def remat_policy(remat: RematConfig) -> Callable[..., bool] | None:
-    """Returns the ``jax.checkpoint`` policy; None means keep nothing, which only ``full`` asks for."""
+    """Returns the ``jax.checkpoint`` policy; None, only with ``full``, keeps nothing."""
     policies = jax.checkpoint_policies
     table: dict[RematPolicy, Callable[..., bool] | None] = {
         RematPolicy.NONE: policies.everything_saveable,

@@ -21,7 +21,7 @@ def rotary(
         x_BTNH: queries or keys.
         positions_BT: int32 position of each token in its document.
         theta: base of the wavelengths.
-        scaling: how the wavelengths are stretched; None where they are not.
+        scaling: scaling of the wavelengths; None for no scaling.
 
     Returns:
         ``[B, T, N, H]`` in the dtype of ``x_BTNH``.

@@ -1,4 +1,4 @@
-"""Which experts a token takes, with what weights, and how even the load is.
+"""Routing of tokens: choice of experts, their weights, and load balance.
 
 B batch, T position, E expert, K choice of a token, G group of experts, S expert of a group, D embed.
 """
@@ -27,15 +27,15 @@ ROUTED = ("activation_batch", "activation_length", None)
 
 
 class Routing(NamedTuple):
-    """What the router decided.
+    """Decisions of the router.
 
     Attributes:
         experts_BTK: int32 experts taken, best first; E, which is no expert, for padding.
-        preferred_BTK: the same, but what the router would choose where other choices were forced on it.
-        weights_BTK: what their outputs are multiplied by, in float32 or wider.
+        preferred_BTK: int32 experts that the router prefers, also if other choices were forced; E for padding.
+        weights_BTK: factors of their outputs, in float32 or wider.
         shares_BTE: scores that sum to one over the experts, for the load-balance loss.
-        margin_BT: by how much the last choice beat the best that was not chosen, in units of the
-            scores the choice was made on; inf where nothing was left to choose.
+        margin_BT: score of the last choice minus the best score that was not chosen; with groups, the smaller of both
+            choices; inf if nothing was left to choose.
     """
 
     experts_BTK: jax.Array
@@ -48,7 +48,7 @@ class Routing(NamedTuple):
 def router_logits(
     x_BTD: jax.Array, kernel_DE: jax.Array, bias_E: jax.Array | None, rules: Rules
 ) -> jax.Array:
-    """Returns ``[B, T, E]``, computed in float32 (or wider) at full precision whatever the activations are.
+    """Returns ``[B, T, E]``, computed in float32 (or wider) at full precision for activations of any dtype.
 
     Args:
         x_BTD: the activation.
@@ -88,7 +88,7 @@ def route(
         present_BT: bool, False for padding, which takes no expert.
         moe: scoring, weighting, groups, scale.
         rules: ordered logical axis rules.
-        forced_BTK: int32 choices to take instead, so that two runs can be compared past a tie.
+        forced_BTK: int32 choices to use instead, so that two runs can be compared after a tie.
     """
     chex.assert_shape(present_BT, logits_BTE.shape[:-1])
     experts = logits_BTE.shape[-1]
@@ -120,7 +120,7 @@ def _pick(values_BTE: jax.Array, one_hot_BTKE: jax.Array) -> jax.Array:
 def _choose_on_each_device(
     ranked_BTE: jax.Array, moe: MoeConfig, rules: Rules
 ) -> tuple[jax.Array, jax.Array]:
-    """Chooses where the tokens are; left to itself the compiler gathers all scores for ``top_k``."""
+    """Chooses on each device for its tokens; without that the compiler gathers all scores for ``top_k``."""
     spec = spec_here(ROUTED, ranked_BTE.shape, rules)
     choose = functools.partial(_choose, moe=moe)
     if spec is None:
@@ -152,7 +152,7 @@ def _top(ranked_BTE: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
 
 
 def expert_load(experts_BTK: jax.Array, experts: int) -> jax.Array:
-    """Returns int32 ``[E]``: how many tokens chose each expert, padding left out.
+    """Returns int32 ``[E]``: the number of tokens that chose each expert, without padding.
 
     Args:
         experts_BTK: int32 choices; ``experts`` for padding.
@@ -183,12 +183,12 @@ def load_balance(shares_BTE: jax.Array, load_E: jax.Array, present_BT: jax.Array
 
 
 def balance_bias(bias_E: jax.Array, load_E: jax.Array, moe: MoeConfig) -> jax.Array:
-    """Returns the routing bias after a step: up for experts below the mean load, down for those above.
+    """Returns the routing bias after a step: raised for experts below the mean load, lowered for those above.
 
     Args:
         bias_E: ``[..., E]``.
         load_E: int32 ``[..., E]``, of the whole step.
-        moe: has the rate; without one the bias stays.
+        moe: has the rate; without a rate the bias is unchanged.
 
     Source: Wang et al. 2024, "Auxiliary-loss-free load balancing"; DeepSeek-V3.
     """

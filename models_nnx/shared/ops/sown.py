@@ -1,4 +1,4 @@
-"""What layers sow for the loss, as ``{path: value}``: checked to be complete, summed over microbatches, reported.
+"""Values sown for the loss, as ``{path: value}``: check of completeness, sums over microbatches, metrics.
 
 L layer of a stack, E expert.
 """
@@ -33,19 +33,19 @@ MOE = FeedForward.MOE
 
 
 class SownError(ValueError):
-    """Layers with experts, or predictors of further tokens, sowed fewer or more values than there are such."""
+    """A number of sown values that differs from the number of layers with experts, or of predictors."""
 
 
 def sown_sums(sown: Any, weight_sum: jax.Array, config: ModelConfig) -> dict[str, jax.Array]:
-    """Returns ``{path: sum}`` that may be added over microbatches: loads as they are, balances times the weight.
+    """Returns ``{path: sum}`` to add over microbatches: loads unchanged, balances multiplied by the weight.
 
     Args:
         sown: tree of ``load_balance`` (``[]`` or ``[L]``) and ``expert_load`` (``[E]`` or ``[L, E]``).
         weight_sum: weight of the microbatch.
-        config: says how many layers have experts.
+        config: determines the number of layers with experts.
 
     Raises:
-        SownError: a layer's value is missing, or there is one too many; never counted as zero.
+        SownError: a layer's value is missing or surplus; a missing value never counts as zero.
     """
     flat = flat_sown(sown)
     experts = config.moe.experts if config.moe else 1
@@ -60,7 +60,7 @@ def sown_sums(sown: Any, weight_sum: jax.Array, config: ModelConfig) -> dict[str
 
 
 def load_balance_sum(sums: Sums, config: ModelConfig) -> jax.Array | None:
-    """Returns the load-balance loss times the weight, a mean over the layers with experts; None without any."""
+    """Returns the load-balance loss times the weight, a mean over the layers with experts; None without experts."""
     if config.moe is None:
         return None
     layers = [value for path, value in sorted(sums.items()) if _is(path, BALANCE)]
@@ -69,15 +69,15 @@ def load_balance_sum(sums: Sums, config: ModelConfig) -> jax.Array | None:
 
 
 def mtp_sums(left: Any, config: ModelConfig, *, accepted: bool = False) -> dict[str, jax.Array]:
-    """Returns ``{"mtp/depth_1/loss_sum": sum}`` of what predictors sowed, complete.
+    """Returns ``{"mtp/depth_1/loss_sum": sum}`` of the values that predictors sowed, complete.
 
     Args:
-        left: tree of what they sowed; empty where the model has none.
-        config: says how many there are.
-        accepted: whether they compared with the main model's choices too.
+        left: tree of these values; empty if the model has no predictors.
+        config: determines the predictors.
+        accepted: True if they were also compared with the main model's choices.
 
     Raises:
-        SownError: a value is missing, or there is one too many; never counted as zero.
+        SownError: a value is missing or surplus; a missing value never counts as zero.
     """
     flat = flat_sown(left)
     each = (AHEAD_LOSS, AHEAD_WEIGHT, *([ACCEPTED] if accepted else []))
@@ -92,7 +92,7 @@ def mtp_sums(left: Any, config: ModelConfig, *, accepted: bool = False) -> dict[
 
 
 def mtp_sum(sums: Sums, rate: jax.Array | None) -> jax.Array | None:
-    """Returns what the further tokens add to a sum of losses; None where there are none.
+    """Returns the contribution of the further tokens to a sum of losses; None if there are none.
 
     Args:
         sums: as from `mtp_sums`.
@@ -103,7 +103,7 @@ def mtp_sum(sums: Sums, rate: jax.Array | None) -> jax.Array | None:
 
 
 def mtp_metrics(sums: Sums) -> dict[str, jax.Array]:
-    """Returns ``{"mtp/depth_1/loss": mean}``, and each depth's share of accepted tokens where it was asked for.
+    """Returns ``{"mtp/depth_1/loss": mean}``, and each depth's share of accepted tokens if it was sown.
 
     Args:
         sums: as from `mtp_sums`, perhaps among others.
@@ -126,9 +126,9 @@ def sown_metrics(sums: Sums, weight_sum: jax.Array, config: ModelConfig) -> dict
     """Returns ``{"sown/layers_3/load_balance": value}``: each layer's mean balance and total load; `mtp_metrics`.
 
     Args:
-        sums: as from `sown_sums`, and `mtp_sums` where there are any.
-        weight_sum: weight of all that was summed.
-        config: which layers there are.
+        sums: as from `sown_sums`, and from `mtp_sums` if there are any.
+        weight_sum: weight of all summed microbatches.
+        config: determines the layers.
     """
     values = {path: value / weight_sum if _is(path, BALANCE) else value for path, value in sums.items()}
     layers = {f"sown/{name}": value for name, value in by_layer(values, config).items()}
@@ -139,8 +139,8 @@ def by_layer(sown: Any, config: ModelConfig) -> dict[str, jax.Array]:
     """Returns ``{"layers_3/name": value}``, the same names for scanned and unrolled layers.
 
     Args:
-        sown: tree, or ``{path: value}``, of what layers with experts sowed, stacked where they are scanned.
-        config: which layers there are.
+        sown: tree, or ``{path: value}``, of values that layers with experts sowed, stacked if they are scanned.
+        config: determines the layers.
     """
     flat = flat_sown(sown)
     found = {}
@@ -153,11 +153,11 @@ def by_layer(sown: Any, config: ModelConfig) -> dict[str, jax.Array]:
 
 
 def from_layers(values: Mapping[str, jax.Array], config: ModelConfig) -> dict[str, jax.Array]:
-    """Returns ``{path of the module: value}``, stacked where layers are scanned; the way back of `by_layer`.
+    """Returns ``{path of the module: value}``, stacked if layers are scanned; the inverse of `by_layer`.
 
     Args:
         values: ``{"layers_3": value}`` of all layers with experts.
-        config: which layers there are.
+        config: determines the layers.
     """
     found = {}
     for module, layers in _places(config).items():
@@ -183,7 +183,7 @@ def _places(config: ModelConfig) -> dict[str, np.ndarray]:
 
 
 def _held(stack: Stack) -> tuple[int, ...]:
-    """Returns how the layers of a stack lie: repeats and cycle where scanned, in a row where not."""
+    """Returns the shape of a stack's layers: ``(repeats, period)`` if scanned, else ``(layers,)``."""
     period = len(stack.cycle)
     return (stack.repeats * period,) if stack.layout is LayerLayout.UNROLLED else (stack.repeats, period)
 
@@ -203,7 +203,7 @@ def _modules(where: str, stack: Stack, names: np.ndarray) -> dict[str, np.ndarra
 
 
 def flat_sown(tree: Any) -> dict[str, jax.Array]:
-    """Returns ``{path: value}`` of what layers sowed."""
+    """Returns ``{path: value}`` of a tree of sown values."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): value for path, value in leaves}
 

@@ -1,4 +1,4 @@
-"""Updates of a loss that spikes are skipped. W losses that a loss is compared with."""
+"""Skipping of updates whose loss spikes. W losses that a loss is compared with."""
 
 from typing import Any, NamedTuple
 
@@ -13,14 +13,14 @@ __all__ = ["SpikeState", "skip_spikes"]
 
 
 class SpikeState(NamedTuple):
-    """What is known of the losses so far.
+    """Statistics of the losses so far.
 
     Args:
         losses_W: the last losses that led to an update, float32, oldest overwritten first.
-        seen: int32, how many there have been.
-        skipped: int32, spikes in a row.
-        total_skipped: int32, spikes of all.
-        inner_state: of the optimizer behind.
+        seen: int32, number of such losses.
+        skipped: int32, number of consecutive spikes.
+        total_skipped: int32, number of all spikes.
+        inner_state: state of the inner optimizer.
     """
 
     losses_W: jax.Array
@@ -33,21 +33,21 @@ class SpikeState(NamedTuple):
 def skip_spikes(
     inner: optax.GradientTransformation, config: OptimizerConfig
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns ``inner``, left alone by updates whose loss is far above the last ones.
+    """Returns an optimizer that skips updates of ``inner`` whose loss is far above the last ones.
 
-    A spike is not remembered, so that the next one is measured by the same losses. The update after
-    ``max_bad_steps`` spikes in a row is let through: the loss is then no spike but what it is. Losses that are not
-    finite are left to ``apply_if_finite``.
+    A spike is not stored, so that the next loss is compared with the same losses. The update after ``max_bad_steps``
+    consecutive spikes is applied, because the level of the loss has changed. ``apply_if_finite`` handles non-finite
+    losses.
 
     Args:
         inner: the optimizer.
         config: ``spike_window``, ``spike_factor`` and ``max_bad_steps``.
 
     Returns:
-        An optimizer whose ``update`` has to be given ``loss``, the mean that was differentiated.
+        An optimizer whose ``update`` requires ``loss``, the mean that was differentiated.
 
     Raises:
-        TypeError: ``update`` is not given it.
+        TypeError: ``update`` is called without it.
     """
     inner = optax.with_extra_args_support(inner)
     window = config.spike_window

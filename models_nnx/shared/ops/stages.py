@@ -1,4 +1,4 @@
-"""What moves between the stages of a pipeline, and when.
+"""Transfers between the stages of a pipeline.
 
 S stage, M microbatch, W waiting slot, B rows of a microbatch, T position, D embed.
 """
@@ -29,10 +29,10 @@ class Buffers(NamedTuple):
 
     Args:
         waiting_SWBTD: inputs that wait, then outputs.
-        shift_SBTD: what each stage gets next.
-        storage_SMBTD: microbatches that came round and wait for the first stage; None where none has to.
-        mover_SBTD: the previous result, on its way to the storage; None without one.
-        previous_SBTD: the previous result, which a delay holds back; None without one.
+        shift_SBTD: the next input of each stage.
+        storage_SMBTD: microbatches that wait for their next repeat on the first stage; None if none has to wait.
+        mover_SBTD: the previous result, in transfer to the storage; None without a storage.
+        previous_SBTD: the previous result, sent one iteration later; None with a delay of 1.
     """
 
     waiting_SWBTD: jax.Array
@@ -43,15 +43,15 @@ class Buffers(NamedTuple):
 
 
 def on_stages(function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
-    """Returns ``function`` run by each device on its own part, as ``jax.shard_map`` does on the ambient mesh."""
+    """Returns ``function``, run by each device on its part; a ``jax.shard_map`` on the ambient mesh."""
     return jax.shard_map(function, in_specs=in_specs, out_specs=out_specs)
 
 
 def require_stages(stages: int) -> None:
-    """Checks that the ambient mesh has one place per stage.
+    """Checks that the ambient mesh has an axis ``stage`` of size ``stages``.
 
     Raises:
-        ShardingError: it has not.
+        ShardingError: it has no such axis.
     """
     sizes = dict(jax.sharding.get_abstract_mesh().shape)
     if sizes.get(STAGE) != stages:
@@ -64,12 +64,12 @@ def require_stages(stages: int) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageTransfers:
-    """The buffers of one pipeline, and how they change.
+    """The buffers of one pipeline, and their changes.
 
     Args:
-        schedule: which microbatch is where.
+        schedule: schedule of the microbatches.
         rules: ordered logical axis rules.
-        moving: where ``[S, B, T, D]`` lies.
+        moving: spec of ``[S, B, T, D]``.
     """
 
     schedule: Schedule
@@ -78,10 +78,10 @@ class StageTransfers:
 
     @classmethod
     def of(cls, schedule: Schedule, rules: Rules, shape: tuple[int, ...]) -> "StageTransfers":
-        """Returns the moves of a batch of ``shape`` ``(rows, T, D)`` on the ambient mesh.
+        """Returns the transfers of a batch of ``shape`` ``(rows, T, D)`` on the ambient mesh.
 
         Raises:
-            ShardingError: the mesh has no place for the stages, or the rows do not divide.
+            ShardingError: the mesh does not fit the stages, or the rows do not divide into microbatches.
         """
         require_stages(schedule.stages)
         rows, *rest = shape
@@ -98,11 +98,11 @@ class StageTransfers:
 
     @property
     def kept(self) -> PartitionSpec:
-        """Where ``[S, W, B, T, D]`` lies."""
+        """Spec of ``[S, W, B, T, D]``."""
         return PartitionSpec(self.moving[0], None, *self.moving[1:])
 
     def split(self, x: jax.Array) -> jax.Array:
-        """Returns the microbatches ``[M, B, ...]`` of ``x [rows, ...]``, where the rules put them."""
+        """Returns the microbatches ``[M, B, ...]`` of ``x [rows, ...]``, placed by the rules."""
         x = split_rows(x, self.schedule.microbatches)
         return constrain(x, (None, *ROWS[: x.ndim - 1]), self.rules)
 
@@ -126,7 +126,7 @@ class StageTransfers:
         )
 
     def pick(self, x_MBT: jax.Array, iteration: jax.Array) -> jax.Array:
-        """Returns ``[S, B, T]``: of each stage's own microbatch its part of ``x_MBT``, such as the segments."""
+        """Returns ``[S, B, T]``: the part of ``x_MBT``, such as the segments, of each stage's microbatch."""
 
         def local(x_MBT, iteration):
             stage = jax.lax.axis_index(STAGE)
@@ -137,7 +137,7 @@ class StageTransfers:
         return on_stages(local, (whole, PartitionSpec()), PartitionSpec(*spec))(x_MBT, iteration)
 
     def take(self, buffers: Buffers, iteration: jax.Array) -> jax.Array:
-        """Returns ``[S, B, T, D]``: what each stage works on."""
+        """Returns ``[S, B, T, D]``: the input of each stage."""
         schedule = self.schedule
 
         def local(buffers: Buffers, iteration):
@@ -187,10 +187,10 @@ class StageTransfers:
         return constrain(out_BMTD.reshape(-1, *out_BMTD.shape[2:]), ROWS, self.rules)
 
     def collect(self, aside: Any, segments_MBT: jax.Array) -> Any:
-        """Returns what the stages sowed as ``[R, S, ...]``, bubbles left out; without R if there is one repeat.
+        """Returns the sown values of the stages as ``[R, S, ...]``, without bubbles; without R if there is one repeat.
 
-        Loads are summed over microbatches and balances averaged, each token counting alike; routing choices get
-        the rows of the whole batch.
+        Loads are summed over microbatches. Balances are averaged with equal weight for each token. Routing choices
+        get the rows of the whole batch.
 
         Args:
             aside: tree of ``[iterations, S, ...]`` whose last names are those that `Moe` sows.
@@ -230,7 +230,7 @@ class StageTransfers:
         return jax.tree_util.tree_map_with_path(collected, aside)
 
     def _specs(self, buffers: Buffers) -> Any:
-        """Returns the buffers with a spec in the place of each array."""
+        """Returns the buffers with each array replaced by its spec."""
         return jax.tree.map(lambda x: self.kept if x.ndim == 5 else self.moving, buffers)
 
 

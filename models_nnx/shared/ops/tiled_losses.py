@@ -1,7 +1,7 @@
-"""Cross-entropy whose logits never exist at once: the vocabulary is taken tile by tile, forward and backward.
+"""Cross-entropy that never holds all logits: it processes the vocabulary tile by tile, forward and backward.
 
 B batch, T position, D embed, V vocab, N tile, W vocab of a tile (V = W * N). Tile n holds the entries n, n + N,
-n + 2 N, ..., so that a vocabulary sharded over devices has an equal part of every tile on each.
+n + 2 N, ..., so that each device has an equal part of every tile of a sharded vocabulary.
 """
 
 import functools
@@ -31,10 +31,10 @@ SCATTERED = ("embed", "vocab")
 def tiled_cross_entropy(
     x_BTD: jax.Array, kernel_DV: jax.Array, batch: Any, train: TrainConfig, config: ModelConfig
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns what `cross_entropy` does of the head's logits, without an array ``[B, T, V]``.
+    """Returns the `cross_entropy` of the head's logits, without an array ``[B, T, V]``.
 
     Args:
-        x_BTD: what the head multiplies.
+        x_BTD: the input of the head.
         kernel_DV: the head's kernel, or the embedding table transposed, in the dtype of ``x``.
         batch: has ``targets`` and ``weights``, each ``[B, T]``.
         train: number of tiles and weight of the z-loss.
@@ -60,15 +60,15 @@ def tiled_logits_sums(x_BTD, kernel_DV, targets_BT, tiles: int, cap: float | Non
     Args:
         x_BTD, kernel_DV: as for `tiled_cross_entropy`.
         targets_BT: int32 in [0, V).
-        tiles: how many; divides V.
-        cap: logits pass ``cap * tanh(logit / cap)``; None where they do not.
+        tiles: number of tiles; divides V.
+        cap: logits become ``cap * tanh(logit / cap)``; None for no cap.
         rules: ordered logical axis rules.
     """
     return _forward(x_BTD, kernel_DV, targets_BT, tiles, cap, rules)[0]
 
 
 def _split(kernel_DV, tiles: int, rules: Rules):
-    """Returns the tiles ``[N, D, W]``; what is gathered of the kernel is gathered here, once, outside the loop."""
+    """Returns the tiles ``[N, D, W]``; the kernel is gathered here, once, outside the loop."""
     embed, vocab = kernel_DV.shape
     if vocab % tiles:
         raise ConfigError("vocab_tiles", tiles, f"a divisor of vocab={vocab}")
@@ -79,7 +79,7 @@ def _split(kernel_DV, tiles: int, rules: Rules):
 
 
 def _tile(x_BTD, kernel_DW, cap: float | None, rules: Rules):
-    """Returns a tile's logits, and what the cap makes of a change of them; None without a cap."""
+    """Returns a tile's logits, and the derivative of the cap; None without a cap."""
     wide = wide_dtype(x_BTD.dtype)
     logits_BTW = einsum("BTD,DW->BTW", x_BTD, kernel_DW, out_axes=LOGITS, rules=rules).astype(wide)
     if cap is None:
@@ -89,7 +89,7 @@ def _tile(x_BTD, kernel_DW, cap: float | None, rules: Rules):
 
 
 def _is_target(targets_BT, number, tiles: int, like_BTW):
-    """Returns ``[B, T, W]``: one where the entry is the token's target."""
+    """Returns ``[B, T, W]``: 1 where the entry is the token's target."""
     place_BT = jnp.where(targets_BT % tiles == number, targets_BT // tiles, -1)
     return jax.nn.one_hot(place_BT, like_BTW.shape[-1], dtype=like_BTW.dtype)
 

@@ -1,7 +1,7 @@
-"""Writes what Hugging Face transformers computes for a tiny model of each family: ``python make_goldens.py [NAME...]``.
+"""Writes the logits of Hugging Face transformers for a tiny model of each family: ``python make_goldens.py [NAME...]``.
 
 Needs the extra ``oracle`` (torch and transformers); ordinary tests read the files and need neither. The
-weights come from `oracle_weights`, so a file holds logits alone. Each document of a packed batch runs by itself.
+weights come from `oracle_weights`, so a file holds only logits. Each document of a packed batch runs separately.
 """
 
 import sys
@@ -19,7 +19,7 @@ from oracle_goldens import batch_of, config_of  # noqa: E402
 
 
 def logits(model, batch):
-    """``[B, T, V]``, zeros on padding."""
+    """Returns logits ``[B, T, V]``, zeros on padding."""
     rows, length = batch["tokens"].shape
     out = np.zeros((rows, length, model.config.vocab_size), np.float32)
     for row in range(rows):
