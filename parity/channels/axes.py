@@ -1,4 +1,4 @@
-"""Logical axes of paired leaves: what a transform does not explain is a finding."""
+"""Logical axes of paired leaves: a difference that the transform does not explain is a finding."""
 
 from collections.abc import Mapping, Sequence
 
