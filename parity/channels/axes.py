@@ -10,7 +10,7 @@ __all__ = ["compare_axes"]
 
 
 def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]]) -> list[Finding]:
-    """Finds leaves of one map entry whose logical axes differ beyond what the transform explains."""
+    """Finds leaves of one map entry whose logical axes differ beyond the effect of the transform."""
     names = [
         [side[path].logical_axes for path in paths]
         for side, paths in zip(sides, (entry.reference, entry.candidate), strict=True)

@@ -47,7 +47,7 @@ def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
     if not wanted:
         return []
     demand = Demand(jaxpr, wanted.values(), all_draws=False)
-    if any(index >= len(inputs) for index in demand.inputs):  # a stream whose count depends on data is not idle
+    if any(index >= len(inputs) for index in demand.inputs):  # a count that depends on data is not idle
         return []
     starts = {path: beginning(path, side.build.abstract[path]) for path in inputs}
     given = [

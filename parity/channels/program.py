@@ -28,7 +28,7 @@ def program(evidence: Evidence) -> ChannelResult:
     verdict, found, missed = evidence.proof.rung, evidence.proof.findings(), ""
     if evidence.required.of_programs and not evidence.required.met_by(verdict):
         verdict, missed = Verdict.FAILED, f"; {verdict} where {evidence.required} is required"
-        found = found or evidence.differences  # differences that the unrolled proof shows have no place of their own
+        found = found or evidence.differences  # the unrolled proof has no places
     elif verdict is Verdict.UNPROVED:
         verdict, found = _graded(evidence, found)
     return ChannelResult(

@@ -111,7 +111,7 @@ def _may_be_traced_again(ours: Callable[[Any, str], bool]) -> bool:
     """Returns True if a second call of a step could trace any traced function again.
 
     Such a function outlives its trace; a scan body that is made in a step does not. A function of an installed package,
-    such as Optax, must also have static arguments: its key otherwise holds only the types of its arguments.
+    such as Optax, must also have static arguments: its key holds only the types of its arguments if it has none.
 
     Args:
         ours: returns True if the harness itself passes the function, from the given file, to JAX.
@@ -190,7 +190,7 @@ def retrace(evidence: Evidence) -> ChannelResult:
 
 
 def _called(session: Session, side: Side) -> Called:
-    """Calls a side twice; the second trace is shared by meshes of one kind, where a step makes the same functions."""
+    """Calls a side twice; meshes of one kind share the second trace, because a step makes the same functions."""
     same = side.build, side.program.name, bool(side.mesh.axes), side.mesh.mode, side.backend.name
     return call_twice(side, lambda side: session.memo.share(traced_twice, side, by=same))
 

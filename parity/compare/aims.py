@@ -116,7 +116,7 @@ class _Side:
 
 
 def _is_elsewhere(evidence: Evidence, place: Place | None, met: Met) -> bool:
-    """Returns True if no run sets the operand: it is computed, an array of integers, or a count that no run starts from."""
+    """Returns True if no run sets the operand: it is computed, an integer array, or a count that no run starts from."""
     if place is None:
         return True
     inputs, path = place

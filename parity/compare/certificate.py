@@ -51,9 +51,9 @@ class Certified:
 def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[Certified]:
     """Perturbs the parameters one by one on both sides and compares the changes of the outputs.
 
-    This distinguishes leaves of one shape, such as the gate and up projections of an MLP. A proof under the map confirms
-    the leaves that the program reads without a run, except two leaves that could be exchanged without breaking it. These,
-    and leaves that the program does not read, rest only on a total and one-to-one map.
+    This distinguishes leaves of one shape, such as the gate and up projections of an MLP. A proof under the map
+    confirms the leaves that the program reads without a run, except two leaves that could be exchanged without
+    breaking it. These, and leaves that the program does not read, rest only on a total and one-to-one map.
 
     Args:
         evidence: of a program that returns values.
@@ -70,7 +70,7 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
 
 
 def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
-    """Returns the entries that a proof confirms: those that cannot be exchanged without breaking it."""
+    """Returns the entries with their confirmations: the proof, unless it also holds with the entry exchanged."""
     prints, rivals = evidence.reference.read(state_fingerprints), collections.defaultdict(list)
     for entry in evidence.weights.entries:
         if set(entry.reference) <= set(prints):

@@ -90,7 +90,7 @@ class Evidence:
         return self.reference, self.candidate
 
     def compiling(self) -> tuple[Side, Side]:
-        """Starts to compile both sides and returns them; they compile in parallel if the backend uses other processes."""
+        """Starts to compile both sides and returns them; in parallel if the backend uses other processes."""
         for side in self.sides:
             side.begin()
         return self.sides
@@ -173,7 +173,7 @@ class Evidence:
     def unrolled_proof(self) -> Proof | None:
         """The proof with loops unrolled, element by element.
 
-        None if the strict proof succeeded, the meshes differ, or loop counts and weight layouts agree.
+        None if `operation_proof` succeeded, the meshes differ, or loop counts and weight layouts agree.
         """
         if not self.on_one_mesh:
             return None
@@ -257,8 +257,8 @@ class Evidence:
     def required_of_numbers(self) -> Requirement:
         """The rungs that numbers must reach if they are run.
 
-        A proof that meets the requirement does not bound rounding: a reordered program must reach the noise floor, and an
-        exact proof that is also run must be arbitrated.
+        A proof that meets the requirement does not bound rounding: a reordered program must reach the noise floor, and
+        an exact proof that is also run must be arbitrated.
         """
         required, shown = self.required, self.proof.rung if self.proof else Verdict.UNPROVED
         if shown is Verdict.PROVED:

@@ -63,8 +63,8 @@ class Trace:
 class Side:
     """A program of a build on a mesh and a backend.
 
-    An observation (`traced`, `lowered`, `compiled`) runs code and books a phase. It is made once, when it is first read;
-    a failure is kept like a result. `read` keeps pure functions of observations in the same way.
+    An observation (`traced`, `lowered`, `compiled`) runs code and books a phase. It is made once, when it is first
+    read; a failure is kept like a result. `read` keeps pure functions of observations in the same way.
 
     Args:
         build, program, mesh, backend: the program and where it runs.

@@ -133,7 +133,7 @@ class _Run:
 
     @property
     def routes_apart(self) -> bool:
-        """True if the sides choose different experts: rounding may decide that, and later results are not comparable."""
+        """True if the sides choose different experts: rounding may decide it, and later results are not comparable."""
         ours, theirs = (side.get(Group.ROUTING, {}) for side in (self.reference, self.candidate))
         return any(
             ours[path].tobytes() != theirs[path].tobytes() for path in ours if path.endswith("/preferred")
@@ -150,7 +150,7 @@ def _on(trial: Trial, run: _Run) -> Iterator[tuple[str, Finding]]:
             return [of(2_000 + draw)[group] for draw in range(DRAWS)]
 
         found = apart(shared, theirs, noises)
-        if trial.ties and found:  # a candidate that jumps too when perturbed is compared no further
+        if trial.ties and found:  # drops differences that the candidate's own noise explains
             own = apart(shared, theirs, functools.partial(noises, of=run.nudged_candidate))
             found = [each for each in found if each[0].path in {off.path for off, _ in own}]
         for off, noise in found:
@@ -158,7 +158,7 @@ def _on(trial: Trial, run: _Run) -> Iterator[tuple[str, Finding]]:
 
 
 def _counts(path: str, trial: Trial) -> bool:
-    """Returns True if an output is comparable; after a step on saturated gradients, cancellation leaves none comparable."""
+    """Returns True if an output is comparable; none is after a step on saturated gradients, because of cancellation."""
     step, _, rest = path.partition("/")
     return not (trial.saturates and rest and step.startswith("step") and step != "step1")
 
@@ -187,7 +187,7 @@ def _over_counts(evidence: Evidence, starts: Sequence[tuple[Trial, _Run]]) -> It
     }
 
     def parted(outputs: Outputs, group: Group) -> dict[str, np.ndarray]:
-        """Returns the leaves, and the entries of parameters that began at zero, where a small step keeps all its digits."""
+        """Returns the leaves, and the parameter entries that began at zero, where a small step keeps all its digits."""
         leaves = outputs.get(group, {})
         parts = {path + ZERO: leaves[path][mask] for path, mask in zero.items() if path in leaves}
         return {**leaves, **(parts if group is Group.STATE else {})}

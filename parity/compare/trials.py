@@ -122,7 +122,7 @@ def _sized(array: np.ndarray, size: float) -> np.ndarray:
 
 
 def aimed(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
-    """Yields trials with entries on both sides of every constant that is used with floats of state and batch, then on it."""
+    """Yields trials with entries next to every constant used with floats of the state and the batch, then on it."""
     for ties in (False, True):
         sides = (0.0,) if ties else SIDES
         numbers = {
@@ -213,7 +213,7 @@ def _with_moments(
 
 
 def at_counts(evidence: Evidence, aims: Aims) -> tuple[list[Trial], int]:
-    """Returns trials with counters at 0, 1, around each constant that is used with one, and halfway between those.
+    """Returns trials with counters at 0, 1, around each constant used with a counter, and halfway between those.
 
     Counters that advance together start together. Moments are large, so that an optimizer's step exceeds the rounding
     error of the parameters. A part of each parameter is zero.

@@ -30,7 +30,7 @@ def error_finding(where: str, error: BaseException) -> Finding:
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     message = " ".join(lines)
     if len(message) > LONGEST:
-        first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]  # the colon introduces the next line
+        first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]  # a colon needs the next line
         message = f"{first[:LONGEST]} ... (the JSON report has the rest)"
     return Finding(
         where=where,

@@ -23,8 +23,8 @@ class Run:
         shard: the part of the cases that this run took; None for all.
         followed: origins of failures, by id of the case: the records of `parity bisect`.
         stopped: why the run's own options ended it before its last case; empty if they did not.
-        changed: changes since the last run, because of which cached verdicts are not reused.
-        uncached: changes during this run, because of which none of its verdicts is cached.
+        changed: changes since the last run, which prevent the reuse of cached verdicts.
+        uncached: changes during this run, which prevent the caching of its verdicts.
     """
 
     environment: dict[str, object]

@@ -18,7 +18,7 @@ __all__ = ["CacheMode", "Request"]
 
 
 class CacheMode(enum.StrEnum):
-    """How to use cached verdicts: ignore them, reuse them, verify a sample, or recompute all."""
+    """Use of cached verdicts: ignore them, reuse them, verify a sample, or recompute all."""
 
     IGNORE = "ignore"
     REUSE = "reuse"

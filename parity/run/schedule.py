@@ -89,7 +89,7 @@ class Schedule:
         return list(filter(None, [disagreement(before, result)])) if before else []
 
     def settle(self) -> list[str]:
-        """Stores the verdicts so far; returns the changes during the run because of which verdicts are not stored."""
+        """Stores the verdicts so far; returns the changes during the run that prevent it."""
         return self.cache.settle() if self.cache else []
 
 

@@ -23,7 +23,7 @@ __all__ = ["VerdictCache", "disagreement", "folder", "take_manifest"]
 SHARE = 0.1
 """The share of the cached verdicts that ``--verify-cache`` computes again; at least one case."""
 PATIENCE = 60.0
-"""Seconds after which results are stored, once nothing has changed meanwhile."""
+"""Seconds after which results are stored, if nothing has changed."""
 
 
 def folder() -> Path:

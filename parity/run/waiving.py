@@ -1,4 +1,4 @@
-"""Waivers: turns a channel whose findings are accepted into ``waived``."""
+"""Waivers: a channel whose findings are all accepted becomes ``waived``."""
 
 import dataclasses
 import fnmatch

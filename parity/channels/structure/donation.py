@@ -139,7 +139,7 @@ def _kind(alias: Alias) -> str:
 
 
 def _counter(shape: str) -> str:
-    """Returns a shape with the sign of a scalar integer dropped, because counters may be kept in any integer type."""
+    """Returns a shape with unsigned scalars as signed ones, because counters may be kept in either type."""
     return re.sub(r"^u(\d+)\[\]$", r"s\1[]", shape)
 
 
