@@ -34,9 +34,9 @@ OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides
 def sharding(evidence: Evidence) -> ChannelResult:
     """Compares placements.
 
-    Reads the logical axes of all state leaves before and after the program, their resolved specs and the specs that
-    Flax Linen's resolver makes of the same rules, the sharding constraints of the traced programs, and, unless they
-    are proved the same, the shardings of the compiled programs.
+    Reads the logical axes of all state leaves before and after the program. Reads their resolved specs, and the specs
+    that Flax Linen's resolver makes of the same rules. Reads the sharding constraints of the traced programs and,
+    unless they are proved the same, the shardings of the compiled programs.
     """
     reference, candidate = evidence.sides
     findings: list[Finding] = []

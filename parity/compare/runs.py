@@ -179,8 +179,8 @@ def only_ties(evidence: Evidence) -> bool:
 def changed_choices(evidence: Evidence) -> list[ChangedChoice]:
     """Returns the tokens that choose different experts, except those that follow from an earlier choice.
 
-    With the reference's choices forced on both sides, every layer gets the inputs that it gets without earlier
-    changes, and returns the choice that it would make.
+    With the reference's choices forced on both sides, earlier changes do not affect the inputs of a layer, and it
+    still returns its own choice.
     """
     ours, theirs = (outputs.get(Group.ROUTING, {}) for outputs in evidence.read(free_runs).outputs)
     free = find_flips(ours, theirs, {}) if set(ours) == set(theirs) else []
