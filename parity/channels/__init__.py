@@ -1,8 +1,8 @@
-"""The channels: each looks at one aspect of a case and answers with a verdict and findings.
+"""The channels: each compares one aspect of a case and returns a verdict and findings.
 
-One file a channel, which declares a `Channel`; one line in `CHANNELS`, whose order is that of reports and
-tables. `sharding` has `axes`, the channels of values have `measure`, budgets have `budgeted`, flavours `attest`
-in files of their own. Imports: `compare` and everything below. Gives: `CHANNELS`, and for each `Channel.look`.
+Each channel has one file, which declares a `Channel`, and one line in `CHANNELS`, whose order is that of reports and
+tables. Helpers have separate files: `axes` for `sharding`, `measure` for the channels of values, `budgeted` for
+budgets, `attest` for flavours. Imports: `compare` and everything below. Gives: `CHANNELS`, and for each `Channel.look`.
 """
 
 from collections.abc import Mapping
@@ -58,5 +58,5 @@ ALL: tuple[str, ...] = tuple(CHANNELS)
 
 
 def of_aspect(aspect: Aspect) -> tuple[str, ...]:
-    """Returns the names of the channels that look at an aspect, in order."""
+    """Returns the names of the channels of an aspect, in order."""
     return tuple(name for name, channel in CHANNELS.items() if channel.aspect is aspect)

@@ -1,4 +1,4 @@
-"""Flavour attestation: a program shows by the modules and files in its trace which framework made it."""
+"""Flavour attestation: the modules and files in a program's trace show which framework made it."""
 
 import collections
 import dataclasses
@@ -19,18 +19,18 @@ __all__ = ["Origins", "attest", "origins"]
 OTHER = {Flavour.LINEN: Flavour.NNX, Flavour.NNX: Flavour.LINEN}
 BRIDGE = "flax/nnx/bridge/"
 HARNESS = (Side.function.function.__code__.co_filename, "Side.function.<locals>.function")
-"""What is further out on a call stack is the harness, and whoever called it."""
+"""The end of the program's part of a call stack: frames further out belong to the harness and its caller."""
 ITSELF = "a build that runs the other twin, so the check compares a twin with itself"
 
 
 @dataclasses.dataclass(frozen=True)
 class Origins:
-    """Where the operations of a trace come from.
+    """Counts of the modules and files that the operations of a trace come from.
 
     Args:
-        modules: how many come from the modules of each framework: from the innermost module on the call stack, so
-            that a Linen module inside ``ToNNX`` is Linen. Those outside of any module, such as a loss, do not count.
-        files: how many have each file on their call stacks.
+        modules: number of operations from the modules of each framework. The innermost module on the call stack counts,
+            so a Linen module inside ``ToNNX`` is Linen. Operations outside any module, such as a loss, do not count.
+        files: number of operations with each file on their call stacks.
     """
 
     modules: Mapping[Flavour, int]
@@ -38,12 +38,12 @@ class Origins:
 
 
 def origins(side: Side) -> Origins:
-    """Returns where what a side computes comes from.
+    """Returns the modules and files that a side's operations come from.
 
-    ``jit`` keeps traces with the call stacks of whoever traced first: a call counts as one operation of its caller.
+    ``jit`` keeps traces with the call stacks of the first caller: a call counts as one operation of its caller.
 
     Args:
-        side: traced when asked.
+        side: traced if it is not yet.
     """
     methods = _methods(len(list(_classes(linen.Module))), len(list(_classes(nnx.Module))))
     modules: collections.Counter[Flavour] = collections.Counter()
@@ -63,12 +63,12 @@ def attest(build: Build, found: Origins, foreign: Sequence[str]) -> list[Finding
 
     Args:
         build: the side and its claim.
-        found: where its operations come from.
+        found: the origins of its operations.
         foreign: path fragments that only the other flavour's model code has.
 
     Returns:
-        Findings when all modules are of the other framework, when no operation comes from the build's own
-        sources, or when some come from the other flavour's.
+        Findings if all modules are of the other framework, if no operation comes from the build's own sources, or if
+        some operations come from the other flavour's sources.
     """
 
     def count(fragments: Sequence[str]) -> int:
@@ -111,7 +111,7 @@ def _classes(root: type) -> Iterator[type]:
 
 @functools.lru_cache(maxsize=1)
 def _methods(linen_classes: int, nnx_classes: int) -> dict[tuple[str, str], Flavour]:
-    """Returns whose the methods are, by file and name; made anew when there are more classes, local ones too."""
+    """Returns the flavour of each method, by file and name. Recomputed if the number of classes has grown."""
     found: dict[tuple[str, str], Flavour] = {}
     for flavour, root in ((Flavour.LINEN, linen.Module), (Flavour.NNX, nnx.Module)):
         for cls in _classes(root):

@@ -1,4 +1,4 @@
-"""Logical axes of paired leaves: what a transform does not explain is a finding."""
+"""Logical axes of paired leaves: a difference that the transform does not explain is a finding."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ __all__ = ["compare_axes"]
 
 
 def compare_axes(entry: Entry, sides: Sequence[Mapping[str, Leaf]]) -> list[Finding]:
-    """Finds leaves of one map entry whose logical axes differ beyond what the transform explains."""
+    """Finds leaves of one map entry whose logical axes differ beyond the effect of the transform."""
     names = [
         [side[path].logical_axes for path in paths]
         for side, paths in zip(sides, (entry.reference, entry.candidate), strict=True)

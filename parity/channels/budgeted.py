@@ -12,7 +12,7 @@ __all__ = ["budgeted"]
 def budgeted(
     result: ChannelResult, budgets: Mapping[str, Budget], totals: Mapping[str, tuple[int, int]]
 ) -> ChannelResult:
-    """Lets a difference pass whose totals are all budgeted and within; the findings stay in the record."""
+    """Passes a difference if all totals that differ are budgeted and within budget; the findings stay in the record."""
     if result.verdict is not Verdict.FAILED or not set(budgets) & set(totals):
         return result
     apart = {name: numbers for name, numbers in totals.items() if numbers[0] != numbers[1]}

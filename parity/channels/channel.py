@@ -1,4 +1,4 @@
-"""What a channel is: a name, what it looks at, what a proof settles of it, and how it judges."""
+"""A channel: its name, aspect and phase, the verdicts that a proof settles, and its comparison."""
 
 import dataclasses
 import enum
@@ -14,14 +14,14 @@ __all__ = ["BY_RULES", "ONE_PROGRAM", "Aspect", "Channel", "Need", "Settled", "n
 
 
 ONE_PROGRAM = "one_program"
-"""The measure that says that numbers are equal because both sides compile to one program."""
+"""The measure set if numbers are equal because both sides compile to one program."""
 BY_RULES = "rules"
-"""The measure that counts the rules of a proof that is not one operation by operation."""
+"""The measure that counts the rules of a proof that is not operation by operation."""
 NUMBERS = frozenset({Group.VALUES, Group.GRADIENTS, Group.STATE})
 
 
 class Aspect(enum.StrEnum):
-    """What of a case a channel looks at."""
+    """The aspect of a case that a channel compares."""
 
     PROGRAM = "program"
     STATE = "state"
@@ -31,7 +31,7 @@ class Aspect(enum.StrEnum):
 
 
 class Need(enum.StrEnum):
-    """The last phase that a channel asks for where nothing is proved."""
+    """The last phase that a channel needs if nothing is proved."""
 
     TRACE = "trace"
     LOWER = "lower"
@@ -40,12 +40,12 @@ class Need(enum.StrEnum):
 
 
 class Settled(enum.StrEnum):
-    """What a proof that both sides are the same program leaves of a channel's question.
+    """The effect on a channel of a proof that both sides are the same program.
 
-    A proof by rules says that values are equal, and settles channels of values alone.
+    A proof by rules shows that values are equal, and settles channels of values only.
 
-    ``lowered``: it is answered. ``compiled``: it is answered, unless one came to look at compiled programs.
-    ``nothing``: the channel looks all the same.
+    ``lowered``: the proof settles it. ``compiled``: the proof settles it, unless the run exists to inspect compiled
+    programs. ``nothing``: the channel still compares.
     """
 
     LOWERED = "lowered"
@@ -54,25 +54,25 @@ class Settled(enum.StrEnum):
 
 
 def no_findings(evidence: Evidence) -> list[Finding]:
-    """Finds nothing: for channels whose question a proof answers whole."""
+    """Returns no findings: for channels that a proof settles completely."""
     return []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Channel:
-    """One aspect of a case, compared.
+    """A comparison of one aspect of a case.
 
     Args:
-        name: as the report spells it.
-        about: what it compares, in one line.
+        name: name in the report.
+        about: description of the comparison, in one line.
         column: head of the table's column; several channels may share one.
-        aspect: what it looks at.
-        needs: the last phase that it asks for where nothing is proved.
+        aspect: aspect that it compares.
+        needs: the last phase that it needs if nothing is proved.
         judge: compares both sides.
-        settled: what a proof leaves of its question.
-        group: the outputs it compares; it is skipped where the program returns none of them.
-        applies: why it has nothing to say about a case; empty where it has.
-        guard: what must hold even of what is proved; a finding makes the check vacuous.
+        settled: the effect of a proof on it.
+        group: the outputs it compares; it is skipped if the program returns none of them.
+        applies: returns why it does not apply to a case; empty if it applies.
+        guard: finds why the check cannot fail, for proved cases too; a finding makes the check vacuous.
     """
 
     name: str
@@ -101,16 +101,16 @@ class Channel:
         return settled
 
     def skipped(self, reason: str) -> ChannelResult:
-        """Returns that there is no question, and why."""
+        """Returns the verdict ``skipped``, with the reason."""
         return ChannelResult(name=self.name, verdict=Verdict.SKIPPED, detail=reason)
 
     def vacuous(self, findings: list[Finding]) -> ChannelResult:
-        """Returns that the check cannot fail, and why."""
+        """Returns the verdict ``vacuous``: the check cannot fail, as the findings show."""
         detail = "a check that cannot fail"
         return ChannelResult(name=self.name, verdict=Verdict.VACUOUS, detail=detail, findings=tuple(findings))
 
     def _no_question(self, evidence: Evidence) -> str:
-        """Returns why the case has no question for this channel; empty if it has one."""
+        """Returns why the channel does not apply to the case; empty if it applies."""
         if reason := evidence.case.accept.not_applicable.get(self.name):
             return reason
         if self.group and not any(self.group in side.traced.out_info for side in evidence.sides):
@@ -118,7 +118,7 @@ class Channel:
         return self.applies(evidence)
 
     def _settled(self, evidence: Evidence) -> ChannelResult | None:
-        """Returns the verdict if a proof, or the compiler, settles the question; None to judge."""
+        """Returns the verdict if a proof or the compiler settles it; None if the channel must compare."""
         if self._is_proved(evidence):
             return self._proved(evidence)
         if self.group in NUMBERS and (exact := evidence.accepted_exact_proof) is not None and exact.proved:
@@ -140,7 +140,7 @@ class Channel:
         return evidence.settled and (evidence.same_program or self.aspect is Aspect.VALUES)
 
     def _is_one_program(self, evidence: Evidence) -> bool:
-        """Returns True if numbers are equal to the bit because the compiler makes one program of both."""
+        """Returns True if numbers are bitwise equal because the compiler makes one program of both sides."""
         if self.group is None or evidence.must_run:  # before the requirement, which needs the proof
             return False
         return evidence.required_of_numbers.met_by(Verdict.BITWISE) and evidence.read(compile_to_one)

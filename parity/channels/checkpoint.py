@@ -1,4 +1,4 @@
-"""The channel ``checkpoint``: what is saved comes back, in either flavour, and what is damaged does not."""
+"""The channel ``checkpoint``: either flavour loads saved state bit for bit, and refuses damaged files."""
 
 import itertools
 import tempfile
@@ -26,7 +26,7 @@ SIDES = ("reference", "candidate")
 
 
 def checkpoint(evidence: Evidence) -> ChannelResult:
-    """Whether state survives the disk: own round trip, the other flavour's file, resume, parameters alone, damage."""
+    """Compares saved state: own round trip, the other flavour's file, resume, parameters alone, damage."""
     findings: list[Finding] = []
     refused = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +71,7 @@ class _Kept:
     Args:
         evidence: the case.
         index: 0 for the reference, 1 for the candidate.
-        folder: where to write.
+        folder: the folder to write to.
     """
 
     def __init__(self, evidence: Evidence, index: int, folder: Path):
@@ -93,7 +93,7 @@ class _Kept:
         return self.evidence.candidate_state if self.index else self.evidence.state
 
     def _numbers(self) -> Flat:
-        """Returns the same numbers for both sides, others in each leaf: what trained states have, without a compile."""
+        """Returns random state, equal on both sides and different in each leaf, without compiling a step."""
         leaves = self.evidence.builds[0].abstract
         state = {path: _drawn(path, as_data(leaf)) for path, leaf in sorted(leaves.items())}
         return state if self.index == 0 else self.evidence.as_candidate(state)
@@ -105,18 +105,18 @@ class _Kept:
         return {path.removeprefix(last): leaf for path, leaf in found.items() if path.startswith(last)}
 
     def load(self, folder: Path) -> Flat:
-        """Returns what this side makes of a checkpoint, placed where its programs take it."""
+        """Returns the checkpoint as this side loads it, placed as its programs expect."""
         return to_host(self.saving.load(folder, self.side.arguments[0]))
 
     def comes_back(self) -> list[Finding]:
-        """Its own checkpoint, bit for bit."""
+        """Compares its own checkpoint with the saved state, bit for bit."""
         cause = "a leaf that is saved or loaded as something else"
         return _differing(self.state, self.load(self.folder), f"checkpoint of the {self.name}", cause)
 
     def resumes(self) -> list[Finding]:
-        """Going on from the checkpoint against never having stopped.
+        """Compares a run resumed from the checkpoint with an uninterrupted one.
 
-        Where a proof has settled what a step does, to go on from the bits that came back is to go on.
+        Skipped if a proof has settled a step's results: the loaded state is compared bit for bit anyway.
         """
         if self.evidence.settled:
             return []
@@ -126,14 +126,14 @@ class _Kept:
         return _differing(whole, resumed, where, "state that is not in the checkpoint")
 
     def reads(self, other: "_Kept") -> list[Finding]:
-        """The other side's checkpoint, under this side's paths."""
+        """Compares the other side's checkpoint, as this side loads it, with the saved state under this side's paths."""
         where = f"checkpoint of the {other.name}, loaded by the {self.name}"
         return _differing(
             self._mapped(other), self.load(other.folder), where, "a name that the two sides read differently"
         )
 
     def serves(self, other: "_Kept") -> list[Finding]:
-        """The parameters alone, of either side, and what else the export has of the state."""
+        """Compares the exported parameters of either side, and the other leaves of the export, with the saved state."""
         if not (self.saving.load_export and other.saving.export):
             return []
         leaves, found = self.side.build.leaves, to_host(self.saving.load_export(other.exported))
@@ -146,7 +146,7 @@ class _Kept:
         return _differing(trained, found, where, "a leaf of the export that is not the trained one")
 
     def refuses(self) -> tuple[list[Finding], int]:
-        """Damaged copies; returns what was not refused, and how many copies there were."""
+        """Loads damaged copies; returns findings for those that were not refused, and the number of copies."""
         found, count = [], 0
         for fault, words, attempt in itertools.chain(self._spoilt(), self._damaged()):
             count += 1
@@ -178,7 +178,7 @@ class _Kept:
             yield fault, words, lambda copy=copy: self.load(copy)
 
     def _damaged(self):
-        """Yields attempts with each file cut short or with one bit turned, and puts it back."""
+        """Yields attempts to load with each file cut short or with one bit flipped, and restores the file."""
         for path in sorted(path for path in self.folder.rglob("*") if path.is_file()):
             whole, name = path.read_bytes(), path.relative_to(self.folder).as_posix()
             middle = len(whole) // 2
@@ -190,7 +190,7 @@ class _Kept:
 
 
 def _drawn(path: str, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
-    """Returns random numbers in the place of a leaf, by its path; integers are small, as counters are."""
+    """Returns random numbers in the shape of a leaf, seeded by its path; integers are small, as counters are."""
     draw = np.random.default_rng(zlib.crc32(path.encode()))
     if leaf.dtype == np.bool_:
         return draw.random(leaf.shape) < 0.5
@@ -200,7 +200,7 @@ def _drawn(path: str, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
 
 
 def _refusal(attempt: Callable[[], Any]) -> str | None:
-    """Returns what an attempt to load says, None where it says nothing; a crash is no refusal, and goes on."""
+    """Returns the message of the `ValueError` of an attempt to load; None if it loads. Other exceptions propagate."""
     try:
         attempt()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The channel ``collectives``: what moves between devices."""
+"""The channel ``collectives``: transfers between devices."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ def _applies(evidence: Evidence) -> str:
 
 
 def collectives(evidence: Evidence) -> ChannelResult:
-    """What moves between devices: kind, dtype, bytes, group, how often."""
+    """Compares transfers between devices: kind, dtype, bytes, group, number of times."""
     devices = max(mesh.size for mesh in evidence.case.meshes)
     ours, theirs = (read_collectives(side.optimised) for side in evidence.compiling())
     result = compare_collectives(ours, theirs, devices)

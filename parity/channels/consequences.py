@@ -1,4 +1,4 @@
-"""Causes before consequences: findings of parameters come first, and what follows from one is folded into it."""
+"""Order of findings: parameters come first, and the findings that follow from one are folded into it."""
 
 import dataclasses
 import re
@@ -17,15 +17,15 @@ STEP = re.compile(r"step\d+/")
 def causes_first(
     findings: Sequence[Finding], paths: Sequence[str], leaves: Mapping[str, Leaf]
 ) -> list[Finding]:
-    """Returns findings of leaves by role, each role in the order given; moments are folded into their parameter.
+    """Sorts findings of leaves by role, else in the order given; folds moments into their parameter.
 
-    The first of each step, role and part of the state come before all others, the earliest step first: what started it
-    may be a counter or a bias, which hundreds of parameters that follow must not hide.
+    The first finding of each step, role and part of the state comes before all others, earliest step first: the cause
+    may be a counter or a bias, which hundreds of dependent parameters must not hide.
 
     Args:
-        findings: one a leaf, or several.
-        paths: of which leaf each is; may begin with ``step3/``, and is then a consequence within that step alone.
-        leaves: of the side whose paths these are; findings of other leaves come last.
+        findings: one or several for each leaf.
+        paths: the leaf of each finding; a path that begins with ``step3/`` is a consequence within that step only.
+        leaves: of the side that has these paths; findings of other leaves come last.
     """
     roles = list(Role)
     owners: dict[tuple[str, str], int] = {}

@@ -1,4 +1,4 @@
-"""The channel ``dots``: types of dots, exponentials, sums and roots, as the source asks for them."""
+"""The channel ``dots``: types of dots, exponentials, sums and roots, as the source requests them."""
 
 from parity.channels.channel import Aspect, Channel, Need, Settled
 from parity.channels.structure.compare_dots import compare_dots
@@ -10,7 +10,7 @@ __all__ = ["CHANNEL"]
 
 
 def dots(evidence: Evidence) -> ChannelResult:
-    """Types of dots, exponentials, sums and roots, as the source asks for them."""
+    """Compares types of dots, exponentials, sums and roots, as the source requests them."""
     return compare_dots(read_dtypes(evidence.reference.functions), read_dtypes(evidence.candidate.functions))
 
 

@@ -1,4 +1,4 @@
-"""The channel ``exact``: whether both sides are proved equal in exact real arithmetic, where a case asks for that."""
+"""The channel ``exact``: a proof that both sides are equal in exact real arithmetic, if a case requests it."""
 
 from parity.channels.channel import Aspect, Channel, Need
 from parity.compare.evidence import Evidence
@@ -8,7 +8,7 @@ __all__ = ["CHANNEL"]
 
 
 def exact(evidence: Evidence) -> ChannelResult:
-    """Proves both sides equal in exact real arithmetic; rounding and overflow are for the channels of values."""
+    """Proves both sides equal in exact real arithmetic; the channels of values cover rounding and overflow."""
     from parity.compare.exactness import difference  # most cases start faster without it
 
     found = evidence.exact_proof
@@ -35,4 +35,4 @@ CHANNEL = Channel(
     judge=exact,
     applies=_not_asked,
 )
-"""What this channel is; see `Channel`."""
+"""The channel's declaration; see `Channel`."""

@@ -1,4 +1,4 @@
-"""The channel ``flags``: every declared flag changes both twins' programs, and changes them alike."""
+"""The channel ``flags``: every declared flag changes both twins' programs in the same way."""
 
 import dataclasses
 
@@ -14,12 +14,12 @@ __all__ = ["CHANNEL", "Flipped", "flags", "flip"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flipped:
-    """What became of both sides when a flag was flipped.
+    """The effect of flipping a flag on both sides.
 
     Args:
         flag: the flag.
-        live: whether the (reference's, candidate's) program changed.
-        alike: whether the flipped programs are the same; None where those before were not, so that nothing follows.
+        live: True for each side, (reference, candidate), whose program changed.
+        alike: True if the flipped programs are proved equal; None if those before the flip are not.
     """
 
     flag: Flag
@@ -27,7 +27,7 @@ class Flipped:
     alike: bool | None
 
     def finding(self) -> Finding | None:
-        """Returns what is wrong; None when the flag is live on both sides and means the same."""
+        """Returns the problem; None if the flag is live on both sides and has the same effect."""
         words = tuple("changes" if live else "stays the same program" for live in self.live)
         if all(self.live):
             if self.alike is not False:
@@ -54,10 +54,10 @@ def flip(case: Case, flag: Flag, bench: Session) -> Flipped:
     Args:
         case: gives the configuration that is varied.
         flag: one that the case declares.
-        bench: where lowered programs are kept.
+        bench: keeps lowered programs.
 
     Raises:
-        ValueError: the case does not say how it is varied.
+        ValueError: the case has no `with_settings` to vary it.
     """
     if case.explore.with_settings is None:
         raise ValueError(
@@ -74,7 +74,7 @@ def flip(case: Case, flag: Flag, bench: Session) -> Flipped:
 
 
 def _same(case: Case, bench: Session, *, strictly: bool = False) -> bool:
-    """Says whether both sides have the same values, or strictly: are the same program."""
+    """Returns True if both sides are proved to have the same values, or if strictly: are the same program."""
     try:
         evidence = Evidence.of(case, bench)
         return evidence.is_one_program() if strictly else evidence.proof is not None and evidence.proof.proved

@@ -12,7 +12,7 @@ __all__ = ["CHANNEL"]
 
 
 def gradients(evidence: Evidence) -> ChannelResult:
-    """Gradients of all parameters under the batch's loss scale."""
+    """Compares gradients of all parameters under the batch's loss scale."""
     return measured(
         evidence,
         Group.GRADIENTS,

@@ -1,4 +1,4 @@
-"""Guards of proved cases, from the lowered reference and one cheap run: results are numbers and depend on something."""
+"""Guards of proved cases, from the lowered reference and one cheap run: results are numbers that depend on inputs."""
 
 import dataclasses
 import fnmatch
@@ -21,11 +21,11 @@ PARAMETERS, INPUTS, REST = "parameters", "inputs", "other state"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of a program's results.
+    """Static facts about a program's results.
 
     Args:
         results: ``{group: {path: fact}}``; sources are `PARAMETERS`, `INPUTS` and other state.
-        untouched: state leaves that are returned as they were taken, whatever runs.
+        untouched: state leaves that the program always returns unchanged.
     """
 
     results: dict[str, dict[str, Fact]]
@@ -33,7 +33,7 @@ class Facts:
 
 
 def known_facts(side: Side) -> Facts:
-    """Reads the lowered program once; nothing is compiled."""
+    """Returns facts read from the lowered program; nothing is compiled."""
     program, leaves = side.operations, side.build.leaves
     labels: list[frozenset[str]] = [frozenset()] * len(program.body.parameters)
     for position, (kind, path) in side.read_arguments.items():
@@ -56,7 +56,7 @@ def _facts(evidence: Evidence) -> Facts:
 
 
 def idle_values(evidence: Evidence) -> list[Finding]:
-    """Finds values that no parameter or no input reaches, that are no numbers, or a single one."""
+    """Finds values that do not depend on parameters or on inputs, and values that are NaN or constant."""
     known, build = _facts(evidence).results.get(Group.VALUES, {}), evidence.reference.build
     if not known:
         return []
@@ -74,7 +74,7 @@ def idle_values(evidence: Evidence) -> list[Finding]:
 
 
 def dead_gradients(evidence: Evidence) -> list[Finding]:
-    """Finds gradients that are zero by the program's text or on data, and NaN."""
+    """Finds gradients that are NaN, and gradients that are zero by the program's text or on data."""
     known = _facts(evidence).results.get(Group.GRADIENTS, {})
     dead = [
         _finding(path, "a gradient of zeros, whatever the inputs", "a gradient that is not zero")
@@ -85,7 +85,7 @@ def dead_gradients(evidence: Evidence) -> list[Finding]:
 
 
 def idle_state(evidence: Evidence) -> list[Finding]:
-    """Finds parameters that a step returns as it took them, and NaN."""
+    """Finds parameters that a step returns unchanged, and NaN."""
     facts, leaves = _facts(evidence), evidence.reference.build.leaves
     still = [
         _finding(path, "returned as it was taken, whatever the inputs", "a parameter that the program moves")
@@ -96,7 +96,7 @@ def idle_state(evidence: Evidence) -> list[Finding]:
 
 
 def _computed(evidence: Evidence, group: Group, *, run: bool) -> list[Finding]:
-    """Finds NaN in the program's text; if there is none, what one run on ordinary data shows, where that is cheap."""
+    """Finds NaN in the program's text; if there is none, checks one run on ordinary data if that is cheap."""
     known = _facts(evidence).results.get(group, {})
     if constant := [path for path, fact in known.items() if fact.content is Content.NAN]:
         return [_finding(path, NAN, "numbers", "look for a constant that is NaN") for path in constant]

@@ -1,4 +1,4 @@
-"""The channel ``inputs``: both sides are given the same batches; a proof says nothing about them."""
+"""The channel ``inputs``: both sides get the same batches, which a proof does not cover."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ BUILD = "give both builds one function for their inputs"
 
 
 def inputs(evidence: Evidence) -> ChannelResult:
-    """Names, shapes, dtypes and bytes of the batches of all steps."""
+    """Compares names, shapes, dtypes and bytes of the batches of all steps."""
     steps = max(build.programs[evidence.case.program].steps for build in evidence.builds)
     findings = [finding for step in range(steps) for finding in _findings(evidence, step)]
     batches = "1 batch" if steps == 1 else f"{steps} batches"
@@ -50,7 +50,7 @@ def _findings(evidence: Evidence, step: int) -> Iterator[Finding]:
 
 
 def _difference(ours: np.ndarray, theirs: np.ndarray) -> tuple[str, str, str] | None:
-    """Returns where the two differ first, and the two entries; None where they have the same bytes."""
+    """Returns the index of the first difference and both entries; None if the bytes are equal."""
     kinds = [f"{array.dtype}{list(array.shape)}" for array in (ours, theirs)]
     if kinds[0] != kinds[1]:
         return "", kinds[0], kinds[1]

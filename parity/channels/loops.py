@@ -1,4 +1,4 @@
-"""The channel ``loops``: while loops before and after optimisation, and what they pass through."""
+"""The channel ``loops``: while loops before and after optimisation, and the arrays that they pass through."""
 
 import dataclasses
 from pathlib import Path
@@ -25,7 +25,7 @@ FLAX = str(Path(flax.__file__).parent)
 
 
 def loops(evidence: Evidence) -> ChannelResult:
-    """While loops before and after optimisation; a proof leaves only the carries of the former open."""
+    """Compares while loops before and after optimisation; a proof leaves only the carries of the lowered loops open."""
     sides = evidence.sides if evidence.proof_covers_compiled else evidence.compiling()
     ours, theirs = (
         Loops(
@@ -55,7 +55,7 @@ def loops(evidence: Evidence) -> ChannelResult:
 
 
 def _tables(ours: Loops, theirs: Loops, result: ChannelResult) -> dict[str, list[Row]]:
-    """Returns the trees of what was compiled, or differs; those of proved programs would fill records to no end."""
+    """Returns the trees of loops; empty for equal programs that were not compiled, to keep records small."""
     stages = [(getattr(ours, stage), getattr(theirs, stage)) for stage in ("lowered", "optimised")]
     if stages[1][0] is None and result.verdict is Verdict.EQUAL:
         return {}
@@ -63,7 +63,7 @@ def _tables(ours: Loops, theirs: Loops, result: ChannelResult) -> dict[str, list
 
 
 def _needs_no_more(reference: Side, candidate: Side) -> bool:
-    """Whether the candidate's compiled program needs no more temporary memory than the reference's."""
+    """Returns True if the candidate's compiled program needs no more temporary memory than the reference's."""
     budgets = {"temp": MEMORY_BUDGETS["temp"]}
     ours, theirs = (read_memory(side.compiled) for side in (reference, candidate))
     return compare_memory(ours, theirs, budgets).verdict is Verdict.EQUAL

@@ -1,4 +1,4 @@
-"""What the channels of values share: outputs that only one side returns, the ladder, guards against vacuity."""
+"""Shared by the channels of values: outputs that only one side returns, the ladder, guards against vacuity."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -21,12 +21,12 @@ __all__ = ["measured", "missing_outputs", "not_run", "nothing_returned", "ties"]
 def measured(
     evidence: Evidence, group: Group, guard: Callable[[Mapping[str, np.ndarray]], list[Finding]]
 ) -> ChannelResult:
-    """Runs both sides and returns the rung that their outputs of a group hold.
+    """Runs both sides and returns the rung that their outputs of a group reach.
 
     Args:
         evidence: the case.
-        group: which outputs.
-        guard: finds in the reference's outputs what makes the check vacuous.
+        group: the group of outputs.
+        guard: finds properties of the reference's outputs that make the check vacuous.
     """
     if nothing := nothing_returned(evidence, group):
         return ChannelResult(
@@ -72,7 +72,7 @@ def _stressed(evidence: Evidence, group: Group, result: ChannelResult) -> Channe
 
 
 def _contracted(evidence: Evidence, group: Group, result: ChannelResult) -> ChannelResult:
-    """Compares with contraction too, if a case requires equal bits of what is only reordered."""
+    """Compares with contraction too, if a case requires equal bits of programs that are proved only `reordered`."""
     proof, backend = evidence.proof, evidence.reference.backend
     if (
         Verdict.REORDERED not in evidence.required.rungs
@@ -92,7 +92,7 @@ def _contracted(evidence: Evidence, group: Group, result: ChannelResult) -> Chan
 
 
 def nothing_returned(evidence: Evidence, group: Group) -> list[Finding]:
-    """Finds that no side returns a leaf of the group."""
+    """Returns a finding if no side returns a leaf of the group."""
     returned = any(side.traced.out_info.get(group) for side in evidence.sides)
     return [] if returned else constant_leaves(group, {})
 
@@ -111,7 +111,7 @@ def missing_outputs(reference: Mapping[str, Any], candidate: Mapping[str, Any]) 
 
 
 def not_run(name: str, evidence: Evidence) -> ChannelResult:
-    """Returns that the question stays open: not proved, and the backend runs nothing."""
+    """Returns the verdict ``reordered`` if the proof suffices, else ``open``: the backend runs nothing."""
     backend = evidence.reference.backend.name
     reordered = evidence.proof if evidence.proof is not None and evidence.proof.reordered else None
     if reordered and evidence.required_of_numbers.met_by(Verdict.FLOOR):
@@ -124,6 +124,6 @@ def not_run(name: str, evidence: Evidence) -> ChannelResult:
 
 
 def ties(evidence: Evidence) -> str:
-    """Returns how many tokens chose by rounding, as text."""
+    """Returns the number of tokens whose choice depends on rounding, as text."""
     count = len(evidence.read(changed_choices))
     return f"{count} token{'s' if count > 1 else ''} at a tie"

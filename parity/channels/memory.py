@@ -1,4 +1,4 @@
-"""The channel ``memory``: argument, output and temp bytes, and which arguments are reused in place."""
+"""The channel ``memory``: argument, output and temp bytes, and the arguments that are reused in place."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ __all__ = ["CHANNEL"]
 
 
 def memory(evidence: Evidence) -> ChannelResult:
-    """Argument, output and temp bytes of the compiled programs, and which arguments they reuse in place."""
+    """Compares argument, output and temp bytes of the compiled programs, and the arguments that they reuse in place."""
     sides = evidence.compiling()
     ours, theirs = (read_memory(side.compiled) for side in sides)
     own = {**_allowance(evidence, ours), **budgets_for("memory", evidence.case.accept.budgets)}
@@ -45,7 +45,7 @@ def memory(evidence: Evidence) -> ChannelResult:
 
 
 def _allowance(evidence: Evidence, reference: Memory) -> dict[str, Budget]:
-    """Returns budgets for RNG state that one side has alone, and for the table of results where leaves are merged."""
+    """Returns budgets for one-sided RNG state, and for the table of results if leaves are merged."""
     less, more = (sum(array.size for array in side) for side in evidence.unpaired)
     merged = [POINTER * sum(map(len, side.traced.out_info.values())) for side in evidence.sides]
     fewer, further = (
@@ -69,7 +69,11 @@ def _allowance(evidence: Evidence, reference: Memory) -> dict[str, Budget]:
 def _packed(
     evidence: Evidence, failed: ChannelResult, ours: Memory, theirs: Memory, own: Mapping[str, Budget]
 ) -> tuple[ChannelResult, dict[str, float]]:
-    """Asks whether the order of arguments, which a proof leaves open, is all that makes the candidate need more."""
+    """Checks if the candidate needs more memory only because of its argument order, which a proof leaves open.
+
+    Returns:
+        The result, which passes if so, and the measures.
+    """
     within = compare_memory(ours, theirs, {**PACKING_BUDGETS, **own})
     if within.verdict is Verdict.FAILED:
         return failed, {}
@@ -83,7 +87,7 @@ def _packed(
 
 
 def _reordered(evidence: Evidence) -> Side:
-    """Returns the candidate with its arguments and results in the reference's order; the map must move nothing."""
+    """Returns the candidate with its arguments and results in the reference's order; the map must be the identity."""
     assert evidence.weights.is_identity
     names = {entry.candidate[0]: entry.reference[0] for entry in evidence.weights.entries}
     names.update({path: path for path in evidence.weights.alone[1]})

@@ -1,4 +1,4 @@
-"""RNG state that one side has alone: shown apart, and told where it costs something and gives nothing."""
+"""One-sided RNG state: counts its leaves and reports streams that advance without a draw."""
 
 import numpy as np
 
@@ -13,13 +13,13 @@ __all__ = ["alone_words", "idle_streams"]
 
 
 def alone_words(evidence: Evidence) -> str:
-    """Returns how many leaves of RNG state have no partner, such as ``2 RNG leaves on one side``."""
+    """Returns the number of leaves of RNG state without a partner, such as ``2 RNG leaves on one side``."""
     count = sum(len(paths) for paths in evidence.weights.alone)
     return f"{count} RNG lea{'ves' if count > 1 else 'f'} on one side" if count else ""
 
 
 def idle_streams(evidence: Evidence) -> list[Finding]:
-    """Finds streams without a partner that a program advances though it draws nothing from them."""
+    """Finds streams without a partner that a program advances although it draws nothing from them."""
     return [
         _note(stream, which)
         for which, side, paths in zip(
@@ -34,7 +34,7 @@ def idle_streams(evidence: Evidence) -> list[Finding]:
 
 
 def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
-    """Returns the streams whose count moves while no draw depends on their key."""
+    """Returns the streams whose count changes while no draw depends on their key."""
     inputs = {path: index for index, path in enumerate(side.state_paths)}
     outputs = {
         path: position
@@ -47,7 +47,7 @@ def _idle(side: Side, paths: tuple[str, ...]) -> list[str]:
     if not wanted:
         return []
     demand = Demand(jaxpr, wanted.values(), all_draws=False)
-    if any(index >= len(inputs) for index in demand.inputs):  # a stream that data moves is not idle
+    if any(index >= len(inputs) for index in demand.inputs):  # a count that depends on data is not idle
         return []
     starts = {path: beginning(path, side.build.abstract[path]) for path in inputs}
     given = [

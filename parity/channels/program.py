@@ -1,4 +1,4 @@
-"""The channel ``program``: which framework made each side, and whether both are the same program."""
+"""The channel ``program``: the framework that made each side, and the proof that both are the same program."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ NO_RUN_SETTLES = "no run settles that; make both sides equal, prove it in exact 
 
 
 def program(evidence: Evidence) -> ChannelResult:
-    """Which framework made each side, and whether both are the same program."""
+    """Attests the framework that made each side, and returns the verdict of the proof."""
     if nothing := _nothing(evidence):
         return nothing
     attested, findings = _attested(evidence)
@@ -28,7 +28,7 @@ def program(evidence: Evidence) -> ChannelResult:
     verdict, found, missed = evidence.proof.rung, evidence.proof.findings(), ""
     if evidence.required.of_programs and not evidence.required.met_by(verdict):
         verdict, missed = Verdict.FAILED, f"; {verdict} where {evidence.required} is required"
-        found = found or evidence.differences  # what a walk shows has no place of its own
+        found = found or evidence.differences  # the unrolled proof has no places
     elif verdict is Verdict.UNPROVED:
         verdict, found = _graded(evidence, found)
     return ChannelResult(
@@ -46,7 +46,7 @@ def program(evidence: Evidence) -> ChannelResult:
 
 
 def _graded(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Verdict, tuple[Finding, ...]]:
-    """Returns the verdict on programs that differ: failed if numbers cannot settle it and nothing else does."""
+    """Returns the verdict on programs that differ: failed if neither numbers nor another proof can settle it."""
     assert evidence.proof is not None
     reasons = evidence.proof.reasons()
     if (
@@ -70,7 +70,7 @@ def _resting(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def _without_proof(evidence: Evidence, attested: str) -> ChannelResult:
-    """Returns what is known where operations do not correspond: layouts or meshes differ."""
+    """Returns the result if operations do not correspond, because layouts or meshes differ."""
     if evidence.unrolled_proof is None:
         return ChannelResult(
             name="program",
@@ -91,7 +91,7 @@ def _rules(proof: Proof) -> list[Row]:
 
 
 def _nothing(evidence: Evidence) -> ChannelResult | None:
-    """Returns that there is nothing to compare, where no side returns a single array."""
+    """Returns a vacuous result if no side returns an array; else None."""
     if any(any(side.traced.out_info.values()) for side in evidence.sides):
         return None
     finding = Finding(
@@ -107,7 +107,7 @@ def _nothing(evidence: Evidence) -> ChannelResult | None:
 
 
 def _attested(evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
-    """Returns in words which framework made each side, and what speaks against it."""
+    """Returns the attested framework of each side, as text, and the findings against it."""
     sides = evidence.sides
     found = [origins(side) for side in sides]
     flavours = " and ".join(side.build.flavour for side in sides)

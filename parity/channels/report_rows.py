@@ -1,4 +1,4 @@
-"""What channels keep for reports that draw: rows of both sides, small enough to be in every record."""
+"""Tables of channels for graphical reports: rows of both sides, small enough for every record."""
 
 import collections
 from collections.abc import Iterable, Sequence
@@ -16,11 +16,11 @@ from parity.verdicts import Row
 __all__ = ["collective_table", "loop_table", "map_table", "memory_table", "renamed_modules", "spec_table"]
 
 MOST_LOOPS = 80
-"""Loops of one program; a tree that is larger is cut, and nobody reads it in a picture."""
+"""Maximum number of loops of one program in a table; larger trees are cut, as a picture of them is unreadable."""
 
 
 def memory_table(reference: Memory, candidate: Memory) -> list[Row]:
-    """Returns a row a quantity that a side states."""
+    """Returns one row for each quantity that a side states."""
     values = reference.values, candidate.values
     return [
         {"quantity": name, "reference": values[0].get(name), "candidate": values[1].get(name)}
@@ -30,9 +30,9 @@ def memory_table(reference: Memory, candidate: Memory) -> list[Row]:
 
 
 def collective_table(reference: Sequence[Collective], candidate: Sequence[Collective]) -> list[Row]:
-    """Returns a row a kind: what each side moves with it, trips included, and how many there are.
+    """Returns one row for each kind: the bytes each side moves with it, trips included, and the number of collectives.
 
-    Bytes are unknown where a collective runs who knows how often.
+    Bytes are None if the trip count around a collective is unknown.
     """
     sides = [_by_kind(side) for side in (reference, candidate)]
     return [
@@ -60,7 +60,7 @@ def _moved(collectives: Iterable[Collective]) -> int | None:
 
 
 def loop_table(reference: LoopTree, candidate: LoopTree) -> list[Row]:
-    """Returns a row a loop of both sides, outer before inner; the side is the first column."""
+    """Returns one row for each loop of both sides, outer before inner; the side is the first column."""
     return [
         {
             "side": side,
@@ -73,7 +73,7 @@ def loop_table(reference: LoopTree, candidate: LoopTree) -> list[Row]:
 
 
 def map_table(weights: WeightMap) -> list[Row]:
-    """Returns a row a way in which leaves were paired and turned into each other, with the first leaf of it."""
+    """Returns one row for each way of pairing and transforming leaves, with its first leaf as the example."""
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = collections.defaultdict(list)
     for entry in weights.entries:
         names = " + ".join(entry.reference), " + ".join(entry.candidate)
@@ -92,7 +92,7 @@ def map_table(weights: WeightMap) -> list[Row]:
 
 
 def renamed_modules(entries: Iterable[Entry]) -> list[Row]:
-    """Returns a row a module, or a leaf outside of modules, that has other names on both sides."""
+    """Returns one row for each module, or leaf outside of modules, that has different names on both sides."""
     names: collections.Counter[tuple[str, str]] = collections.Counter()
     for entry in entries:
         if entry.role in (Role.PARAMS, Role.STATE) and len(entry.reference) == len(entry.candidate) == 1:
@@ -109,11 +109,11 @@ def renamed_modules(entries: Iterable[Entry]) -> list[Row]:
 
 
 def spec_table(reference: Side, candidate: Side, weights: WeightMap) -> list[Row]:
-    """Returns a row a way in which leaves are cut over the mesh, a large parameter of it as the example.
+    """Returns one row for each way of splitting leaves over the mesh, with a large parameter as the example.
 
     Args:
         reference, candidate: on a mesh.
-        weights: which leaves belong together; of several that make one, the first stands for all.
+        weights: pairs the leaves; if several leaves map to one, the first represents all.
     """
     groups: dict[tuple[str, ...], list[tuple[Placed, Placed]]] = collections.defaultdict(list)
     for entry in weights.entries:
@@ -143,7 +143,7 @@ def spec_table(reference: Side, candidate: Side, weights: WeightMap) -> list[Row
 
 
 def _cut(leaf: Placed) -> tuple[str, str]:
-    """Returns mesh axes and logical axes by dimension, ``fsdp+data,,tensor``; nothing where the leaf is whole."""
+    """Returns mesh axes and logical axes by dimension, ``fsdp+data,,tensor``; empty if the leaf is not split."""
     if not any(leaf.axes):
         return "", ""
     named = leaf.logical_axes or ("",) * len(leaf.shape)

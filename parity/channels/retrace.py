@@ -1,4 +1,4 @@
-"""The channel ``retrace``: a step that is called again with what it returned is not traced again."""
+"""The channel ``retrace``: a step that is called again with its own results is not traced again."""
 
 import contextlib
 import dataclasses
@@ -39,12 +39,12 @@ AGAIN = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Called:
-    """What calling a step twice showed.
+    """The result of calling a step twice.
 
     Args:
         drifted: state leaf -> (type it had, type it comes back with).
-        again: functions that were traced in the second call though the first had traced them, and why.
-        altered: Python attribute of the model -> (what it was, what the step made of it).
+        again: functions that the second call traced again although the first had traced them -> the reason.
+        altered: Python attribute of the model -> (value before the step, value after it).
     """
 
     drifted: Mapping[str, tuple[str, str]]
@@ -53,7 +53,7 @@ class Called:
 
     @property
     def traces(self) -> int:
-        """How often a training loop traces the step, as far as two calls tell."""
+        """Number of traces of the step in a training loop, as far as two calls show."""
         return 2 if self.drifted or self.again or self.altered else 1
 
 
@@ -67,7 +67,7 @@ def call_twice(side: Side, again: Callable[[Side], Mapping[str, str]]) -> Called
 
     Args:
         side: a program that returns its state.
-        again: tells which functions a second call traces again; only asked where the types are stable.
+        again: returns the functions that a second call traces again; called only if the types are stable.
     """
     drifted = _drifted(side)
     return Called(
@@ -76,26 +76,26 @@ def call_twice(side: Side, again: Callable[[Side], Mapping[str, str]]) -> Called
 
 
 def traced_twice(side: Side) -> dict[str, str]:
-    """Returns the functions that the second of two equal calls traces again, and why.
+    """Returns the functions that the second of two equal calls traces again, with the reasons.
 
-    Where the first has traced nothing that could be traced again there is no second, which takes as long.
+    The second call is skipped if the first traced nothing that could be traced again, because it takes as long.
     """
-    _trace(side, side.function)  # kept by JAX since the side was traced, or else done again
+    _trace(side, side.function)  # JAX keeps this trace since the side was traced; if not, it is made again
     if not _may_be_traced_again(lambda function, file: function in side.build.former or _is_ours(file)):
         return {}
     with _traced_again() as again:
         _trace(
             side, lambda state, inputs: side.function(state, inputs)
-        )  # what it calls may be cached, it may not
+        )  # the functions it calls may be cached, the lambda itself may not
     return again
 
 
 @contextlib.contextmanager
 def _traced_again() -> Iterator[dict[str, str]]:
-    """Collects the functions that are traced in a block though they have been traced before, and why.
+    """Collects the functions that a block traces although they have been traced before, with the reasons.
 
-    Functions that were never seen do not count, however often the block traces them then: a step makes closures
-    of its own, such as scan bodies, whenever it is traced. Nor do those of JAX.
+    Functions that were never traced before do not count, however often the block traces them: a step makes new
+    closures, such as scan bodies, each time it is traced. Functions of JAX do not count either.
     """
     found: dict[str, str] = {}
     before = tracing_keys()
@@ -108,13 +108,13 @@ def _traced_again() -> Iterator[dict[str, str]]:
 
 
 def _may_be_traced_again(ours: Callable[[Any, str], bool]) -> bool:
-    """Returns whether any function that has been traced could be traced again by a second call of a step.
+    """Returns True if a second call of a step could trace any traced function again.
 
-    It outlives its trace, as a scan body that is made in a step does not. One of an installed package, such as
-    Optax's, must have static arguments besides: else the types of its arguments are all that its key holds.
+    Such a function outlives its trace; a scan body that is made in a step does not. A function of an installed package,
+    such as Optax, must also have static arguments: its key holds only the types of its arguments if it has none.
 
     Args:
-        ours: whether a function, from a file, is one that the harness hands to JAX itself.
+        ours: returns True if the harness itself passes the function, from the given file, to JAX.
     """
 
     def found() -> list[Any]:
@@ -128,18 +128,18 @@ def _may_be_traced_again(ours: Callable[[Any, str], bool]) -> bool:
     functions = found()
     if functions and all("<locals>" in getattr(one, "__qualname__", "") for one in functions):
         functions.clear()
-        gc.collect()  # closures of a trace that is over may still hang in a cycle
+        gc.collect()  # closures of a finished trace may still be in a reference cycle
         functions = found()
     return bool(functions)
 
 
 def _is_ours(file: str) -> bool:
-    """Returns True for functions of the harness, which wraps all of the user's that it passes to JAX."""
+    """Returns True for functions of the harness, which wraps all user functions that it passes to JAX."""
     return file.startswith(ENGINE) and not file.startswith(MATRIX)
 
 
 def _drifted(side: Side) -> dict[str, tuple[str, str]]:
-    """Compares what goes in with what comes back; the trace that is there tells."""
+    """Compares the types of state before and after the step, from the existing trace."""
     before = dict(side.build.abstract)
     after = _trace(side, side.function).out_info.get(Group.STATE, {})
     return {
@@ -150,7 +150,7 @@ def _drifted(side: Side) -> dict[str, tuple[str, str]]:
 
 
 def _trace(side: Side, function: Callable[..., Any]) -> jax.stages.Traced:
-    """Traces a function of the program's arguments; a side's own leave weak types out."""
+    """Traces a function of the program's arguments with weak types, which a side's own arguments leave out."""
     state, inputs = side.arguments
     weak = {path: leaf for path, leaf in side.build.abstract.items() if getattr(leaf, "weak_type", False)}
     with side.clock.phase(side.build.name, "trace"), side.backend.context(side.mesh):
@@ -174,7 +174,7 @@ def _applies(evidence: Evidence) -> str:
 
 
 def retrace(evidence: Evidence) -> ChannelResult:
-    """Whether the step is traced again when it is called with the state it returned."""
+    """Checks if the step is traced again when it is called with the state it returned."""
     sides = evidence.sides
     called = [side.memo.share(_called, evidence.session, side, by=()) for side in sides]
     findings = [finding for index in (0, 1) for finding in _findings(called, index)]
@@ -190,7 +190,7 @@ def retrace(evidence: Evidence) -> ChannelResult:
 
 
 def _called(session: Session, side: Side) -> Called:
-    """Calls a side twice; a step makes the same functions for each call on all meshes of a kind."""
+    """Calls a side twice; meshes of one kind share the second trace, because a step makes the same functions."""
     same = side.build, side.program.name, bool(side.mesh.axes), side.mesh.mode, side.backend.name
     return call_twice(side, lambda side: session.memo.share(traced_twice, side, by=same))
 

@@ -26,7 +26,7 @@ SIDES = ("reference", "candidate")
 
 
 def rng(evidence: Evidence) -> ChannelResult:
-    """Keys of all draws, forward and backward, over three steps; initial states."""
+    """Compares the keys of all draws, forward and backward, over three steps, and the initial states."""
     proved, share = evidence.same_program, evidence.session.memo.share
     reference = evidence.reference.read(_reference_draws)
     drawn = [reference, reference if proved else evidence.read(_candidate_draws)]
@@ -50,7 +50,10 @@ def rng(evidence: Evidence) -> ChannelResult:
 
 
 def _shares_keys(evidence: Evidence) -> bool:
-    """Two builds of one flavour, such as scanned and unrolled, derive their keys as their layouts do."""
+    """Returns True if both sides should draw from the same keys.
+
+    Two builds of one flavour, such as scanned and unrolled, derive their keys from their layouts.
+    """
     flavours = {build.flavour for build in evidence.builds}
     return evidence.case.keys == Keys.SHARED and len(flavours) == 2
 
@@ -61,7 +64,7 @@ def _both(sides: list[Audited]) -> str:
 
 
 def _audited(sides: list[Audited]) -> list[Finding]:
-    """Returns what is wrong with the draws of each side by itself."""
+    """Returns the problems with the draws of each side by itself."""
     others = [side.sentence() for side in reversed(sides)]
     return [
         finding
@@ -71,12 +74,12 @@ def _audited(sides: list[Audited]) -> list[Finding]:
 
 
 def _reference_draws(side: Side) -> Audited:
-    """Follows the keys of a side whose leaves start from values of their own."""
+    """Follows the keys of a side whose leaves start from values that depend on their paths."""
     return _follow_keys(side, lambda path: beginning(path, side.build.abstract[path]))
 
 
 def _candidate_draws(evidence: Evidence) -> Audited:
-    """Follows the keys of the candidate, whose leaves start as those that the map pairs with them."""
+    """Follows the keys of the candidate, whose leaves start as the leaves that the map pairs with them."""
     before, weights = evidence.builds[0].abstract, evidence.weights
     entries = {path: entry for entry in weights.entries for path in entry.candidate}
 

@@ -1,4 +1,4 @@
-"""The channel ``routing``: which experts each token chooses; what rounding decides is a tie."""
+"""The channel ``routing``: the experts that each token chooses; a choice that rounding decides is a tie."""
 
 from parity.builds.build import Group
 from parity.channels.channel import Aspect, Channel, Need, Settled
@@ -11,7 +11,7 @@ __all__ = ["CHANNEL"]
 
 
 def routing(evidence: Evidence) -> ChannelResult:
-    """Which experts each token chooses, and by what margin; a choice that rounding decides is a tie."""
+    """Compares the experts that each token chooses, and the margins; a choice that rounding decides is a tie."""
     if not evidence.reference.backend.executes:
         return not_run("routing", evidence)
     ours, theirs = (side.traced.out_info.get(Group.ROUTING, {}) for side in evidence.sides)

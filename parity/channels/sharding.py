@@ -27,16 +27,16 @@ CONSTRAINTS = ("sharding_constraint", "reshard")
 UNCHANGED = "logical axes changed by running the program"
 NO_OP = "a program traced outside its mesh or rules, so that constraints are no-ops"
 Constraints = collections.Counter[tuple[str, str]]
-"""How often arrays of a type are constrained to a spec."""
+"""Number of constraints by (array type, spec)."""
 OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
 
 
 def sharding(evidence: Evidence) -> ChannelResult:
     """Compares placements.
 
-    Reads the logical axes of all state leaves before and after the program, their resolved specs and the specs that
-    Flax Linen's resolver makes of the same rules, the sharding constraints of the traced programs, and, unless they
-    are proved the same, the shardings of the compiled programs.
+    Reads the logical axes of all state leaves before and after the program. Reads their resolved specs, and the specs
+    that Flax Linen's resolver makes of the same rules. Reads the sharding constraints of the traced programs and,
+    unless they are proved the same, the shardings of the compiled programs.
     """
     reference, candidate = evidence.sides
     findings: list[Finding] = []
@@ -74,7 +74,7 @@ def sharding(evidence: Evidence) -> ChannelResult:
 
 
 def _findings(evidence: Evidence) -> Iterator[Finding]:
-    """Yields findings, those that need least first: a side that crashes later keeps the earlier ones."""
+    """Yields findings, those of the earliest phases first: if a side crashes later, the earlier findings are kept."""
     sides, pairs = evidence.sides, evidence.weights.entries
     leaves = (sides[0].build.leaves, sides[1].build.leaves)
     on_mesh = bool(sides[0].mesh.axes)
@@ -129,7 +129,7 @@ def _spec_findings(entry: Entry, reference: Side, candidate: Side) -> list[Findi
 
 
 def _after_findings(side: Side) -> list[Finding]:
-    """Finds leaves whose logical axes are others once the program has run."""
+    """Finds leaves whose logical axes differ after the program has run."""
     observed = side.traced.effects.leaves
     return [
         Finding(
@@ -148,7 +148,7 @@ def _after_findings(side: Side) -> list[Finding]:
 
 
 def _oracle_findings(side: Side) -> list[Finding]:
-    """Finds parameters that Flax Linen's resolver would put elsewhere under the same rules."""
+    """Finds parameters that Flax Linen's resolver would place differently under the same rules."""
     if not side.build.rules:
         return []
     sizes, findings = dict(side.mesh.axes), []
@@ -212,13 +212,13 @@ def _constraint_findings(ours: Constraints, theirs: Constraints) -> list[Finding
 
 
 def _specs_of(found: Constraints, array: str) -> str:
-    """Returns to what and how often an array type is constrained; empty where it never is."""
+    """Returns the specs to which an array type is constrained, with their numbers; empty if there are none."""
     specs = sorted((spec, times) for (name, spec), times in found.items() if name == array)
     return ", ".join(f"{spec} {times} times" for spec, times in specs)
 
 
 def _returned_findings(side: Side) -> list[Finding]:
-    """Finds state that a program on an explicit mesh returns elsewhere than it took it."""
+    """Finds state that a program on an explicit mesh returns with a sharding other than its argument's."""
     if not side.mesh.axes or side.mesh.mode is not Mode.EXPLICIT:
         return []
     mesh: Any = side.backend.mesh(side.mesh)
@@ -241,7 +241,7 @@ def _returned_findings(side: Side) -> list[Finding]:
 
 
 def _compiled_findings(side: Side) -> list[Finding]:
-    """Finds state that the compiled program takes or returns elsewhere than the specs say."""
+    """Finds state that the compiled program takes or returns with a sharding other than its spec."""
     mesh: Any = side.backend.mesh(side.mesh)
     taken = side.compiled.input_shardings[0][0]
     returned = side.compiled.output_shardings.get(Group.STATE, {})

@@ -1,4 +1,4 @@
-"""The channel ``speed``: time to compile and to run a step, candidate over reference, side by side."""
+"""The channel ``speed``: time to compile and to run a step, candidate over reference, measured alternately."""
 
 from collections.abc import Callable, Mapping
 
@@ -20,14 +20,14 @@ MEASURES: Mapping[str, Callable[[Evidence], tuple[Callable[[], float], Callable[
 
 
 def speed(evidence: Evidence) -> ChannelResult:
-    """Times what is budgeted, compiling or stepping, of both sides in turn."""
+    """Times the budgeted quantities, compiling or stepping, alternately on both sides."""
     budgets = budgets_for("speed", evidence.case.accept.budgets)
     with evidence.session.clock.phase("both sides", "execute"):
         found = {name: paired(MEASURES[name](evidence)) for name in MEASURES if name in budgets}
     findings = [
         _finding(name, times, budgets[name])
         for name, times in found.items()
-        if times.low > budgets[name].ratio  # a slack is in bytes or pieces, and no share of a ratio
+        if times.low > budgets[name].ratio  # slack is in bytes or counts, and does not apply to a ratio
     ]
     words = [
         f"{name} {times.middle:.2f} x, budget {budgets[name].sentence()}" for name, times in found.items()

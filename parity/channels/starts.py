@@ -45,25 +45,25 @@ from parity.verdicts import Finding, Verdict
 __all__ = ["Starts", "compare_starts", "recipes"]
 
 KEYS = 4
-"""States of which every leaf is looked at; fewer if they are large."""
+"""Number of states in which every leaf is compared; fewer if they are large."""
 MOST_KEYS = 256
-"""States that one run of a program makes."""
+"""Maximum number of states that one run of a program makes."""
 MOST_NUMBERS = 4_000_000
-"""Numbers that are in memory at once, if more than one state is."""
+"""Maximum number of elements in memory at once, if there is more than one state."""
 SECONDS = 10.0
-"""For the states of further keys, which only small leaves need."""
+"""Time limit for the states of further keys, which only small leaves need."""
 
 States = Sequence[Mapping[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Starts:
-    """How the initial states of both sides compare.
+    """The result of comparing the initial states of both sides.
 
     Args:
         verdict: `PROVED`, `BITWISE` or `EQUAL`, if there are no findings.
         findings: leaves that start differently.
-        power: the smallest difference that samples show, or why there are none, as text; empty if recipes decide.
+        power: the smallest difference that samples show, or why there are no samples, as text; empty if recipes decide.
     """
 
     verdict: Verdict
@@ -121,7 +121,7 @@ def compare_starts(evidence: Evidence, shared: bool) -> Starts:
 
 
 def _given(evidence: Evidence, drawn: Sequence[_Made]) -> str:
-    """Returns the side all of whose drawn leaves are arrays made before the trace; empty if there is none."""
+    """Returns the side whose drawn leaves are all arrays made before the trace; empty if there is none."""
     paths = _paths(one.entry for one in drawn)
     for name, build, mine in zip(("reference", "candidate"), evidence.builds, paths, strict=True):
         jaxpr, order = evidence.session.start(build).traced.jaxpr, sorted(build.leaves)
@@ -133,7 +133,7 @@ def _given(evidence: Evidence, drawn: Sequence[_Made]) -> str:
 
 
 def recipes(session: Session, build: Build) -> dict[str, LeafProvenance]:
-    """Returns how each leaf of an initial state is made; numbers mean the same in all builds of a session."""
+    """Returns the provenance of each leaf of an initial state; all builds of a session share its numbers."""
     return session.memo.share(_recipes, session, build, by=(build,))
 
 
@@ -145,7 +145,7 @@ def _recipes(session: Session, build: Build) -> dict[str, LeafProvenance]:
 
 
 def _compare_constants(evidence: Evidence, made: Sequence[_Made]) -> list[Finding]:
-    """Evaluates the leaves that depend on no key, unless one scalar fills them on both sides."""
+    """Compares the values of leaves that depend on no key, unless one scalar fills them on both sides."""
     book = evidence.session.recipes
     entries = []
     for one in made:
@@ -167,7 +167,7 @@ def _paths(entries: Iterable[Entry]) -> tuple[list[str], list[str]]:
 
 
 def _evaluated(evidence: Evidence, build: Build, paths: Iterable[str]) -> dict[str, np.ndarray]:
-    """Returns leaves that depend on no key, of which nothing else is computed."""
+    """Returns leaves that depend on no key, and computes nothing else."""
     jaxpr, order = evidence.session.start(build).traced.jaxpr, sorted(build.leaves)
     places = {path: order.index(path) for path in paths}
     with evidence.session.clock.book("audit"):
@@ -179,7 +179,7 @@ def _evaluated(evidence: Evidence, build: Build, paths: Iterable[str]) -> dict[s
 
 
 def _compare_bits(evidence: Evidence, entries: Sequence[Entry]) -> tuple[Verdict, list[Finding]]:
-    """Compares drawn leaves of other recipes by proof, or else bit by bit for one key."""
+    """Compares drawn leaves with different recipes by proof, or else bit by bit for one key."""
     if not entries:
         return Verdict.PROVED, []
     order = [sorted(build.leaves) for build in evidence.builds]
@@ -218,11 +218,11 @@ def _run(start: Start) -> dict[str, np.ndarray]:
         return to_host(create(jax.random.key(SEED)))
 
 
-# --- drawn from keys of their own ---
+# --- drawn from separate keys ---
 
 
 def _compare_draws(evidence: Evidence, drawn: Sequence[_Made]) -> tuple[list[Finding], str]:
-    """Compares drawn leaves by recipe, or else as samples; returns the power of these, too."""
+    """Compares drawn leaves by recipe, or else as samples; also returns the power of the samples."""
     book = evidence.session.recipes
     ties = [_ties([one.ours for one in drawn]), _ties([one.theirs for one in drawn])]
     tied = {index for group in ties[0] ^ ties[1] for index, _ in group}
@@ -243,7 +243,7 @@ def _compare_draws(evidence: Evidence, drawn: Sequence[_Made]) -> tuple[list[Fin
 
 
 def _ties(made: Sequence[Sequence[LeafProvenance]]) -> set[frozenset[tuple[int, int]]]:
-    """Returns which leaves use one draw: entries, and positions within these unless they are all the same."""
+    """Returns the sets of leaves that share a draw: entries, and positions within them unless all positions agree."""
     users: dict[int, set[tuple[int, int]]] = collections.defaultdict(set)
     for index, leaves in enumerate(made):
         for position, recipe in enumerate(leaves):
@@ -260,7 +260,7 @@ def _ties(made: Sequence[Sequence[LeafProvenance]]) -> set[frozenset[tuple[int, 
 def _compare_samples(
     evidence: Evidence, drawn: Sequence[Entry], unsettled: Sequence[Entry]
 ) -> tuple[list[Finding], str]:
-    """Compares what repeats in all drawn leaves, and distributions of the unsettled ones."""
+    """Compares repeats in all drawn leaves, and the distributions of the unsettled ones."""
     paths = _paths(drawn)
     total = sum(math.prod(evidence.builds[0].leaves[path].shape) for path in paths[0])
     keys = max(2, min(KEYS, MOST_NUMBERS // max(1, total)))
@@ -292,9 +292,9 @@ def _samples(
     sides: Sequence[States],
     kept: Mapping[str, tuple[np.ndarray, ...]],
 ) -> list[dict[str, np.ndarray]]:
-    """Returns the numbers of some leaves of both sides, a row a key: of as many keys as each takes, or time allows.
+    """Returns elements of some leaves of both sides, one row for each key: as many keys as needed, or as time allows.
 
-    Slices that repeat others are left out, as they are no further draws.
+    Slices that repeat others are left out, because they are not further draws.
     """
     rows: list[dict[str, list[np.ndarray]]] = [collections.defaultdict(list) for _ in sides]
 
@@ -331,7 +331,7 @@ def _places(
     keys: int,
     kept: Mapping[str, tuple[np.ndarray, ...]],
 ) -> dict[str, tuple[np.ndarray, ...]]:
-    """Returns where in its leaf each number is that `_samples` takes, axis by axis."""
+    """Returns the indices in its leaf, by axis, of each element that `_samples` takes."""
     leaves = {path: as_numbers(state[path][kept[path]]) for path in paths}
     return {
         path: np.unravel_index(_some(leaf.size, keys), leaf.shape) if leaf.ndim else ()
@@ -340,7 +340,7 @@ def _places(
 
 
 def _some(size: int, keys: int) -> np.ndarray:
-    """Returns which numbers of one leaf and key are looked at: all, or a choice, the same for all keys and leaves."""
+    """Returns the indices of the elements to compare: all, or a sample that is fixed for a given leaf size."""
     enough = -(-ENOUGH // keys)
     if size <= enough:
         return np.arange(size)
@@ -350,7 +350,7 @@ def _some(size: int, keys: int) -> np.ndarray:
 def _further(
     evidence: Evidence, entries: Sequence[Entry], first: int
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
-    """Yields some leaves of the initial states of both sides of one key after the other, without end."""
+    """Yields some leaves of both sides' initial states for one key after another, without end."""
     paths, back = _paths(entries), WeightMap(tuple(entries)).to_reference
     total = sum(evidence.builds[0].leaves[path].size for path in paths[0])
     count = max(1, min(MOST_KEYS, MOST_NUMBERS // total))
@@ -369,7 +369,7 @@ def _further(
 
 
 def _maker(evidence: Evidence, build: Build, paths: Sequence[str], count: int) -> Callable[[jax.Array], dict]:
-    """Returns what makes some leaves of the initial states of several keys, compiled."""
+    """Returns the compiled function from several keys to some leaves of their initial states."""
 
     def make(key: jax.Array) -> dict[str, Any]:
         state = build.create(key)

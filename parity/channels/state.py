@@ -19,7 +19,7 @@ __all__ = ["CHANNEL"]
 
 
 def state(evidence: Evidence) -> ChannelResult:
-    """All state after the first and the last step."""
+    """Compares all state after the first and the last step."""
 
     def guard(after: Mapping[str, np.ndarray]) -> list[Finding]:
         steps = evidence.reference.program.steps
@@ -34,13 +34,13 @@ def state(evidence: Evidence) -> ChannelResult:
 
 
 def _by_cause(result: ChannelResult, leaves: Mapping[str, Leaf]) -> ChannelResult:
-    """Puts what differs in parameters first, with their moments; what passes excuses nothing that does not."""
+    """Puts failed findings first, and within each part parameters first, with their moments."""
     rows = result.tables.get("leaves", ())
     found = [(finding, row) for finding, row in zip(result.findings, rows, strict=False)]
     if len(rows) != len(result.findings) or any(
         not finding.where.startswith(str(row["leaf"])) for finding, row in found
     ):
-        return result  # of something else, such as a guard
+        return result  # the findings have another subject, such as a guard
     parts = [
         [one for one in found if (one[1]["rung"] == Verdict.FAILED) is failed] for failed in (True, False)
     ]

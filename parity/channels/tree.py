@@ -19,7 +19,7 @@ __all__ = ["CHANNEL"]
 
 
 def tree(evidence: Evidence) -> ChannelResult:
-    """Paths, shapes, dtypes, roles and logical axes of all state leaves."""
+    """Compares paths, shapes, dtypes, roles and logical axes of all state leaves."""
     leaves = tuple(build.leaves for build in evidence.builds)
     try:
         entries = evidence.weights.entries
@@ -84,7 +84,7 @@ def _is_proved(evidence: Evidence) -> bool:
 
 
 def _is_open(evidence: Evidence) -> bool:
-    """Whether the verdict would rest on a guess that nothing here can confirm."""
+    """Returns True if the verdict would depend on a guess that this run cannot confirm."""
     return (
         bool(evidence.weights.guessed)
         and not _is_proved(evidence)
@@ -100,7 +100,7 @@ def _confirmed(evidence: Evidence) -> str:
 
 
 def _contradicted(evidence: Evidence) -> list[Finding]:
-    """Finds guessed pairings that a probe contradicts: moved on both sides, the outputs move apart."""
+    """Finds guessed pairings that a probe contradicts: equal changes on both sides change the outputs differently."""
     guessed = evidence.weights.guessed
     if not guessed or _is_proved(evidence) or _is_open(evidence):
         return []
@@ -161,7 +161,7 @@ def _leftovers(error: MapError) -> tuple[Finding, ...]:
 
 
 def _moments(leaves: Sequence[Leaf]) -> dict[str, list[str]]:
-    """Returns the moments among some leaves by the path of their parameter, which is among them, too."""
+    """Returns the moments among some leaves by the path of their parameter, if it is among them too."""
     owners = {normalise(leaf.path): leaf.path for leaf in leaves if leaf.role is Role.PARAMS}
     held: dict[str, list[str]] = {}
     for leaf in leaves:
@@ -172,7 +172,7 @@ def _moments(leaves: Sequence[Leaf]) -> dict[str, list[str]]:
 
 
 def _unlike(ours: Leaf, theirs: Leaf) -> Finding:
-    """One leaf that has one name on both sides and is not the same."""
+    """Returns a finding for a leaf that has the same name on both sides but another shape or role."""
     words = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in (ours, theirs)]
     if ours.role is not theirs.role:
         words = [f"{word}, a {leaf.role} leaf" for word, leaf in zip(words, (ours, theirs), strict=True)]

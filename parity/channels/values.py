@@ -15,11 +15,11 @@ from parity.verdicts import ChannelResult, Finding
 __all__ = ["CHANNEL"]
 
 SEEDS = 3
-"""How many seeds' batches are compared with each other."""
+"""Number of seeds whose batches are compared."""
 
 
 def values(evidence: Evidence) -> ChannelResult:
-    """Losses, logits and metrics, on a batch and a state in which nothing is constant."""
+    """Compares losses, logits and metrics, on a batch and a state without constant leaves."""
     batch = evidence.builds[0].inputs(SEED)
     result = measured(
         evidence,
@@ -30,7 +30,7 @@ def values(evidence: Evidence) -> ChannelResult:
 
 
 def _fixed_inputs(evidence: Evidence) -> list[Finding]:
-    """Returns a note on inputs that are the same for every seed: other values may differ, and none were run."""
+    """Returns a note on inputs that are the same for every seed: no other values were run."""
     first, *others = (evidence.builds[0].inputs(SEED + number) for number in range(SEEDS))
     fixed = [name for name in first if all(np.array_equal(first[name], one[name]) for one in others)]
     if not fixed:

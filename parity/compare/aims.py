@@ -1,4 +1,4 @@
-"""Where stress inputs aim: the constants of both programs, by the leaf or the input that meets them."""
+"""Targets of stress inputs: the constants of both programs, by the leaf or input that is used with them."""
 
 import collections
 import dataclasses
@@ -16,13 +16,13 @@ from parity.values.constants import Constants, Met, Use, met_constants
 __all__ = ["MARGIN", "Aims", "harvest"]
 
 SMALL = 0.1
-"""A constant that is added and no larger keeps something from being zero."""
+"""Largest added constant that counts as an epsilon, which keeps a number from being zero."""
 MARGIN = 16
-"""Counters stay so far from the end of their dtype."""
+"""Distance that counters keep from the maximum of their dtype."""
 SCALES = (1e-16, 1e4)
-"""Magnitudes that leaves are scaled to."""
+"""Range of the magnitudes that leaves are scaled to."""
 Place = tuple[bool, str]
-"""Whether it is an input, and its path; the reference's path for a leaf of the state."""
+"""True if it is an input, and its path; for a leaf of the state, the reference's path."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,11 +31,11 @@ class Aims:
 
     Args:
         read: the places that a program reads.
-        numbers: ``{place: numbers}`` at which a leaf or an input meets one; those of one side alone first.
+        numbers: ``{place: numbers}`` at which a leaf or an input reaches a constant; those of only one side first.
         wraps: ``{path: divisor}`` of counters that a step returns as a remainder.
-        scales: magnitudes of constants that computed numbers meet; those of one side alone first.
-        elsewhere: constants of one side alone that no run aims at, as text.
-        guards: how many operations of either side check for numbers that are not finite, by kind.
+        scales: magnitudes of constants that computed numbers are used with; those of only one side first.
+        elsewhere: constants of only one side that no run targets, as text.
+        guards: number of operations of either side that check for numbers that are not finite, by kind.
     """
 
     read: frozenset[Place]
@@ -47,7 +47,7 @@ class Aims:
 
 
 def harvest(evidence: Evidence) -> Aims:
-    """Returns the constants that the lowered programs of both sides meet arguments and computed numbers with."""
+    """Returns the constants that the lowered programs of both sides use with arguments and computed numbers."""
     names = {path: entry.reference for entry in evidence.weights.entries for path in entry.candidate}
     sides = (
         _Side.of(evidence.reference, {path: (path,) for path in evidence.builds[0].leaves}),
@@ -116,7 +116,7 @@ class _Side:
 
 
 def _is_elsewhere(evidence: Evidence, place: Place | None, met: Met) -> bool:
-    """True if no run sets the operand: it is computed, an array of integers, or a counter where none starts."""
+    """Returns True if no run sets the operand: it is computed, an integer array, or a count that no run starts from."""
     if place is None:
         return True
     inputs, path = place
@@ -129,7 +129,7 @@ def _is_elsewhere(evidence: Evidence, place: Place | None, met: Met) -> bool:
 
 
 def _scales(met: Iterable[Met]) -> tuple[float, ...]:
-    """Returns the magnitudes of constants that computed floats meet, arrays before single numbers."""
+    """Returns the magnitudes of constants that computed floats are used with, arrays before single numbers."""
     sizes: dict[float, None] = {}
     for each in sorted(met, key=lambda each: each.is_scalar):
         size = abs(each.constant)

@@ -1,6 +1,6 @@
-"""The certificate of a weight map: each matched parameter is moved on both sides, and both must follow.
+"""The certificate of a weight map: each matched parameter is perturbed on both sides, and both must respond equally.
 
-With it the map is data that checkpoints can be converted by.
+The certified map is data for converting checkpoints.
 """
 
 import collections
@@ -27,7 +27,7 @@ __all__ = ["PROOF", "Certified", "certify", "export"]
 
 PROOF = "proof"
 MOST_EXCHANGES = 64
-"""Proofs of maps with two entries exchanged; beyond, leaves that are used in the same way are not confirmed."""
+"""Maximum number of proofs with two entries exchanged; beyond it, leaves with the same use are not confirmed."""
 
 ALIKE = 1e-3
 """Largest relative difference between the two responses to one perturbation."""
@@ -35,12 +35,12 @@ ALIKE = 1e-3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Certified:
-    """One entry of the map with what confirms it.
+    """An entry of the map and its confirmation.
 
     Args:
         entry: the pairing.
-        confirmed_by: in words.
-        contradicted: whether the two sides moved differently.
+        confirmed_by: the confirmation, as text.
+        contradicted: True if the two sides responded differently.
     """
 
     entry: Entry
@@ -49,15 +49,15 @@ class Certified:
 
 
 def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[Certified]:
-    """Perturbs the parameters one by one on both sides and compares how the outputs move.
+    """Perturbs the parameters one by one on both sides and compares the changes of the outputs.
 
     This distinguishes leaves of one shape, such as the gate and up projections of an MLP. A proof under the map
-    confirms the leaves that the program reads, and nothing runs; but not two leaves that could be exchanged without
-    breaking it. Only a total and one-to-one map speaks for these, and for leaves that the program does not read.
+    confirms the leaves that the program reads without a run, except two leaves that could be exchanged without
+    breaking it. These, and leaves that the program does not read, rest only on a total and one-to-one map.
 
     Args:
         evidence: of a program that returns values.
-        entries: those of the map that are asked about; all by default.
+        entries: the entries to certify; all by default.
 
     Raises:
         MapError: the map is not total.
@@ -70,7 +70,7 @@ def certify(evidence: Evidence, entries: Sequence[Entry] | None = None) -> list[
 
 
 def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
-    """Returns what a proof confirms: the entries that it could not do with exchanged."""
+    """Returns the entries with their confirmations: the proof, unless it also holds with the entry exchanged."""
     prints, rivals = evidence.reference.read(state_fingerprints), collections.defaultdict(list)
     for entry in evidence.weights.entries:
         if set(entry.reference) <= set(prints):
@@ -93,7 +93,7 @@ def _by_proof(evidence: Evidence, asked: Sequence[Entry]) -> list[Certified]:
 
 
 def _kind(evidence: Evidence, entry: Entry, prints: Mapping[str, str]) -> tuple[Hashable, ...]:
-    """Returns the properties of an entry that one must share to be exchanged with it."""
+    """Returns the properties that another entry must share to be exchanged with this one."""
     leaves = [
         (side.leaves[path].shape, side.leaves[path].dtype)
         for side, paths in zip(evidence.builds, (entry.reference, entry.candidate), strict=True)
@@ -104,7 +104,7 @@ def _kind(evidence: Evidence, entry: Entry, prints: Mapping[str, str]) -> tuple[
 
 
 def _holds_exchanged(evidence: Evidence, one: Entry, other: Entry) -> bool:
-    """True if the proof holds, or but for an order of operands, with two entries exchanged and what belongs to them."""
+    """Returns True if the proof holds, up to operand order, with two entries and their dependent leaves exchanged."""
     ends = [normalise(entry.reference[0]) for entry in (one, other)]
     entries = {normalise(entry.reference[0]): entry for entry in evidence.weights.entries}
     partner = {}

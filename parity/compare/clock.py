@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 __all__ = ["PHASES", "Clock", "SideError"]
 
 PHASES: tuple[str, ...] = ("build", "trace", "lower", "prove", "compile", "execute", "audit", "judge")
-"""``audit`` follows random keys; ``judge`` is what channels do by themselves, the weight map included."""
+"""``audit`` follows random keys; ``judge`` is the work of channels themselves, the weight map included."""
 
 
 class SideError(RuntimeError):
-    """A side crashed: says which side, in which phase, and the first line of why."""
+    """A side crashed: names the side, the phase and the cause."""
 
     def __init__(self, build: str, phase: str, cause: Exception):
         super().__init__(f"{build}: {phase} failed: {type(cause).__name__}: {cause}")
@@ -22,7 +22,7 @@ class Clock:
     """Seconds spent in each phase since the last `take`.
 
     Args:
-        tell: told of each phase that begins, in words.
+        tell: called with each phase that begins, as text.
     """
 
     def __init__(self, tell: Callable[[str], None] = lambda phase: None):
@@ -32,7 +32,7 @@ class Clock:
 
     @contextlib.contextmanager
     def phase(self, build: str, name: str) -> Iterator[None]:
-        """Adds the time of the block to ``name`` and says where an exception came from.
+        """Adds the time of the block to ``name``, and attributes an exception to the side and phase.
 
         Raises:
             SideError: the block raised.
@@ -46,7 +46,7 @@ class Clock:
 
     @contextlib.contextmanager
     def book(self, name: str) -> Iterator[None]:
-        """Adds the time of the block to ``name``, but for what blocks inside it book."""
+        """Adds the time of the block to ``name``, except the time that inner blocks book."""
         start, outer, self._inner = time.perf_counter(), self._inner, 0.0
         try:
             yield

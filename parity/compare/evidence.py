@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Evidence:
-    """What follows from two builds under the settings of a case. Each property is computed when it is first read.
+    """The consequences of two builds under the settings of a case. Each property is computed when it is first read.
 
     Args:
         case: the settings.
@@ -68,7 +68,7 @@ class Evidence:
         """Returns a reading of this evidence, such as its runs; made once, and its failure is kept.
 
         Args:
-            reader: its result depends on the evidence alone.
+            reader: its result depends only on the evidence.
         """
         return self.memo.of_owner(reader, self)
 
@@ -90,7 +90,7 @@ class Evidence:
         return self.reference, self.candidate
 
     def compiling(self) -> tuple[Side, Side]:
-        """Returns both sides, being compiled: at once, if the backend does that in other processes."""
+        """Starts to compile both sides and returns them; in parallel if the backend uses other processes."""
         for side in self.sides:
             side.begin()
         return self.sides
@@ -126,7 +126,7 @@ class Evidence:
 
     @Once
     def unpaired_costs_loops(self) -> bool:
-        """True if state that one side has alone costs that side loops or collectives of its own."""
+        """True if one-sided state adds loops or collectives to its side."""
         if not any(self.weights.alone):
             return False
         dropped = pair_positions(*self.sides, self.weights).alone.results
@@ -143,18 +143,18 @@ class Evidence:
 
     @Once
     def candidate_state(self) -> dict[str, np.ndarray]:
-        """The same numbers as the candidate's state, in buffers of their own."""
+        """The reference's state as the candidate's, in separate buffers."""
         return self.as_candidate(self.state)
 
     def as_candidate(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the reference's state as the candidate's, in buffers of their own."""
+        """Returns the reference's state as the candidate's, in separate buffers."""
         return carry_state(self.weights, self.builds[1].abstract, state)
 
     # --- proofs ---
 
     @Once
     def pairing(self) -> Pairing | None:
-        """The arguments and results that belong together; None if the map moves more than the prover follows."""
+        """The paired arguments and results; None if the map moves more than the prover follows."""
         return pair_programs(*self.sides, self.weights)
 
     @Once
@@ -171,9 +171,9 @@ class Evidence:
 
     @Once
     def unrolled_proof(self) -> Proof | None:
-        """The proof iteration by iteration and element by element.
+        """The proof with loops unrolled, element by element.
 
-        None if the operations prove it, and unless loops differ or the map moves numbers.
+        None if `operation_proof` succeeded, the meshes differ, or loop counts and weight layouts agree.
         """
         if not self.on_one_mesh:
             return None
@@ -188,9 +188,9 @@ class Evidence:
 
     @Once
     def proof(self) -> Proof | None:
-        """The proof that counts, or its frontier; None if programs must differ and no proof shows them equal.
+        """The strongest proof, or its frontier; None if the programs must differ and no proof shows them equal.
 
-        They must differ on other meshes, and if the map moves numbers.
+        They must differ if the meshes differ or the map moves numbers.
         """
         if not self.on_one_mesh:
             return None
@@ -214,8 +214,8 @@ class Evidence:
 
     @property
     def accepted_exact_proof(self) -> "Equality | None":
-        """The proof in exact arithmetic; None unless the case accepts it, and if numbers are run."""
-        # The case's own words first: `required` needs the proof.
+        """The proof in exact arithmetic; None unless the case accepts it and need not run."""
+        # The case's own requirement comes first, because `required` needs the proof.
         if self.must_run or Verdict.EXACT not in Requirement.of(self.case.accept.require, "require").rungs:
             return None
         return self.exact_proof if Verdict.EXACT in self.required.rungs else None
@@ -227,7 +227,7 @@ class Evidence:
 
     @property
     def same_program(self) -> bool:
-        """True if both are proved one program operation by operation: a proof by rules is one of values alone."""
+        """True if both are proved one program operation by operation; a proof by rules covers only values."""
         return self.proof is not None and self.proof.same_program
 
     def is_one_program(self) -> bool:
@@ -244,11 +244,11 @@ class Evidence:
             pairs = {"arguments": pairing.arguments, "results": pairing.results}
             return prover(*programs, **pairs, alone=pairing.alone)
 
-    # --- what the case requires ---
+    # --- requirements of the case ---
 
     @property
     def required(self) -> Requirement:
-        """The rungs this case may rest on; those required of all cases count if both sides have one structure."""
+        """The sufficient rungs for this case; those required of all cases count if both sides have one structure."""
         own = Requirement.of(self.case.accept.require, f"{self.case.id}: require")
         moved = self.proof is None or not self.weights.is_identity
         return own if moved or "program" in self.case.accept.not_applicable else own & self.session.required
@@ -257,14 +257,14 @@ class Evidence:
     def required_of_numbers(self) -> Requirement:
         """The rungs that numbers must reach if they are run.
 
-        Whatever meets the requirement without them says nothing of rounding: a reordered program leaves the noise
-        floor, a proof in exact arithmetic that is run all the same what is arbitrated.
+        A proof that meets the requirement does not bound rounding: a reordered program must reach the noise floor, and
+        an exact proof that is also run must be arbitrated.
         """
         required, shown = self.required, self.proof.rung if self.proof else Verdict.UNPROVED
         if shown is Verdict.PROVED:
             return Requirement((Verdict.BITWISE,))
         if required.met_by(shown):
-            # Below the proof, `reordered` takes the same operations in any order that give equal bits.
+            # If unproved, `reordered` accepts the same operations in any order that give equal bits.
             least = Verdict.BITWISE if Verdict.REORDERED in required.rungs else Verdict.FLOOR
             return Requirement((*required.rungs, least))
         rests = self.must_run and Verdict.EXACT in required.rungs and self.exact_proof.proved
@@ -272,17 +272,17 @@ class Evidence:
 
     @property
     def must_run(self) -> bool:
-        """True if the user requires to run what is proved, too, and the backend can."""
+        """True if the user requires to run proved cases too, and the backend can."""
         return (self.session.paranoid or self.case.accept.paranoid) and self.reference.backend.executes
 
     @property
     def settled(self) -> bool:
-        """True if a proof makes running needless, or is all that there can be: the values are equal."""
+        """True if a proof shows the values equal and the case need not run."""
         return not self.must_run and self.proof is not None and self.proof.proved
 
     @property
     def proof_covers_compiled(self) -> bool:
-        """True if a proof covers the compiled programs; never on a backend that exists to inspect them."""
+        """True if a proof covers the compiled programs. Always False on a backend that exists to inspect them."""
         return (
             self.settled
             and self.same_program
@@ -299,7 +299,7 @@ class Evidence:
 
 
 def _infer(evidence: Evidence) -> WeightMap | MapError:
-    """Returns the inferred map, or why there is none; programs are only read if leaves are ambiguous."""
+    """Returns the inferred map or its error; reads programs only if leaves are ambiguous."""
     reference, candidate = (build.leaves for build in evidence.builds)
 
     def orders() -> Order:
@@ -312,7 +312,7 @@ def _infer(evidence: Evidence) -> WeightMap | MapError:
 
 
 def _uses(evidence: Evidence) -> Uses:
-    """Returns how every program that both builds have uses each leaf; one that cannot be traced is left out."""
+    """Returns the uses of each leaf in every program of both builds; skips programs that cannot be traced."""
     uses = {}
     builds, case = evidence.builds, evidence.case
     for program in sorted(set(builds[0].programs) & set(builds[1].programs)):

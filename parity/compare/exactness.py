@@ -18,14 +18,14 @@ from parity.verdicts import Finding
 __all__ = ["ELEMENTS", "UNROLL", "ZEROS", "difference", "named", "relation", "walk"]
 
 MOST_STEPS = 300_000
-"""Operations, turn by turn, after which a program is given up."""
+"""Maximum number of operations, iteration by iteration, before the proof stops."""
 BROKEN = (AssertionError, LookupError, RecursionError, TypeError, ValueError)
 ELEMENTS, UNROLL, ZEROS = "elements", "unroll", "added-zeros"
-"""The rules, as proofs name them, with `MOVED`."""
+"""Names of the rules in proofs, with `MOVED`."""
 
 
 def difference(found: Equality) -> Finding:
-    """Returns where two sides that are not proved equal part, as a finding."""
+    """Returns the first difference of two sides that are not proved equal, as a finding."""
     if found.refusal:
         return Finding(
             where="exact arithmetic",
@@ -55,8 +55,7 @@ def named(side: Side) -> Named:
 def relation(reference: Side, weights: WeightMap, case: Case) -> Relation:
     """Returns the arguments and results of both sides that are equal: by the weight map, the batch, the values.
 
-    The rows of the batch are split, because they are the same rows on both sides; so are the dimensions that the
-    case names.
+    The rows of the batch are split, because they are equal on both sides; so are the dimensions that the case names.
     """
     inputs, info = reference.build.abstract_inputs, reference.traced.out_info
     arguments = [link for link, _ in _leaves(weights, "state")]
@@ -95,13 +94,13 @@ def _leaves(weights: WeightMap, group: str) -> list[tuple[Link, str]]:
 
 
 def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Proof:
-    """Returns whether both sides of a case do the same operations on the same elements, each rounding by itself.
+    """Proves that both sides of a case do the same operations on the same elements, each with its own rounding.
 
-    ``reordered`` at best: compilers round otherwise where a loop ends, and where an array lies otherwise.
+    The proof is ``reordered`` at best: compilers round differently at the end of a loop, and in another memory layout.
 
     Args:
         reference, candidate: both are lowered, neither is compiled.
-        weights: which leaf is which.
+        weights: pairs the leaves.
         case: its splits and ranges.
     """
     sides = named(reference), named(candidate)
@@ -111,7 +110,7 @@ def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Pr
         desk = ProofCache(most_steps=MOST_STEPS, arithmetic=arithmetic)
         try:
             found = equal(*sides, links, desk)
-        except BROKEN as error:  # a claim that nobody has to make must not end a run
+        except BROKEN as error:  # a failed optional proof must not end a run
             found = Equality(proved=False, refusal=repr(error))
         if found.proved or found.refusal:
             zeros = desk.algebra.dropped if isinstance(desk.algebra, Rounding) else 0
@@ -129,6 +128,6 @@ def walk(reference: Side, candidate: Side, weights: WeightMap, case: Case) -> Pr
 
 
 def _frontier(found: Equality) -> Frontier:
-    """Returns where the walk ended, in its own words."""
+    """Returns the place where the proof stopped, with its differences."""
     where, *rest = (found.difference or f"what rules do not know: {found.refusal}").splitlines()
     return Frontier(where=where, differences=tuple(line.strip() for line in rest))

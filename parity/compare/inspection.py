@@ -1,4 +1,4 @@
-"""The structure of both sides of a case, rows paired: loops, collectives, memory, cost, dots."""
+"""The structure of both sides of a case in paired rows: loops, collectives, memory, cost, dots."""
 
 import collections
 import dataclasses
@@ -31,11 +31,11 @@ class Section:
     """One aspect of both sides.
 
     Args:
-        title: what it shows, and before or after optimisation.
-        labels: columns that say what a row is.
+        title: the aspect, and before or after optimisation.
+        labels: columns that identify a row.
         numbers: columns that are compared.
-        rows: (reference, candidate); None where a side has no such row.
-        note: what a reader must know; empty when nothing.
+        rows: (reference, candidate); None if a side has no such row.
+        note: a hint for the reader; may be empty.
     """
 
     title: str

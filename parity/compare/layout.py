@@ -1,4 +1,4 @@
-"""Where the leaves of a side lie on its mesh: specs, shards, bytes per device, and who decided."""
+"""Placement of the leaves of a side on its mesh: specs, shards, bytes per device, and the rule behind them."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ from parity.compare.side import Side
 __all__ = ["Placed", "bytes_by_role", "entries", "linen_spec", "placed", "whole_share"]
 
 KEY_BYTES = 8
-"""Data of one threefry key."""
+"""Bytes of one threefry key."""
 
 
 def entries(spec: jax.sharding.PartitionSpec, rank: int) -> tuple[tuple[str, ...], ...]:
@@ -31,10 +31,10 @@ class Placed:
     """One leaf on a mesh.
 
     Args:
-        path, shape, dtype, logical_axes: of the leaf.
-        spec: where it lies.
-        bytes_per_device: what one device holds of it.
-        why: the rule behind each dimension, in words; empty where the build does not say.
+        path, shape, dtype, role, logical_axes: of the leaf.
+        spec: its placement.
+        bytes_per_device: bytes of it on one device.
+        why: the rule behind each dimension, as text; empty if the build gives none.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Placed:
 
 
 def placed(side: Side, path: str) -> Placed:
-    """Returns where a leaf of a side lies.
+    """Returns the placement of a leaf of a side.
 
     Args:
         side: on a mesh.
@@ -79,7 +79,7 @@ def _width(leaf: Any) -> int:
 
 
 def bytes_by_role(side: Side) -> dict[str, int]:
-    """Returns the bytes one device holds of each role of the state."""
+    """Returns the bytes on one device of each role of the state."""
     held: dict[str, int] = {}
     for path in side.build.leaves:
         leaf = placed(side, path)
@@ -88,7 +88,7 @@ def bytes_by_role(side: Side) -> dict[str, int]:
 
 
 def whole_share(side: Side) -> float:
-    """Returns the share of the parameters' bytes that every device holds whole, 0 to 1."""
+    """Returns the share of a device's parameter bytes that belong to unsplit parameters, 0 to 1."""
     params = [placed(side, path) for path, leaf in side.build.leaves.items() if leaf.role is Role.PARAMS]
     held = sum(leaf.bytes_per_device for leaf in params)
     whole = sum(leaf.bytes_per_device for leaf in params if not any(leaf.axes))
@@ -98,9 +98,9 @@ def whole_share(side: Side) -> float:
 def linen_spec(
     leaf: Placed, rules: Mapping[str, Any] | Any, sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], ...]:
-    """Returns the mesh axes Flax Linen's own resolver gives a leaf, those of size one left out.
+    """Returns the mesh axes that Flax Linen's own resolver gives a leaf, without those of size one.
 
-    It is an oracle apart from either twin: two twins can share one wrong resolver.
+    It is an oracle independent of either twin: two twins can share one wrong resolver.
 
     Args:
         leaf: with logical axes.

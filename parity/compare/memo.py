@@ -1,4 +1,4 @@
-"""Calls that are made once: results, and failures, are kept by the function and the values they depend on."""
+"""Memoised calls: results and failures are kept by the function and the values they depend on."""
 
 import types
 from collections.abc import Callable, Hashable
@@ -25,26 +25,26 @@ class Memo:
         self._outcomes: dict[tuple[Hashable, ...], _Outcome] = {}
 
     def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Returns ``function(*arguments)``, or raises its exception, again if need be.
+        """Returns ``function(*arguments)`` or raises its exception; calls it only the first time.
 
         Args:
-            function: a result depends on its arguments alone.
+            function: its result depends only on its arguments.
             *arguments: hashable.
         """
         return self._outcome((function, *arguments), function, arguments, keep_failure=True)
 
     def of_owner(self, function: Callable[[Any], T], owner: Any) -> T:
-        """Returns ``function(owner)``, or raises its exception; the memo belongs to the owner alone."""
+        """Returns ``function(owner)``, or raises its exception; the memo belongs to this owner only."""
         return self._outcome((function,), function, (owner,), keep_failure=True)
 
     def share(self, function: Callable[..., T], *arguments: Any, by: tuple[Hashable, ...]) -> T:
         """Returns ``function(*arguments)``, or an earlier result for the same values.
 
-        A failure is not kept: it may depend on the rest of the arguments.
+        A failure is not kept, because it may depend on the rest of the arguments.
 
         Args:
             function: the function.
-            *arguments: what it is called with if need be.
+            *arguments: its arguments, if it must be called.
             by: the values that a result depends on.
         """
         return self._outcome((function, *by), function, arguments, keep_failure=False)
@@ -79,7 +79,7 @@ class HasMemo(Protocol):
 
 
 class Once(Generic[Owner, T]):
-    """A property that is computed when it is first read, and once, whether that succeeds or fails."""
+    """A property that is computed once, when it is first read; a failure is kept too."""
 
     def __init__(self, function: Callable[[Owner], T]):
         self.function, self.__doc__ = function, function.__doc__

@@ -1,4 +1,4 @@
-"""A question of its own: are both sides the same program but for where values lie, and where do they say otherwise?"""
+"""Comparison up to sharding: proves both sides equal without annotations, and lists the annotations that differ."""
 
 import collections
 import dataclasses
@@ -18,7 +18,7 @@ NOTHING = "nothing"
 
 
 class ShardingDifference(NamedTuple):
-    """A place where both sides say otherwise where values lie; `NOTHING` where one says nothing."""
+    """A place whose sharding annotations differ; `NOTHING` means no annotation."""
 
     place: str
     reference: str
@@ -27,12 +27,12 @@ class ShardingDifference(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModuloSharding:
-    """Whether both sides are the same program up to sharding annotations; bits are not claimed.
+    """The result of comparing both sides up to sharding annotations; it does not claim equal bits.
 
     Args:
-        proof: with annotations left out; None where arguments and results do not pair.
-        unmatched: what only one side reads or returns, in words.
-        otherwise: for each place where the sides say otherwise what each says there alone, or more often, in words.
+        proof: without annotations; None if arguments and results do not pair.
+        unmatched: arguments and results of only one side, as text.
+        otherwise: for each place that differs, the annotations that a side has alone or more often, as text.
     """
 
     proof: Proof | None
@@ -41,7 +41,7 @@ class ModuloSharding:
 
     @property
     def verdict(self) -> str:
-        """Its own rung: ``same up to sharding``, ``same values up to sharding`` by rules, or ``differs``."""
+        """A separate rung: ``same up to sharding``, ``same values up to sharding`` by rules, or ``differs``."""
         if self.proof is None or not (self.proof.proved or self.proof.reordered):
             return "differs"
         return "same up to sharding" if self.proof.same_program else "same values up to sharding"

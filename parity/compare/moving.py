@@ -1,4 +1,4 @@
-"""Arguments and results of two sides whose weight map moves numbers, as the prover takes them."""
+"""Pairs arguments and results for the prover if the weight map moves numbers."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -31,14 +31,14 @@ Step = tuple[str, tuple[int, ...]]
 
 
 def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairing | None:
-    """Pairs arguments and results of two programs under any map; counters that nothing needs are left aside.
+    """Pairs arguments and results of two programs under any map, without counters that no result needs.
 
     Args:
         reference, candidate: the two sides.
         weights: their map.
 
     Returns:
-        The pairs; None where the map moves numbers and `pair_moved` has none, or loops turn otherwise.
+        The pairs; None if the map moves numbers and `pair_moved` returns None, or loop counts differ.
     """
     sides = (reference, candidate)
     if weights.is_identity:
@@ -52,14 +52,14 @@ def pair_programs(reference: Side, candidate: Side, weights: WeightMap) -> Pairi
 
 
 def pair_moved(reference: Side, candidate: Side, weights: WeightMap) -> Pairing | None:
-    """Pairs what is alike on both sides, and says how the rest is moved.
+    """Pairs the entries that are equal on both sides, and describes how the other entries are transformed.
 
     Args:
         reference, candidate: the two sides.
         weights: their map.
 
     Returns:
-        The pairs, with the moves beside them; None where a transform is not one of `parity.builds.weights.transforms`.
+        The pairs and the transforms; None if a transform is not one of `parity.builds.weights.transforms`.
     """
     moving = [entry for entry in weights.entries if not _is_plain(entry)]
     sides = (reference, candidate)
@@ -95,7 +95,7 @@ def _kept(found: list[WeightView | None]) -> tuple[WeightView, ...]:
 def _moved(
     entry: Entry, positions: Sequence[Mapping[str, int]], sides: tuple[Side, Side], prefix: str
 ) -> WeightView | None:
-    """Returns how one entry is moved; None where its transform is not known."""
+    """Returns the transform of one entry; None if it is not known."""
     transform = entry.transform
     side = int(isinstance(transform, Unstack | Split))
     parts, wholes = (entry.candidate, entry.reference) if side else (entry.reference, entry.candidate)
@@ -116,7 +116,7 @@ def _moved(
 def _steps(
     transform: object, shapes: tuple[tuple[int, ...], ...], whole: tuple[int, ...]
 ) -> tuple[Step, ...] | None:
-    """Returns what makes the whole of its parts."""
+    """Returns the steps that make the whole from its parts."""
     shape = shapes[0]
     if isinstance(transform, Permute):
         return (("transpose", tuple(axis % len(shape) for axis in transform.order)),)

@@ -1,4 +1,4 @@
-"""Programs that are not shown to be the same, and that the compiler makes the same."""
+"""Programs that are not proved to be the same, but that the compiler makes the same."""
 
 import collections
 from typing import Any
@@ -18,7 +18,7 @@ __all__ = ["compile_to_one"]
 def compile_to_one(evidence: Evidence) -> bool:
     """Returns True if both sides compile to one program, up to names: on this backend equal bits for all inputs.
 
-    The whole text of both compiled programs decides, see `parity.ir.hlo.anonymous`: HLO is all that later stages of
+    Compares the whole text of both compiled programs, see `parity.ir.hlo.anonymous`: HLO is all that later stages of
     the compiler read. Arguments and results must have the same positions and placements.
 
     Args:
@@ -36,7 +36,7 @@ def compile_to_one(evidence: Evidence) -> bool:
     _ = [side.compiled for side in evidence.compiling()]
     try:
         alike = _counts(sides[0]) == _counts(sides[1])
-    except SideError:  # it cannot be read: for the channels of structure to say
+    except SideError:  # unreadable: the channels of structure report it
         return False
     if not alike or _lies(sides[0]) != _lies(sides[1]):
         return False
@@ -51,19 +51,19 @@ def _same_places(evidence: Evidence) -> bool:
 
 
 def _same_constants(ours: Side, theirs: Side) -> bool:
-    """Returns True if JAX passes the same arrays as further arguments."""
+    """Returns True if JAX passes the same constant arrays as further arguments."""
     values = [[np.asarray(one) for one in hoisted_constants(side.lowered)] for side in (ours, theirs)]
     content = [[(one.dtype, one.shape, one.tobytes()) for one in each] for each in values]
     return content[0] == content[1]
 
 
 def _counts(side: Side) -> collections.Counter:
-    """Returns how often the compiled program has each instruction: cheap, and most programs differ in it."""
+    """Returns the number of each instruction in the compiled program: cheap, and most programs differ in it."""
     return collections.Counter(f"{one.opcode} {one.shape}" for _, one in side.optimised.instructions())
 
 
 def _lies(side: Side) -> tuple[list[Any], list[Any]]:
-    """Returns how the arguments that the program takes lie, and its results."""
+    """Returns the shardings of the arguments that the program keeps, and of its results."""
     given, returned = (
         jax.tree.leaves(tree, is_leaf=lambda leaf: leaf is None)
         for tree in (side.compiled.input_shardings, side.compiled.output_shardings)

@@ -1,4 +1,4 @@
-"""Which argument and result of one lowered program belongs to which of the other."""
+"""Pairs the arguments and results of two lowered programs."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -30,11 +30,11 @@ Positions = list[tuple[int, int]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pairing:
-    """Positions in ``@main`` that belong together.
+    """Positions in ``@main`` that are paired.
 
     Args:
         arguments, results: (reference, candidate) pairs.
-        unmatched: what only one side reads or returns; a proof needs none.
+        unmatched: arguments and results that only one side has; a proof requires that there are none.
         alone: RNG state that only one side reads or returns, which the map leaves without a partner; and counters.
     """
 
@@ -71,9 +71,9 @@ def pair_positions(
 
 
 def without_counters(pairing: Pairing, sides: tuple[Side, Side], weights: WeightMap) -> Pairing:
-    """Returns the pairs without counters of two integer types that both sides only count up, by the same number.
+    """Returns the pairs without counters of two integer types that both sides only increment, by the same number.
 
-    `parity.prove.counters` says why they stay the same number; the rest of the programs is left to be compared.
+    `parity.prove.counters` shows why they stay equal; the rest of the programs is still compared.
 
     Args:
         pairing: of all positions.
@@ -128,7 +128,7 @@ def _theirs(entry: Entry) -> tuple[str, ...]:
 def _but_leaves(
     sides: tuple[dict[str, int], dict[str, int]], taken: Sequence[set[str]]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns names such as ``gradients PATH`` but those of some leaves."""
+    """Returns names such as ``gradients PATH``, except those of some leaves."""
     ours, theirs = (
         {
             name: position
@@ -149,7 +149,7 @@ def _joined(
 def _apart(
     sides: tuple[dict[str, int], dict[str, int]], weights: WeightMap, holder: str
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], list[dict[str, int]]]:
-    """Takes what only one side has off the names of both; returns its positions, and the other names."""
+    """Splits off the names of one-sided leaves; returns their positions, and the other names."""
     alone = [{f"{holder} {path}" for path in paths} for paths in weights.alone]
     ours, theirs = (
         tuple(position for name, position in names.items() if name in gone)
@@ -182,7 +182,7 @@ def state_fingerprints(side: Side) -> dict[str, str]:
 
 
 def state_order(side: Side) -> dict[str, tuple[int, ...]]:
-    """Returns ``{path: place}`` of where the traced program first uses each state leaf."""
+    """Returns ``{path: place}`` of the first use of each state leaf in the traced program."""
     paths = side.state_paths
     return {
         paths[index]: place for index, place in first_uses(side.traced.jaxpr).items() if index < len(paths)

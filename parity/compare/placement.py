@@ -1,4 +1,4 @@
-"""Cases on a backend: meshes that fit it, and why a case cannot run there."""
+"""Placement of cases on a backend: meshes that fit it, and reasons why a case cannot run there."""
 
 import dataclasses
 import functools
@@ -12,13 +12,13 @@ __all__ = ["place", "refuse_unless_some_fit"]
 
 
 def place(cases: Iterable[Case], backend: Backend) -> list[Case]:
-    """Returns the cases on a backend, with meshes that fit it; ids stay as they are.
+    """Returns the cases on a backend, with meshes that fit it; ids stay unchanged.
 
-    A case whose mesh, or whose fixed axes alone, need more devices stays, with the reason why it cannot run there.
+    A case whose mesh, or whose fixed axes, need more devices is kept, with the reason why it cannot run there.
 
     Args:
-        cases: as the pairs give them.
-        backend: where they shall run.
+        cases: as the pairs define them.
+        backend: the backend to run on.
 
     Raises:
         ValueError: a mesh does not fit the backend.
@@ -47,13 +47,13 @@ def place(cases: Iterable[Case], backend: Backend) -> list[Case]:
 
 
 def refuse_unless_some_fit(cases: Sequence[Case]) -> None:
-    """Checks that of several cases not all need more devices than there are.
+    """Checks that at least one of several cases fits the number of devices.
 
     Args:
         cases: from `place`.
 
     Raises:
-        ValueError: all do.
+        ValueError: none does.
     """
     if cases and all(case.placement.too_few_devices for case in cases):
         raise ValueError(cases[0].placement.too_few_devices)

@@ -13,7 +13,7 @@ from parity.ir.stablehlo.dtypes import TypedOp
 __all__ = ["Row", "collective_rows", "dot_rows", "dtype_rows", "loop_rows", "memory_rows"]
 
 Row = dict[str, str | int | None]
-"""One line of a table by column; None is a number that is not known."""
+"""One line of a table by column; None is an unknown number."""
 
 COLLECTIVE = ("kind", "dtype", "bytes", "group", "times", "where", "direction")
 OPERATION = ("operation", "types", "direction")
@@ -124,7 +124,7 @@ def memory_rows(memory: Memory) -> list[Row]:
 
 
 def _counted(columns: Sequence[str], keys: Iterable[tuple]) -> list[Row]:
-    """Returns a row per key, in the order in which they come first, and how often each comes."""
+    """Returns a row with the count of each key, in order of first occurrence."""
     return [
         {**dict(zip(columns, key, strict=True)), "count": count}
         for key, count in collections.Counter(keys).items()

@@ -1,4 +1,4 @@
-"""Runs of both sides, and of the reference from other numbers: what the channels of values are judged by."""
+"""Runs of both sides, and of the reference from perturbed numbers, for the channels of values."""
 
 import dataclasses
 import functools
@@ -57,7 +57,7 @@ class Runs:
 
     Args:
         evidence: the case, on a backend that executes.
-        choices: choices of experts that are inputs next to the batch; empty to let each side choose.
+        choices: choices of experts that are inputs in addition to the batch; empty to let each side choose.
     """
 
     evidence: Evidence
@@ -92,7 +92,7 @@ class Runs:
 
     @Once
     def contracted(self) -> tuple[Outputs, Outputs]:
-        """The same if the compiler may round a product and a sum once: at LLVM's level 3."""
+        """The outputs if the compiler may round a product and a sum once: at LLVM's level 3."""
         backend: Any = self.evidence.reference.backend
         backend = dataclasses.replace(backend, options=(("xla_backend_optimization_level", 3),))
         ours, theirs = (dataclasses.replace(side, backend=backend) for side in self._sides)
@@ -100,7 +100,7 @@ class Runs:
 
     @Once
     def nudged(self) -> list[Outputs]:
-        """The outputs of the reference from weights and inputs that are one ulp off, draw by draw."""
+        """The outputs of the reference from weights and inputs that are one ulp off, for each draw."""
         runs = []
         for draw in range(DRAWS):
             alter = functools.partial(nudge, rng=np.random.default_rng(1_000 + draw))
@@ -110,7 +110,7 @@ class Runs:
 
     @Once
     def float64(self) -> Outputs | Absent:
-        """The outputs of the reference in float64, or why there are none."""
+        """The outputs of the reference in float64, or the reason why there are none."""
         case, session = self.evidence.case, self.evidence.session
         if case.float64_reference is None:
             return Absent("the case has no float64 reference")
@@ -119,7 +119,7 @@ class Runs:
             side = self._side(session.side(build, case, case.mesh))
             try:
                 _ = side.traced
-            except SideError as error:  # a carry that starts in float32, whatever the inputs
+            except SideError as error:  # a carry that starts in float32 regardless of the inputs
                 return Absent(str(error.cause).partition("\n")[0])
             return side.run(to_float64(self.evidence.state), SEED)
 
@@ -138,11 +138,11 @@ class Runs:
     def judge(self, group: str) -> Judge:
         """Returns the lower rungs of the ladder for one group of outputs.
 
-        What is proved and runs all the same must give equal bits.
+        A proved case that must run requires equal bits.
         """
         has_float64 = self.evidence.case.float64_reference is not None
         if jax.process_count() > 1 and self._differs_anywhere:
-            _ = self.nudged, has_float64 and self.float64  # by all processes: none can run alone
+            _ = self.nudged, has_float64 and self.float64  # by all processes, because none can run alone
 
         def float64() -> Mapping[str, np.ndarray] | Absent:
             run = self.float64
@@ -161,30 +161,30 @@ def free_runs(evidence: Evidence) -> Runs:
 
 
 def forced_runs(evidence: Evidence) -> Runs:
-    """Returns the runs in which both sides are given the choices of the reference."""
+    """Returns the runs in which both sides get the choices of the reference."""
     return Runs(evidence, forced_inputs(evidence.read(free_runs).outputs[0][Group.ROUTING]))
 
 
 def judged_runs(evidence: Evidence) -> Runs:
-    """Returns the runs that values are judged by: with the routing forced equal if rounding decides it."""
+    """Returns the runs by which values are judged: with the routing forced equal if rounding decides it."""
     return evidence.read(forced_runs if evidence.read(only_ties) else free_runs)
 
 
 def only_ties(evidence: Evidence) -> bool:
-    """Returns True if the sides choose other experts, and only because of rounding."""
+    """Returns True if the sides choose different experts, and only because of rounding."""
     changed = evidence.read(changed_choices)
     return bool(changed) and all(choice.is_tie for choice in changed)
 
 
 def changed_choices(evidence: Evidence) -> list[ChangedChoice]:
-    """Returns the tokens that choose other experts, apart from those that follow from an earlier choice.
+    """Returns the tokens that choose different experts, except those that follow from an earlier choice.
 
-    With the reference's choices forced on both sides, every layer sees what it would see without earlier changes, and
-    says what it would choose.
+    With the reference's choices forced on both sides, earlier changes do not affect the inputs of a layer, and it
+    still returns its own choice.
     """
     ours, theirs = (outputs.get(Group.ROUTING, {}) for outputs in evidence.read(free_runs).outputs)
     free = find_flips(ours, theirs, {}) if set(ours) == set(theirs) else []
-    if not free or evidence.reference.program.steps > 1:  # choices of the first step are all there are
+    if not free or evidence.reference.program.steps > 1:  # there are only choices of the first step
         return free
     forced = evidence.read(forced_runs)
     reference, candidate = (outputs[Group.ROUTING] for outputs in forced.outputs)

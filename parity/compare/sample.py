@@ -1,4 +1,4 @@
-"""One cheap run of a proved program on ordinary data: a proof holds for programs that compute nothing, too."""
+"""One cheap run of a proved program on ordinary data, because a proof also holds for programs that compute nothing."""
 
 from collections.abc import Mapping
 
@@ -18,9 +18,9 @@ from parity.verdicts import Finding
 __all__ = ["idle_outputs", "why_not_sampled"]
 
 MOST_OPERATIONS = 500
-"""Compiling so many without optimisation takes up to half a second."""
+"""Maximum number of operations; compiling so many without optimisation takes up to half a second."""
 MOST_BYTES = 2**26
-"""Of the state, and of all that a run holds."""
+"""Maximum number of bytes of the state, and of the temporaries and outputs of a run."""
 
 Flat = Mapping[str, np.ndarray]
 Idle = list[tuple[Group, Finding]]
@@ -38,12 +38,12 @@ def why_not_sampled(evidence: Evidence) -> str:
 def idle_outputs(evidence: Evidence, group: Group) -> list[Finding]:
     """Finds float outputs of the reference that are not finite or hold a single number, and gradients of zeros.
 
-    They do on a random state and on the initial one, on two batches: a state that is moved may leave what the model
-    is defined on, and a layer may start at zero.
+    A finding must occur on a random state and on the initial one, on two batches. A random state may be outside the
+    model's domain, and a layer may start at zero.
 
     Args:
         evidence: the case.
-        group: which outputs.
+        group: the group of outputs.
     """
     return (
         []
@@ -63,7 +63,7 @@ def _why_not(side: Side) -> str:
 
 
 def _sampled(evidence: Evidence) -> tuple[Idle, str]:
-    """Returns what is found on both batches and states, or why there was no run after all."""
+    """Returns the findings common to both batches and states, or the reason why there was no run."""
     side = evidence.reference
     with side.clock.phase(side.build.name, "compile"), side.backend.context(side.mesh):
         compiled = side.lowered.compile(compiler_options=AS_WRITTEN)
@@ -91,10 +91,10 @@ def _idle(evidence: Evidence, compiled: jax.stages.Compiled, state: Flat, seed: 
 
 
 def _findings(case: Case, group: Group, leaves: Flat, before: Flat) -> list[Finding]:
-    """Finds in one run what a measured case of the same data would be vacuous for, and no more.
+    """Finds reasons why a measured case on the same data would be vacuous, and no others.
 
-    An output with some finite entries is compared in these; a state that was infinite before, such as the best loss
-    so far, may stay so.
+    An output with some finite entries is compared in these; a state that was infinite before, such as the best loss so
+    far, may stay infinite.
     """
     floats = {
         path: array

@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 KEPT_SIDES = 8
-"""How many traced and compiled sides stay in memory; the longest unused goes first."""
+"""Number of traced and compiled sides kept in memory; the least recently used is dropped first."""
 KEPT_CREATORS = 2
-"""The same for what makes initial states."""
+"""Number of compiled programs kept in memory that make initial states."""
 
 
 class Session:
-    """Keeps what cases share, so that nothing is built, traced or compiled twice in a session.
+    """Keeps the objects that cases share, so that nothing is built, traced or compiled twice in a session.
 
     Args:
-        paranoid: compile and run also what is proved.
-        required: rungs that cases of one structure may rest on.
-        backend: where the cases are placed; by default each case's is found by its name.
-        tell: told of each phase that begins, in words.
-        examine: is given each error of a case once, before the run goes on.
+        paranoid: compile and run proved cases too.
+        required: sufficient rungs for cases of one structure.
+        backend: the backend of the cases; by default each case's is found by its name.
+        tell: called with each phase that begins, as text.
+        examine: called once with each error of a case, before the run goes on.
 
     Attributes:
         memo: results that several cases share, such as the weight map of two builds.
-        recipes: numbers that mean the same in the initial states of all builds.
+        recipes: numbers of recipes, which are shared by the initial states of all builds.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Session:
         )
 
     def side(self, build: Build, case: Case, mesh: MeshSpec) -> Side:
-        """Returns the side of ``build`` for ``case``, the same one for the same build, program and mesh."""
+        """Returns the side of ``build`` for ``case``; equal builds, programs and meshes share one."""
         key = (build, case.program, mesh, case.placement.backend)
         side = self._sides.pop(key, None)
         if side is None:

@@ -39,9 +39,9 @@ class Trace:
     """A traced program.
 
     Args:
-        stage: of JAX; its state outputs are placed where the state inputs are.
-        returned: the types that the program returns by itself; on an explicit mesh they hold placements.
-        effects: what the program did besides.
+        stage: of JAX; its state outputs are placed like the state inputs.
+        returned: the types that the program itself returns; on an explicit mesh they hold placements.
+        effects: side effects of the program.
     """
 
     stage: jax.stages.Traced
@@ -63,12 +63,12 @@ class Trace:
 class Side:
     """A program of a build on a mesh and a backend.
 
-    An observation (`traced`, `lowered`, `compiled`) runs code and books a phase. It is made when it is first read,
-    once, and its failure is kept like a result. `read` keeps pure functions of observations in the same way.
+    An observation (`traced`, `lowered`, `compiled`) runs code and books a phase. It is made once, when it is first
+    read; a failure is kept like a result. `read` keeps pure functions of observations in the same way.
 
     Args:
-        build, program, mesh, backend: what runs where.
-        clock: where time is booked.
+        build, program, mesh, backend: the program and where it runs.
+        clock: books the time.
     """
 
     build: Build
@@ -107,8 +107,8 @@ class Side:
     def state_paths(self) -> tuple[str, ...]:
         """The state's leaves in the order of the program's arguments: parameters first, as training loops pass them.
 
-        By path alone the twins would differ, because each calls the optimizer's state by another name, and
-        compilers pack buffers in the order of arguments.
+        If sorted by path only, the twins would differ: they name the optimizer's state differently, and compilers pack
+        buffers in the order of arguments.
         """
         roles = list(Role)
         return tuple(
@@ -122,7 +122,7 @@ class Side:
 
     @Once
     def function(self) -> Callable[[dict[str, Any], dict[str, Any]], Outputs]:
-        """The program's function, but what comes by leaf is returned in the order of the arguments."""
+        """The program's function, with the results of leaves in the order of the arguments."""
 
         def function(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
             outputs = self.program.function(dict(state), inputs)
@@ -143,7 +143,7 @@ class Side:
 
     @Once
     def arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Abstract state and inputs, as they lie."""
+        """Abstract state and inputs, with their shardings."""
         return (
             self._in_order(self._abstract(self.build.abstract, self._state_shardings)),
             self._abstract(self.build.abstract_inputs, self._input_shardings),
@@ -215,7 +215,7 @@ class Side:
             return read_program(functions)
 
     def begin(self) -> None:
-        """Starts to compile; where another process does that, this one can go on."""
+        """Starts to compile, without waiting if another process compiles."""
         _ = self._compiling
 
     @Once
@@ -226,14 +226,14 @@ class Side:
 
     @Once
     def compiled(self) -> Any:
-        """The compiled program, a ``jax.stages.Compiled`` or what reads like one."""
+        """The compiled program, a ``jax.stages.Compiled`` or an object with the same interface."""
         wait = self._compiling
         with self.clock.phase(self.build.name, "compile"), self.backend.context(self.mesh):
             return wait()
 
     @Once
     def optimised(self) -> HloModule:
-        """The compiled program's HLO, parsed once for all that read it.
+        """The compiled program's HLO, parsed once for all readers.
 
         Raises:
             SideError: the text uses a construct the reader does not know.
@@ -262,11 +262,11 @@ class Side:
         return placed
 
     def placed(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Returns the arrays of a state where the program takes them, keys as typed keys."""
+        """Returns the arrays of a state, placed as the program expects, keys as typed keys."""
         return self._in_order(self._place(state, self._state_shardings, self.build.abstract))
 
     def placed_inputs(self, batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Returns the arrays of a batch where the program takes them."""
+        """Returns the arrays of a batch, placed as the program expects."""
         return self._place(batch, self._input_shardings, batch)
 
     def run(
@@ -276,17 +276,17 @@ class Side:
         alter: Callable[[Flat], Flat] = lambda batch: batch,
         steps: int | None = None,
     ) -> dict[str, dict[str, np.ndarray]]:
-        """Runs the program from ``state`` and returns host copies of what it returned.
+        """Runs the program from ``state`` and returns host copies of its results.
 
         Args:
             state: host arrays of all state leaves; keys as uint32 data.
             seed: of the first step's batch; later steps take the next ones.
-            alter: what is done to each batch first, such as a nudge.
-            steps: how many; the program's own by default.
+            alter: changes each batch first, for example by a nudge.
+            steps: number of steps; the program's own by default.
 
         Returns:
-            ``{group: {path: array}}``; with several steps the paths begin with ``step1/`` and so on,
-            and the state is returned after the first and the last.
+            ``{group: {path: array}}``; with several steps the paths begin with ``step1/`` and so on, and the state is
+            returned after the first and the last.
         """
         compiled, steps = self.compiled, steps or self.program.steps
         results: dict[str, dict[str, np.ndarray]] = {}
@@ -305,7 +305,7 @@ class Side:
 
 
 def _spread(host: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
-    """Returns an array over several processes; each puts its own part, and none asks the others."""
+    """Returns an array over several processes; each places its own part without communication."""
     return jax.make_array_from_callback(host.shape, sharding, lambda index: np.array(host[index]))
 
 
@@ -314,11 +314,11 @@ def built(side: str, make: Callable[..., Build], *given: Any) -> Build:
 
     Args:
         side: ``reference`` or ``candidate``.
-        make: makes it.
-        *given: what it is called with.
+        make: the function that makes it.
+        *given: its arguments.
 
     Raises:
-        SideError: it raised.
+        SideError: the function raised.
     """
     try:
         with building():

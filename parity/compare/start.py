@@ -18,7 +18,7 @@ __all__ = ["AS_WRITTEN", "InsufficientMemoryError", "Start", "check_fits_in_memo
 AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Compiler options for a program that runs a few times, such as one that makes an initial state."""
 COPIES = 4
-"""How often a run holds a state at least: of both sides, on the host and where it runs."""
+"""Least number of copies of a state in a run: of both sides, on the host and on the device."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Start:
 
     Args:
         build: the build.
-        clock: where time is booked.
+        clock: books the time.
     """
 
     build: Build
@@ -58,7 +58,7 @@ class Start:
 
     @Once
     def digest(self) -> Hashable:
-        """A digest of the program and its results; builds that differ in remat, say, share one.
+        """A digest of the program and its results; builds that differ only in, for example, remat share one.
 
         It is an object that equals no other if the program's text leaves something open.
         """
@@ -66,7 +66,7 @@ class Start:
         return (digest, *sorted(self.build.leaves)) if digest else object()
 
     def compile(self) -> Callable[[jax.Array], dict[str, Any]]:
-        """Returns the compiled program; few runs pay for no optimisation.
+        """Returns the compiled program, without optimisation because it runs only a few times.
 
         Raises:
             SideError: the state does not fit this machine, or the program does not compile.
@@ -77,7 +77,7 @@ class Start:
 
 
 class InsufficientMemoryError(ValueError):
-    """A state is larger than what there is to hold it."""
+    """A state is larger than the memory for it."""
 
 
 def state_bytes(build: Build) -> int:
@@ -92,10 +92,10 @@ def state_bytes(build: Build) -> int:
 
 
 def check_fits_in_memory(build: Build) -> None:
-    """Raises where a build's state cannot be made and compared on this machine.
+    """Checks that a build's state can be made and compared on this machine.
 
     Args:
-        build: which nothing was made of yet.
+        build: no state of it exists yet.
 
     Raises:
         InsufficientMemoryError: the host, or the device that makes states, has less memory.

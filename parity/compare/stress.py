@@ -1,4 +1,4 @@
-"""Programs that are not proved but agree on the usual batch, run on stress inputs as well."""
+"""Stress runs: unproved programs that agree on the standard batch are also run on stress inputs."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ __all__ = ["Stressed", "stress"]
 
 COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
 MOST_SHOWN = 3
-"""Constants that the detail lists."""
+"""Maximum number of constants that the detail lists."""
 ZERO = ", where it was zero"
 
 
@@ -32,9 +32,9 @@ class Stressed:
 
     Args:
         findings: by group of outputs.
-        runs: how many runs of each kind, by its name.
-        left_out: how many chose other experts, so that nothing after that was compared.
-        elsewhere: constants of one side alone that no run aims at, as text.
+        runs: number of runs of each kind, by its name.
+        left_out: number of runs that chose different experts, so that nothing after that was compared.
+        elsewhere: constants of only one side that no run targets, as text.
     """
 
     findings: Mapping[str, tuple[Finding, ...]]
@@ -44,7 +44,7 @@ class Stressed:
 
     @property
     def detail(self) -> str:
-        """What was run, and what no run aims at."""
+        """The runs, and the constants that no run targets, as text."""
         text = "as close on " + ", ".join(f"{number} {name}" for name, number in self.runs.items() if number)
         if self.left_out:
             text += f"; {self.left_out} of them chose other experts and were not compared"
@@ -56,7 +56,7 @@ class Stressed:
 
 
 def stress(evidence: Evidence) -> Stressed:
-    """Runs both sides on stress inputs; the reference runs on perturbed ones only where bits differ.
+    """Runs both sides on stress inputs; runs the reference on perturbed inputs only if bits differ.
 
     Args:
         evidence: a case on a backend that executes, whose proof was tried and failed.
@@ -79,7 +79,7 @@ def stress(evidence: Evidence) -> Stressed:
     trials, wanted = at_counts(evidence, aims)
     starts = [(trial, _Run.of(evidence, trial)) for trial in trials]
     compared = [(trial, run) for trial, run in starts if not run.routes_apart]
-    # Sides with as many checks may still pass a NaN on differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
+    # Sides with equal checks may still propagate a NaN differently, as ``max(x, 0)`` and ``where(x > 0, x, 0)`` do.
     spoilt = () if aims.guards[0] == aims.guards[1] else tuple(not_finite(evidence))
     for group, finding in [*_over_counts(evidence, compared), *_unguarded(evidence, aims, spoilt)]:
         found.setdefault(group, []).append(finding)
@@ -94,7 +94,7 @@ def stress(evidence: Evidence) -> Stressed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Run:
-    """What both sides return in a trial, and what a side returns from perturbed numbers, by seed."""
+    """The results of both sides in a trial, and of each side from perturbed numbers, by seed."""
 
     reference: Outputs
     candidate: Outputs
@@ -133,7 +133,7 @@ class _Run:
 
     @property
     def routes_apart(self) -> bool:
-        """True if experts are chosen differently: rounding may decide that, and nothing downstream compares."""
+        """True if the sides choose different experts: rounding may decide it, and later results are not comparable."""
         ours, theirs = (side.get(Group.ROUTING, {}) for side in (self.reference, self.candidate))
         return any(
             ours[path].tobytes() != theirs[path].tobytes() for path in ours if path.endswith("/preferred")
@@ -141,7 +141,7 @@ class _Run:
 
 
 def _on(trial: Trial, run: _Run) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of what differs in a trial."""
+    """Yields ``(group, finding)`` of the differences in a trial."""
     for group in COMPARED[: 2 if trial.saturates else 3]:
         ours, theirs = (side.get(group, {}) for side in (run.reference, run.candidate))
         shared = {path: array for path, array in ours.items() if path in theirs and _counts(path, trial)}
@@ -150,7 +150,7 @@ def _on(trial: Trial, run: _Run) -> Iterator[tuple[str, Finding]]:
             return [of(2_000 + draw)[group] for draw in range(DRAWS)]
 
         found = apart(shared, theirs, noises)
-        if trial.ties and found:  # a side that jumps there at both ends of rounding is compared no further
+        if trial.ties and found:  # drops differences that the candidate's own noise explains
             own = apart(shared, theirs, functools.partial(noises, of=run.nudged_candidate))
             found = [each for each in found if each[0].path in {off.path for off, _ in own}]
         for off, noise in found:
@@ -158,7 +158,7 @@ def _on(trial: Trial, run: _Run) -> Iterator[tuple[str, Finding]]:
 
 
 def _counts(path: str, trial: Trial) -> bool:
-    """True if an output is comparable: none is after a step on saturated gradients, which cancelling left."""
+    """Returns True if an output is comparable; none is after a step on saturated gradients, because of cancellation."""
     step, _, rest = path.partition("/")
     return not (trial.saturates and rest and step.startswith("step") and step != "step1")
 
@@ -177,7 +177,7 @@ def _finding(off: Deviation, noise: float, where: str) -> Finding:
 
 
 def _over_counts(evidence: Evidence, starts: Sequence[tuple[Trial, _Run]]) -> Iterator[tuple[str, Finding]]:
-    """Yields ``(group, finding)`` of what differs from some start of the counters."""
+    """Yields ``(group, finding)`` of the differences from some start of the counters."""
     if not starts:
         return
     zero = {
@@ -187,7 +187,7 @@ def _over_counts(evidence: Evidence, starts: Sequence[tuple[Trial, _Run]]) -> It
     }
 
     def parted(outputs: Outputs, group: Group) -> dict[str, np.ndarray]:
-        """The leaves, and of a parameter the entries that began at zero: there a small step has all its digits."""
+        """Returns the leaves, and the parameter entries that began at zero, where a small step keeps all its digits."""
         leaves = outputs.get(group, {})
         parts = {path + ZERO: leaves[path][mask] for path, mask in zero.items() if path in leaves}
         return {**leaves, **(parts if group is Group.STATE else {})}

@@ -21,8 +21,8 @@ class SideSummary:
     Args:
         build: its name.
         flavour: ``linen`` or ``nnx``.
-        numbers: by name, bytes per device; None where the backend does not say.
-        error: why there are none; empty otherwise.
+        numbers: by name, bytes per device; None if the backend does not report it.
+        error: why there are no numbers; empty if there are.
     """
 
     build: str
@@ -37,8 +37,8 @@ class Summary:
 
     Args:
         id: of the case.
-        backend: where it was compiled.
-        mesh: for which mesh.
+        backend: the backend it was compiled for.
+        mesh: the mesh it was compiled for.
         sides: reference and candidate.
     """
 
@@ -48,13 +48,13 @@ class Summary:
     sides: tuple[SideSummary, SideSummary]
 
     def ratio(self, name: str) -> float | None:
-        """Returns candidate over reference; None where one of them is not known, or the reference has none."""
+        """Returns candidate over reference; None if one of them is unknown, or the reference is zero."""
         ours, theirs = (side.numbers.get(name) for side in self.sides)
         return theirs / ours if ours and theirs is not None else None
 
 
 def summarise_case(evidence: Evidence) -> Summary:
-    """Compiles both sides, proved or not, and reads them; a side that does not compile says why.
+    """Compiles both sides, proved or not, and reads them; a side that does not compile has an error.
 
     Args:
         evidence: the case.
@@ -64,7 +64,7 @@ def summarise_case(evidence: Evidence) -> Summary:
         try:
             side.begin()
         except SideError:
-            continue  # it is told where the side is read
+            continue  # reported when the side is read
     return Summary(
         id=case.id,
         backend=case.placement.backend,
@@ -84,7 +84,7 @@ def _side(side: Side) -> SideSummary:
 
 
 def _numbers(side: Side) -> dict[str, float | None]:
-    """Returns what a line says of a side; moved bytes count with their trips."""
+    """Returns the numbers of a side's line; moved bytes count with their trips."""
     loops = lowered_loops(side.functions).count
     collectives, memory = read_collectives(side.optimised), read_memory(side.compiled).values
     moved = [None if one.times is None else one.bytes * one.times for one in collectives]

@@ -1,4 +1,4 @@
-"""States and batches on which both sides of a case that is not proved run."""
+"""States and batches on which both sides of an unproved case run."""
 
 import dataclasses
 import functools
@@ -21,11 +21,11 @@ __all__ = ["Trial", "aimed", "at_counts", "not_finite", "over_scales", "wild"]
 
 MOST_CONSTANTS, MOST_SCALES, MOST_AIMED, MOST_COUNTS, MOST_SPOILT = 24, 4, 6, 40, 16
 BELOW = 32.0
-"""So far below a constant are numbers whose sum is to be about as small."""
+"""Factor by which numbers are below a constant so that their sum is about as small."""
 AIMED = 0.25
-"""Share of a leaf's entries that meet a constant; one entry at least."""
+"""Share of a leaf's entries that are set to constants; at least one entry."""
 SIDES = (-1e-2, -1e-3, 1e-3, 1e-2)
-"""How far entries are from a constant, relative to it."""
+"""Relative distances of entries from a constant."""
 Flat = dict[str, np.ndarray]
 Move = Callable[[Mapping[str, np.ndarray], np.random.Generator], Flat]
 
@@ -39,13 +39,13 @@ class Trial:
     """A state and a batch that both sides run on.
 
     Args:
-        name: for people.
+        name: for reports.
         state: the reference's.
         alter: changes a batch.
-        steps: how many; the program's own by default.
+        steps: number of steps; None for the program's own.
         move: perturbs state and batch, for the noise.
         saturates: see `StressKind`.
-        ties: whether entries are equal to constants, so that rounding decides for either side.
+        ties: True if entries equal constants, so that rounding decides for either side.
         count: the largest counter.
     """
 
@@ -60,11 +60,11 @@ class Trial:
 
 
 def wild(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
-    """Yields numbers over decades, large and tiny ones, zeros and ties."""
+    """Yields trials with numbers over decades, large and tiny ones, zeros and ties."""
     flats = {False: evidence.state, True: evidence.reference.build.inputs(SEED)}
 
     def constants(inputs: bool) -> list[float]:
-        """Those that floats of the state, or of the batch, meet; bounds of a counter are no sizes of floats."""
+        """Returns the constants used with floats of the state, or of the batch; bounds of counters are excluded."""
         found = {
             number
             for (of_inputs, path), each in aims.numbers.items()
@@ -87,7 +87,7 @@ def wild(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
 
 
 def over_scales(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
-    """Yields leaves and inputs of about the size of each constant that computed numbers meet, and of its root."""
+    """Yields trials of about the size of each constant that computed numbers are used with, and of its square root."""
     leaves = evidence.builds[0].leaves
 
     def sized(flat: Mapping[str, np.ndarray], size: float, paths: Sequence[str]) -> Flat:
@@ -122,7 +122,7 @@ def _sized(array: np.ndarray, size: float) -> np.ndarray:
 
 
 def aimed(evidence: Evidence, aims: Aims) -> Iterator[Trial]:
-    """Yields entries on both sides of every constant that floats of the state and the batch meet, then on it."""
+    """Yields trials with entries next to every constant used with floats of the state and the batch, then on it."""
     for ties in (False, True):
         sides = (0.0,) if ties else SIDES
         numbers = {
@@ -149,7 +149,7 @@ def _capacity(array: np.ndarray) -> int:
 def _left(
     flat: Mapping[str, np.ndarray], numbers: Mapping[Place, list[float]], inputs: bool, turn: int
 ) -> int:
-    """Returns how many numbers some leaf has left after ``turn`` runs."""
+    """Returns the largest number of constants that a leaf has left after ``turn`` runs."""
     return max(
         (
             len(numbers.get((inputs, path), ())) - turn * _capacity(array)
@@ -177,7 +177,7 @@ def _aimed(
 
 
 def not_finite(evidence: Evidence) -> Iterator[Trial]:
-    """Yields a NaN, then an infinity, in the float inputs and in one parameter after another."""
+    """Yields trials with a NaN, then an infinity, in the float inputs and in each parameter, one after another."""
 
     def spoilt(flat: Mapping[str, np.ndarray], paths: Sequence[str], number: float) -> Flat:
         changed = {path: np.array(array) for path, array in flat.items()}
@@ -213,13 +213,13 @@ def _with_moments(
 
 
 def at_counts(evidence: Evidence, aims: Aims) -> tuple[list[Trial], int]:
-    """Returns starts of the counters at 0, 1, around each constant that one meets, and halfway between those.
+    """Returns trials with counters at 0, 1, around each constant used with a counter, and halfway between those.
 
-    Counters that advance together start together. Moments are large, so that an optimizer's step is no rounding
-    error of the parameters, and a part of each parameter is zero.
+    Counters that advance together start together. Moments are large, so that an optimizer's step exceeds the rounding
+    error of the parameters. A part of each parameter is zero.
 
     Returns:
-        The starts, and how many there would be without a bound.
+        The trials, and their number without the bound.
     """
     groups = _groups(evidence, aims)
     lists = [_counts(evidence, aims, places) for places in groups]
@@ -263,7 +263,7 @@ def _started(
 
 
 def _groups(evidence: Evidence, aims: Aims) -> list[list[Place]]:
-    """Returns the counters of state and batch, those together that begin and advance together."""
+    """Returns the counters of state and batch, grouped if they begin and advance together."""
     leaves, outputs = evidence.builds[0].leaves, evidence.read(judged_runs).outputs[0].get(Group.STATE, {})
     groups: dict[tuple, list[Place]] = {}
     batch = evidence.reference.build.inputs(SEED)
@@ -280,7 +280,7 @@ def _groups(evidence: Evidence, aims: Aims) -> list[list[Place]]:
 
 
 def _counts_something(array: np.ndarray) -> bool:
-    """True for an integer, or a few equal ones as layers or replicas keep."""
+    """Returns True for an integer, or an array of equal ones as layers or replicas keep."""
     return (
         array.dtype.kind in "iu"
         and array.ndim <= 1
@@ -290,7 +290,7 @@ def _counts_something(array: np.ndarray) -> bool:
 
 
 def _counts(evidence: Evidence, aims: Aims, places: Sequence[Place]) -> list[int]:
-    """Returns where counters start: those that constants of one side alone ask for come first, up to a bound."""
+    """Returns the starting values of counters: 0, 1, around each constant, and halfway between constants."""
     batch = evidence.reference.build.inputs(SEED)
     dtypes = [(batch if inputs else evidence.state)[path].dtype for inputs, path in places]
     limit = min(int(np.iinfo(dtype).max) for dtype in dtypes) - MARGIN

@@ -1,4 +1,4 @@
-"""What the sides may hold otherwise: RNG state of one side alone, and counters in other integers."""
+"""One-sided leaves and different integer types: RNG state that only one side has, and counters."""
 
 import dataclasses
 import zlib
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 POINTER = 8
-"""Bytes that a result takes in the table of results."""
+"""Bytes of a result's pointer in the table of results."""
 
 ROWS, COLUMNS = 8, 128
 """The largest tile of a TPU's memory, for numbers of 32 bits."""
@@ -35,14 +35,14 @@ ROWS, COLUMNS = 8, 128
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Alone:
-    """One array without a partner, in the words of programs.
+    """One array without a partner, as text in the notation of programs.
 
     Args:
         traced: such as ``key<fry>[3]``.
         compiled: such as ``u32[3,2]``.
-        size: its bytes as it lies on a device, and those of a pointer to it.
-        inner: what scans inside of scans have of it, which take its leading axes off, in words of traced programs.
-        compiled_inner: the same in those of compiled programs.
+        size: its bytes on a device, and those of a pointer to it.
+        inner: its forms inside nested scans, which remove its leading axes, in the notation of traced programs.
+        compiled_inner: its forms inside nested scans, in the notation of compiled programs.
     """
 
     traced: str
@@ -58,7 +58,7 @@ def arrays_alone(abstract: Mapping[str, Any], paths: Collection[str], *, tiled: 
     Args:
         abstract: ``{path: jax.ShapeDtypeStruct}`` of that side's state.
         paths: of the leaves.
-        tiled: whether arrays lie in tiles, as on a TPU.
+        tiled: True if arrays are stored in tiles, as on a TPU.
     """
     found = []
     for path in paths:
@@ -84,17 +84,17 @@ def arrays_alone(abstract: Mapping[str, Any], paths: Collection[str], *, tiled: 
 
 
 def _in_tiles(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns what an array takes in tiles of 1, 2, 4 or 8 rows of 128 numbers."""
+    """Returns the shape of an array padded to tiles of 1, 2, 4 or 8 rows of 128 numbers."""
     *outer, rows, columns = (1, 1, *shape)
     tile = next((size for size in (1, 2, 4) if rows <= size), ROWS)
     return (*outer, -(-rows // tile) * tile, -(-columns // COLUMNS) * COLUMNS)
 
 
 def beginning(path: str, leaf: Any) -> np.ndarray:
-    """Returns a value that a leaf may start from, on the host: a key of its own, or zeros.
+    """Returns an initial value for a leaf, on the host: a key derived from its path, or zeros.
 
     Args:
-        path: of the leaf, which its key is derived from.
+        path: of the leaf; its key is derived from it.
         leaf: its ``jax.ShapeDtypeStruct``.
 
     Returns:
@@ -112,7 +112,7 @@ def typed(leaf: Any, array: Any) -> Any:
 
     Args:
         leaf: has the dtype that the program takes.
-        array: on the host, or placed on devices; of a host array, keys are a copy.
+        array: on the host, or placed on devices; keys of a host array are copied.
     """
     if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return array
@@ -123,7 +123,7 @@ def typed(leaf: Any, array: Any) -> Any:
 def without_alone(
     outputs: Mapping[str, Mapping[str, np.ndarray]], paths: Collection[str]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Returns outputs without the leaves that have no partner, whatever step they are of.
+    """Returns outputs without the leaves that have no partner, in all steps.
 
     Args:
         outputs: ``{group: {path: array}}``; with several steps the paths begin with ``step1/`` and so on.
@@ -144,7 +144,7 @@ def without_alone(
 def with_counters_of(
     reference: Mapping[str, np.ndarray], candidate: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Returns the candidate's state, its counters in the integers of the reference where they hold the number.
+    """Returns the candidate's state with counters cast to the reference's integer types if these hold the number.
 
     Args:
         reference, candidate: states by the same paths.
@@ -165,7 +165,7 @@ def with_counters_of(
 def carry_state(
     weights: WeightMap, abstract: Mapping[str, Any], state: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Returns the reference's state as the candidate's, in buffers of their own.
+    """Returns the reference's state as the candidate's, in separate buffers.
 
     A leaf is cast to the dtype that the candidate stores: the channel ``tree`` reports a difference.
 
@@ -186,7 +186,7 @@ def carry_state(
 
 
 def rename_to_reference(weights: WeightMap, leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the candidate's leaves under the reference's paths; others, such as ``logits``, keep theirs.
+    """Returns the candidate's leaves under the reference's paths; others, such as ``logits``, keep their paths.
 
     Args:
         weights: the map.

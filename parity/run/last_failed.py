@@ -1,4 +1,4 @@
-"""Which cases did not pass when they last ran in a project: what ``--last-failed`` runs again."""
+"""The cases that did not pass when they last ran in a project, for ``--last-failed``."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -17,8 +17,8 @@ class LastFailed:
     """The cases of a project that did not pass, kept from run to run.
 
     Args:
-        key: of the project and of what was asked.
-        cache: where it lies.
+        key: of the project and of the request.
+        cache: where the ids are stored.
     """
 
     key: str
@@ -26,23 +26,23 @@ class LastFailed:
 
     @classmethod
     def of(cls, start: Path, asked: Any) -> "LastFailed":
-        """Returns what is known of the project that a folder is in.
+        """Returns the record of the project that a folder is in.
 
         Args:
             start: the folder.
-            asked: what makes the same cases others, such as the backend.
+            asked: options that distinguish runs of the same cases, such as the backend.
         """
         root = find_settings(start).root or start
         folder = default_folder() / "latest"
         return cls(key=digest([str(root.resolve()), repr(asked)]), cache=DiskCache(folder=folder))
 
     def failed(self) -> frozenset[str] | None:
-        """Returns the ids of the cases that did not pass; None where nothing has run yet."""
+        """Returns the ids of the cases that did not pass; None if nothing has run yet."""
         found = self.cache.load(self.key)
         return None if not isinstance(found, list) else frozenset(map(str, found))
 
     def keep(self, results: Iterable[CaseResult]) -> None:
-        """Remembers results; what did not run this time stays as it was."""
+        """Stores results; cases that did not run this time keep their earlier ones."""
         results = list(results)
         ran = {result.case.id for result in results}
         before = (self.failed() or frozenset()) - ran

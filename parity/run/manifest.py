@@ -1,4 +1,4 @@
-"""A manifest of all that a verdict may depend on: files, packages, environment, interpreter, machine."""
+"""A manifest of everything that a verdict may depend on: files, packages, environment, interpreter, machine."""
 
 import dataclasses
 import fnmatch
@@ -33,7 +33,7 @@ LARGE = 2**22
 MOST_FILES = 100_000
 STDLIB = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 Found = tuple[str, str, int]
-"""A label, a digest, and the time in nanoseconds at which the file last changed; 0 if it is no file."""
+"""A label, a digest, and the time in nanoseconds at which the file last changed; 0 if it is not a file."""
 
 
 class TooManyFilesError(ValueError):
@@ -41,19 +41,19 @@ class TooManyFilesError(ValueError):
 
 
 def project_of(start: Path) -> Path:
-    """Returns the checkout that a folder is in, or the folder itself; a checkout of the whole home is none."""
+    """Returns the checkout that a folder is in, or the folder itself; ignores a checkout of the whole home folder."""
     found = (each for each in (start, *start.parents) if (each / ".git").exists() and each != Path.home())
     return next(found, start)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A digest of everything, by label, as it is at one moment.
+    """Digests of all inputs of a verdict, by label, at one moment.
 
     Args:
         project: its root.
-        ignores: patterns of files and folders that no case reads, as ``cache-ignores`` has them; ``$NAME`` for a
-            variable of the environment.
+        ignores: patterns of files and folders that no case reads, as in ``cache-ignores``; ``$NAME`` for a variable of
+            the environment.
         written: files and folders that the run itself writes.
         folders: those whose files are in the manifest, and those of installed packages.
         entries: ``{label: digest}``.
@@ -190,7 +190,7 @@ class _Walk:
 
 
 def _one_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Returns an expression that matches all of a text that one of some globs matches."""
+    """Returns an expression that matches a text if one of the globs matches it as a whole."""
     return re.compile("|".join(map(fnmatch.translate, patterns)) or r"(?!)")
 
 
@@ -235,7 +235,7 @@ def _editable(sites: Iterable[str]) -> list[str]:
 
 
 def _installed(site: str, walk: _Walk) -> Iterator[Found]:
-    """Yields each installed package by its list of files, with those edited since, and files that no list has."""
+    """Yields each installed package by its list of files and those edited since, and the files that are in no list."""
     listed = {"__pycache__"}
     for record in sorted(Path(site).glob("*.dist-info/RECORD")):
         text, since = record.read_text(encoding="utf-8", errors="surrogateescape"), record.stat().st_mtime_ns
@@ -249,7 +249,7 @@ def _installed(site: str, walk: _Walk) -> Iterator[Found]:
 
 
 def _is_newer(path: str, since: int) -> bool:
-    """True if a file was written after its package was installed; what Python compiles does not count."""
+    """Returns True if a file was written after its package was installed; bytecode does not count."""
     try:
         return not path.endswith(".pyc") and os.stat(path).st_mtime_ns > since  # noqa: PTH116 - 40,000 files
     except OSError:
@@ -268,7 +268,7 @@ def _process(ignores: Sequence[str]) -> Iterator[Found]:
     interpreter = (sys.version, sys.executable, sys.flags, sys.warnoptions, sys.path)
     yield "interpreter and import path", digest([*map(repr, interpreter)]), 0
     yield "working folder", str(Path.cwd()), 0
-    import jax  # here, so that files can be watched before JAX is imported
+    import jax  # imported here, so that files can be watched before JAX is imported
 
     yield "settings of JAX", digest([*map(repr, sorted(jax.config.values.items()))]), 0
     yield "machine", digest([platform.platform(), str(os.cpu_count()), *_processors()]), 0

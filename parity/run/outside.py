@@ -1,4 +1,4 @@
-"""Files outside the project that a case opens or lists: its verdict holds as long as these stay."""
+"""Files outside the project that a case opens or lists: its verdict holds as long as they stay unchanged."""
 
 import functools
 import hashlib
@@ -22,7 +22,7 @@ _read: dict[str, None] = {}
 
 @functools.cache
 def watch() -> None:
-    """Begins to notice the paths that Python opens and lists; each counts for all cases that run after it."""
+    """Starts to record the paths that Python opens and lists; each counts for all cases that run after it."""
     sys.addaudithook(_notice)
 
 
@@ -35,7 +35,7 @@ def _notice(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _creates(mode: str | None, flags: int) -> bool:
-    """True if a call of open makes a file, or a nameless one in a folder, as `tempfile` does."""
+    """Returns True if a call of open creates a file, or a nameless one in a folder, as `tempfile` does."""
     temporary = getattr(os, "O_TMPFILE", os.O_EXCL)
     return bool({*(mode or "")} & {*"wax"} or flags & os.O_EXCL or flags & temporary == temporary)
 
@@ -51,7 +51,7 @@ def digest_at(path: str) -> str:
 
 
 def opened(known: Sequence[str]) -> dict[str, str]:
-    """Returns ``{path: digest}`` of what was opened or listed outside some folders, as it is now.
+    """Returns ``{path: digest}`` of the paths that were opened or listed outside some folders, as they are now.
 
     Args:
         known: folders whose files a manifest has.
@@ -64,7 +64,7 @@ def opened(known: Sequence[str]) -> dict[str, str]:
 
 
 def _is_known(path: str, folders: Sequence[str]) -> bool:
-    """True if a manifest has a path, which it has not if a folder that it leaves out is between."""
+    """Returns True for system paths and paths in the manifest, but not below a folder that the manifest leaves out."""
     within = (
         path.removeprefix(folder) for folder in folders if f"{path}{os.sep}".startswith(f"{folder}{os.sep}")
     )
@@ -75,5 +75,5 @@ def _source(path: str) -> str:
     """Returns the source of a bytecode file that Python wrote, else the path itself."""
     try:
         return importlib.util.source_from_cache(path)
-    except ValueError:  # no bytecode, or that of another tool, such as pytest's
+    except ValueError:  # no bytecode, or bytecode of another tool, such as pytest
         return path

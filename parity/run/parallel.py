@@ -1,4 +1,4 @@
-"""Cases side by side, each in a worker process: a side that crashes or hangs is a verdict of its case."""
+"""Parallel cases, each in a worker process: a crash or a hang of a side is the result of its case."""
 
 import collections
 import dataclasses
@@ -21,12 +21,12 @@ from parity.verdicts import ChannelResult
 __all__ = ["CASE_SECONDS", "Outcome", "run_case_here", "run_in_workers", "serve"]
 
 CASE_SECONDS = 3_600.0
-"""Wall time after which a case is given up; a compile in it has a shorter limit of its own."""
+"""Wall time after which a case is ended; a compile in it has a separate, shorter limit."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A `CaseResult` without its case, which holds functions that no other process can be sent."""
+    """A `CaseResult` without its case, whose functions cannot be sent to another process."""
 
     reference: str
     candidate: str
@@ -37,11 +37,11 @@ class Outcome:
 
     @classmethod
     def of(cls, result: CaseResult) -> "Outcome":
-        """Returns what can be sent of a result."""
+        """Returns the part of a result that can be sent."""
         return cls(**{field.name: getattr(result, field.name) for field in dataclasses.fields(cls)})
 
     def on(self, case: Case) -> CaseResult:
-        """Returns the result again."""
+        """Returns the result with its case."""
         return CaseResult(
             case=case, **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         )
@@ -51,7 +51,7 @@ class Outcome:
 def _prepared(
     request: Request, on_phase: Callable[[str], None]
 ) -> tuple[Backend, dict[str, Case], CaseRunner]:
-    """Returns what the cases of a request share in this process: backend, cases by id, and what runs them."""
+    """Returns the objects that cases of a request share in this process: backend, cases by id, and their runner."""
     if request.watched:
         watch()
     backend = request.find_backend()
@@ -63,18 +63,18 @@ def serve(request: Request, id: str, tell: Callable[[str], None]) -> Outcome:
     """Runs one case in this process, a worker, which keeps builds and sides for the next.
 
     Args:
-        request: which cases there are, and how they run.
+        request: how cases are selected, and how they run.
         id: of the case.
-        tell: is given each phase that begins.
+        tell: called with each phase that begins.
     """
-    gc.set_threshold(SELDOM, *gc.get_threshold()[1:])  # a worker does nothing else: between cases, too
+    gc.set_threshold(SELDOM, *gc.get_threshold()[1:])  # a worker has no other task, so also between cases
     return Outcome.of(run_case_here(request, id, tell))
 
 
 def run_case_here(request: Request, id: str, tell: Callable[[str], None]) -> CaseResult:
     """Runs one case in this process, as `serve` does, and returns the result with the case as it was placed.
 
-    The case is placed when its turn comes: another one may not fit the devices of this process.
+    Places only this case: another one may not fit the devices of this process.
     """
     backend, cases, runner = _prepared(request, tell)
     (case,) = place([cases[id]], backend)
@@ -82,7 +82,7 @@ def run_case_here(request: Request, id: str, tell: Callable[[str], None]) -> Cas
 
 
 class _WorkerSlot:
-    """A worker with its cases; they share builds, so they stay together."""
+    """A worker and its cases, which stay together because they share builds."""
 
     def __init__(self):
         self.worker = Worker()
@@ -113,12 +113,12 @@ class _WorkerSlot:
 def run_in_workers(
     cases: Sequence[Case], request: Request, progress: Callable[[Case], None] = lambda case: None
 ) -> Iterator[CaseResult]:
-    """Yields the result of each case as it ends, which may not be in their order.
+    """Yields the result of each case as it ends, which may differ from the order of the cases.
 
     Args:
-        cases: what to run.
+        cases: the cases to run.
         request: how a worker finds and runs them; its resources are shared between the workers.
-        progress: is given each case before it starts.
+        progress: called with each case before it starts.
     """
     groups = collections.deque(
         list(group) for _, group in itertools.groupby(cases, lambda case: case.id.split("/")[0])

@@ -1,4 +1,4 @@
-"""One case in several processes at once, under `jax.distributed`: each compares what it holds, one verdict."""
+"""One case in several processes under `jax.distributed`: each compares its own shards; the verdicts are merged."""
 
 import dataclasses
 import functools
@@ -20,17 +20,17 @@ from parity.verdicts import ChannelResult, Verdict
 __all__ = ["Rank", "SpreadError", "check_processes", "merged", "run_in_processes", "serve_rank", "spread"]
 
 PATIENCE = 60.0
-"""Seconds that a process may stay in a case that another has ended: it waits for a partner that left."""
+"""Seconds that a process may stay in a case after another has ended it: it waits for a partner that left."""
 JOINING = 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rank:
-    """A process among those that run a case together.
+    """One of the processes that run a case together.
 
     Args:
         number: from 0.
-        of: how many there are.
+        of: number of processes.
         port: where process 0 coordinates.
     """
 
@@ -51,10 +51,10 @@ def serve_rank(request: Request, id: str, rank: Rank, tell: Callable[[str], None
     """Runs one case in this process, a worker, together with the other ranks.
 
     Args:
-        request: which cases there are, and how they run.
+        request: how cases are selected, and how they run.
         id: of the case.
-        rank: which one this is.
-        tell: is given each phase that begins.
+        rank: the rank of this process.
+        tell: called with each phase that begins.
     """
     tell("joining the other processes")
     _join(rank)
@@ -62,14 +62,14 @@ def serve_rank(request: Request, id: str, rank: Rank, tell: Callable[[str], None
 
 
 class SpreadError(ValueError):
-    """A case cannot be held in equal parts by so many processes."""
+    """A case cannot be split evenly over the processes."""
 
 
 def spread(case: Case, processes: int) -> int:
-    """Returns how many devices the processes have together for a case; 0 where any number will do.
+    """Returns the total number of devices of the processes for a case; 0 if any number will do.
 
     Raises:
-        SpreadError: a mesh would lie in some of the processes only.
+        SpreadError: a mesh would be in some of the processes only.
     """
     sizes = sorted({mesh.size for mesh in case.meshes if mesh.axes})
     if len(sizes) > 1:
@@ -82,7 +82,7 @@ def spread(case: Case, processes: int) -> int:
 
 
 def check_processes(processes: int) -> None:
-    """Raises where the simulated devices cannot be shared evenly.
+    """Checks that the simulated devices can be shared evenly.
 
     Raises:
         ValueError: the devices do not divide.
@@ -105,10 +105,10 @@ class _RankGroup:
         self.workers = [Worker(each) for _ in self.ranks]
 
     def run(self, case: Case, request: Request) -> list[Outcome]:
-        """Returns what each process found.
+        """Returns the outcome of each process.
 
         Raises:
-            _LostError: a process died or waits in vain.
+            _LostError: a process died, or waits for one that has ended the case.
         """
         for rank, worker in zip(self.ranks, self.workers, strict=True):
             worker.begin("parity.run.processes:serve_rank", (request, case.id, rank))
@@ -143,7 +143,7 @@ class _RankGroup:
 
 
 class _LostError(Exception):
-    """A process of the rank group is lost: where, and why."""
+    """A process of the rank group is lost: its place and the reason."""
 
 
 def run_in_processes(
@@ -152,9 +152,9 @@ def run_in_processes(
     """Yields the result of each case, run by all processes together. A lost process is an error of the case.
 
     Args:
-        cases: what to run; one that cannot be spread is skipped with the reason.
-        request: how many processes, and how one finds and runs the cases.
-        progress: is given each case before it starts.
+        cases: the cases to run; one that cannot be spread is skipped with the reason.
+        request: the number of processes, and how they find and run the cases.
+        progress: called with each case before it starts.
     """
     group = None
     try:
@@ -208,7 +208,7 @@ def _channel(results: Sequence[ChannelResult | None]) -> ChannelResult:
 
 
 def _badness(verdict: Verdict) -> int:
-    """Orders verdicts by how much they say against parity; the later in `Verdict`, the worse, but for blocking ones."""
+    """Returns the severity of a verdict: later in `Verdict` is worse, blocking verdicts are worst, skipped is best."""
     if verdict in SEVERITY:
         return 100 - SEVERITY.index(verdict)
     return -1 if verdict is Verdict.SKIPPED else list(Verdict).index(verdict)

@@ -1,4 +1,4 @@
-"""A run as far as it went: its results, and what of it is incomplete."""
+"""The results and state of a run, complete or not."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ __all__ = ["Run"]
 
 @dataclasses.dataclass
 class Run:
-    """A run as far as it went.
+    """A run, complete or not.
 
     Args:
         environment: versions, flags, devices, commit.
-        planned: how many cases were to run.
-        results: of those that did.
+        planned: number of cases to run.
+        results: of the cases that ran.
         seconds: wall time.
         disagreements: how computed verdicts differ from the cached ones, in sentences.
-        shard: which part of the cases this run took; None for all.
-        followed: where failures come from, by id of the case: the records of `parity bisect`.
-        stopped: why the run was ended before its last case, by its own options; empty if it was not.
-        changed: what changed since the last run, so that cached verdicts are not reused.
-        uncached: what changed during this run, so that none of its verdicts is cached.
+        shard: the part of the cases that this run took; None for all.
+        followed: origins of failures, by id of the case: the records of `parity bisect`.
+        stopped: why the run's own options ended it before its last case; empty if they did not.
+        changed: changes since the last run, which prevent the reuse of cached verdicts.
+        uncached: changes during this run, which prevent the caching of its verdicts.
     """
 
     environment: dict[str, object]

@@ -1,4 +1,4 @@
-"""Cases as Ray tasks: a worker that is lost, with its machine or alone, costs no case; it runs again."""
+"""Cases as Ray tasks: if a worker is lost, alone or with its machine, its case runs again."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -15,18 +15,18 @@ from parity.verdicts import Finding
 __all__ = ["TRIES", "run_on_ray", "visit"]
 
 TRIES = 3
-"""Workers that one case may lose: after that the case itself is the likely cause, and an error."""
+"""Number of workers that one case may lose; then the case itself is the likely cause, and becomes an error."""
 PLACED = ("mesh", "candidate_mesh", "placement")
-"""What a case says of the devices that it got, which only a worker knows."""
+"""Fields of a case that describe its devices, which only a worker knows."""
 
 
 def visit(request: Request, id: str, tell: Callable[[str], None]) -> tuple[dict[str, Any], Outcome]:
-    """Runs one case in this process, a Ray worker; returns where it was placed, and its outcome.
+    """Runs one case in this process, a Ray worker; returns its placement and its outcome.
 
     Args:
-        request: which cases there are, and how they run.
+        request: how cases are selected, and how they run.
         id: of the case.
-        tell: is given each phase that begins.
+        tell: called with each phase that begins.
     """
     result = run_case_here(request, id, tell)
     return {name: getattr(result.case, name) for name in PLACED}, Outcome.of(result)
@@ -47,7 +47,7 @@ class _RayCase:
         return RemoteCall(self._request.backend, function, (self._request, self.case.id), self._resources)
 
     def take(self) -> CaseResult | None:
-        """Returns the result, or None while the case runs or must run again; for a call that is ready."""
+        """Returns the result, or None while the case runs or must run again; the call must be ready."""
         waited = not self.call.begun
         try:
             ended, value = self.call.take()
@@ -60,7 +60,7 @@ class _RayCase:
         return self._noted(*value) if ended else None
 
     def overdue(self) -> CaseResult | None:
-        """Returns an error where the case takes too long, and ends it."""
+        """Returns an error and ends the case if it takes too long; else None."""
         if self.call.seconds <= CASE_SECONDS:
             return None
         self.call.cancel()
@@ -97,15 +97,15 @@ class _RayCase:
 def run_on_ray(
     cases: Sequence[Case], request: Request, progress: Callable[[Case], None] = lambda case: None
 ) -> Iterator[CaseResult]:
-    """Yields the result of each case as it ends, which may not be in their order.
+    """Yields the result of each case as it ends, which may differ from the order of the cases.
 
     Args:
-        cases: what to run.
+        cases: the cases to run.
         request: the cluster, and how a worker finds and runs the cases.
-        progress: is given each case when a worker takes it.
+        progress: called with each case when a worker takes it.
 
     Raises:
-        ValueError: no cluster is there, or none of its machines has what a case needs.
+        ValueError: no cluster is there, or none of its machines has the resources that a case needs.
     """
     if not cases:
         return

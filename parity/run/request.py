@@ -1,4 +1,4 @@
-"""A request: which cases to run, where, and how. One object for the command line, pytest and worker processes."""
+"""A request: the cases to run and how to run them. One object for the command line, pytest and worker processes."""
 
 import dataclasses
 import enum
@@ -18,7 +18,7 @@ __all__ = ["CacheMode", "Request"]
 
 
 class CacheMode(enum.StrEnum):
-    """How to use cached verdicts: ignore them, reuse them, verify a sample, or recompute all."""
+    """Use of cached verdicts: ignore them, reuse them, verify a sample, or recompute all."""
 
     IGNORE = "ignore"
     REUSE = "reuse"
@@ -28,29 +28,29 @@ class CacheMode(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """Which cases to run, where, and how; plain data, which worker processes are given as it is.
+    """The cases to run and how to run them; plain data, which is sent to worker processes unchanged.
 
     Args:
         start: folder from which settings and pairs are found.
-        select: selectors; all cases without.
+        select: selectors; empty for all cases.
         pairs: further pairs.
         settings: config fields to set in every case.
-        full_size: the published sizes instead of the small ones.
+        full_size: True for the published sizes instead of the small ones.
         only: ids of the cases that did not pass last; the others are left out. None for all.
-        shard: which part of the cases to run; None for all.
+        shard: the part of the cases to run; None for all.
         backend: name of the backend that compiles and runs them.
-        channels: what to compare.
-        paranoid: compile and run also what is proved.
-        required: rungs that cases of one structure may rest on.
-        workers: cases at once; None for as many as pay.
-        processes: how many run each case together.
+        channels: channels to compare.
+        paranoid: compile and run proved cases too.
+        required: sufficient rungs for cases of one structure.
+        workers: number of parallel cases; None for automatic.
+        processes: number of processes that run each case together.
         ray: the Ray cluster whose workers run the cases, see `parity.compare.backends.ray_cluster`; None for none.
-        resources: what the run may take.
+        resources: limits of the run.
         fail_fast: end with the first case that does not pass.
         cache: how to use cached verdicts.
         written: files that the run itself writes, such as its report: no verdict depends on them.
-        context: what else a verdict depends on, as text: how pytest was called, whose conftest files may do anything.
-        watched: folders whose files the manifest has: files that are opened elsewhere are noted; empty for none.
+        context: further inputs of a verdict, as text: how pytest was called, because conftest files may do anything.
+        watched: folders whose files the manifest has; files opened elsewhere are recorded. Empty to record none.
     """
 
     start: Path = dataclasses.field(default_factory=Path.cwd)
@@ -76,11 +76,11 @@ class Request:
 
     @classmethod
     def of(cls, start: Path, limits: Mapping[str, Any] | None = None, **fields: Any) -> "Request":
-        """Returns a request that keeps to the limits of ``[tool.parity]``.
+        """Returns a request with the limits of ``[tool.parity]``.
 
         Args:
             start: see `Request`.
-            limits: ``workers``, ``cache``, ``compile-gib``, ``compile-seconds``; they go over the project's own.
+            limits: ``workers``, ``cache``, ``compile-gib``, ``compile-seconds``; they override those of the project.
             **fields: other fields of `Request`.
 
         Raises:
@@ -92,18 +92,18 @@ class Request:
 
     @property
     def options(self) -> str:
-        """All that a verdict depends on besides the state of the project, as text."""
+        """All inputs of a verdict except the state of the project, as text."""
         names = ("pairs", "backend", "settings", "full_size", "channels", "paranoid", "required", "context")
         return repr([(name, getattr(self, name)) for name in names])
 
     def share(self, parts: int) -> "Request":
-        """Returns the request for one of some processes that share the machine."""
+        """Returns the request for one of several processes that share the machine."""
         return dataclasses.replace(self, resources=self.resources.share(parts))
 
     def find_backend(self) -> Backend:
-        """Returns the backend, whose compiles keep to the resources; call it once in a process.
+        """Returns the backend, which compiles within the resources; call it once per process.
 
         Raises:
-            ValueError: there is none of that name.
+            ValueError: no backend has that name.
         """
         return find(self.backend, self.resources.compiler())

@@ -1,4 +1,4 @@
-"""Runs cases in this process: every channel of every case; an error in one never takes the others down."""
+"""Runs cases in this process: every channel of every case; an error in one does not stop the others."""
 
 import contextlib
 import dataclasses
@@ -43,23 +43,23 @@ NO_MAP = "no weight map"
 PROOFS = frozenset({Verdict.PROVED, Verdict.REORDERED})
 MAPS = Path("/proc/self/maps")
 MANY_MAPS = 20_000
-"""Of the 65,530 maps of memory that Linux grants a process; a case makes hundreds, a module of tests thousands."""
+"""Threshold of memory mappings. Linux allows a process 65,530; a case makes hundreds, a module of tests thousands."""
 SELDOM = 2_000_000
-"""New objects before garbage is looked for, where Python looks at all; it starts with 700 or 2,000."""
+"""Number of new objects between garbage collections, if these are enabled; Python's default is 700 or 2,000."""
 SEVERITY = (Verdict.FAILED, Verdict.ERROR, Verdict.VACUOUS, Verdict.OPEN)
 CAUSES = ("program", "tree", "inputs", "rng", "retrace")
-"""What differs there makes values, state and memory differ; so it is said first."""
+"""Channels reported first: differences there make values, state and memory differ."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CaseResult:
-    """What a case came to.
+    """The result of a case.
 
     Args:
         case: the case.
         reference, candidate: names of the builds.
         verdict: ``passed``, which is proved or measured, ``failed``, ``vacuous``, ``error``, ``open``, ``skipped``,
-            or ``unproved`` where nothing differs, but neither a proof nor a run says that values agree.
+            or ``unproved`` if nothing differs, but neither a proof nor a run shows that values agree.
         channels: by name, in the order of the channels.
         seconds: per phase, and ``other``; empty if cached.
         cached: True if an earlier run computed it, see `parity.run.verdict_cache`.
@@ -82,7 +82,7 @@ class CaseResult:
         return sorted(blocking, key=lambda r: (SEVERITY.index(r.verdict), r.name not in CAUSES))
 
     def sentence(self) -> str:
-        """Returns in one sentence what broke and where; empty when nothing did."""
+        """Returns a sentence on the worst problem and its place; empty if there is none."""
         if not self.blocking:
             return ""
         first = self.blocking[0]
@@ -91,9 +91,9 @@ class CaseResult:
 
 
 def clear_caches_if_many_mappings(most: int = MANY_MAPS) -> None:
-    """Lets compiled programs go that JAX keeps, where the process has more than ``most`` maps of memory.
+    """Clears JAX's caches if this process has more than ``most`` memory mappings.
 
-    Each program compiled for the CPU maps some, and a process with too many crashes in the compiler.
+    Each program compiled for the CPU adds mappings, and a process with too many crashes in the compiler.
     """
     if MAPS.exists() and MAPS.read_bytes().count(b"\n") > most:
         jax.clear_caches()
@@ -101,7 +101,7 @@ def clear_caches_if_many_mappings(most: int = MANY_MAPS) -> None:
 
 @contextlib.contextmanager
 def raised_gc_threshold() -> Iterator[None]:
-    """Looks for garbage less often: traces are millions of objects that live on, and the search takes a tenth."""
+    """Raises the garbage collector's threshold in this block: scanning live traces takes a tenth of the time."""
     before = gc.get_threshold()
     gc.set_threshold(before[0] and max(before[0], SELDOM), *before[1:])
     try:
@@ -114,9 +114,9 @@ def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseR
     """Compares one case.
 
     Args:
-        case: what to compare.
+        case: the case to compare.
         bench: shared between the cases of a session.
-        channels: on which channels; all by default.
+        channels: the channels to compare; all by default.
     """
     if case.placement.skip_reason:
         return skipped_result(case, case.placement.skip_reason)
@@ -139,7 +139,7 @@ def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseR
                 if error and not same:
                     bench.examine(error)
             if "tree" not in results and any(result.detail == NO_MAP for result in results.values()):
-                results["tree"], _ = _channel("tree", work)  # says which leaves have no partner
+                results["tree"], _ = _channel("tree", work)  # reports the leaves without a partner
     except SideError as error:
         bench.examine(error.cause)
         results["tree"] = _error("tree", f"{error.build}, {error.phase}", error.cause)
@@ -161,12 +161,12 @@ def run_case(case: Case, bench: Session, channels: Sequence[str] = ALL) -> CaseR
 
 
 def error_result(case: Case, where: str, error: Exception) -> CaseResult:
-    """Returns the result of a case whose process did not live to tell.
+    """Returns the result of a case whose process failed.
 
     Args:
         case: the case.
-        where: side and phase, in words.
-        error: what became of the process.
+        where: side and phase, as text.
+        error: the failure of the process.
     """
     return _not_compared(case, _error("tree", where, error))
 
@@ -176,7 +176,7 @@ def skipped_result(case: Case, why: str) -> CaseResult:
 
     Args:
         case: the case.
-        why: in words, with what was got and expected.
+        why: the reason, with the values got and expected.
     """
     return _not_compared(case, *(CHANNELS[name].skipped(why) for name in ALL))
 
@@ -194,7 +194,7 @@ def _not_compared(case: Case, *results: ChannelResult) -> CaseResult:
 
 
 def verdict_of(channels: Mapping[str, ChannelResult]) -> str:
-    """Returns the verdict of a case with these channels: the worst one that blocks, else that it passed."""
+    """Returns the verdict of a case with these channels: the worst blocking one; else skipped, passed or unproved."""
     found = {result.verdict for result in channels.values()}
     for verdict in SEVERITY:
         if verdict in found:
@@ -205,15 +205,15 @@ def verdict_of(channels: Mapping[str, ChannelResult]) -> str:
 
 
 def _settled(channels: Mapping[str, ChannelResult]) -> bool:
-    """Whether a proof or a run answers for the values of a case."""
+    """Returns True if a proof or a run covers the values of a case."""
     asked = [channels[name].verdict for name in of_aspect(Aspect.VALUES) if name in channels]
     return channels["program"].verdict in PROOFS or any(verdict is not Verdict.SKIPPED for verdict in asked)
 
 
 def numbers_only(result: CaseResult) -> bool:
-    """Whether a case passed by its numbers alone: a proof was tried, and the programs differ, compiled too.
+    """Returns True if a case passed by its numbers only: a proof was tried, and the programs differ, compiled too.
 
-    Numbers that somebody waived are not equal.
+    Waived numbers do not count as equal.
     """
     program = result.channels.get("program")
     tried = result.verdict == PASSED and program is not None and program.verdict is Verdict.UNPROVED
@@ -261,8 +261,8 @@ class CaseRunner:
     Args:
         request: channels, required rungs and so on.
         backend: on which the cases are placed.
-        on_phase: is given each phase that begins, as text.
-        on_error: is given each error of a case, before the run goes on.
+        on_phase: called with each phase that begins, as text.
+        on_error: called with each error of a case, before the run goes on.
     """
 
     def __init__(
@@ -296,8 +296,8 @@ def run_cases(
 
     Args:
         cases: on their backend.
-        progress: is given each case before it starts.
-        **options: fields of `Request` that say how to compare, such as ``channels`` and ``paranoid``.
+        progress: called with each case before it starts.
+        **options: fields of `Request` for the comparison, such as ``channels`` and ``paranoid``.
     """
     request = Request(**options)
     runner = CaseRunner(request, request.find_backend())

@@ -19,36 +19,36 @@ from parity.run.verdict_cache import VerdictCache, disagreement, take_manifest
 __all__ = ["Listener", "Schedule", "check_schedule", "execute"]
 
 WORTH_WORKERS = 8
-"""From so many cases on worker processes gain more than their start costs."""
+"""Number of cases from which worker processes save more time than their start costs."""
 
 
 class Listener:
-    """Is notified of what happens in a run; this one does nothing."""
+    """Receives the events of a run; this base class does nothing."""
 
     def begins(self, record: Run) -> None:
-        """Cases were selected; none has run."""
+        """Called after cases were selected; none has run."""
 
     def started(self, case: Case) -> None:
-        """A case begins."""
+        """Called before a case begins."""
 
     def raised(self, error: BaseException) -> None:
-        """A case that runs in this process raised an error; the run goes on when this returns."""
+        """Called when a case in this process raised an error; the run goes on when this returns."""
 
     def finished(self, result: CaseResult) -> None:
-        """A case has a result."""
+        """Called when a case has a result."""
 
     def ended(self, record: Run) -> None:
-        """The run is over, also if it was interrupted or failed."""
+        """Called after the run, also if it was interrupted or failed."""
 
 
 class Schedule:
     """The cases of a request, selected and checked; none has run yet.
 
     Args:
-        request: which cases, and how.
+        request: the cases and how to run them.
 
     Raises:
-        ValueError: something in the request cannot be used.
+        ValueError: a part of the request cannot be used.
     """
 
     def __init__(self, request: Request):
@@ -69,7 +69,7 @@ class Schedule:
         return {case.id: result for case in self.cases if (result := self.cache.recall(case))}
 
     def changed(self) -> list[str]:
-        """Returns what changed since the last run, so that cases are compared again; notes the present state."""
+        """Returns the changes since the last run if they make cases run again; records the present state."""
         changed = self.cache.since_last() if self.cache else []
         return changed if len(self._known) < len(self.cases) else []
 
@@ -78,33 +78,33 @@ class Schedule:
         return None if case.id in self._verified else self._known.get(case.id)
 
     def runner(self, on_error: Callable[[BaseException], object] = lambda error: None) -> CaseRunner:
-        """Returns what runs the cases in this process."""
+        """Returns the runner of cases in this process."""
         return CaseRunner(self.request, self.backend, on_error=on_error)
 
     def keep(self, result: CaseResult) -> list[str]:
-        """Caches the result of a case that ran, and returns how it differs from the cached one, in sentences."""
+        """Caches the result of a case that ran; returns its differences from the cached result, in sentences."""
         if self.cache:
             self.cache.keep(result)
         before = self._known.get(result.case.id)
         return list(filter(None, [disagreement(before, result)])) if before else []
 
     def settle(self) -> list[str]:
-        """Stores the verdicts so far; returns what changed during the run, if that is why some are not stored."""
+        """Stores the verdicts so far; returns the changes during the run that prevent it."""
         return self.cache.settle() if self.cache else []
 
 
 def execute(request: Request, listener: Listener | None = None) -> Run:
-    """Runs the cases of a request; a run that is interrupted returns as far as it went.
+    """Runs the cases of a request; an interrupted run returns its results so far.
 
     Args:
-        request: which cases, and how.
-        listener: is notified of what happens.
+        request: the cases and how to run them.
+        listener: notified of events.
 
     Returns:
         The results, in the order of the cases.
 
     Raises:
-        ValueError: something in the request cannot be used; raised before any work.
+        ValueError: a part of the request cannot be used; raised before any work.
     """
     listener, schedule = listener or Listener(), Schedule(request)
     record = Run(environment=_environment(request), planned=len(schedule.cases), changed=schedule.changed())
@@ -145,7 +145,7 @@ def _computed(schedule: Schedule, cases: Sequence[Case], listener: Listener) -> 
     request = dataclasses.replace(request, resources=dataclasses.replace(request.resources, workers=workers))
     if request.ray is not None:
         return run_on_ray(cases, request, listener.started)
-    if request.processes > 1:  # who asks for processes wants to see them run
+    if request.processes > 1:  # a request for processes is a request to see them run
         return run_in_processes(cases, dataclasses.replace(request, paranoid=True), listener.started)
     if workers > 1:
         return run_in_workers(cases, request, listener.started)
@@ -159,7 +159,7 @@ def _run_here(cases: Sequence[Case], runner: CaseRunner, listener: Listener) -> 
 
 
 def _workers(request: Request, cases: int) -> int:
-    """Returns how many cases run at once: as many as pay, unless the request states a number."""
+    """Returns the number of parallel cases: the number in the request, else as many as save time."""
     shared = request.backend not in PLATFORMS  # an accelerator belongs to one process
     most = request.resources.workers if shared and cases >= WORTH_WORKERS else 1
     return request.workers or (request.resources.workers if request.ray is not None else most)
@@ -172,7 +172,7 @@ def _environment(request: Request) -> dict[str, object]:
 
 
 def _put_in_order(record: Run, schedule: Schedule) -> None:
-    """Sorts the results as the cases are, and notes which of all cases a part of the run has."""
+    """Sorts the results in the order of the cases, and records the positions of a shard's cases among all cases."""
     places = {case.id: place for place, case in enumerate(schedule.every)}
     record.results.sort(key=lambda result: places[result.case.id])
     if shard := schedule.request.shard:
@@ -181,7 +181,7 @@ def _put_in_order(record: Run, schedule: Schedule) -> None:
 
 
 def check_schedule(request: Request) -> None:
-    """Checks that the parts of a request which say how cases are scheduled can be combined.
+    """Checks that the scheduling options of a request can be combined.
 
     Raises:
         ValueError: they cannot; names the options of the command line.

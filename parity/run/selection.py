@@ -1,4 +1,4 @@
-"""Which cases a request selects, placed on its backend."""
+"""Selection of the cases of a request, placed on its backend."""
 
 from parity.builds.meshes import MeshSpec
 from parity.cases.case import Case, SelectionError, select
@@ -17,14 +17,14 @@ def select_cases(request: Request, backend: Backend) -> list[Case]:
     """Returns the cases of a request, on their backend.
 
     Args:
-        request: which cases.
+        request: selects the cases.
         backend: of the request, see `Request.find_backend`.
 
     Raises:
         ValueError: settings, selectors, backend or meshes cannot be used.
     """
     if not is_elsewhere(request):
-        backend.fit(MeshSpec())  # reports what is missing before anything is imported or built
+        backend.fit(MeshSpec())  # reports missing parts before anything is imported or built
     if request.full_size and not backend.topology:
         raise ValueError(
             f"--full-size: got backend {request.backend}, expected a slice such as aot:v5p:2x2x1; "
@@ -44,7 +44,7 @@ def open_cases(request: Request) -> tuple[list[Case], Session]:
     """Returns the cases of a request and a session for them, for a command that runs no channel itself.
 
     Args:
-        request: which cases, and the options of the session.
+        request: the cases, and the options of the session.
 
     Raises:
         ValueError: see `select_cases`.
@@ -56,7 +56,7 @@ def open_cases(request: Request) -> tuple[list[Case], Session]:
 
 
 def collect_cases(request: Request, backend: Backend) -> list[Case]:
-    """Returns the cases as the pairs give them; a worker process finds them in this way, too."""
+    """Returns the cases as the pairs define them; a worker process finds them in this way, too."""
     devices = backend.topology.devices if request.full_size and backend.topology else None
     return collect(
         request.pairs, dict(request.settings), request.start, devices=devices, select=request.select
@@ -64,7 +64,7 @@ def collect_cases(request: Request, backend: Backend) -> list[Case]:
 
 
 def is_elsewhere(request: Request) -> bool:
-    """True if the devices are those of other machines, so that meshes are fitted there."""
+    """Returns True if the devices are those of other machines, so that meshes are fitted there."""
     return request.ray is not None and request.backend in PLATFORMS
 
 

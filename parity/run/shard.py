@@ -1,4 +1,4 @@
-"""A part of a run: which cases one machine takes of all."""
+"""A shard of a run: the cases that one machine takes."""
 
 import dataclasses
 import re
@@ -16,9 +16,9 @@ class Shard:
 
     Args:
         number: from 1.
-        of: how many parts there are.
-        places: where its finished cases stand among all.
-        total: how many cases all parts have.
+        of: number of parts.
+        places: positions of its finished cases among all cases.
+        total: number of cases of all parts.
     """
 
     number: int
@@ -31,7 +31,7 @@ class Shard:
         """Returns the part that a text such as ``3/8`` names.
 
         Raises:
-            ValueError: it is another text.
+            ValueError: the text has another form.
         """
         found = re.fullmatch(r"(\d+)/(\d+)", text)
         number, of = map(int, found.groups()) if found else (0, 0)
@@ -40,9 +40,9 @@ class Shard:
         return cls(number, of)
 
     def take(self, items: Sequence[Item]) -> list[Item]:
-        """Returns the part's share of all items; slow neighbours fall to different parts."""
+        """Returns the part's share of all items, interleaved, so that slow neighbours fall to different parts."""
         return list(items[self.number - 1 :: self.of])
 
     def record(self) -> dict[str, Any]:
-        """Returns it in the form of the schema."""
+        """Returns the shard in the form of the schema."""
         return {"number": self.number, "of": self.of, "places": list(self.places), "total": self.total}

@@ -1,4 +1,4 @@
-"""A cache of verdicts: while nothing at all has changed, a case that passed is not compared again."""
+"""Verdict cache: reuses the result of a passed case if none of its inputs has changed."""
 
 import dataclasses
 import random
@@ -23,16 +23,16 @@ __all__ = ["VerdictCache", "disagreement", "folder", "take_manifest"]
 SHARE = 0.1
 """The share of the cached verdicts that ``--verify-cache`` computes again; at least one case."""
 PATIENCE = 60.0
-"""Seconds after which results are stored, once nothing has changed meanwhile."""
+"""Seconds after which results are stored, if nothing has changed."""
 
 
 def folder() -> Path:
-    """Returns where verdicts are kept."""
+    """Returns the folder where verdicts are kept."""
     return default_folder() / "verdicts"
 
 
 def take_manifest(request: Request) -> Manifest | None:
-    """Returns the manifest of a request's project, and begins to watch; None if the request ignores the cache.
+    """Returns the manifest of a request's project, and begins to watch files; None if the request ignores the cache.
 
     Raises:
         ValueError: the project has too many files, or its settings cannot be used.
@@ -48,11 +48,11 @@ def take_manifest(request: Request) -> Manifest | None:
 
 
 class VerdictCache:
-    """Verdicts under one key: the digest of everything, see `parity.run.manifest`.
+    """Verdicts under one key: the digest of all inputs, see `parity.run.manifest`.
 
     Args:
         manifest: taken before any code of the project was imported.
-        options: all that a command was given that a verdict depends on, as text.
+        options: all options of a command that a verdict depends on, as text.
         cache: where entries are stored.
     """
 
@@ -92,13 +92,13 @@ class VerdictCache:
             self.settle()
 
     def refuse(self, reasons: Sequence[str]) -> None:
-        """Stores no result from now on, if there are reasons: this process may differ from what the key says."""
+        """Stops storing results if there are reasons: this process may differ from the state that the key describes."""
         self._refused += reasons
 
     def settle(self) -> list[str]:
         """Stores the results so far, unless something changed since the run began; returns the changes.
 
-        A result that was made while something changed may rest on either state.
+        A result that was computed during a change may depend on either state.
         """
         waiting, self._waiting = self._waiting, []
         if waiting:
@@ -117,7 +117,7 @@ class VerdictCache:
         return self._changed
 
     def since_last(self) -> list[str]:
-        """Returns the labels of all that changed since the last run in this project, and notes the present state."""
+        """Returns the labels of all changes since the last run in this project, and records the present state."""
         cache = DiskCache(folder=default_folder() / "latest")
         key = digest(["manifest", str(self.manifest.project)])
         before, now = cache.load(key), dict(self.manifest.entries)
@@ -132,7 +132,7 @@ class VerdictCache:
 
 
 def disagreement(cached: CaseResult, fresh: CaseResult) -> str:
-    """Returns in one sentence how a fresh result differs from the cached one; empty if it does not."""
+    """Returns a sentence on how a fresh result differs from the cached one; empty if it does not."""
     before = {name: one.verdict for name, one in cached.channels.items()}
     after = {name: one.verdict for name, one in fresh.channels.items()}
     changed = sorted(name for name in before | after if before.get(name) != after.get(name))

@@ -1,4 +1,4 @@
-"""What becomes of a channel whose findings are accepted."""
+"""Waivers: a channel whose findings are all accepted becomes ``waived``."""
 
 import dataclasses
 import fnmatch
@@ -11,16 +11,16 @@ from parity.verdicts import BLOCKING, ChannelResult, Finding, Verdict
 __all__ = ["unused_in", "waive"]
 
 WAIVABLE = BLOCKING - {Verdict.ERROR}
-"""What crashed is no difference that could be accepted."""
+"""Verdicts that can be waived; a crash is not a difference that could be accepted."""
 PREFIX = "waived: "
 
 
 def waive(
     case: str, channels: Mapping[str, ChannelResult], waivers: Sequence[Waiver]
 ) -> dict[str, ChannelResult]:
-    """Returns the channels of a case; one all of whose findings are accepted is ``waived`` and blocks no longer.
+    """Returns the channels of a case; one whose findings are all accepted becomes ``waived`` and no longer blocks.
 
-    Findings that are accepted come last and say why.
+    Accepted findings come last and state the reason.
 
     Args:
         case: its id.
@@ -55,7 +55,7 @@ def _waived(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> Chan
 
 
 def _apart(findings: Iterable[Finding], accepted: Callable[[Finding], bool]) -> Iterator[Finding]:
-    """Yields findings, and by themselves what follows from one and is accepted where it is not, or the reverse."""
+    """Yields findings, each followed by those of its dependent findings whose acceptance differs."""
     for finding in findings:
         apart = [one for one in finding.follows if accepted(one) != accepted(finding)]
         yield finding
@@ -75,7 +75,7 @@ def _accepts(waiver: Waiver, case: str, channel: str, finding: Finding) -> bool:
 
 
 def unused_in(results: Iterable[Any]) -> list[str]:
-    """Returns a sentence for each waiver of some results that accepted nothing in any case that it is for.
+    """Returns a sentence for each waiver that accepted nothing in any case that it covers.
 
     A waiver whose cases or channels were not run is not judged.
 

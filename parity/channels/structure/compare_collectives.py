@@ -1,4 +1,4 @@
-"""Compares the collectives of two programs by kind, dtype, bytes, group and how often they run."""
+"""Compares the collectives of two programs by kind, dtype, bytes, group and number of runs."""
 
 import collections
 from collections.abc import Hashable, Sequence
@@ -30,12 +30,12 @@ _KEYS = (
 def compare_collectives(
     reference: Sequence[Collective], candidate: Sequence[Collective], devices: int
 ) -> ChannelResult:
-    """Compares what two programs move between devices.
+    """Compares the transfers of two programs between devices.
 
     Args:
         reference: collectives of the reference build.
         candidate: collectives of the candidate build.
-        devices: devices that the programs run on; on several, two programs without any collective are equal.
+        devices: number of devices that the programs run on; on several, two programs without any collective are equal.
 
     Returns:
         The ``collectives`` channel: equal, failed with findings, or skipped on a single device.
@@ -60,7 +60,7 @@ def compare_collectives(
 
 
 def _grouped(entries: Sequence[Collective]) -> list[tuple[Collective, int]]:
-    """Joins entries that read alike into one with a count, the most bytes first."""
+    """Joins entries that print the same into one with a count, the most bytes first."""
     groups: dict[Hashable, list[Collective]] = collections.defaultdict(list)
     for one in entries:
         groups[_full(one), one.provenance.line].append(one)

@@ -1,4 +1,4 @@
-"""Compares two multisets of facts, such as collectives or dots, and pairs what differs."""
+"""Compares two multisets of facts, such as collectives or dots, and pairs the entries that differ."""
 
 import collections
 from collections.abc import Callable, Hashable, Sequence
@@ -12,7 +12,7 @@ T = TypeVar("T")
 def pair_up(
     ours: Sequence[T], theirs: Sequence[T], keys: Sequence[Callable[[T], Hashable]]
 ) -> tuple[list[tuple[T, T]], list[T], list[T]]:
-    """Pairs the entries of two sides, whatever their order.
+    """Pairs the entries of two sides, regardless of their order.
 
     Args:
         ours: entries of the reference.
@@ -20,8 +20,8 @@ def pair_up(
         keys: from the full key, whose pairs are equal, to the weakest that still joins two entries.
 
     Returns:
-        The pairs that only a weaker key than the first joins, what only the reference has, and what only the
-        candidate has.
+        The pairs that only a weaker key than the first joins, the remaining entries of the reference, and the remaining
+        entries of the candidate.
     """
     left, right = dict(enumerate(ours)), dict(enumerate(theirs))
     pairs = []

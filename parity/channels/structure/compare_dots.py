@@ -23,19 +23,19 @@ def _alike(one: TypedOp) -> Hashable:
 
 
 def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> ChannelResult:
-    """Compares in which types two programs multiply, exponentiate and sum.
+    """Compares the types in which two programs multiply, exponentiate and sum.
 
-    An operation of one side is paired with one of equal kind, result dimensions and direction; only then do
-    types differ. What stays alone is an operation that one side does more often or in another shape, which
-    is no matter of types; it is reported when the other side does nothing of its kind in these types.
+    An operation of one side is paired with one of equal kind, result dimensions and direction; only then do types
+    differ. A side does an unpaired operation more often or in another shape, which is not a matter of types. It is
+    reported only if the other side has no operation of its kind in these types.
 
     Args:
         reference: operations of the reference build.
         candidate: operations of the candidate build.
 
     Returns:
-        The ``dots`` channel: equal, failed with a finding per group of operations, skipped when neither side
-        has any, or vacuous when only one has.
+        The ``dots`` channel: equal, failed with a finding per group of operations, skipped if neither side has any, or
+        vacuous if only one side has any.
     """
     if not reference and not candidate:
         return ChannelResult(name="dots", verdict=Verdict.SKIPPED, detail="no floating-point dot or sum")
@@ -57,7 +57,7 @@ def compare_dots(reference: Sequence[TypedOp], candidate: Sequence[TypedOp]) -> 
 
 
 def _grouped(entries: Sequence[TypedOp], other: Sequence[TypedOp]) -> list[tuple[TypedOp, int]]:
-    """Counts the operations whose kind has types that the other side has nowhere."""
+    """Counts the operations whose kind and types do not occur on the other side."""
     known = {(one.kind, one.types) for one in other}
     groups: dict[Hashable, list[TypedOp]] = collections.defaultdict(list)
     for one in entries:

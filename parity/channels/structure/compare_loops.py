@@ -1,4 +1,4 @@
-"""Compares loop trees: which loop of which side is missing, extra or different."""
+"""Compares loop trees: reports missing, extra and different loops of each side."""
 
 import collections
 import dataclasses
@@ -26,7 +26,7 @@ class Loops:
 COUNTER = 4
 """Bytes of a counter."""
 
-# From the surest match to the weakest; a pair that only a weak key joins yields findings in words.
+# From the surest match to the weakest; a pair that only a weak key joins gives a finding as text.
 _KEYS: tuple[Callable[[Loop], object], ...] = (
     lambda loop: (loop.signature, loop.provenance.tags),
     lambda loop: loop.signature,
@@ -52,14 +52,14 @@ def compare_loops(
     Args:
         reference: loops of the reference build.
         candidate: loops of the candidate build.
-        slack_bytes: by how many carry bytes two matched loops may differ (a counter one side carries).
-        carried: arrays such as ``u32[3]`` that one side alone may carry through its loops.
-        library: folder of code that is nobody's to change; scanned inputs that its loops hand on are notes.
+        slack_bytes: number of carry bytes by which two matched loops may differ (a counter one side carries).
+        carried: arrays such as ``u32[3]`` that only one side may carry through its loops.
+        library: folder of library code that users cannot change; scanned inputs that its loops forward are notes.
 
     Returns:
-        The ``loops`` channel: equal, failed with findings, or vacuous when a side has no operation at all or
-        no stage was read. A candidate that carries the same bytes in fewer arrays, or fewer counters before
-        optimisation where ``library`` is given, is a note.
+        The ``loops`` channel: equal, failed with findings, or vacuous if a side has no operation at all or no stage was
+        read. A candidate that carries the same bytes in fewer arrays, or fewer counters before optimisation if
+        ``library`` is given, is a note.
     """
     parts, findings, notes, stages = [], [], [], 0
     for stage in ("lowered", "optimised"):
@@ -151,7 +151,7 @@ class _Comparison:
         return findings + self.level(ours.inner, theirs.inner, f"{path}.")
 
     def _carries(self, ours: Loop, theirs: Loop, where: str) -> list[Finding]:
-        """Compares all carries; passed-through inputs that explain the difference have their own finding."""
+        """Compares all carries; passed-through inputs that explain the difference have separate findings."""
         findings: list[Finding] = []
         apart = abs(ours.carry_bytes - theirs.carry_bytes)
         explained = sum(leaf.bytes for leaf in theirs.passthrough) - sum(
@@ -179,7 +179,7 @@ class _Comparison:
         return findings
 
     def _counters(self, ours: Loop, theirs: Loop, fewer: int) -> bool:
-        """Whether what a library's lowered loop carries less may be counters; the optimised loop tells of the rest."""
+        """Returns True if the missing carries may be counters of a library's lowered loop, by their bytes."""
         less = ours.carry_bytes - theirs.carry_bytes
         return bool(self.library) and self.stage == "lowered" and less == COUNTER * fewer
 
@@ -237,7 +237,7 @@ class _Comparison:
 def _match(
     ours: Sequence[Loop], theirs: Sequence[Loop]
 ) -> tuple[list[tuple[int, Loop, Loop]], dict[int, Loop], dict[int, Loop]]:
-    """Returns pairs with the position of the first, and what is left on either side by position."""
+    """Returns pairs with the position of the first, and the remaining loops of either side by position."""
     left, right = dict(enumerate(ours)), dict(enumerate(theirs))
     pairs: list[tuple[int, Loop, Loop]] = []
     for key in _KEYS:
@@ -264,7 +264,7 @@ def _surplus(some: Sequence[Leaf], others: Sequence[Leaf]) -> list[Leaf]:
 
 
 def _stacked_finding(ours: Loop, theirs: Loop, where: str, carried: Collection[str]) -> Finding | None:
-    """Compares stacked outputs other than passed-through inputs, which have findings of their own."""
+    """Compares stacked outputs other than passed-through inputs, which have separate findings."""
     left, right = (
         [leaf for leaf in _surplus(loop.stacked, loop.passthrough) if leaf.shape not in carried]
         for loop in (ours, theirs)

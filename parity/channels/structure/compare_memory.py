@@ -23,16 +23,16 @@ _CAUSES = {
 def compare_memory(
     reference: Memory, candidate: Memory, budgets: Mapping[str, Budget] = MEMORY_BUDGETS
 ) -> ChannelResult:
-    """Compares what two programs need, quantity by quantity.
+    """Compares the memory and cost of two programs, quantity by quantity.
 
     Args:
         reference: memory of the reference build.
         candidate: memory of the candidate build.
-        budgets: what to compare, and how far it may grow.
+        budgets: the quantities to compare, and how far each may grow.
 
     Returns:
-        The ``memory`` channel: equal, failed with a finding per quantity, or vacuous when neither side states
-        any of the budgeted numbers.
+        The ``memory`` channel: equal, failed with a finding per quantity, or vacuous if neither side states any of the
+        budgeted numbers.
 
     Raises:
         ValueError: a budget names a quantity that is not one of ``QUANTITIES``.

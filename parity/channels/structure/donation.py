@@ -1,4 +1,4 @@
-"""Donated arguments: which results of a compiled program reuse the memory of which parameters."""
+"""Donated arguments: the results of a compiled program that reuse the memory of its parameters."""
 
 import dataclasses
 import re
@@ -34,7 +34,7 @@ class Alias:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Donation:
-    """What a program reuses.
+    """The memory that a program reuses.
 
     Args:
         aliases: by parameter.
@@ -85,17 +85,17 @@ def compare_donation(
     *,
     by_shape: bool = True,
 ) -> ChannelResult:
-    """Compares which arrays two programs reuse, by shape and number, whatever their order.
+    """Compares the arrays that two programs reuse, by shape and number, regardless of order.
 
     Args:
         reference: donation of the reference build.
         candidate: donation of the candidate build.
         alone: shapes of arrays that only one side has, the reference's and the candidate's.
-        by_shape: whether both sides keep their numbers in the same arrays; else as many bytes are as good.
+        by_shape: True if both sides keep their numbers in the same arrays; if not, equal bytes suffice.
 
     Returns:
-        The ``donation`` channel: equal, failed with the arrays that only one side reuses, or vacuous when a
-        program has no parameters.
+        The ``donation`` channel: equal, failed with the arrays that only one side reuses, or vacuous if a program has
+        no parameters.
     """
     if not reference.parameters or not candidate.parameters:
         return ChannelResult(name="donation", verdict=Verdict.VACUOUS, detail="a program without parameters")
@@ -139,7 +139,7 @@ def _kind(alias: Alias) -> str:
 
 
 def _counter(shape: str) -> str:
-    """A counter is a counter, whichever integers it is kept in."""
+    """Returns a shape with unsigned scalars as signed ones, because counters may be kept in either type."""
     return re.sub(r"^u(\d+)\[\]$", r"s\1[]", shape)
 
 

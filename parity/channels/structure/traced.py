@@ -1,4 +1,4 @@
-"""Scan outputs that are scanned inputs, as the traced program has them, before JAX drops dead ones."""
+"""Scan outputs that are scanned inputs, in the traced program, before JAX drops dead ones."""
 
 import collections
 import dataclasses
@@ -18,10 +18,10 @@ LISTED = 4
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PassedThrough:
-    """A scan whose body returns arrays that it was given, unchanged.
+    """A scan whose body returns some of its inputs unchanged.
 
     Args:
-        source: where the scan is.
+        source: location of the scan.
         arrays: ``float32[4,48,80]`` and so on, stacked.
         size: bytes that stacking them takes.
     """
@@ -34,8 +34,8 @@ class PassedThrough:
 def passed_through(jaxpr: Any) -> list[PassedThrough]:
     """Finds the scans whose body returns scanned inputs, nested ones too.
 
-    A body that returns its read-only parameters stacks them anew: a second copy of all weights
-    wherever the result is kept.
+    A body that returns its read-only parameters stacks them again: a second copy of all weights wherever the result is
+    kept.
 
     Args:
         jaxpr: of a traced program, ``jax.stages.Traced.jaxpr``.
@@ -61,12 +61,12 @@ def passed_through(jaxpr: Any) -> list[PassedThrough]:
 def compare_passed_through(
     reference: Any, candidate: Any, carried: Collection[str] = (), library: str = ""
 ) -> tuple[list[Finding], list[Finding]]:
-    """Finds scans of one side that return their inputs where the other side's do not.
+    """Finds scans of one side that return their inputs although the other side's do not.
 
     Args:
         reference, candidate: jaxprs of the two traced programs.
-        carried: arrays such as ``uint32[3]`` that one side alone may carry.
-        library: folder of code that is nobody's to change; empty for none.
+        carried: arrays such as ``uint32[3]`` that only one side may carry.
+        library: folder of library code that users cannot change; empty for none.
 
     Returns:
         Findings, and notes on the scans of the library.

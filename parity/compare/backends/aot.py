@@ -35,20 +35,20 @@ LOADING = 120.0
 
 
 def missing_compiler() -> str:
-    """Returns how to get the TPU compiler; empty where it is installed."""
+    """Returns a command that installs the TPU compiler; empty if it is installed."""
     if importlib.util.find_spec(PACKAGE) is not None:
         return ""
     return f'pip install "jax[tpu]=={version("jax")}"'
 
 
 def load_compiler(topology: str, tell: Callable[[str], None]) -> int:
-    """Loads the TPU compiler in this process, which should be a worker; returns how many devices a slice has."""
+    """Loads the TPU compiler in this process, which should be a worker; returns the number of devices of a slice."""
     tell("load")
     return len(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
 
 
 def _try_flags(topology: Topology) -> None:
-    """Refuses flags that the compiler refuses by ending its process, which shall not be this one."""
+    """Checks in a worker that the compiler accepts its flags, because it ends its process if it does not."""
     pool = Pool(1, Limits(seconds=LOADING))
     try:
         pool.submit("parity.compare.backends.aot:load_compiler", str(topology)).result()
@@ -57,7 +57,7 @@ def _try_flags(topology: Topology) -> None:
             f"{FLAGS}={os.environ[FLAGS]}: the TPU compiler {error}; mend or unset {FLAGS}"
         ) from error
     except RemoteError:
-        return  # an exception is no end: this process gets the same and says more
+        return  # an exception ends no process: this process gets it too, with more detail
     finally:
         pool.close()
 
@@ -81,7 +81,7 @@ class CompiledAhead:
     """A program compiled in another process, read like a ``jax.stages.Compiled``; it cannot run.
 
     Args:
-        compilation: what the compiler said.
+        compilation: the results of the compiler.
         lowered: the program.
         devices: in the order of the program.
     """
@@ -95,7 +95,7 @@ class CompiledAhead:
 
     @functools.cached_property
     def input_shardings(self) -> Any:
-        """Where the arguments lie; None for those that the program does not use."""
+        """Shardings of the arguments; None for those that the program does not use."""
         leaves, structure = jax.tree.flatten(self._lowered.in_avals)
         kept = kept_arguments(self._lowered)
         hoisted = hoisted_constants(self._lowered)
@@ -106,7 +106,7 @@ class CompiledAhead:
 
     @functools.cached_property
     def output_shardings(self) -> Any:
-        """Where the results lie."""
+        """Shardings of the results."""
         leaves, structure = jax.tree.flatten(self._lowered.out_info)
         placed = compiled_shardings(self.compilation.outputs, leaves, self._devices)
         return jax.tree.unflatten(structure, placed)
@@ -118,7 +118,7 @@ class AheadOfTime:
 
     Args:
         topology: the slice.
-        compiler: has the worker processes; one for all by default.
+        compiler: has the worker processes; by default all backends share one.
     """
 
     topology: Topology
@@ -147,11 +147,11 @@ class AheadOfTime:
 
     @property
     def placement(self) -> jax.sharding.Sharding:
-        """Where the arguments of a program without a mesh lie."""
+        """Sharding of the arguments of a program without a mesh."""
         return jax.sharding.SingleDeviceSharding(self.devices[0])
 
     def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
-        """Returns the mesh as it fits the slice."""
+        """Returns the mesh fitted to the slice."""
         return spec.fitted(len(self.devices), held)
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:
@@ -184,7 +184,7 @@ def compile_request_here(request: Request, tell: Callable[[str], None]) -> Compi
 
     Args:
         request: the program.
-        tell: told of the phase.
+        tell: called with the phase.
     """
     tell("compile")
     by_id = {device.id: device for device in _devices(Topology.parse(request.backend.partition(":")[2]))}

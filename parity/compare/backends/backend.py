@@ -1,4 +1,4 @@
-"""What a backend is: a place where programs are lowered, compiled and run."""
+"""The interface of backends, which lower, compile and run programs."""
 
 import contextlib
 from collections.abc import Callable, Collection
@@ -15,26 +15,26 @@ AnyMesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
 
 
 class Backend(Protocol):
-    """A place for programs."""
+    """A backend, which lowers, compiles and may run programs."""
 
     @property
     def name(self) -> str:
-        """As the command line spells it."""
+        """Name on the command line."""
         ...
 
     @property
     def executes(self) -> bool:
-        """Whether it can run programs."""
+        """True if it can run programs."""
         ...
 
     @property
     def inspects(self) -> bool:
-        """Whether one comes for the compiled programs, so that they are looked at even if proved."""
+        """True if it exists to inspect compiled programs, so that proved ones are inspected too."""
         ...
 
     @property
     def tiled(self) -> bool:
-        """Whether arrays lie in memory in tiles, so that small ones take more than their bytes."""
+        """True if arrays are stored in tiles, so that small ones take more than their bytes."""
         ...
 
     @property
@@ -44,14 +44,14 @@ class Backend(Protocol):
 
     @property
     def placement(self) -> jax.sharding.Sharding | None:
-        """Where the arguments of a program without a mesh lie; None for JAX's default device."""
+        """Sharding of the arguments of a program without a mesh; None for JAX's default device."""
         ...
 
     def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
-        """Returns the mesh that stands for ``spec`` here, mostly itself; axes in ``held`` keep their size.
+        """Returns the mesh that represents ``spec`` here, usually ``spec`` itself; axes in ``held`` keep their size.
 
         Raises:
-            HeldAxesError: those axes alone need more devices than there are.
+            FixedAxesError: those axes alone need more devices than there are.
             ValueError: there is no such mesh.
         """
         ...
@@ -73,9 +73,9 @@ class Backend(Protocol):
         ...
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], Any]:
-        """Starts to compile, where that can be done elsewhere; returns what gives the compiled program.
+        """Starts to compile if another process compiles; returns a function that returns the compiled program.
 
-        What it gives is a ``jax.stages.Compiled``, or reads like one where the backend runs nothing.
+        That is a ``jax.stages.Compiled``, or an object with the same interface if the backend runs nothing.
 
         Raises:
             ValueError: it cannot compile.

@@ -1,4 +1,4 @@
-"""A folder of small results that outlive the process; safe for processes side by side."""
+"""A folder of small results that outlive the process; safe for parallel processes."""
 
 import contextlib
 import dataclasses
@@ -17,16 +17,16 @@ __all__ = ["DiskCache", "default_folder", "digest"]
 SUFFIX = ".json.gz"
 MOST = 2**30
 KEPT = 0.8
-"""When the folder is full, the longest unused entries go until this share is left."""
+"""If the folder is full, the least recently used entries are removed until this share is left."""
 
 
 def default_folder() -> Path:
-    """Returns where caches of this user belong: ``$XDG_CACHE_HOME/parity``, else ``~/.cache/parity``."""
+    """Returns the folder for caches of this user: ``$XDG_CACHE_HOME/parity``, else ``~/.cache/parity``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parity"
 
 
 def digest(parts: Sequence[bytes | str]) -> str:
-    """Returns a hash of the parts, which no other sequence of parts shares."""
+    """Returns a hash of the parts that distinguishes any two sequences of parts."""
     state = hashlib.sha256()
     for part in parts:
         data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
@@ -37,11 +37,11 @@ def digest(parts: Sequence[bytes | str]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DiskCache:
-    """Entries by key, each a file; a file that cannot be read is no entry, and is written anew.
+    """Entries by key, each a file; an unreadable file counts as a missing entry.
 
     Args:
         folder: made when the first entry is stored.
-        most: bytes that all entries may take.
+        most: maximum number of bytes of all entries.
     """
 
     folder: Path = dataclasses.field(default_factory=default_folder)
@@ -51,7 +51,7 @@ class DiskCache:
         return self.folder / f"{key}{SUFFIX}"
 
     def load(self, key: str) -> Any | None:
-        """Returns what is stored under ``key``, or None."""
+        """Returns the value stored under ``key``, or None."""
         path = self._path(key)
         try:
             entry = json.loads(gzip.decompress(path.read_bytes()))
@@ -63,7 +63,7 @@ class DiskCache:
         return entry["value"]
 
     def store(self, key: str, value: Any) -> None:
-        """Stores ``value``, plain data; a folder that cannot be written is as good as none."""
+        """Stores ``value``, plain data; does nothing if the folder cannot be written."""
         data = gzip.compress(json.dumps({"key": key, "value": value}).encode(), compresslevel=4)
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class DiskCache:
             self._shrink()
 
     def entries(self) -> list[tuple[float, int, Path]]:
-        """Returns time of last use, bytes and path of each entry, the longest unused first."""
+        """Returns time of last use, bytes and path of each entry, the least recently used first."""
         found = []
         for path in self.folder.glob(f"*{SUFFIX}"):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Compiling for slices that need not exist: in worker processes with limits, remembered on disk."""
+"""Compiling for slices that need not exist: in worker processes with limits, cached on disk."""
 
 import base64
 import concurrent.futures
@@ -16,7 +16,7 @@ from parity.compare.backends.workers import Limits, Pool, RemoteError, WorkerErr
 __all__ = ["Compilation", "CompileError", "Compiler", "Request", "Resources", "shared"]
 
 FORMAT = "3"
-"""Part of every key: entries of another form are not found."""
+"""Part of every key: entries of another format are not found."""
 PACKAGES = ("jax", "jaxlib", "libtpu")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 
@@ -30,7 +30,7 @@ class Request:
     """A program to be compiled, as plain data.
 
     Args:
-        backend: for whom, such as ``aot:v5p:2x2x1``; names the slice.
+        backend: the target, such as ``aot:v5p:2x2x1``; names the slice.
         module: StableHLO bytecode, with shardings and locations.
         options: the compiler's options, serialised.
         devices: ids of the devices in the slice, in the order of the program.
@@ -43,9 +43,9 @@ class Request:
 
     @property
     def key(self) -> str:
-        """Changes with all that the compiler's answer depends on.
+        """A digest of all inputs of the compiler.
 
-        Locations are part of it, so that what is found never points at lines that have moved since.
+        Locations are part of it, so that cached results never point at lines that have moved since.
         """
         versions = [f"{package} {version(package)}" for package in PACKAGES]
         flags = [f"{name}={os.environ.get(name, '')}" for name in FLAGS]
@@ -55,15 +55,15 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compilation:
-    """What a compiler made of a program, as far as anyone looks; it cannot run.
+    """The results of a compiler that are read later; they cannot run.
 
     Args:
         text: optimised HLO.
         memory: bytes per device, by the names of JAX's memory analysis.
         cost: flops and the like.
         inputs, outputs: serialised shardings of the program's parameters and results.
-        seconds: how long the compiler took.
-        anonymous: digest of what the program does, see `parity.ir.hlo.anonymous`; None where it is not told.
+        seconds: time of the compile.
+        anonymous: digest of the program without names, see `parity.ir.hlo.anonymous`; None if it is unknown.
     """
 
     text: str
@@ -93,7 +93,7 @@ class Compilation:
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> "Compilation":
-        """Reads what `plain` wrote.
+        """Reads the data that `plain` returned.
 
         Raises:
             ValueError, TypeError, KeyError: the data have another form.
@@ -107,13 +107,13 @@ SIDES = ("inputs", "outputs")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What a run may take of the machine.
+    """Limits of the machine's resources for a run.
 
     Args:
         workers: cases, or compiles of one case, at once.
         memory: bytes of host memory for all compiles together.
         seconds: wall time of one compile.
-        cache: folder of what outlives the run; None for nothing.
+        cache: folder for results that outlive the run; None for none.
     """
 
     workers: int = dataclasses.field(default_factory=lambda: os.cpu_count() or 1)
@@ -122,11 +122,11 @@ class Resources:
     cache: Path | None = dataclasses.field(default_factory=default_folder)
 
     def share(self, parts: int) -> "Resources":
-        """Returns what each of ``parts`` processes may take."""
+        """Returns the limits of each of ``parts`` processes."""
         return dataclasses.replace(self, workers=max(1, self.workers // parts), memory=self.memory // parts)
 
     def compiler(self) -> "Compiler":
-        """Returns a compiler that keeps to it."""
+        """Returns a compiler with these limits."""
         cache = DiskCache(folder=self.cache) if self.cache else None
         return Compiler(self.workers, Limits(memory=self.memory, seconds=self.seconds), cache)
 
@@ -135,9 +135,9 @@ class Compiler:
     """Compiles in worker processes, each program once.
 
     Args:
-        workers: how many compile at once.
-        limits: what they may take.
-        cache: what outlives the run; None for nothing.
+        workers: number of parallel compiles.
+        limits: of the compiles.
+        cache: of results that outlive the run; None for none.
     """
 
     def __init__(self, workers: int = 2, limits: Limits | None = None, cache: DiskCache | None = None):
@@ -145,7 +145,7 @@ class Compiler:
         self._pool = Pool(workers, limits or Limits(), {"JAX_PLATFORMS": "cpu"})
 
     def start(self, function: str, request: Request) -> Callable[[], Compilation]:
-        """Starts to compile and returns what waits for the end.
+        """Starts to compile and returns a function that waits for the result.
 
         Args:
             function: ``module:function`` that takes the request and returns a `Compilation`.
@@ -182,5 +182,5 @@ class Compiler:
 
 @functools.cache
 def shared() -> Compiler:
-    """Returns the compiler of those who bring none; it keeps nothing on disk."""
+    """Returns the shared default compiler, which keeps nothing on disk."""
     return Compiler()

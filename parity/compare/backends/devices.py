@@ -1,4 +1,4 @@
-"""The backends that run programs: simulated devices of the CPU, and accelerators that are found."""
+"""The backends that run programs: simulated devices of the CPU, and accelerators of this machine."""
 
 import contextlib
 import dataclasses
@@ -19,11 +19,11 @@ class Devices:
     """A backend that compiles for devices of this process and runs on them.
 
     Args:
-        name: as the command line spells it.
+        name: name on the command line.
         devices: finds the devices.
-        tiled: whether arrays lie in tiles there.
-        options: what the compiler is told, as flags of XLA without the dashes; a flag that is also in
-            ``XLA_FLAGS`` keeps the value it has there.
+        tiled: True if arrays are stored in tiles there.
+        options: compiler options, as flags of XLA without the dashes; a flag that is also in ``XLA_FLAGS`` keeps the
+            value it has there.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Devices:
         return traced.lower()
 
     def start(self, lowered: jax.stages.Lowered) -> Callable[[], jax.stages.Compiled]:
-        """See `Backend`. A program that shall run is compiled in this process, when asked for."""
+        """See `Backend`. A program that will run is compiled in this process, when the result is requested."""
         chosen = os.environ.get("XLA_FLAGS", "")
         options = {flag: value for flag, value in self.options if flag not in chosen}
 
@@ -67,10 +67,10 @@ class Devices:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accelerators(Devices):
-    """A backend of devices that this machine may have, however many: meshes are fitted to them.
+    """A backend of the accelerators of this machine; meshes are fitted to their number.
 
     Args:
-        remedy: how to get them, in words.
+        remedy: how to get them, as text.
     """
 
     remedy: str = ""
@@ -92,7 +92,7 @@ class Accelerators(Devices):
             ) from error
 
     def fit(self, spec: MeshSpec, held: Collection[str] = ()) -> MeshSpec:
-        """Returns the mesh as it fits the devices."""
+        """Returns the mesh fitted to the devices."""
         return spec.fitted(len(self.found), held)
 
     def mesh(self, spec: MeshSpec) -> jax.sharding.Mesh | None:

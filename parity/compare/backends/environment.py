@@ -1,4 +1,4 @@
-"""What must be set before the first ``import jax``, and what a report says about where it ran."""
+"""Settings to make before the first ``import jax``, and the report's description of the environment."""
 
 import gc
 import os
@@ -13,27 +13,27 @@ DEVICES = 8
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "chex", "libtpu", "pytest")
 PLATFORMS = {"tpu": "tpu,cpu", "gpu": "cuda,cpu"}
 YOUNG = 200_000
-"""New objects before Python looks for garbage: imports make a million that live on, and the search takes a seventh."""
+"""Number of new objects between garbage collections: imports make a million live ones, and scans take a seventh."""
 COUNT_FLAG = "--xla_force_host_platform_device_count"
 
 
 def prepare(backend: str = "cpu") -> None:
-    """Chooses eight simulated CPU devices, unless the caller has chosen otherwise, and collects garbage less often.
+    """Chooses eight simulated CPU devices, unless the caller has chosen differently, and collects garbage less often.
 
     Does nothing once JAX is imported: by then its devices may exist.
 
     Args:
-        backend: where programs will run; accelerators are only looked for where they are asked for.
+        backend: the backend of the run; JAX searches for accelerators only if the backend needs them.
     """
     if "jax" in sys.modules:
         return
     if gc.isenabled():
         gc.set_threshold(max(YOUNG, gc.get_threshold()[0]), *gc.get_threshold()[1:])
     os.environ.setdefault("JAX_PLATFORMS", PLATFORMS.get(backend, "cpu"))
-    if os.environ["JAX_PLATFORMS"] == "cpu":  # then libtpu only compiles: it need not look for a TPU
+    if os.environ["JAX_PLATFORMS"] == "cpu":  # libtpu then only compiles and need not search for a TPU
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
         os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "true")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the partitioner's advice, not meant for our users
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # hides the partitioner's advice to developers
     flags = os.environ.get("XLA_FLAGS", "")
     if COUNT_FLAG not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {COUNT_FLAG}={DEVICES}".strip()
@@ -48,7 +48,7 @@ def version(package: str) -> str | None:
 
 
 def git_commit() -> str | None:
-    """Returns the commit of the working directory, with ``+`` when it has changes; None outside git."""
+    """Returns the commit of the working directory, with ``+`` if it has changes; None outside git."""
     try:
         head = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10

@@ -1,4 +1,4 @@
-"""The backend that only lowers, for a TPU slice that need not exist: all that a proof needs."""
+"""The backend that only lowers, for a TPU slice that need not exist: enough for a proof."""
 
 import contextlib
 import dataclasses

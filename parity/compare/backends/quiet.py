@@ -1,4 +1,4 @@
-"""Keeps what C++ writes to the terminal for those who need it."""
+"""Captures the terminal output of C++ code for exceptions."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ KEPT_LINES = 4
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps what is written to file descriptor 2 off the screen; an exception gets it as a note."""
+    """Captures output to file descriptor 2 in this block; an exception gets its last lines as a note."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as kept:
         screen = os.dup(2)

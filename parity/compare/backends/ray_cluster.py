@@ -1,4 +1,4 @@
-"""Calls on a Ray cluster, or on a Ray of this machine's own: each a task with the resources that it declares."""
+"""Calls on a Ray cluster, or on a local Ray: each is a task with the resources that it declares."""
 
 import contextlib
 import functools
@@ -35,7 +35,7 @@ OWN = "local"
 ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 ANSWERS = 5.0
 STORE = 200 * 2**20
-"""Bytes for objects: an outcome is small, and a store of Ray's choice would take a third of the memory."""
+"""Bytes for objects: an outcome is small, and Ray's default store would take a third of the memory."""
 NEEDS = 2 * GIB
 """Host memory that a case of the small sizes declares."""
 QUIET = {
@@ -46,16 +46,16 @@ ACCELERATORS = {
     "gpu": ("GPU", lambda count: {"num_gpus": count}),
     "tpu": ("TPU", lambda count: {"resources": {"TPU": count}}),
 }
-"""Backend -> Ray's name of what it needs, and how a task declares it."""
+"""Backend -> Ray's name of the accelerator, and the options that declare it."""
 
 
 def is_address(word: str) -> bool:
-    """Returns whether a word of the command line is meant as a cluster, and not as a selector of cases."""
+    """Returns True if a word of the command line names a cluster, not a selector of cases."""
     return word in (OWN, "auto") or "://" in word or bool(ADDRESS.fullmatch(word))
 
 
 def check_address(address: str) -> None:
-    """Raises where no cluster can be there; says it at once, where Ray would try for a minute.
+    """Checks that a cluster can be reached; fails at once, while Ray would try for a minute.
 
     Raises:
         ValueError: Ray is not installed, the address has another form, or nothing answers.
@@ -87,11 +87,11 @@ def _ray() -> ModuleType:
 
 @contextlib.contextmanager
 def session(address: str, workers: int) -> Iterator[None]:
-    """A connection to a cluster; a Ray of this machine's own ends with it.
+    """Connects to a cluster in this block; a local Ray ends with it.
 
     Args:
         address: of the head, ``auto``, or `OWN`.
-        workers: how many calls at once, for a Ray of this machine's own; a cluster has its own count.
+        workers: number of parallel calls of a local Ray; a cluster has its own count.
 
     Raises:
         ValueError: no cluster is there.
@@ -105,7 +105,7 @@ def session(address: str, workers: int) -> Iterator[None]:
         stack.callback(ray.shutdown)
         try:
             with warnings.catch_warnings():
-                # Ray forks to start its processes, which become other programs at once.
+                # Ray forks to start its processes, which replace their program at once.
                 warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
                 options = own if address == OWN else {}
                 ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
@@ -116,13 +116,13 @@ def session(address: str, workers: int) -> Iterator[None]:
                 "and a cluster that asks for a token needs RAY_AUTH_MODE=token"
             ) from error
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, ending)  # Ray puts its own there, which leaves no report
+            signal.signal(signal.SIGTERM, ending)  # Ray sets its own handler, which leaves no report
         yield
 
 
 @contextlib.contextmanager
 def _own_things() -> Iterator[None]:
-    """Gives a Ray of our own a folder for its logs and a token, both of which go with it.
+    """Gives a local Ray a folder for its logs and a token, and removes both at the end.
 
     A longer path is too long for its sockets; without a token it would leave one in the home folder.
     """
@@ -130,7 +130,7 @@ def _own_things() -> Iterator[None]:
         own = {
             "RAY_TMPDIR": folder,
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
-            "RAY_worker_niceness": "0",  # as our own workers; Ray's come last on a machine that others use
+            "RAY_worker_niceness": "0",  # as for our own workers; Ray's default yields to all other processes
         }
         added = {name: value for name, value in own.items() if name not in os.environ}
         os.environ.update(added)
@@ -142,12 +142,12 @@ def _own_things() -> Iterator[None]:
 
 
 def machines() -> list[Mapping[str, float]]:
-    """Returns what each machine of the cluster has, by Ray's names."""
+    """Returns the resources of each machine of the cluster, by Ray's names."""
     return [node["Resources"] for node in _ray().nodes() if node["Alive"]]
 
 
 def declared(backend: str, devices: int, has: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Returns the resources that a task declares: what one machine of the cluster can give.
+    """Returns the resources that a task declares, at most those of one machine of the cluster.
 
     Args:
         backend: where the case runs.
@@ -169,25 +169,25 @@ def declared(backend: str, devices: int, has: Sequence[Mapping[str, float]]) -> 
         raise ValueError(
             f"--backend {backend}: no machine of the Ray cluster has a {name}; add one, or use cpu"
         )
-    # An accelerator belongs to one process: a worker that lives on would keep it from the next.
+    # An accelerator belongs to one process: a worker that stays alive would keep it from the next.
     return {**options, **declare(min(devices, int(most(name)))), "max_calls": 1}
 
 
 @functools.cache
 def _task(calls: int) -> Any:
-    """Returns the task; its worker ends after so many calls, or lives on where that is 0."""
+    """Returns the task; its worker ends after ``calls`` calls, or never if that is 0."""
     return _ray().remote(max_calls=calls)(attend)
 
 
 class RemoteCall:
-    """A call of ``module:function`` in a Ray worker; what `parity.compare.backends.workers.Worker` is on this machine.
+    """A call of ``module:function`` in a Ray worker, as `parity.compare.backends.workers.Worker` makes it locally.
 
-    Ray is told not to try again by itself: whoever calls shall know that a worker was lost.
+    Ray does not retry by itself, so that the caller learns that a worker was lost.
 
     Args:
-        backend: what JAX shall look for there.
+        backend: the backend that JAX uses there.
         function: ``module:function``.
-        arguments: what it takes.
+        arguments: its arguments.
         resources: from `declared`.
     """
 
@@ -200,19 +200,19 @@ class RemoteCall:
 
     @property
     def begun(self) -> bool:
-        """Whether a worker has taken it."""
+        """True if a worker has taken it."""
         return self._start > 0
 
     @property
     def seconds(self) -> float:
-        """How long it has lasted, without the time in the queue."""
+        """Duration of the call in seconds, without the time in the queue."""
         return time.monotonic() - self._start if self.begun else 0.0
 
     def take(self) -> tuple[bool, Any]:
-        """Returns whether the call has ended, and its result; for one that `wait_for_any` returned.
+        """Returns True and the result if the call has ended; the call must be from `wait_for_any`.
 
         Raises:
-            RemoteError: what was called raised.
+            RemoteError: the function raised.
             WorkerError: the worker is lost.
         """
         ray = _ray()
@@ -232,12 +232,12 @@ class RemoteCall:
         return True, value
 
     def cancel(self) -> None:
-        """Ends it, whatever it is at."""
+        """Ends the call at once."""
         _ray().cancel(self.stream, force=True)
 
 
 def wait_for_any(calls: Sequence[RemoteCall]) -> list[RemoteCall]:
-    """Waits a while; returns the calls that have something to say."""
+    """Waits a while; returns the calls that have a phase or a result to take."""
     streams = [call.stream for call in calls]
     ready, _ = _ray().wait(streams, num_returns=len(streams), timeout=0)
     ready = ready or _ray().wait(streams, num_returns=1, timeout=POLL)[0]

@@ -1,6 +1,6 @@
-"""The inside of a Ray worker: calls what the driver names, and says how far it is; see `ray_cluster`.
+"""The inside of a Ray worker: makes the driver's call, and reports its phases; see `ray_cluster`.
 
-Imports no JAX: what it must find in the environment is set here first.
+Imports no JAX, because the environment must be set first.
 """
 
 import dataclasses
@@ -20,17 +20,17 @@ __all__ = ["Site", "attend", "here"]
 
 CARRIED = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "XDG_CACHE_HOME")
 DRIVERS = ("JAX_PLATFORMS", "TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD")
-"""What keeps the driver from accelerators, and what the workers of its own Ray inherit."""
+"""Variables that keep the driver from accelerators, and that the workers of a local Ray inherit."""
 _SAID: "queue.SimpleQueue[tuple[str, Any]]" = queue.SimpleQueue()
 
 
 class OtherMachineError(RuntimeError):
-    """A machine of the cluster is not as the one that the run was started on."""
+    """A machine of the cluster differs from the one that the run was started on."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Site:
-    """What every machine of a cluster must have in common with the one that the run was started on.
+    """The properties that every machine of a cluster must share with the one that the run was started on.
 
     Args:
         folder: of the project.
@@ -57,9 +57,9 @@ def here() -> Site:
 
 @functools.lru_cache(maxsize=8)
 def _commit(folder: str) -> str | None:
-    """Returns the commit of the folder that this process is in, as it was when first asked for.
+    """Returns the commit of the folder that this process is in, as of the first call.
 
-    Whether it has changes does not count: a report that the run itself writes is one.
+    Uncommitted changes do not count: the run itself may write a report there.
     """
     found = git_commit()
     return found.removesuffix("+") if found else None
@@ -70,7 +70,7 @@ def _versions() -> dict[str, str | None]:
 
 
 def _settle(site: Site) -> None:
-    """Goes to the folder of the project.
+    """Changes to the folder of the project.
 
     Raises:
         OtherMachineError: this machine lacks it, has other versions, or another commit there.
@@ -102,13 +102,13 @@ def _tell(phase: str) -> None:
 
 
 def attend(site: Site, backend: str, function: str, arguments: tuple) -> Iterator[tuple[str, Any]]:
-    """Yields ``("phase", words)`` while a call lasts, then its end as `parity.compare.backends.worker.call` gives it.
+    """Yields ``("phase", words)`` during a call, then its end as `parity.compare.backends.worker.call` returns it.
 
     Args:
-        site: what this machine must have.
-        backend: what JAX shall look for.
-        function: ``module:function``, given ``arguments`` and ``tell=``.
-        arguments: what it takes.
+        site: the properties that this machine must have.
+        backend: the backend that JAX uses.
+        function: ``module:function``, called with ``arguments`` and ``tell=``.
+        arguments: its arguments.
     """
     os.environ.update(site.variables)
     for name in DRIVERS if backend in PLATFORMS else ():

@@ -1,4 +1,4 @@
-"""Which backends there are, by name."""
+"""The backends, by name."""
 
 import difflib
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from parity.compare.backends.devices import Accelerators, Devices
 __all__ = ["BACKENDS", "find", "known_backends"]
 
 FAST_TO_COMPILE = (("xla_backend_optimization_level", 0),)
-"""For programs that run once: LLVM's optimisation takes most of a compile. XLA's own passes stay as they are."""
+"""For programs that run once: LLVM's optimisation takes most of a compile. XLA's own passes are unchanged."""
 
 BACKENDS: dict[str, Backend] = {
     "cpu": Devices(name="cpu", devices=lambda: jax.devices("cpu"), options=FAST_TO_COMPILE),
@@ -51,7 +51,7 @@ SLICES: dict[str, Callable[[Topology, Compiler | None], Backend]] = {
 
 
 def known_backends() -> list[str]:
-    """Returns the backends as people write them, the ones behind a topology with what it may be."""
+    """Returns the names of the backends for users, including those with a topology."""
     return [*BACKENDS, f"aot:TOPOLOGY ({', '.join(FAMILIES)})"]
 
 
@@ -59,11 +59,11 @@ def find(name: str, compiler: Compiler | None = None) -> Backend:
     """Returns the backend called ``name``.
 
     Args:
-        name: as the command line spells it.
-        compiler: compiles for backends that do so in other processes; one for all by default.
+        name: name on the command line.
+        compiler: for backends that compile in other processes; by default they share one.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: no backend has that name.
     """
     family, _, rest = name.partition(":")
     if family in SLICES:

@@ -1,4 +1,4 @@
-"""The inside of a worker process: calls what the parent names, one call after the other, until the parent goes.
+"""The inside of a worker process: makes the parent's calls, one after the other, until the parent ends.
 
 Started by `parity.compare.backends.workers`, as ``python -m parity.compare.backends.worker FD``; FD is an inherited
 socket to the parent.
@@ -25,8 +25,8 @@ def call(function: str, arguments: tuple, tell: Tell) -> tuple[str, Any]:
 
     Args:
         function: gets ``arguments`` and ``tell=``.
-        arguments: what it takes.
-        tell: to be given a phase in words, which the parent names when the process dies.
+        arguments: its arguments.
+        tell: takes a phase as text, which the parent names if the process dies.
     """
     module, _, name = function.partition(":")
     try:
@@ -36,14 +36,14 @@ def call(function: str, arguments: tuple, tell: Tell) -> tuple[str, Any]:
 
 
 def main(descriptor: int) -> None:
-    """Answers calls. Ends with the parent, also in the middle of a call.
+    """Makes calls and sends their results. Ends with the parent, even during a call.
 
     Args:
         descriptor: of the socket.
     """
     prepare()
     parent, calls = Connection(descriptor), queue.SimpleQueue()
-    os.dup2(2, 1)  # whatever a library prints goes where its errors go
+    os.dup2(2, 1)  # output of libraries goes to stderr
 
     def listen() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Worker processes: what may crash, hang or eat the machine's memory happens there, never here."""
+"""Worker processes: calls that may crash, hang or exhaust the machine's memory run there, never in this process."""
 
 import atexit
 import concurrent.futures
@@ -22,27 +22,27 @@ __all__ = ["GIB", "Limits", "Pool", "RemoteError", "Worker", "WorkerError", "mac
 
 GIB = 2**30
 SHARE = 0.8
-"""Share of the machine's memory that workers may fill unless told otherwise."""
+"""Default share of the machine's memory that workers may fill."""
 SECONDS = 600.0
 POLL = 0.1
 KEPT_LINES = 3
 GRACE = 5.0
 STALE = 4 * GIB
-"""A worker that holds more than this after a call is replaced: compilers keep what they once took."""
+"""Bytes above which a worker is replaced after a call: compilers do not return memory."""
 
 ALIVE: "set[Worker]" = set()
 
 
 class WorkerError(RuntimeError):
-    """A worker died or was stopped; says why."""
+    """A worker died or was stopped; the message gives the reason."""
 
 
 class RemoteError(RuntimeError):
-    """What was called in a worker raised; says type and message."""
+    """The function called in a worker raised; the message gives type and text."""
 
 
 class _CrowdedError(Exception):
-    """Several workers together need too much; this one shall wait for the others."""
+    """Several workers together need too much memory; this call must wait for the others."""
 
 
 _CROWDED = object()
@@ -59,7 +59,7 @@ def machine_memory() -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a call may take.
+    """Limits of a call.
 
     Args:
         memory: bytes of host memory, all workers of a pool together.
@@ -90,7 +90,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
-                start_new_session=True,  # Ctrl-C is the parent's to handle
+                start_new_session=True,  # the parent handles Ctrl-C
             )
         self.channel = Connection(ours.detach())
         self.phase = ""
@@ -99,19 +99,19 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """Id of the process."""
         return self._process.pid
 
     @property
     def resident(self) -> int:
-        """Bytes of memory it holds now; 0 where the system does not say."""
+        """Bytes of memory it holds now; 0 if the system does not report it."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return 0
 
     @property
     def seconds(self) -> float:
-        """How long the call has lasted."""
+        """Duration of the call in seconds."""
         return time.monotonic() - self._start
 
     def begin(self, function: str, arguments: tuple) -> None:
@@ -127,10 +127,10 @@ class Worker:
             raise WorkerError(self._obituary()) from error
 
     def poll(self, seconds: float) -> tuple[bool, Any]:
-        """Waits a while; returns whether the call has ended, and its result.
+        """Waits up to ``seconds``; returns True and the result if the call has ended, else False and None.
 
         Raises:
-            RemoteError: what was called raised.
+            RemoteError: the function raised.
             WorkerError: the process died.
         """
         try:
@@ -149,7 +149,7 @@ class Worker:
         return True, value
 
     def kill(self) -> None:
-        """Ends the process, whatever it is at."""
+        """Ends the process at once."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._process.wait()
@@ -189,11 +189,11 @@ def _kill(workers: list[Worker]) -> None:
 
 
 class Pool:
-    """Workers that are started when needed, kept for the next call, and stopped where they pass a limit.
+    """Workers that are started when needed, kept for the next call, and stopped if they pass a limit.
 
     Args:
-        size: how many at once.
-        limits: what they may take.
+        size: number of parallel calls.
+        limits: of the calls.
         environment: variables set on top of this process's.
     """
 
@@ -206,10 +206,9 @@ class Pool:
         weakref.finalize(self, _kill, self._idle)
 
     def submit(self, function: str, *arguments: Any) -> "concurrent.futures.Future[Any]":
-        """Starts a call of ``module:function`` and returns what will be its result.
+        """Starts a call of ``module:function`` and returns the future of its result.
 
-        The future raises `RemoteError` where the function did, `WorkerError` where the process died or
-        was stopped.
+        The future raises `RemoteError` if the function raised, and `WorkerError` if the process died or was stopped.
         """
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         threading.Thread(target=self._fulfil, args=(future, function, arguments), daemon=True).start()
@@ -234,7 +233,7 @@ class Pool:
             future.set_exception(error)
 
     def _call(self, function: str, arguments: tuple) -> Any:
-        """Returns the result, or `_CROWDED` where the call had to give way to older ones."""
+        """Returns the result, or `_CROWDED` if the call had to yield to older ones."""
         with contextlib.suppress(_CrowdedError), self._borrowed() as worker:
             worker.begin(function, arguments)
             while True:
@@ -270,7 +269,7 @@ class Pool:
             self._state.wait_for(lambda: not self._busy)
 
     def _hold_to_limits(self, worker: Worker) -> None:
-        """Raises where the call has taken too much; of several that share the memory, the youngest gives way."""
+        """Raises if the call has passed a limit; if several share the memory, the youngest yields."""
         if worker.seconds > self._limits.seconds:
             raise WorkerError(f"exceeded {self._limits.seconds:g} s")
         with self._state:

@@ -1,6 +1,6 @@
-"""Measuring: times, memory and bytes of two sides in one run, by turns, as ratios with their spread.
+"""Timing: times, memory and bytes of two sides in one run, measured alternately, as ratios with their spread.
 
 Imports: the rest of `compare`. Gives: `rounds.paired` and its `Paired`; `phases`, `dispatch` and `fresh`, which
-measure; `bounds`, what NNX over Linen is held to; `measure.measured`, which puts a case through all of them; and
+measure; `measure.measured`, which measures a case with all of them, and `measure.BOUNDS` for NNX over Linen; and
 `overhead`, the harness against a script without it.
 """

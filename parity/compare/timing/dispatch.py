@@ -1,4 +1,4 @@
-"""What one call of a compiled step costs the host's processor: one that adds one to each leaf, cut to one element."""
+"""Processor time of one call of a compiled step: the step adds one to each leaf, cut to one element."""
 
 import functools
 import time
@@ -15,9 +15,9 @@ from parity.ir.jax_internals import key_implementation
 __all__ = ["DISPATCH", "calls"]
 
 DISPATCH = "dispatch"
-"""Of the recommended way; any other is ``dispatch, NAME``."""
+"""Name for the recommended way; any other is ``dispatch, NAME``."""
 BRIEF = 0.02
-"""Seconds that the calls of one round take at least."""
+"""Least number of seconds for the calls of one round."""
 MOST_CALLS = 1_000
 
 
@@ -41,7 +41,7 @@ def _step(changes: bool) -> Step:
 
 
 def _calls(build: Build, way: Way, changes: bool) -> Callable[[], float]:
-    """Returns what calls the step again and again and returns the seconds of one call."""
+    """Returns a function that calls the step repeatedly and returns the seconds of one call."""
     batch = {name: _small(leaf) for name, leaf in build.abstract_inputs.items()}
     loop = way({path: _small(leaf) for path, leaf in build.abstract.items()}, batch, _step(changes))
 
@@ -60,12 +60,12 @@ def _calls(build: Build, way: Way, changes: bool) -> Callable[[], float]:
 def calls(
     builds: tuple[Build, Build], program: Program
 ) -> tuple[Callable[[], Mapping[str, float]], Callable[[], Mapping[str, float]]]:
-    """Returns what measures the calls of both sides: the candidate's in every way, the reference's in its first.
+    """Returns functions that measure calls of both sides: the candidate's in every way, the reference's in its first.
 
     Args:
         builds: reference and candidate, both with `Build.ways`.
-        program: of both; where it gives its state's buffers away, the step hands the state on as a training loop does,
-            else it only reads the state.
+        program: of both; if it donates its state's buffers, the step returns the state as in a training loop, else it
+            only reads the state.
     """
     reference, candidate = builds
     changes = program.donate

@@ -1,4 +1,4 @@
-"""What a side costs a process of its own: the first trace of all, and the most host memory it ever held."""
+"""Cost of a side in a fresh process: the first trace, and the peak host memory."""
 
 import contextlib
 import resource
@@ -22,18 +22,18 @@ from parity.compare.timing.phases import first_step, source
 __all__ = ["FRESH", "Found", "in_a_process", "serve"]
 
 FRESH = {"trace": "cold trace", "lower": "cold lower", "first step": "cold first step"}
-"""What is measured in the process, and what it is called."""
+"""The quantities measured in the process, and their names."""
 PEAK, OWN = "peak host memory", "peak over imports"
 WAIT = 0.2
 
 Found = tuple[tuple[str, ...], tuple[tuple[str, str], ...], str, int | None]
-"""How a process finds the cases: the arguments of `parity.cases.settings.find_cases`, but for the selector."""
+"""The arguments of `parity.cases.settings.find_cases` without the selector, to find the cases in another process."""
 
 
 def peak_bytes() -> int:
-    """Returns the most memory that this process has held.
+    """Returns the peak memory of this process.
 
-    What ``getrusage`` says of a process may be of the one that started it, so Linux is asked for this one's own.
+    On Linux it is read from ``/proc``, because ``getrusage`` may report the value of the parent process.
     """
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -51,12 +51,12 @@ def serve(found: Found, id: str, backend: str, which: int, tell: Callable[[str],
         id: of the case.
         backend: where to place it.
         which: 0 for the reference, 1 for the candidate.
-        tell: told of each phase.
+        tell: called with each phase.
     """
     target = find(backend)
     (case,) = place([case for case in find_cases(*found, (id,)) if case.id == id], target)
     bench = Session(tell=tell, backend=target)
-    jax.block_until_ready(jax.jit(lambda x: x + 1)(1))  # devices and compiler are up, as on every side
+    jax.block_until_ready(jax.jit(lambda x: x + 1)(1))  # starts devices and compiler, for every side
     before = peak_bytes()
     name, make = (("reference", case.reference), ("candidate", case.candidate))[which]
     mesh = case.meshes[which]
@@ -70,12 +70,12 @@ def serve(found: Found, id: str, backend: str, which: int, tell: Callable[[str],
 
 
 def in_a_process(found: Found, id: str, backend: str, which: int) -> Callable[[], Mapping[str, float]]:
-    """Returns what starts a process for `serve` and returns its answer.
+    """Returns a function that starts a process for `serve` and returns its result.
 
     Args:
         found, id, backend, which: as `serve` takes them.
 
-    The call raises `RuntimeError` where the process failed; says why.
+    The function raises `RuntimeError` with the reason if the process failed.
     """
 
     def once() -> Mapping[str, float]:

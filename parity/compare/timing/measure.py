@@ -1,4 +1,4 @@
-"""A case put through every measure: what was found, what it is held to, and what could not be measured."""
+"""All measurements of a case: the results, their bounds, and the quantities that could not be measured."""
 
 import dataclasses
 import functools
@@ -31,29 +31,29 @@ BOUNDS: Mapping[str, float] = {
     DISPATCH: 1.10,
     "temp bytes": 1.00,
 }
-"""What NNX over Linen is held to; other comparisons are held to nothing."""
+"""Upper bounds for NNX over Linen; other comparisons have none."""
 MORE = 3
-"""What takes little is measured so many times more often."""
+"""Factor by which cheap quantities are measured more often."""
 CLOCKS: Mapping[str, Callable[[], float]] = {"cpu": time.process_time}
-"""What times a step where the device is this machine's processor; elsewhere it is the clock on the wall."""
+"""Clocks for steps, by backend: processor time on simulated devices; wall time for the others."""
 MOST_PROCESSES = 5
-"""A process starts in seconds, and its memory hardly varies."""
+"""Maximum number of processes: one starts in seconds, and its memory hardly varies."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was measured of a case.
+    """The measurements of a case.
 
     Args:
         id: of the case.
-        name: what the ratios say.
-        sides: the builds: under and over the line.
-        heads: what to call them in a table.
-        backend, mesh: where.
-        found: by quantity, in the order of measuring; seconds, or bytes where the name says so.
+        name: of the ratios.
+        sides: the builds: denominator and numerator.
+        heads: their names in a table.
+        backend, mesh: where it ran.
+        found: by quantity, in the order of measuring; seconds, or bytes if the name says bytes.
         open: why a quantity could not be measured.
-        bounds: what its ratios are held to.
-        same: whether both sides are proved to be one program: then compiled code differs by noise alone.
+        bounds: upper bounds of its ratios.
+        same: True if both sides are proved to be one program: compiled code then differs only by noise.
     """
 
     id: str
@@ -83,8 +83,8 @@ class MeasuredCase:
 
     Args:
         evidence: of the case.
-        swap: whether they change places.
-        rounds: how often each is measured.
+        swap: True to exchange numerator and denominator.
+        rounds: number of rounds of each measurement.
         found: how another process finds the case.
     """
 
@@ -94,17 +94,17 @@ class MeasuredCase:
     found: Found | None = None
 
     def in_order(self, pair: tuple) -> tuple:
-        """Returns what belongs to reference and candidate as it goes under and over the line."""
+        """Returns a pair for reference and candidate as denominator and numerator."""
         return pair[::-1] if self.swap else pair
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """Under and over the line."""
+        """Denominator and numerator."""
         return self.in_order(self.evidence.sides)
 
     @property
     def states(self) -> tuple[Mapping[str, np.ndarray], ...]:
-        """The same numbers for both sides."""
+        """The states of both sides, with equal numbers."""
         return self.in_order((self.evidence.state, self.evidence.candidate_state))
 
 
@@ -130,7 +130,7 @@ def _steady(desk: MeasuredCase) -> dict[str, Paired]:
 
 
 def _quietest(one: Steps) -> float:
-    """Returns the seconds of a step, the least of three tries: another job can only add to it."""
+    """Returns the seconds of a step, the least of three tries, because other jobs can only add time."""
     return min(one() for _ in range(3)) / one.count
 
 
@@ -160,7 +160,7 @@ def _processes(desk: MeasuredCase) -> dict[str, Paired]:
 
 
 class NotMeasuredError(ValueError):
-    """A quantity cannot be measured; says why."""
+    """A quantity cannot be measured; the message gives the reason."""
 
 
 MEASURES: Mapping[tuple[str, ...], Callable[[MeasuredCase], dict[str, Paired]]] = {
@@ -177,12 +177,12 @@ MEASURES: Mapping[tuple[str, ...], Callable[[MeasuredCase], dict[str, Paired]]] 
 def measured(
     subject: Subject, desk: MeasuredCase, tell: Callable[[str], None] = lambda words: None
 ) -> Measured:
-    """Measures a case in every way there is; what cannot be measured says why.
+    """Measures a case in every way; records why a quantity cannot be measured.
 
     Args:
-        subject: what to measure.
+        subject: the case to measure, and its name.
         desk: the case.
-        tell: told of each measure.
+        tell: called with each measurement.
 
     Raises:
         SideError: a side does not build, trace, lower, compile or run.
@@ -216,7 +216,7 @@ def measured(
 
 
 def _named(ours: Side, theirs: Side) -> str:
-    """What differs: the build, or else the mesh."""
+    """Returns the names that differ: of the builds, or else of the meshes."""
     apart = ours.build.name != theirs.build.name
     names = [str(side.build.name if apart else side.mesh) for side in (theirs, ours)]
     return " over ".join(names)
@@ -225,14 +225,14 @@ def _named(ours: Side, theirs: Side) -> str:
 def measure_each(
     subjects: Sequence[Subject], backend: Backend, rounds: int, found: Found, tell: Callable[[str], None]
 ) -> Iterator[Measured]:
-    """Yields what is measured of each case, one after the other.
+    """Yields the measurements of each case, one after the other.
 
     Args:
-        subjects: what to measure.
-        backend: where.
-        rounds: how often.
+        subjects: the cases to measure.
+        backend: where to measure.
+        rounds: number of rounds.
         found: how another process finds the cases.
-        tell: told of each case and each measure.
+        tell: called with each case and each measurement.
 
     Raises:
         ValueError: a case cannot run there.

@@ -1,4 +1,4 @@
-"""What the harness costs: its own share of a run, and the run against a script that compares without it."""
+"""Cost of the harness: its own share of a run, and the run against a script that compares without it."""
 
 import dataclasses
 import json
@@ -17,19 +17,19 @@ from parity.compare.timing.subjects import Harness
 __all__ = ["RUNS", "Overhead", "measure_overhead", "own_share"]
 
 JAX_ITSELF = ("trace", "lower", "compile", "execute")
-"""What any script that compares two models must do; all else is the harness."""
+"""Phases that any script comparing two models needs; the rest is the harness."""
 RUNS: Mapping[str, tuple[str, ...]] = {"parity run": (), "parity run --paranoid": ("--paranoid",)}
-"""By name, options of the runs: what is proved is not compiled, unless one asks for it."""
+"""Options of the runs, by name; proved cases are compiled only if ``--paranoid`` is given."""
 LAST_LINES = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Overhead:
-    """What was measured of the harness.
+    """The measurements of the harness.
 
     Args:
-        cases: how many.
-        own: by run, what is not trace, lower, compile or execute, as a share: lower quartile, median, upper quartile.
+        cases: number of cases.
+        own: by run, the share outside trace, lower, compile and execute: lower quartile, median, upper quartile.
         ratios: processor time of whole processes, the run over the script.
     """
 
@@ -42,7 +42,7 @@ def own_share(report: Mapping) -> float:
     """Returns the share of a run's time that is not JAX's.
 
     Args:
-        report: what ``parity run --json`` has written of a run in one process.
+        report: the output of ``parity run --json`` for a run in one process.
     """
     spent = sum(case["seconds"][phase] for case in report["cases"] for phase in JAX_ITSELF)
     return 1 - spent / report["seconds"]
@@ -55,17 +55,17 @@ def measure_overhead(
     environment: Mapping[str, str],
     tell: Callable[[str], None] = lambda words: None,
 ) -> Overhead:
-    """Runs cases in processes of their own, and the script, by turns.
+    """Runs the cases and the script alternately, each in a separate process.
 
     Args:
-        harness: which cases and which script.
-        count: how many cases its selectors select.
-        rounds: how often.
+        harness: the cases and the script.
+        count: number of cases that its selectors select.
+        rounds: number of rounds.
         environment: of the processes.
-        tell: told of each.
+        tell: called with the name of each run.
 
     Raises:
-        ValueError: a process ended with an error; says what it printed last.
+        ValueError: a process ended with an error; the message has its last lines.
     """
     own: dict[str, tuple[float, float, float]] = {}
     ratios: dict[str, Paired] = {}
@@ -103,7 +103,7 @@ def measure_overhead(
 
 
 def _timed(arguments: Sequence[str], environment: Mapping[str, str]) -> Mapping[str, float]:
-    """Returns the processor seconds of a Python process and of what it starts, to its end."""
+    """Returns the processor seconds of a Python process and its children, to its end."""
     before = _spent()
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
     seconds = _spent() - before

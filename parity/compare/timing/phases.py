@@ -1,7 +1,7 @@
-"""What a side costs from its source to a step: to initialise, trace, lower, compile, and to run.
+"""Cost of a side from its source to a step: to initialise, trace, lower, compile, and to run.
 
-What is work of this machine's processor counts processor time: other jobs on the machine take none of it. Steps do,
-too, where the devices are simulated; on others the clock on the wall counts.
+Work of this machine's processor is measured in processor time, which other jobs do not change. So are steps on
+simulated devices; steps on other devices are measured in wall time.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from parity.compare.side import Side
 __all__ = ["Steps", "compile_seconds", "first_step", "initialise", "source", "steps"]
 
 BRIEF = 0.05
-"""Seconds that the steps of one round take at least, so that the clock can tell."""
+"""Least number of seconds for the steps of one round, so that the clock can measure them."""
 MOST_STEPS = 200
 
 
@@ -35,10 +35,10 @@ def no_kept_programs() -> Iterator[None]:
 
 
 def compile_seconds(side: Side) -> Callable[[], float]:
-    """Returns what compiles a side anew and returns the seconds."""
+    """Returns a function that compiles a side again and returns the seconds."""
 
     def once() -> float:
-        lowered = dataclasses.replace(side).lowered  # traced anew: JAX keeps what it compiled of a program
+        lowered = dataclasses.replace(side).lowered  # traced again: JAX keeps the compiled program
         with no_kept_programs(), side.backend.context(side.mesh):
             start = time.perf_counter()
             side.backend.start(lowered)()
@@ -48,7 +48,7 @@ def compile_seconds(side: Side) -> Callable[[], float]:
 
 
 def initialise(side: Side) -> Callable[[], Mapping[str, float]]:
-    """Returns what makes an initial state from a key, traced and compiled anew, and returns the seconds."""
+    """Returns a function that makes an initial state, traced and compiled again, and returns the seconds."""
 
     def once() -> Mapping[str, float]:
         gc.collect()
@@ -61,11 +61,11 @@ def initialise(side: Side) -> Callable[[], Mapping[str, float]]:
 
 
 def source(side: Side) -> Callable[[], Mapping[str, float]]:
-    """Returns what traces and lowers a side anew, and returns the seconds of each."""
+    """Returns a function that traces and lowers a side again, and returns the seconds of each."""
 
     def once() -> Mapping[str, float]:
         fresh = dataclasses.replace(side)
-        gc.collect()  # what earlier rounds left is not this one's
+        gc.collect()  # garbage of earlier rounds does not count
         start = time.thread_time()
         _ = fresh.traced
         traced = time.thread_time()
@@ -76,10 +76,10 @@ def source(side: Side) -> Callable[[], Mapping[str, float]]:
 
 
 def first_step(side: Side, state: Mapping[str, np.ndarray]) -> Callable[[], Mapping[str, float]]:
-    """Returns what compiles a side and takes it from its source to the end of its first step, both anew.
+    """Returns a function that times a compile, and the way from the source to the end of the first step.
 
     Args:
-        side: traced anew each time.
+        side: traced again each time.
         state: where the step starts, on the host.
     """
     batch = side.build.inputs(SEED)
@@ -102,12 +102,12 @@ def first_step(side: Side, state: Mapping[str, np.ndarray]) -> Callable[[], Mapp
 
 
 class Steps:
-    """A program that is run again and again from where it is.
+    """A program that runs repeatedly, each time from its last state.
 
     Args:
-        side: compiled already, or compiled now.
+        side: compiled now, unless it is already.
         state: where it starts, on the host.
-        clock: what counts.
+        clock: the clock to use.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Steps:
             start = self._clock()
             for _ in range(self.count):
                 outputs = compiled(self.state, self._batch)
-                self.state = self.state | outputs.get(Group.STATE, {})  # a forward pass returns some of it
+                self.state = self.state | outputs.get(Group.STATE, {})  # a forward pass returns part of it
             jax.block_until_ready(outputs)
             return self._clock() - start
 
@@ -134,12 +134,12 @@ def steps(
     states: tuple[Mapping[str, np.ndarray], ...],
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[Steps, Steps]:
-    """Returns the steps of both sides, so many a round that the clock can tell.
+    """Returns the steps of both sides, with enough steps a round for the clock.
 
     Args:
         sides: reference and candidate.
         states: where each starts.
-        clock: what counts.
+        clock: the clock to use.
     """
     ours, theirs = (Steps(side, state, clock) for side, state in zip(sides, states, strict=True))
     for one in (ours, theirs):

@@ -1,4 +1,4 @@
-"""Rounds: both sides by turns, so that a busy machine delays now one and now the other."""
+"""Interleaved timing: measures both sides alternately, so that background load affects both."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ __all__ = ["ROUNDS", "Paired", "interleave", "paired"]
 
 ROUNDS = 7
 LOW, HIGH = 0.25, 0.75
-"""A candidate is slower where three rounds of four say so."""
+"""A candidate is slower if it is slower in three rounds of four."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,19 +30,19 @@ class Paired:
 
     @property
     def ratios(self) -> np.ndarray:
-        """Candidate over reference, round by round; nothing over nothing is one."""
+        """Candidate over reference, for each round; zero over zero is one."""
         ours, theirs = self.values[:, 0], self.values[:, 1]
         bare = np.where(theirs == 0, 1.0, np.inf)
         return np.divide(theirs, ours, out=bare, where=ours != 0)
 
     @property
     def low(self) -> float:
-        """What three rounds of four exceed."""
+        """The lower quartile: three rounds of four exceed it."""
         return float(np.quantile(self.ratios, LOW))
 
     @property
     def high(self) -> float:
-        """What one round of four exceeds."""
+        """The upper quartile: one round of four exceeds it."""
         return float(np.quantile(self.ratios, HIGH))
 
     @property
@@ -55,12 +55,12 @@ Sides = tuple[Callable[[], Mapping[str, float]], Callable[[], Mapping[str, float
 
 
 def interleave(sides: Sides, rounds: int = ROUNDS, *, warm: bool = True) -> dict[str, Paired]:
-    """Measures both sides by turns, the first of a round being the second of the next.
+    """Measures both sides alternately; the order changes from round to round.
 
     Args:
         sides: each does its work once and returns ``{quantity: value}``, both of the same quantities.
-        rounds: how often.
-        warm: do all once before: what is loaded or allocated once is nobody's.
+        rounds: number of rounds.
+        warm: run each side once before, so that one-time loading and allocation do not count.
     """
     if warm:
         for side in sides:
@@ -78,7 +78,7 @@ def paired(sides: tuple[Callable[[], float], Callable[[], float]], rounds: int =
 
     Args:
         sides: each does its work once and returns seconds.
-        rounds: how often.
+        rounds: number of rounds.
     """
     one, other = sides
     return interleave((lambda: {"": one()}, lambda: {"": other()}), rounds)[""]

@@ -1,4 +1,4 @@
-"""What ``parity bench`` measures: cases that were named, else those of ``[tool.parity.bench]``, else all."""
+"""The cases that ``parity bench`` measures: those named, else those of ``[tool.parity.bench]``, else all."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ class Subject:
     """A case to measure.
 
     Args:
-        case: whose sides.
-        name: what its ratios say, such as ``NNX over Linen``; empty to take it from the builds.
-        swap: the reference over the candidate.
+        case: its two sides are measured.
+        name: of its ratios, such as ``NNX over Linen``; empty to take it from the builds.
+        swap: True for the reference over the candidate.
     """
 
     case: Case
@@ -55,12 +55,12 @@ class _Bench(Table, frozen=True, kw_only=True):
 
 
 def subjects(table: Mapping[str, Any], cases: Sequence[Case], selectors: Sequence[str]) -> list[Subject]:
-    """Returns what to measure.
+    """Returns the cases to measure.
 
     Args:
         table: ``[tool.parity.bench]``.
-        cases: all there are.
-        selectors: what was named on the command line.
+        cases: all cases.
+        selectors: from the command line.
 
     Raises:
         ValueError: the table has the wrong form, or a selector matches nothing.
@@ -82,6 +82,6 @@ def read_harness(table: Mapping[str, Any]) -> Harness | None:
         table: ``[tool.parity.bench]``.
 
     Raises:
-        ValueError: it has the wrong form.
+        ValueError: the table has the wrong form.
     """
     return read(_Bench, table, "[tool.parity.bench]").harness
