@@ -230,12 +230,12 @@ def collect(
     settings = find_settings(start)
     _make_importable([start, *([settings.root] if settings.root else [])])
     extra = tuple(extra)
-    known = () if extra and settings.root is None else settings.pairs  # a named pair replaces the built-in ones
+    known = () if extra and settings.root is None else settings.pairs  # a named pair replaces the built-ins
     pairs = [pair for name in dict.fromkeys((*known, *extra)) for pair in load_pairs(name)]
     cases = [case for pair in pairs for case in _cases(pair, overrides, devices, select)]
     if settings.budgets or settings.waivers:
         cases = [_of_project(case, settings) for case in cases]
-    if not cases and overrides and select:  # every pair refuses them and no selector matches: report the latter
+    if not cases and overrides and select:  # all refuse them: report the selectors
         return collect(extra, {}, start, devices=devices)
     if not cases:
         names = ", ".join(pair.name for pair in pairs)
