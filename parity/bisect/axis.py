@@ -65,7 +65,7 @@ class Judge:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """A failure whose cause is searched.
+    """A failure, and the context of the search for its cause.
 
     Args:
         case: the case that fails.

@@ -22,7 +22,7 @@ class Divergence:
 
     Args:
         reference, candidate: the number of the value on each side; None if a side has none there.
-        place: progress of the reference, as the number of its last input.
+        place: progress of the reference, as the number of the last input.
         operands: positions of operands that are not the same value.
         path: pairs of operations of both sides that lead here; each pair is an operand of the one before.
     """
@@ -123,7 +123,7 @@ class _Search:
         return kept
 
     def _place(self, side: int, at: int) -> int:
-        """Returns the number of the last input of a value, in the numbering of the reference."""
+        """Returns the reference's number of a value's last input; for a consequence, the length of the reference."""
         nodes = self._traces[side].nodes
         residual = at in self._residuals[side]
         if self._matches[side][at] >= 0 or nodes[at].literal or residual:
@@ -149,7 +149,7 @@ class _Search:
         return pairs + [Divergence(reference=at, candidate=None, place=self._place(0, at)) for at in rest]
 
     def _likeness(self, ours: int, theirs: int) -> float:
-        """Returns a score of two operations to correspond to each other; 0 if they do not."""
+        """Returns a score for the likelihood that two operations correspond to each other; 0 if they do not."""
         left, right = self._traces[0].nodes[ours], self._traces[1].nodes[theirs]
         words = zip(functions_around(left)[:NEAR], functions_around(right)[:NEAR], strict=False)
         shared = sum(any(self._alignment.same(i, j) for j in right.inputs) for i in left.inputs)

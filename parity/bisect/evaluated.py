@@ -33,7 +33,7 @@ class Result:
 
     Args:
         group, path: of the result.
-        in_floors: distance in units of the noise; infinite if the noise is zero.
+        in_floors: distance in units of the noise; infinite if the noise is zero or not finite.
     """
 
     group: str

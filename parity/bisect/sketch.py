@@ -26,7 +26,7 @@ class Sketch:
         projected: the array's random projections, in float64.
         norm: its Frobenius norm.
         epsilon: half a unit in the last place of its dtype, relative; 0 for integers.
-        plain: True if it could equal another value by chance: a boolean, a small number, a constant array.
+        plain: True if it could equal another value by chance: a single integer or boolean, -1, 0, 1, or equal entries.
         shown: its first entry, for display.
     """
 

@@ -27,7 +27,7 @@ class TooFewDevicesError(ValueError):
 
 
 class Mode(enum.StrEnum):
-    """How shardings are decided: by the compiler (auto) or by the types (explicit)."""
+    """Mode of a mesh: the compiler (auto) or the types (explicit) decide shardings."""
 
     AUTO = "auto"
     EXPLICIT = "explicit"

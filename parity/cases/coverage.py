@@ -125,7 +125,7 @@ class Coverage:
         space: the space.
         rows: by case.
         covered: number of combinations that are in a row.
-        refused: combinations that are incompatible with all values of the other factors, with the error.
+        refused: combinations that the options refuse, with the error.
         idle: number of combinations without effect.
         missing: possible combinations that are in no row.
         rare: combinations in one row only, with its case.

@@ -235,7 +235,7 @@ def collect(
     cases = [case for pair in pairs for case in _cases(pair, overrides, devices, select)]
     if settings.budgets or settings.waivers:
         cases = [_of_project(case, settings) for case in cases]
-    if not cases and overrides and select:  # all refuse them: report the selectors
+    if not cases and overrides and select:  # refused, and none selected: report the latter
         return collect(extra, {}, start, devices=devices)
     if not cases:
         names = ", ".join(pair.name for pair in pairs)

@@ -126,7 +126,7 @@ def training(
 
 
 def _check_places(run: Training) -> None:
-    """Checks early what the models check only during the slow tracing.
+    """Checks early the conditions that the models check only during the slow tracing.
 
     Raises:
         ShardingError: the mesh does not fit the stages, or an explicit one does not fit the rows of a microbatch.

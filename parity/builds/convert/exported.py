@@ -43,7 +43,7 @@ class ExportedEntry:
     Args:
         entry: the pairing.
         confirmed_by: ``proof``, ``probe``, ``one-to-one`` and the reason, or the reason why nothing confirms it.
-        contradicted: True if the two sides differed after a probe.
+        contradicted: True if a probe made the two sides differ.
     """
 
     entry: Entry
@@ -149,7 +149,7 @@ def _entry_record(one: ExportedEntry) -> dict[str, Any]:
 
 
 def read_map(path: Path) -> ExportedMap:
-    """Reads what ``parity map --export`` wrote, and checks that it is total and one-to-one.
+    """Reads a file of ``parity map --export``, and checks that it is total and one-to-one.
 
     Args:
         path: the file.

@@ -68,8 +68,8 @@ def pair_modules(
 ) -> tuple[Pairs, Pairs]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
 
-    Modules of one kind are paired by nearest name. If one of them is named automatically, names do not help, and
-    the modules are paired in the order in which the programs first use them.
+    Modules of one kind are paired by nearest name. If one of them is named automatically, they are paired in the order
+    in which the programs first use them.
 
     Args:
         reference, candidate: the unpaired leaves of one role, by normalised name.
