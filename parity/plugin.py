@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MARK = "parity"
 CALLED = pytest.StashKey[tuple[int, Sequence[str]]]()
-"""Nanoseconds of the clock before pytest imported any file of the project, and the words of the command line."""
+"""Clock in nanoseconds before pytest imported any file of the project, and the arguments of the command line."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _names_mark(expression: str) -> bool:
-    """True if an expression of ``-m`` names the mark: ``not slow`` selects a case, too, but nobody asked for it."""
+    """True if an expression of ``-m`` names the mark; ``not slow`` also selects cases, but does not request them."""
     return MARK in re.split(r"[\s()]+", expression)
 
 
@@ -56,7 +56,7 @@ def _is_requested(expression: str) -> bool:
     """True if an expression of ``-m`` names the mark, and selects an item that has it and no other mark.
 
     Raises:
-        UsageError: the expression is malformed; pytest itself would say so only after it has collected the tests.
+        UsageError: the expression is malformed; pytest itself would report it only after collecting the tests.
     """
     if not _names_mark(expression):
         return False
@@ -69,18 +69,18 @@ def _is_requested(expression: str) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Begins to note which files are opened before the project's own code runs: cached verdicts depend on them."""
+    """Starts to record opened files before the project's code runs: cached verdicts depend on them."""
     option = early_config.known_args_namespace
     if option.parity_cached and _names_mark(option.markexpr):
         from parity.run.outside import watch
 
-        words = tuple(word for word in args if not word.startswith("--basetemp="))  # imports nothing
+        words = tuple(word for word in args if not word.startswith("--basetemp="))  # not an input of any case
         early_config.stash[CALLED] = time.time_ns(), words
         watch()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the mark; chooses devices if cases will run, and checks the options first."""
+    """Registers the mark; if cases will run, chooses devices and checks the options."""
     config.addinivalue_line("markers", f"{MARK}: a parity case; -m {MARK} collects all of them")
     if not _is_requested(config.option.markexpr):
         return
@@ -94,10 +94,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _check_report(config: pytest.Config) -> None:
-    """Checks that the report can be written, and makes its folder in one that exists.
+    """Checks that the report can be written; makes its folder if only that is missing.
 
     Raises:
-        OSError, ValueError: it cannot.
+        OSError, ValueError: it cannot be written.
     """
     from parity.report.records import check_writable
 
@@ -116,7 +116,7 @@ def _check_report(config: pytest.Config) -> None:
 
 
 def _request(config: pytest.Config) -> "Request":
-    """Returns what the options request; each of xdist's workers has its share of the machine.
+    """Returns the run request of the options; each xdist worker gets its share of the machine.
 
     Raises:
         ValueError: an option or the settings cannot be used.
@@ -152,7 +152,7 @@ def _request(config: pytest.Config) -> "Request":
 class _Cases:
     """Collects the cases as items, runs them and writes the report.
 
-    In the process that starts xdist's workers it collects, too: there a wrong option can still be refused.
+    It also collects in the process that starts xdist's workers, so that a wrong option is refused there.
 
     Raises:
         ValueError: settings, selectors, backend or meshes cannot be used.
@@ -164,7 +164,7 @@ class _Cases:
         self._config, self._schedule = config, Schedule(request)
         self._runner = self._schedule.runner()
         self._uncached: list[str] = []
-        if cache := self._schedule.cache:  # what was imported before the manifest was made may be older
+        if cache := self._schedule.cache:  # modules imported before the manifest was made may be older
             cache.refuse(cache.manifest.later_than(config.stash[CALLED][0]))
         self._records: dict[str, dict[str, Any]] = {}
         self._planned = 0
@@ -187,27 +187,27 @@ class _Cases:
         return result
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Caches nothing once another test has run in this process: it may have changed the models."""
+        """Disables caching once another test has run in this process: it may have changed the models."""
         if self._schedule.cache and not isinstance(item, CaseItem):
             self._schedule.cache.refuse([f"another test ran in this process: {item.nodeid}"])
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Counts the cases that marks and ``-k`` left."""
+        """Counts the cases that ``-m`` and ``-k`` selected."""
         self._planned = sum(isinstance(item, CaseItem) for item in session.items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
-        """Counts them where xdist's workers collect."""
+        """Counts the cases that xdist's workers collected."""
         self._planned = sum(id.startswith(f"{MARK}::") for id in ids)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keeps the records; under xdist they arrive from the workers with the reports."""
+        """Stores the records; under xdist they arrive from the workers with the reports."""
         for name, record in report.user_properties:
             if name == MARK and report.when == "call" and isinstance(record, dict):
                 self._records[record["id"]] = record
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints how many verdicts were cached, and why none is cached now."""
+        """Prints the number of cached verdicts, and why none is cached now."""
         cached = sum("remembered" in record for record in self._records.values())
         if cached:
             terminalreporter.write_line(f"parity: {cached} of {len(self._records)} verdicts from the cache")
@@ -216,7 +216,7 @@ class _Cases:
             terminalreporter.write_line(f"parity: no verdict is cached; changed during this run: {changes}")
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Caches verdicts, and writes the report, once, in the process that has all records."""
+        """Caches verdicts, and writes the report in the one process that has all records."""
         self._uncached = self._schedule.settle()
         directory = self._config.option.parity_report
         if not directory or hasattr(self._config, "workerinput"):
@@ -263,18 +263,18 @@ class CaseItem(pytest.Item):
             raise CaseFailedError(result)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style=None):
-        """Returns the findings, not a traceback."""
+        """Returns the findings instead of a traceback."""
         if isinstance(excinfo.value, CaseFailedError):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Returns what pytest shows as the place of the test."""
+        """Returns the location of the test that pytest shows."""
         return self.path, None, self.case.id
 
 
 class CaseFailedError(AssertionError):
-    """A case did not pass; the message is what a person needs to act on."""
+    """A case did not pass; the message contains its findings."""
 
     def __init__(self, result: "CaseResult"):
         from parity.report.table import findings_text

@@ -1,4 +1,4 @@
-"""The words every check answers in: verdict, finding, channel result."""
+"""Results of checks: verdict, finding, channel result."""
 
 import dataclasses
 import enum
@@ -22,20 +22,21 @@ __all__ = [
 ]
 
 Row = Mapping[str, str | int | float | None]
-"""One line of a table by column; None is a number that is not known, or not finite."""
+"""One row of a table by column; None is an unknown or non-finite number."""
 
 EXPECTED_GOT = ("expected", "got")
-"""Labels of a finding on one side by itself."""
+"""Labels of a finding on a single side."""
 
 
 class Verdict(enum.StrEnum):
-    """What a channel says of a case, best first: each before all that it implies, see `IMPLIES`.
+    """Verdict of a channel on a case, best first: each before all that it implies, see `IMPLIES`.
 
     ``reordered``: the same operations on the same values, up to the order of operands of float additions,
     products, minima and maxima; bits may differ.
-    ``exact``: equal for all inputs if numbers were exact; of rounding, and so of bits, it says nothing.
-    ``open``: the question stands and was not answered, because the programs are not proved the same and the
-    backend runs nothing. ``skipped``: there is no question. ``waived``: all that differs is accepted, with a reason.
+    ``exact``: equal for all inputs if numbers were exact; rounding, and so bits, may differ.
+    ``open``: the channel applies but has no result, because the programs are not proved equal and the
+    backend runs nothing. ``skipped``: the channel does not apply. ``waived``: all differences are accepted, with a
+    reason.
     """
 
     PROVED = "proved"
@@ -63,7 +64,7 @@ RUNGS = (
     Verdict.ARBITRATED,
     Verdict.EXACT,
 )
-"""The ladder that values climb, the highest rung first; `IMPLIES` says which rung includes which."""
+"""The ladder of rungs for values, the highest first; `IMPLIES` holds the implications between rungs."""
 
 IMPLIES: Mapping[Verdict, tuple[Verdict, ...]] = {
     Verdict.PROVED: (Verdict.REORDERED, Verdict.BITWISE),
@@ -82,19 +83,19 @@ IMPLIES: Mapping[Verdict, tuple[Verdict, ...]] = {
     Verdict.VACUOUS: (Verdict.ERROR,),
     Verdict.ERROR: (),
 }
-"""The partial order of verdicts: those directly below each. Of two rungs neither may include the other:
-``reordered`` and ``exact`` say nothing of numbers, ``bitwise`` and ``floor`` nothing of other inputs."""
+"""The partial order of verdicts: those directly below each. Neither of two rungs may imply the other:
+``reordered`` and ``exact`` do not cover numbers, ``bitwise`` and ``floor`` do not cover other inputs."""
 
 BLOCKING = frozenset({Verdict.FAILED, Verdict.VACUOUS, Verdict.ERROR, Verdict.OPEN})
 
 
 def implies(verdict: Verdict, other: Verdict) -> bool:
-    """Returns True if a verdict says all that another says."""
+    """True if a verdict implies another."""
     return verdict is other or any(implies(below, other) for below in IMPLIES[verdict])
 
 
 def weakest(verdicts: Iterable[Verdict]) -> Verdict:
-    """Returns the verdict that comes last in `Verdict`: no other of them is below it."""
+    """Returns the verdict that comes last in `Verdict`: none of the others is below it."""
     return max(verdicts, key=list(Verdict).index)
 
 
@@ -103,7 +104,7 @@ class Requirement:
     """Verdicts of which one must be reached.
 
     Args:
-        rungs: the least verdicts that meet it.
+        rungs: the least verdicts that satisfy it.
     """
 
     rungs: tuple[Verdict, ...]
@@ -136,22 +137,22 @@ class Requirement:
 
     @property
     def accepted(self) -> frozenset[Verdict]:
-        """All verdicts that meet it."""
+        """All verdicts that satisfy it."""
         return frozenset(one for one in Verdict if any(implies(one, rung) for rung in self.rungs))
 
     def met_by(self, verdict: Verdict) -> bool:
-        """Returns True if a verdict implies one of the rungs."""
+        """True if a verdict implies one of the rungs."""
         return verdict in self.accepted
 
     def __and__(self, other: "Requirement") -> "Requirement":
-        """Returns the requirement that only verdicts meet that meet both."""
+        """Returns the requirement that exactly the verdicts satisfy that satisfy both."""
         both = self.accepted & other.accepted
         least = (one for one in both if not any(implies(one, two) for two in both - {one}))
         return Requirement(tuple(sorted(least, key=list(Verdict).index)))
 
     @property
     def of_programs(self) -> bool:
-        """True if only the same operations meet it, so that programs are judged by it, not numbers alone."""
+        """True if only equal operations satisfy it, so that programs are judged, not only numbers."""
         return self.accepted <= {Verdict.PROVED, Verdict.REORDERED}
 
     def __str__(self) -> str:
@@ -159,7 +160,7 @@ class Requirement:
 
 
 ANY_RUNG = Requirement(RUNGS)
-"""What no option says more strictly."""
+"""The default requirement, if no option is stricter."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,13 +169,13 @@ class Finding:
 
     Args:
         where: the leaf, loop, operation or option that differs.
-        reference: what the reference build has there.
-        candidate: what the candidate build has there.
-        distance: how far apart they are, with its unit; empty where it makes no sense.
-        cause: the likely cause in a few words; empty when nothing is known.
-        next_step: what the reader can do now; empty when nothing is known.
-        labels: what the two texts are, where they are not the two sides'; an empty text is left out.
-        traceback: of an exception; empty where there was none.
+        reference: the reference build's version.
+        candidate: the candidate build's version.
+        distance: size of the difference, with its unit; empty if it makes no sense.
+        cause: the likely cause in a few words; empty if unknown.
+        next_step: what the reader can do now; empty if unknown.
+        labels: names of the two texts, if they are not those of the two sides; an empty text is left out.
+        traceback: of an exception; empty if there was none.
         follows: differences that follow from this one, such as those of a parameter's moments; counted, not listed.
     """
 
@@ -203,16 +204,16 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChannelResult:
-    """The verdict of one channel on one case, with what it saw.
+    """The verdict of one channel on one case, with its details.
 
     Args:
         name: the channel.
-        verdict: its answer.
-        detail: what it saw, in a few words.
+        verdict: its verdict.
+        detail: a summary in a few words.
         findings: the differences, worst first.
-        notes: what is worth knowing and keeps nothing from passing.
+        notes: remarks that do not affect the verdict.
         measures: numbers for tools, such as operations or bytes.
-        tables: rows by name, for reports that draw: leaves, loops, bytes of both sides.
+        tables: rows by name, for graphical reports: leaves, loops, bytes of both sides.
     """
 
     name: str
@@ -225,11 +226,11 @@ class ChannelResult:
 
 
 def channel_of(name: str, record: Mapping[str, Any]) -> ChannelResult:
-    """Returns a channel's result from plain data, as `dataclasses.asdict` or a report has it.
+    """Returns a channel's result from plain data, as in `dataclasses.asdict` or a report.
 
     Args:
         name: the channel.
-        record: its fields; what is absent is empty.
+        record: its fields; absent ones are empty.
     """
     found = {kind: tuple(_finding_of(one) for one in record.get(kind, ())) for kind in ("findings", "notes")}
     rest = {kind: record[kind] for kind in ("detail", "measures", "tables") if kind in record}

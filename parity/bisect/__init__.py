@@ -1,9 +1,9 @@
-"""From a red case to its cause: the operation, module, weight, settings, size or commit behind one failure.
+"""Finds the cause of a failing case: the operation, module, weight, settings, size or commit.
 
 Read `axis.py` first: a `Question` about a failure, the `Search` that each axis declares, and its `SearchResult`.
 `report.py` lists the axes (`AXES`) and searches along them: `operation`, `module`, `weight`, `config`, `size`.
-`operation` and `module` evaluate both programs (`evaluated`, with `trace` and `sketch`), match their values
-(`alignment`), find where they part (`divergence`), and choose the line to blame (`blame`, `constants`, `source`).
-`commit` and `version` run the case elsewhere (`check`), and `repro` writes it to a folder. One `Signature` keeps all of
-them to one failure.
+`operation` and `module` evaluate both programs (`evaluated`, with `trace` and `sketch`) and match their values
+(`alignment`). They find the divergence (`divergence`) and choose the line to blame (`blame`, `constants`, `source`).
+`commit` and `version` run the case elsewhere (`check`), and `repro` writes it to a folder. One `Signature` restricts
+all of them to one failure.
 """

@@ -1,4 +1,4 @@
-"""Which values of two evaluated programs are the same, and the operations that make and use them."""
+"""Matches the equal values of two evaluated programs; finds the operations that make and use them."""
 
 import collections
 import functools
@@ -14,23 +14,23 @@ __all__ = ["GIVEN", "MOVES", "NEAR", "Alignment", "floors"]
 
 GIVEN = frozenset({"argument", "constant"})
 TELLING = 255
-"""Single numbers above it are hardly the same by chance."""
+"""Norm above which single numbers are hardly equal by chance."""
 SHORT = 60
-"""Values below one that are searched for its origin."""
+"""Maximum number of values that a search for the origin of a value visits."""
 
 
 NEAR = 3
 """Innermost functions around an operation that identify the code that made it."""
 MOVES = frozenset({"branch", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "transpose", "copy"})
-"""Operations that move a value: its maker is below them."""
+"""Operations that move a value without computing; its maker is one of their inputs."""
 
 
 def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
-    """Returns the noise of each value of the reference: its relative distance from itself when nudged.
+    """Returns the noise of each value of the reference: its relative distance from its nudged evaluations.
 
     Args:
         reference: the program evaluated.
-        nudged: the same from weights and inputs one unit in the last place away, once a draw.
+        nudged: evaluations from weights and inputs that differ by one unit in the last place, one per draw.
     """
     found = []
     for at, node in enumerate(reference.nodes):
@@ -43,7 +43,7 @@ def floors(reference: Trace, nudged: Sequence[Trace]) -> list[float]:
 
 
 class Alignment:
-    """Two evaluated programs and which of their values are the same.
+    """Two evaluated programs, and the matches between their values.
 
     Args:
         reference, candidate: both evaluated, from the same state and batch.
@@ -51,7 +51,7 @@ class Alignment:
 
     Attributes:
         traces: both.
-        matches: of each value of either side its nearest partner in execution order, or -1.
+        matches: for each value of either side its nearest partner in execution order, or -1.
     """
 
     def __init__(self, reference: Trace, candidate: Trace, noise: Sequence[float]):
@@ -59,7 +59,7 @@ class Alignment:
         self.matches = self._match()
 
     def same(self, ours: int, theirs: int) -> bool:
-        """Returns True if a value of the reference and one of the candidate are the same up to noise."""
+        """True if a value of the reference and one of the candidate are equal up to noise."""
         return self.in_floors(ours, theirs) <= FLOOR_FACTOR
 
     def in_floors(self, ours: int, theirs: int) -> float:
@@ -69,7 +69,7 @@ class Alignment:
         return 0.0 if off == 0 else off / self._noise[ours] if self._noise[ours] else float("inf")
 
     def equals(self, side: int, at: int) -> list[int]:
-        """Returns the values of the other side that are the same as one."""
+        """Returns the values of the other side that are equal to a value up to noise."""
         kind = self.traces[side].nodes[at].sketch.kind
         return [
             other
@@ -78,7 +78,7 @@ class Alignment:
         ]
 
     def shares(self, ours: int, theirs: int) -> bool:
-        """Returns True if two operations share an operand that is hardly the same by chance."""
+        """True if two operations share an operand that is hardly equal by chance."""
         inputs = [trace.nodes[at].inputs for trace, at in zip(self.traces, (ours, theirs), strict=True)]
         for i, j in zip(*inputs, strict=False):
             sketch = self.traces[0].nodes[i].sketch
@@ -87,7 +87,7 @@ class Alignment:
         return False
 
     def more(self, ours: int, theirs: int) -> int | None:
-        """Returns the side, 0 or 1, that makes its value from the other's, which it has too; None if neither does.
+        """Returns the side, 0 or 1, whose value is computed from the other's, which it also has; None if neither is.
 
         Args:
             ours, theirs: two values that are not the same.
@@ -96,7 +96,7 @@ class Alignment:
             made, less = self.traces[side].nodes[at], self.traces[1 - side].nodes[other]
             if less.literal or less.sketch.plain or self.matches[1 - side][other] < 0:
                 continue
-            alike = made.name == less.name  # they correspond to each other, unless one is the other's operand
+            alike = made.name == less.name  # they correspond, unless one is the other's operand
             if self.shares(ours, theirs) if alike else self.matches[side][at] >= 0:
                 continue
             waiting, seen = [at], {at}
@@ -129,7 +129,7 @@ class Alignment:
         return tuple(at for at, pair in enumerate(zip(*inputs, strict=False)) if not self.same(*pair))
 
     def instead(self, side: int, at: int) -> int | None:
-        """Returns an operation of the other side that uses an operand of this one, and that this side does not have."""
+        """Returns an operation of the other side that uses an operand of this one and has no counterpart here."""
         nodes = self.traces[side].nodes
         for value in nodes[at].inputs:
             partner = self.matches[side][value]
@@ -168,7 +168,7 @@ class Alignment:
         return ours, theirs
 
     def _made_equally(self, ours: int, right: Node) -> bool:
-        """Returns True if the same operation makes two values from the same values."""
+        """True if the same operation makes two values from the same values."""
         left = self.traces[0].nodes[ours]
         if left.name != right.name or len(left.inputs) != len(right.inputs):
             return False

@@ -1,4 +1,4 @@
-"""An axis: one question about a failure, how it is put to cases, and its answer as a sentence and a table."""
+"""Interface of the axes: a question about a failure, a search, and its result as a sentence and a table."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ class Judge:
         self.runs = 0
 
     def ask(self, case: Case) -> Answer:
-        """Returns how a case ends on the signature's channel.
+        """Returns the result of a case on the signature's channel.
 
         Args:
             case: the case to run.
@@ -48,7 +48,7 @@ class Judge:
         return self._once(case, self._bench)
 
     def ask_twice(self, case: Case) -> Answer:
-        """Returns how a case ends; ``ambiguous`` if a second run that shares nothing with the first disagrees."""
+        """Returns the result of a case; ``ambiguous`` if a second run without shared caches disagrees."""
         first = self.ask(case)
         return first if self._once(case, Session()) is first else Answer.AMBIGUOUS
 
@@ -65,7 +65,7 @@ class Judge:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """A failure whose cause is searched.
+    """A failure, and the context of the search for its cause.
 
     Args:
         case: the case that fails.
@@ -98,10 +98,10 @@ class SearchResult:
 
     Args:
         axis: name of the search.
-        sentence: the answer for people.
+        sentence: the result as text.
         found: True if the search names a culprit; if not, the sentence gives the reason.
         head, rows: a short table, or nothing.
-        facts: the answer for tools.
+        facts: the result for tools.
     """
 
     axis: str
@@ -114,12 +114,12 @@ class SearchResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """A question about a failure.
+    """A search for the cause of a failure.
 
     Args:
         name: as on the command line.
-        about: the question in one line.
-        look: returns the answer.
+        about: description in one line.
+        look: returns the result.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""The line to blame where two programs part: a list of strategies, tried in order.
+"""The line to blame for a divergence of two programs: a list of strategies, tried in order.
 
-The default blames the innermost function on the call stack that the other side does not have. That is wrong if a right
-value comes to the wrong place, so each strategy knows one way in which a value gets there. A strategy earns the planted
-bugs that are traced to their function only with it; ``python tests/parity/bisect/campaign.py`` counts them.
+The default blames the innermost function on the call stack that the other side does not have. That is wrong if a
+correct value is used in the wrong place, so each strategy handles one way in which that happens. A strategy must trace
+planted bugs to their function that no other one traces; ``python tests/parity/bisect/campaign.py`` counts them.
 """
 
 import dataclasses
@@ -21,18 +21,18 @@ from parity.ir.location import Frame, equation_source
 __all__ = ["STRATEGIES", "Blame", "Parting", "Strategy", "blame"]
 
 Level = tuple[tuple[int, int], tuple[int, int]]
-"""A pair of operations that correspond to each other, and a pair of their operands that are not the same value."""
+"""A pair of corresponding operations, and a pair of their operands that are not the same value."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parting:
-    """A place where two programs part, and their code.
+    """A place where two programs diverge, and their code.
 
     Args:
         alignment: both programs.
         divergence: the place.
         common: functions whose text both sides share.
-        files: the user's files, a side each.
+        files: the user's files, for each side.
     """
 
     alignment: Alignment
@@ -42,12 +42,12 @@ class Parting:
 
     @property
     def ends(self) -> tuple[int | None, int | None]:
-        """The number of the operation on each side; None if a side has nothing there."""
+        """The number of the operation on each side; None if a side has none there."""
         return self.divergence.reference, self.divergence.candidate
 
     @property
     def nodes(self) -> list[Node | None]:
-        """The operation on each side; None if a side has nothing there."""
+        """The operation on each side; None if a side has none there."""
         return [
             None if at is None else trace.nodes[at]
             for trace, at in zip(self.alignment.traces, self.ends, strict=True)
@@ -55,7 +55,7 @@ class Parting:
 
     @property
     def levels(self) -> Iterator[Level]:
-        """Each pair of operations on the way to the place, with the pair of operands that leads on."""
+        """Each pair of operations on the path to the place, with the pair of operands that continues the path."""
         return itertools.pairwise(self.divergence.path)
 
     def pair(self, ends: tuple[int, int]) -> list[Node]:
@@ -73,7 +73,7 @@ class Blame(NamedTuple):
 
     Args:
         frames: the reference's and the candidate's; None for the innermost function that only this side has.
-        divergence: the operations to name, if not those at which the programs part.
+        divergence: the operations to name, if not those at which the programs diverge.
     """
 
     frames: Sequence[Frame | None]
@@ -82,7 +82,7 @@ class Blame(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Strategy:
-    """One way in which a right value comes to the wrong place.
+    """One way in which a correct value is used in the wrong place.
 
     Args:
         name: for tables.
@@ -98,16 +98,16 @@ class Strategy:
 
 
 def blame(parting: Parting, strategies: Iterable[Strategy]) -> Blame | None:
-    """Returns the answer of the first strategy that applies; None if the default line is to blame.
+    """Returns the result of the first strategy that applies; None if the default line is to blame.
 
     Args:
-        parting: a place where two programs part.
+        parting: a place where two programs diverge.
         strategies: tried in order.
     """
     return next((found for each in strategies if (found := each.find(parting))), None)
 
 
-# --- a value that the other side makes, or uses, elsewhere ---
+# --- a value that the other side computes, or uses, elsewhere ---
 
 
 def _exchanged(parting: Parting) -> Blame | None:
@@ -130,7 +130,7 @@ def _exchanged(parting: Parting) -> Blame | None:
 
 
 def _all_right(parting: Parting) -> bool:
-    """Returns True if each operand on the way is a value that the other side has too."""
+    """True if the other side also has every operand on the path, except constants and trivial values."""
     for _, operands in parting.levels:
         for side, (at, node) in enumerate(zip(operands, parting.pair(operands), strict=True)):
             if parting.alignment.matches[side][at] < 0 and not (node.literal or node.sketch.plain):
@@ -139,9 +139,9 @@ def _all_right(parting: Parting) -> bool:
 
 
 def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> Frame | None:
-    """Returns the line of the innermost function around an operation in which some values are made or used.
+    """Returns the line of the innermost function around an operation that also makes or uses some of the values.
 
-    A value of another iteration of a loop is not at hand in this one.
+    Values of another iteration of a loop do not count.
     """
     nodes = parting.alignment.traces[side].nodes
     own = _stack(nodes[user])
@@ -152,13 +152,13 @@ def _at_hand(parting: Parting, side: int, user: int, values: Sequence[int]) -> F
 
 
 def _in_reach(node: Node, user: Node) -> bool:
-    """Returns True if two operations are in the same iteration of the loops around both."""
+    """True if two operations are in the same iteration of the loops around both."""
     turns = {id(loop): turn for loop, turn in user.around.iterations}
     return all(turns.get(id(loop), turn) == turn for loop, turn in node.around.iterations)
 
 
 def _stack(node: Node) -> tuple[Frame, ...]:
-    """Returns the call stack of an operation, with those of the loops around it, whose bodies JAX traces separately."""
+    """Returns the call stack of an operation and of the loops around it, whose bodies JAX traces separately."""
     own = site(node).own
     for loop, _ in reversed(node.around.iterations):
         outer = equation_source(loop).own
@@ -172,7 +172,7 @@ def _counterpart(other: Frame | None, own: Sequence[Frame]) -> Frame | None:
 
 
 def _together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
-    """Returns how many functions, from the outermost, two call stacks share."""
+    """Returns the number of functions, counted from the outermost, that two call stacks share."""
     count = 0
     for left, right in zip(reversed(one), reversed(other), strict=False):
         if (left.file, left.function) != (right.file, right.function):
@@ -183,7 +183,7 @@ def _together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
     return count
 
 
-# --- a value that one side's function makes itself, because its caller does not pass it ---
+# --- a value that one side's function computes itself, because its caller does not pass it ---
 
 
 def _not_passed(parting: Parting) -> Blame | None:
@@ -199,7 +199,7 @@ def _not_passed(parting: Parting) -> Blame | None:
 def _callers(
     parting: Parting, makes: Sequence[Frame], other: Sequence[Frame], takes: Sequence[Frame]
 ) -> tuple[Frame, Frame] | None:
-    """Returns the callers of a function that makes a value on one side and takes it on the other."""
+    """Returns the callers of a function that computes a value on one side and receives it on the other."""
     at = next((at for at, frame in enumerate(makes) if function_of(frame) not in parting.common), 0)
     if at == 0 or at + 1 >= len(makes) or not other:
         return None
@@ -216,7 +216,7 @@ def _twins(one: Frame, other: Frame) -> bool:
     return (one.file.rpartition("/")[2], one.function) == (other.file.rpartition("/")[2], other.function)
 
 
-# --- a step that one side leaves out ---
+# --- a step that one side omits ---
 
 
 def _step_left_out(parting: Parting) -> Blame | None:
@@ -233,11 +233,11 @@ def _step_left_out(parting: Parting) -> Blame | None:
     return None
 
 
-# --- a function that ends too soon ---
+# --- a function that returns too early ---
 
 
 def _ends_too_soon(parting: Parting) -> Blame | None:
-    """Blames the function that made a value which this side uses, and of which the other side makes more in one run."""
+    """Blames the function whose value this side uses directly, while its counterpart processes the value further."""
     alignment, ends = parting.alignment, parting.ends
     names = {node.name for node in parting.nodes if node}
     if len(parting.divergence.path) > 1 or (None not in ends and len(names) == 1):
@@ -251,7 +251,7 @@ def _ends_too_soon(parting: Parting) -> Blame | None:
 
 
 def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
-    """Returns the line of the other side that makes only a value; None unless it leaves out what this side adds."""
+    """Returns the other side's line that makes only the value; None unless it omits the further operation."""
     alignment, ends = parting.alignment, parting.ends
     node, nodes = parting.nodes[side], alignment.traces[side].nodes
     partner, other = alignment.matches[side][value], ends[1 - side]
@@ -268,7 +268,7 @@ def _made_by(parting: Parting, side: int, value: int) -> Frame | None:
 
 
 def _one_run(value: Node, more: Node) -> bool:
-    """Returns True if one run of a function makes both values: all lines around it are the same."""
+    """True if one call of a function makes both values: their loop iterations and outer stack lines are equal."""
     one, other = (
         (*source.library, *(frame for frame in source.own if frame not in source.library))
         for source in (site(value), site(more))
@@ -278,7 +278,7 @@ def _one_run(value: Node, more: Node) -> bool:
     return (one[0].file, one[0].function, one[1:]) == (other[0].file, other[0].function, other[1:])
 
 
-# --- a constant that the code was given ---
+# --- a constant that was passed to the code ---
 
 
 def _constructed(parting: Parting) -> Blame | None:
@@ -294,7 +294,7 @@ def _constructed(parting: Parting) -> Blame | None:
 
 
 def _constructor(parting: Parting, side: int) -> Frame | None:
-    """Returns the line that makes the object whose code is right elsewhere, in the class that calls the object."""
+    """Returns the line that constructs the object whose class works elsewhere, in the class that calls the object."""
     at = parting.ends[side] or 0
     nodes, matches = parting.alignment.traces[side].nodes, parting.alignment.matches[side]
     own, shared = site(nodes[at]).own, 0
@@ -302,7 +302,7 @@ def _constructor(parting: Parting, side: int) -> Frame | None:
         if other != at and node.name == nodes[at].name and not node.literal and matches[other] >= 0:
             pairs = zip(own, site(node).own, strict=False)
             equal = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-            if equal < len(own):  # all lines equal may be another instance of the class
+            if equal < len(own):  # if all lines are equal, it may be another instance of the class
                 shared = max(shared, equal)
     kind = own[shared - 1].function.rpartition(".")[0].rpartition(".")[2] if shared else ""
     return constructor_call(kind, parting.files[side], own)
@@ -356,4 +356,4 @@ STRATEGIES = (
         _library_constant,
     ),
 )
-"""In the order in which they are tried. docs/bisect.md has the planted bugs that each earns."""
+"""The strategies in the order of the attempts. docs/bisect.md lists the planted bugs that each one traces."""

@@ -1,4 +1,4 @@
-"""A check that a search over commits or versions repeats: one command, one case, one failure; and its log on disk."""
+"""The check that a search over commits or versions repeats: one command, one case, one failure; and its log."""
 
 import contextlib
 import dataclasses
@@ -17,14 +17,14 @@ from parity.verdicts import BLOCKING, ChannelResult, Finding
 __all__ = ["REPORT", "Check", "CheckResult", "Found", "Log", "Outcome", "answer_of", "engine"]
 
 REPORT = "{report}"
-"""Placeholder of the file that the command writes its report to."""
+"""Placeholder for the file that the command writes its report to."""
 SECONDS = 3_600
-"""Longer than any check of one case should take."""
+"""Time limit of a check; no check of one case should take longer."""
 SEVERITY = ("failed", "error", "vacuous", "open")
 
 
 class Outcome(enum.StrEnum):
-    """How a search ends."""
+    """Kinds of results of a search."""
 
     CULPRIT = "culprit"
     SEVERAL = "several"
@@ -36,8 +36,8 @@ class Found:
     """The result of a search.
 
     Args:
-        outcome: one culprit, several, or none for certain.
-        culprits: the culprit, or all that it could be.
+        outcome: one culprit, several candidates, or no certain one.
+        culprits: the culprit, or all candidates.
         signature: the failure.
         log: the result of each place, ``{"name", "answer", "why"?}``, in the order of the checks.
         mended: True if the culprit is the first that passes.
@@ -59,9 +59,9 @@ class CheckResult(NamedTuple):
     """The result of one place.
 
     Args:
-        answer: how the case ends there.
+        answer: result of the case there.
         signature: its failure.
-        why: the reason why it could not be tested, in a line.
+        why: the reason why it could not be tested, in one line.
     """
 
     answer: Answer
@@ -90,9 +90,9 @@ class Check:
         """Runs the command and returns its result; without a report the place cannot be tested.
 
         Args:
-            where: the folder it runs in.
-            report: a file for it.
-            path: folders that modules are looked for in, before the engine's.
+            where: the working directory.
+            report: file for the report.
+            path: folders on the import path, before the engine's.
         """
         report.unlink(missing_ok=True)
         words = [word.replace(REPORT, str(report)) for word in self.words]
@@ -129,7 +129,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """The result of each place; a search that was killed reads it and goes on.
+    """The results of all places on disk; a search that was killed reads them and continues.
 
     Args:
         folder: of the search.
@@ -142,7 +142,7 @@ class Log:
         return self.folder / "log.jsonl"
 
     def entries(self) -> list[dict[str, str]]:
-        """Returns all entries; a last line that a kill cut short is none."""
+        """Returns all entries; an incomplete last line is ignored."""
         found = []
         for line in self._file.read_text().splitlines() if self._file.exists() else ():
             with contextlib.suppress(json.JSONDecodeError):
@@ -205,7 +205,7 @@ def answer_of(report: Mapping[str, Any], case: str, signature: Signature | None)
 
 
 def _last_words(ended: subprocess.CompletedProcess[str]) -> str:
-    """Returns the line that says why a command ended: its last exception, else its last line."""
+    """Returns the line with the reason why a command ended: its last exception, else its last line."""
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
     return (raised or lines or [f"exit code {ended.returncode}"])[-1]

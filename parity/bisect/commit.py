@@ -1,7 +1,7 @@
-"""The axis ``commit``: the first commit that fails alike, by ``git bisect run`` in a worktree of its own.
+"""The axis ``commit``: the first commit with the same failure, by ``git bisect run`` in a separate worktree.
 
-The result of each commit is kept in a log inside the repository's ``.git`` until the search ends: a search that was
-killed goes on from there. The user's working tree, index and branches are never touched.
+The result of each commit is kept in a log inside the repository's ``.git`` until the search ends. A search that was
+killed continues from it. The user's working tree, index and branches are never changed.
 """
 
 import contextlib
@@ -43,14 +43,14 @@ class CommitSearch:
 
 
 def search_commits(search: CommitSearch, tell: Callable[[str], None] = lambda words: None) -> Found:
-    """Finds the first commit that fails as the bad one does.
+    """Returns the first commit with the failure of the bad one.
 
     Args:
-        search: what is searched for.
+        search: repository, commits and check.
         tell: called with the progress, as text.
 
     Raises:
-        ValueError: no repository, no such commits, or they do not pass and fail as said.
+        ValueError: no repository, no such commits, or the good one fails or the bad one passes.
     """
     good, bad = (_commit(search.repository, name) for name in (search.good, search.bad))
     _ = _git(
@@ -67,7 +67,7 @@ def search_commits(search: CommitSearch, tell: Callable[[str], None] = lambda wo
             outcome=outcome, culprits=commits, signature=signature, log=tuple(Log(folder).entries())
         )
     shutil.rmtree(folder)
-    with contextlib.suppress(OSError):  # another search may still be at work
+    with contextlib.suppress(OSError):  # another search may still be running
         folder.parent.rmdir()
     return found
 
@@ -87,7 +87,7 @@ def _commit(where: Path, name: str) -> str:
 
 
 def _folder(search: CommitSearch, good: str, bad: str) -> Path:
-    """Returns where a search keeps what it knows: the same place for the same question."""
+    """Returns the folder of a search's log; it depends only on the commits and the check."""
     common = Path(search.repository, _git(search.repository, "rev-parse", "--git-common-dir"))
     key = hashlib.sha256(repr((good, bad, search.check)).encode()).hexdigest()[:16]
     return (common / "parity-bisect" / key).resolve()
@@ -95,7 +95,7 @@ def _folder(search: CommitSearch, good: str, bad: str) -> Path:
 
 @contextlib.contextmanager
 def _worktree(repository: Path, folder: Path, commit: str) -> Iterator[Path]:
-    """Yields a fresh worktree; those of searches that were killed go first."""
+    """Yields a fresh worktree; removes those of killed searches first."""
     for left in folder.glob("tree-*"):
         shutil.rmtree(left, ignore_errors=True)
     tree = folder / f"tree-{os.getpid()}"
@@ -139,7 +139,7 @@ def _ask(check: Check, tree: Path) -> CheckResult:
 def _run(
     folder: Path, tree: Path, ends: tuple[str, str], tell: Callable[[str], None]
 ) -> tuple[Outcome, tuple[str, ...]]:
-    """Lets git drive: every commit that is known already costs nothing."""
+    """Runs ``git bisect``; commits with a known result are not checked again."""
     good, bad = ends
     _git(tree, "bisect", "start", bad, good)
     words = [sys.executable, "-m", "parity.bisect.commit", str(folder)]
@@ -167,7 +167,7 @@ def _run(
 
 
 def _confirmed(folder: Path, tree: Path, culprit: str, tell: Callable[[str], None]) -> bool:
-    """Asks the culprit and the commit before it once more: a check that changes its mind names no culprit."""
+    """Checks the culprit and the commit before it again; False if a result differs from the logged one."""
     expected = {culprit: Answer.FAILS, _commit(tree, f"{culprit}~1"): Answer.PASSES}
     check = Check.read(folder / QUESTION)
     for commit, answer in expected.items():
@@ -179,7 +179,7 @@ def _confirmed(folder: Path, tree: Path, culprit: str, tell: Callable[[str], Non
 
 
 def step(folder: Path, tree: Path) -> int:
-    """Judges the commit that is checked out, unless it is known; returns what ``git bisect run`` understands.
+    """Checks the current commit unless its result is known; returns the exit code for ``git bisect run``.
 
     Args:
         folder: of the search.

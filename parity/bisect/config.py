@@ -1,4 +1,4 @@
-"""The axis ``config``: which settings a failure needs, so that without any one of them it is gone.
+"""The axis ``config``: a minimal set of settings with the failure; without any one of them it disappears.
 
 Delta debugging: Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input (2002).
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def look(question: Question) -> SearchResult:
-    """Takes settings away, or switches parts of the model off, until what is left is needed for the failure."""
+    """Removes settings, or switches off parts of the model, until the remaining ones are all needed for the failure."""
     if question.given and question.remade:
         return _search(
             question, [{name: text} for name, text in question.given.items()], _given(question), "is set"
@@ -41,7 +41,7 @@ def _given(question: Question) -> Callable[[Kept], Case]:
 
 
 def _ablated(question: Question) -> Callable[[Kept], Case]:
-    """Returns what makes the case with all parts switched off but those that are kept."""
+    """Returns a function that makes the case with all parts switched off except the given ones."""
     vary = question.case.explore.with_settings
     assert vary is not None
     whole = question.case
@@ -78,7 +78,7 @@ def _search(
             question.tell(f"config: {len(key)} of {len(parts)} settings kept, run {len(answers) + 1}")
             try:
                 answers[key] = judge.ask(make(kept))
-            except ValueError:  # settings that break a rule together tell nothing
+            except ValueError:  # an invalid combination of settings is inconclusive
                 answers[key] = Answer.OTHER
         return answers[key]
 
@@ -119,7 +119,7 @@ def _search(
 
 
 def ddmin(whole: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Returns a 1-minimal part of ``whole`` that fails: without any one of its elements it does not.
+    """Returns a 1-minimal failing part of ``whole``: without any one of its elements it does not fail.
 
     Args:
         whole: elements that fail together.

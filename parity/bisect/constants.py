@@ -1,4 +1,4 @@
-"""The call by which an object or a library got a constant: it is on no call stack, but in the source."""
+"""Finds the call that passed a constant to an object or a library; it is in the source but on no call stack."""
 
 import ast
 import functools
@@ -13,15 +13,15 @@ from parity.ir.location import Frame, SourceLocation
 __all__ = ["constructor_call", "library_call"]
 
 DEEP = 3
-"""Most functions of a library between the one that the user calls and the one that uses the constant."""
+"""Maximum number of library functions between the one that the user calls and the one that uses the constant."""
 
 
 def library_call(one: SourceLocation, files: Iterable[str]) -> Frame | None:
     """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
     Args:
-        one: where the library uses the constant.
-        files: the user's.
+        one: source location of the use in the library.
+        files: the user's files.
     """
     makers = [
         (frame.file, frame.function.partition(".<locals>")[0])
@@ -66,7 +66,7 @@ def _value(expression: ast.expr, names: dict[str, Any]) -> Any:
 
 
 def _named(function: Any, deep: int) -> frozenset[str]:
-    """Returns the names of a function, and of those in its package that it uses."""
+    """Returns the names of a function and of the functions in its package that it uses, up to a depth."""
     if not isinstance(function, types.FunctionType):
         return frozenset()
     found = {function.__name__}
@@ -95,7 +95,7 @@ def constructor_call(kind: str, files: Iterable[str], own: Sequence[Frame]) -> F
 
     Args:
         kind: name of the object's class.
-        files: the user's.
+        files: the user's files.
         own: the user's lines around the object's code, innermost first.
     """
     if not kind or kind == "<locals>":

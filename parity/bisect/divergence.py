@@ -18,13 +18,13 @@ TURNS = frozenset({"transpose", "turn"})
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """A place where the two programs part: its inputs agree, its result does not.
+    """A place where the two programs diverge: its inputs agree, its result does not.
 
     Args:
-        reference, candidate: the number of the value on each side; None if a side has nothing there.
-        place: how far the reference had come.
+        reference, candidate: the number of the value on each side; None if a side has none there.
+        place: progress of the reference, as the number of the last input.
         operands: positions of operands that are not the same value.
-        path: operations of both sides, each pair an operand of the one before, on the way to this one.
+        path: pairs of operations of both sides that lead here; each pair is an operand of the one before.
     """
 
     reference: int | None
@@ -37,10 +37,10 @@ class Divergence:
 def find_divergences(
     alignment: Alignment, failing: Iterable[tuple[int, int]], leaves: Iterable[str] = ()
 ) -> list[Divergence]:
-    """Returns where the programs part on the way to results that differ, the first one first.
+    """Returns the places where the programs diverge on the way to results that differ, in order.
 
-    A difference counts only if it reaches such a result through values that all differ: values that agree again
-    further on were only computed in another way.
+    A difference counts only if it reaches such a result through values that all differ. If values agree again
+    further on, they were only computed in another way.
 
     Args:
         alignment: both programs.
@@ -55,7 +55,7 @@ def find_divergences(
 
 
 def _is_backward(alignment: Alignment, divergence: Divergence) -> bool:
-    """Returns True if a place where the programs part belongs to the backward pass, or leads there."""
+    """True if a divergence, or the start of its path, is in the backward pass."""
     pair = divergence.path[0] if divergence.path else (divergence.reference, divergence.candidate)
     ends = zip(alignment.traces, pair, strict=True)
     return all(trace.nodes[at].around.backward for trace, at in ends if at is not None)
@@ -83,7 +83,7 @@ class _Search:
         return sorted(pairs, key=self._order)
 
     def _order(self, pair: Divergence) -> tuple:
-        """Returns the order's key: the forward pass first, then how far the reference had come; consequences last."""
+        """Returns the sort key: consequences last, the forward pass first, then the progress of the reference."""
         follows = pair.place >= len(self._traces[0].nodes)
         return (
             follows,
@@ -93,7 +93,7 @@ class _Search:
         )
 
     def _front(self, side: int, ends: set) -> list[int]:
-        """Walks back from some results through values that the other side lacks, to the first of them."""
+        """Walks back from some results; returns the first values on the way that the other side lacks."""
         nodes, match = self._traces[side].nodes, self._matches[side]
         waiting, seen, front = list(ends), set(ends), []
         fed: dict[int, list[int]] = collections.defaultdict(list)
@@ -113,7 +113,7 @@ class _Search:
     def _kept_for_later(self, side: int, values: set[int], fed: Mapping[int, list[int]]) -> set[int]:
         """Returns the values of the forward pass that only the backward pass uses.
 
-        A side without that backward pass has none of them either: they are a consequence, not the cause.
+        A side without that backward pass lacks them, too, so they are a consequence, not the cause.
         """
         nodes, kept = self._traces[side].nodes, set()
         for at in sorted(values, reverse=True):
@@ -123,19 +123,19 @@ class _Search:
         return kept
 
     def _place(self, side: int, at: int) -> int:
-        """Returns how far the reference has come when a value's inputs are there."""
+        """Returns the reference's number of a value's last input; for a consequence, the length of the reference."""
         nodes = self._traces[side].nodes
         residual = at in self._residuals[side]
         if self._matches[side][at] >= 0 or nodes[at].literal or residual:
             return len(
                 self._traces[0].nodes
-            )  # the other side has it elsewhere, such as zeros, or it only follows
+            )  # the other side has it elsewhere, such as zeros, or it is a consequence
         inputs = [i for i in nodes[at].inputs if not nodes[i].literal]
         reached = inputs if side == 0 else [self._matches[1][i] for i in inputs]
         return max(reached, default=0)
 
     def _pair(self, ours: list[int], theirs: list[int], known: Sequence[tuple]) -> list[Divergence]:
-        """Pairs operations that correspond to each other: known results, then the likeliest."""
+        """Pairs corresponding operations: known results, then the most likely pairs."""
         rest, pairs = [at for at in ours if at not in {left for left, _ in known}], []
         for left, right in known:
             pairs.append(self._descend(left, right, min(self._place(0, left), self._place(1, right))))
@@ -149,7 +149,7 @@ class _Search:
         return pairs + [Divergence(reference=at, candidate=None, place=self._place(0, at)) for at in rest]
 
     def _likeness(self, ours: int, theirs: int) -> float:
-        """Returns how likely two operations correspond to each other; 0 if they do not."""
+        """Returns a score for the likelihood that two operations correspond to each other; 0 if they do not."""
         left, right = self._traces[0].nodes[ours], self._traces[1].nodes[theirs]
         words = zip(functions_around(left)[:NEAR], functions_around(right)[:NEAR], strict=False)
         shared = sum(any(self._alignment.same(i, j) for j in right.inputs) for i in left.inputs)
@@ -162,7 +162,7 @@ class _Search:
     def _completed(self, pair: Divergence) -> Divergence:
         """Returns a pair of operations; if they do not correspond, the first of them with its counterpart.
 
-        The counterpart may make a value which is right elsewhere, such as the mask of another layer.
+        The counterpart may make a value that is correct elsewhere, such as the mask of another layer.
         """
         ends = pair.path[0] if pair.path else (pair.reference, pair.candidate)
         known = [(self._place(side, at), side, at) for side, at in enumerate(ends) if at is not None]
@@ -182,10 +182,10 @@ class _Search:
         return pair
 
     def _computing(self, pair: Divergence) -> Divergence:
-        """Returns a pair in which an operation that only reorders entries gives way to the one that computes with them.
+        """Returns a pair in which the first computing user replaces an operation that only reorders entries.
 
-        Before an operation that the other side has too, the reordering is the difference; before another operation it
-        belongs to another way to compute the same.
+        If the other side has the same user, the reordering is the difference. If not, it belongs to another way to
+        compute the same value.
         """
         if pair.reference is None or pair.candidate is None or len(pair.path) > 1:
             return pair
@@ -207,7 +207,7 @@ class _Search:
         )
 
     def _computes(self, side: int, at: int) -> int | None:
-        """Returns the first operation that computes with a value, which may be reordered or sliced before."""
+        """Returns the first operation that computes with a value, possibly after reordering or slicing."""
         nodes, moved = self._traces[side].nodes, {at}
         for number in range(at + 1, len(nodes)):
             node = nodes[number]
@@ -219,9 +219,9 @@ class _Search:
         return None
 
     def _standing(self, side: int, at: int) -> int | None:
-        """Returns the operation of the other side in the place of this one, which makes another value.
+        """Returns the other side's counterpart of an operation, which makes another value.
 
-        It is of the same code, or takes the same other operand, such as a product with the same weight.
+        It comes from the same code, or takes the same other operand, such as a product with the same weight.
         """
         node, nodes = self._traces[side].nodes[at], self._traces[1 - side].nodes
         if node.literal or node.name in GIVEN or self._matches[side][at] >= 0:
@@ -248,7 +248,7 @@ class _Search:
         return best
 
     def _choices(self) -> list[tuple[int, int]]:
-        """Returns the conditions by which one side took another branch, or one iteration more, than the other."""
+        """Returns the pairs of conditions whose values differ, so that another branch or iteration count follows."""
         taken = [self._conditions(trace.nodes) for trace in self._traces]
         sites = list(zip(*(each.values() for each in taken), strict=False))
         if len(taken[0]) != len(taken[1]):
@@ -258,7 +258,7 @@ class _Search:
         return [pair for pair in dict.fromkeys(pairs) if not self._alignment.same(*pair)]
 
     def _conditions(self, nodes: Sequence[Node]) -> dict[tuple, dict[tuple, int]]:
-        """Returns for each branch and loop of unknown length, and each iteration, the value that decides."""
+        """Returns, for each branch and loop of unknown length and each iteration, the value of the condition."""
         found: dict[tuple, dict[tuple, int]] = collections.defaultdict(dict)
         for node in nodes:
             if node.name == "branch":
@@ -268,12 +268,12 @@ class _Search:
         return found
 
     def _follows(self, side: int, at: int, choices: Sequence[tuple[int, int]]) -> bool:
-        """Returns True if an operation runs because a condition is not the other side's."""
+        """True if an operation depends on a condition whose value differs."""
         decided = self._traces[side].nodes[at].around.conditions
         return any(pair[side] in decided for pair in choices)
 
     def _descend(self, ours: int, theirs: int, place: int) -> Divergence:
-        """Follows operands that are not the same value, though both values are on both sides, to their origin."""
+        """Follows differing operands, whose values exist on both sides, to their origin."""
         path = [self._unmoved(ours, theirs, BRANCH)]
         start = found = self._between(path, place)
         while found.operands:
@@ -311,9 +311,9 @@ class _Search:
 
 
 def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
-    """Returns where one side stops a gradient and the other does not, the likeliest first.
+    """Returns the places where only one side stops a gradient, the most likely first.
 
-    That is the one whose value is made of the leaves whose gradients differ, and of no others.
+    The likelihood is the overlap of the leaves behind the value with the leaves whose gradients differ.
     """
     cuts = [
         [at for at, node in enumerate(trace.nodes) if node.name == "stop_gradient"]

@@ -1,4 +1,4 @@
-"""A case evaluated operation by operation on both sides, step after step, until results differ."""
+"""Evaluates both sides of a case operation by operation, step after step, until results differ."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ from parity.values.noise import measure_floor, nudge
 __all__ = ["Evaluated", "Result", "evaluate_case", "on_one_device"]
 
 DRAWS = 2
-"""How often the reference is evaluated again from nudged weights and inputs."""
+"""Number of evaluations of the reference with nudged weights and inputs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class Result:
     """A result that is beyond the floor.
 
     Args:
-        group, path: which.
-        in_floors: how far apart, in units of the noise; infinite where no noise explains any difference.
+        group, path: of the result.
+        in_floors: distance in units of the noise; infinite if the noise is zero or not finite.
     """
 
     group: str
@@ -49,7 +49,7 @@ class Evaluated:
         step: its number, from 1.
         alignment: both programs, value by value.
         failing: the results beyond the floor, worst first.
-        divergences: where the programs part on the way to these, the first one first.
+        divergences: places where the programs diverge on the way to these results, in order.
     """
 
     step: int
@@ -59,7 +59,7 @@ class Evaluated:
 
 
 def on_one_device(case: Case) -> Case:
-    """Returns a case on one device of the CPU, but for axes that belong to the model.
+    """Returns a case on one CPU device, or on its mesh if axes belong to the model.
 
     Args:
         case: any.
@@ -70,7 +70,7 @@ def on_one_device(case: Case) -> Case:
 
 
 def evaluate_case(work: Evidence, group: str = "") -> Evaluated:
-    """Evaluates both sides operation by operation, as many steps as it takes for results to differ.
+    """Evaluates both sides operation by operation, until a step with different results.
 
     Args:
         work: a case.
@@ -117,7 +117,7 @@ def _step(
 
 
 def _identity(side: Side) -> tuple:
-    """Returns the build of a side, and where which program of it runs."""
+    """Returns the build, program, mesh and backend of a side, as a cache key."""
     return side.build, side.program.name, side.mesh, side.backend.name
 
 
@@ -162,7 +162,7 @@ def _failing(work: Evidence, outputs: list[Outputs], again: list[Outputs], group
 
 
 def _ends(work: Evidence, runs: list[Trace], result: Result) -> list[tuple[int, int]]:
-    """Returns the numbers of the values that a result is, on both sides."""
+    """Returns the value numbers of a result on both sides."""
     names = [
         {place: at for at, place in enumerate(_positions(side))} for side in (work.reference, work.candidate)
     ]

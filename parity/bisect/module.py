@@ -1,4 +1,4 @@
-"""The axis ``module``: how far what each module makes, and its cotangent, is apart, module by module."""
+"""The axis ``module``: distances of each module's activation and cotangent between both sides."""
 
 import collections
 import dataclasses
@@ -16,18 +16,18 @@ from parity.values.ladder import FLOOR_FACTOR
 __all__ = ["AXIS", "Use", "uses"]
 
 MOST = 24
-"""Rows of the table."""
+"""Maximum number of rows of the table."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """A value that is the first to be made of a weight and of something else.
+    """The first value that is computed from a weight and another value.
 
     Args:
         leaf: path of the weight.
         node: number of the value.
-        backward: whether the backward pass makes it.
-        turns: the turns of the loops around it.
+        backward: True if the backward pass computes it.
+        turns: the iterations of the loops around it.
     """
 
     leaf: str
@@ -37,7 +37,7 @@ class Use:
 
 
 def uses(trace: Trace) -> list[Use]:
-    """Returns where weights are used, in the order of execution; what follows the backward pass is left out.
+    """Returns the uses of weights, in the order of execution, without those after the backward pass.
 
     Args:
         trace: an evaluated program.
@@ -51,7 +51,7 @@ def uses(trace: Trace) -> list[Use]:
         others = [number for number in node.inputs if not trace.nodes[number].literal]
         leaves = {plain[number] for number in others if number in plain}
         if leaves and all(number in plain for number in others) and len(leaves) == 1:
-            plain[at] = leaves.pop()  # a slice, a cast or a transposition is the weight still
+            plain[at] = leaves.pop()  # a slice, cast or transposition of the weight counts as the weight
         elif leaves:
             turns = tuple(turn for _, turn in node.around.iterations)
             found += [Use(leaf, at, node.around.backward, turns) for leaf in sorted(leaves)]
@@ -80,7 +80,7 @@ def describe(work: Evidence, found: Evaluated) -> SearchResult:
     apart = [row for row in rows if row.apart(False) or row.apart(True)]
     forward = next((row for row in rows if row.apart(False)), None)
     backward = [row for row in rows if row.apart(True)]
-    first = forward or (backward[-1] if backward else None)  # the backward pass runs the other way
+    first = forward or (backward[-1] if backward else None)  # the backward pass has the reverse order
     if first is None:
         sentence = "all modules agree, forward and backward: the difference is outside of them"
     else:
@@ -107,12 +107,12 @@ class _Row:
     backward: float | None
 
     def apart(self, backward: bool) -> bool:
-        """Returns True if the activation or the cotangent is beyond the floor."""
+        """True if the activation or the cotangent is beyond the floor."""
         return ((self.backward if backward else self.forward) or 0.0) > FLOOR_FACTOR
 
 
 def _rows(work: Evidence, alignment: Alignment) -> list[_Row]:
-    """Pairs the uses of weights on both sides in their order, those in loops and in stacks too."""
+    """Returns the rows of the table; pairs the uses of weights on both sides in order, also in loops and stacks."""
     entries = {
         side: {path: number for number, entry in enumerate(work.weights.entries) for path in sides(entry)}
         for side, sides in ((0, lambda entry: entry.reference), (1, lambda entry: entry.candidate))

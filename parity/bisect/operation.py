@@ -1,4 +1,4 @@
-"""The axis ``op``: the first operation from which values differ, on the way to the result that fails."""
+"""The axis ``op``: the first operation with different values, on the way to the failing result."""
 
 import dataclasses
 import itertools
@@ -19,7 +19,7 @@ __all__ = ["AXIS", "describe", "first_unlike"]
 
 PLAIN = (bool, int, float, str, tuple, type(None))
 MOST = 5
-"""Rows of the table of places where the programs part."""
+"""Maximum number of rows of the table of divergences."""
 
 
 def look(question: Question) -> SearchResult:
@@ -30,11 +30,11 @@ def look(question: Question) -> SearchResult:
 
 
 def describe(found: Evaluated, strategies: Sequence[Strategy] = STRATEGIES) -> SearchResult:
-    """Returns where two programs part, and the lines to blame.
+    """Returns the divergences of two programs, and the lines to blame.
 
     Args:
         found: both evaluated.
-        strategies: for the lines to blame, in the order in which they are tried.
+        strategies: for the lines to blame, in the order of the attempts.
     """
     if not found.failing:
         return SearchResult(
@@ -106,7 +106,7 @@ class _Entry:
         return f"{' / '.join(names)} ({where}): {sides}{self._unlike()}"
 
     def missing(self, entries: "list[_Entry]") -> str:
-        """Returns the first operation of the side that has nothing there, as text; empty if both have something."""
+        """Returns the first operation of the side that has none there, as text; empty if both have one."""
         side = next((side for side, node in enumerate(self._nodes) if node is None), None)
         if side is None:
             return ""
@@ -167,7 +167,7 @@ class _Entry:
 
 
 def _opened(nodes: Sequence[Node | None]) -> list[Node | None]:
-    """Returns two operations that take the same values; of programs run as a whole, the first difference inside."""
+    """Returns two operations; if both are programs run as a whole, the first difference inside."""
     equations = [node.equation for node in nodes if node is not None and node.name in COMPILED]
     inside = first_unlike(*equations) if len(equations) == 2 else None
     if inside is None:
@@ -184,7 +184,7 @@ def first_unlike(one: Any, other: Any) -> tuple[Any, Any] | None:
     """Returns the first two operations inside two operations that are not the same; None if all are.
 
     Args:
-        one, other: equations; either of the result is None if that side has nothing more.
+        one, other: equations; an element of the result is None if that side has no more operations.
     """
     for ours, theirs in zip(bodies(one), bodies(other), strict=False):
         numbers: tuple[dict[Any, int], dict[Any, int]] = {}, {}
@@ -203,7 +203,7 @@ def first_unlike(one: Any, other: Any) -> tuple[Any, Any] | None:
 
 
 def _signature(equation: Any, numbers: dict[Any, int]) -> tuple:
-    """Returns the operation and its operands, regardless of the names of its variables."""
+    """Returns the operation and its operands, regardless of variable names."""
     taken = [
         str(each.val) if isinstance(each, core.Literal) else numbers.get(each) for each in equation.invars
     ]

@@ -1,4 +1,4 @@
-"""The searches for the cause of a failure, in their order, and the record of their results."""
+"""The searches for the cause of a failure, in order, and the record of their results."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from parity.run.run import CaseResult, run_case
 __all__ = ["AXES", "SCHEMA", "Report", "bisect_case", "unknown_axis"]
 
 AXES: Mapping[str, Search] = {each.AXIS.name: each.AXIS for each in (operation, module, weight, config, size)}
-"""The axes, in the order in which they are searched."""
+"""The axes, in the order of the searches."""
 SCHEMA = 1
 
 
@@ -89,14 +89,14 @@ def bisect_case(
     """Returns the results of some searches for the cause of a case's failure.
 
     Args:
-        case: what fails.
+        case: the failing case.
         axes: their names.
         result: of a run of the case; None to run it.
         tell: called with the next attempt, as text.
         **more: other fields of `Question`.
 
     Raises:
-        ValueError: there is no such axis.
+        ValueError: an unknown axis.
     """
     for name in axes:
         if name not in AXES:
@@ -116,7 +116,7 @@ def bisect_case(
 
 
 def _search(name: str, question: Question) -> SearchResult:
-    """Returns the result of one search; a side that cannot be run ends this search, not the others."""
+    """Returns the result of one search; an error of a side ends only this search."""
     try:
         return AXES[name].look(question)
     except (MapError, SideError) as error:

@@ -1,4 +1,4 @@
-"""A folder that shows a failure elsewhere, where only this package is installed."""
+"""A folder that reproduces a failure on another machine with only this package installed."""
 
 import dataclasses
 import json
@@ -36,12 +36,12 @@ sys.exit(replay(Path(__file__).resolve().parent))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReproSpec:
-    """What is to be shown.
+    """Content of a repro.
 
     Args:
         case: the case.
         signature: its failure.
-        pairs: pairs beside those of the project, ``module:ATTRIBUTE``.
+        pairs: further pairs in addition to the project's, ``module:ATTRIBUTE``.
         settings: config fields that are set.
     """
 
@@ -52,11 +52,11 @@ class ReproSpec:
 
 
 def write_repro(folder: Path, recipe: ReproSpec) -> None:
-    """Writes a folder with the project's own code that a case is made of, and a script that runs it.
+    """Writes a folder with the project's code for a case, and a script that runs it.
 
     Args:
-        folder: must not be there yet, or be empty.
-        recipe: what to show.
+        folder: must be new or empty.
+        recipe: the content.
 
     Raises:
         ValueError: the folder is not empty, or no pair has the case.
@@ -89,7 +89,7 @@ def check_free(folder: Path) -> None:
     """Checks that a repro can be written to a folder.
 
     Raises:
-        ValueError: something is there.
+        ValueError: the folder is not empty, or a file.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(
@@ -110,7 +110,7 @@ def _pair_of(recipe: ReproSpec) -> str:
 def _cases(pair: Any, settings: Mapping[str, str]) -> Iterable[Case]:
     try:
         return pair.cases(settings)
-    except ValueError:  # settings that only some of its cases can have
+    except ValueError:  # settings that only some of its cases accept
         return pair.cases({})
 
 
@@ -141,7 +141,7 @@ def _about(record: Mapping[str, Any], recipe: ReproSpec) -> str:
 
 
 def replay(folder: Path) -> int:
-    """Runs the case of a repro folder and says whether it fails as it did; returns the exit code.
+    """Runs the case of a repro folder, prints whether the same failure occurs, and returns the exit code.
 
     Args:
         folder: from `write_repro`.

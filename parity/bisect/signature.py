@@ -1,4 +1,4 @@
-"""The failure that is bisected: a channel, a leaf, a kind. Imports little: a search over commits starts it often."""
+"""The failure that is bisected: channel, leaf, kind. Few imports, because a search over commits imports it often."""
 
 import dataclasses
 import enum
@@ -12,7 +12,7 @@ __all__ = ["Answer", "Signature"]
 
 
 class Answer(enum.StrEnum):
-    """How a case ends, compared with a failure.
+    """Result of a case, compared with a failure.
 
     ``other``: it fails in another way, or cannot be built, so it is inconclusive. ``ambiguous``: two runs disagree.
     """
@@ -30,7 +30,7 @@ class Signature:
     Args:
         channel: the channel that fails.
         leaf: the leaf that differs, without numbers such as layers and indices.
-        kind: the verdict, with the kind of exception where it is an error.
+        kind: the verdict; for an error also its detail.
     """
 
     channel: str
@@ -41,7 +41,7 @@ class Signature:
         return f"{self.channel} {self.kind} at {self.leaf}" if self.leaf else f"{self.channel} {self.kind}"
 
     def of(self, result: ChannelResult) -> bool:
-        """Returns True if a channel's result is this failure: the leaf may be any of those that it names."""
+        """True if a channel's result is this failure; the leaf may be any of those that its findings name."""
         return (
             self.channel == result.name
             and self.kind == _kind(result)
@@ -50,7 +50,7 @@ class Signature:
 
     @classmethod
     def seen(cls, result: ChannelResult) -> "Signature":
-        """Returns the signature of a channel that fails: what its first finding names."""
+        """Returns the signature of a failing channel, with the leaf of its first finding."""
         leaf = _leaf(result.findings[0].where) if result.findings else ""
         return cls(channel=result.name, leaf=leaf, kind=_kind(result))
 

@@ -1,4 +1,4 @@
-"""The axis ``size``: the smallest dimensions, depth, batch, sequence and mesh that still fail alike."""
+"""The axis ``size``: the smallest dimensions, depth, batch, sequence and mesh with the same failure."""
 
 import dataclasses
 import math
@@ -21,17 +21,17 @@ __all__ = ["AXIS", "Sizes", "entries_made", "sized"]
 AXES = ("batch", "sequence")
 """The names of the first two dimensions of a batch."""
 SMALLEST = 2
-"""With fewer than two rows or positions nothing can be mixed up."""
+"""Least number of rows or positions; a single one cannot be confused with another."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How large a case is.
+    """Sizes of a case.
 
     Args:
         fields: sizes of the config.
-        cuts: size of the first and of the second dimension of the batch, where it is cut.
-        single: whether it runs on one device though it is made for more.
+        cuts: ``(dimension, size)`` of the batch's first two dimensions, if they are cut.
+        single: True if it runs on one device instead of its mesh.
     """
 
     fields: tuple[tuple[str, int], ...] = ()
@@ -43,11 +43,11 @@ def sized(case: Case, sizes: Sizes) -> Case:
     """Returns a case in another size.
 
     Args:
-        case: any; one with ``with_settings`` if fields change.
+        case: any; it needs ``with_settings`` if fields change.
         sizes: of the result.
 
     Raises:
-        ValueError: the sizes break a rule of the config.
+        ValueError: the sizes are invalid for the config.
     """
     made = case
     changed = {name: str(size) for name, size in sizes.fields if case.explore.sizes[name] != size}
@@ -113,7 +113,9 @@ def _sliced(array: np.ndarray, cuts: Mapping[int, int], whole: Mapping[int, int]
 
 
 def entries_made(jaxpr: Any) -> int:
-    """Returns how many numbers a program makes, products of dots counted one by one: its work, roughly.
+    """Returns the number of elements that a program computes, multiply-adds of dots counted individually.
+
+    It is a rough measure of work.
 
     Args:
         jaxpr: of a traced program.
@@ -133,7 +135,7 @@ def entries_made(jaxpr: Any) -> int:
 
 
 def look(question: Question) -> SearchResult:
-    """Reduces one size after another as long as the case still fails in the same way."""
+    """Reduces one size after another while the case still fails in the same way."""
     case, judge = question.case, question.judge()
     first = question.work(case)
     start = Sizes(
@@ -145,7 +147,7 @@ def look(question: Question) -> SearchResult:
         question.tell(f"size: run {judge.runs + 1}, {_words(sizes)}")
         try:
             return judge.ask(sized(case, sizes)) is Answer.FAILS
-        except (ValueError, TypeError):  # sizes that do not fit together
+        except (ValueError, TypeError):  # incompatible sizes
             return False
 
     found = _shrunk(start, fails, can_leave=bool(case.mesh.axes) and not case.fixed_axes)
@@ -183,7 +185,7 @@ def look(question: Question) -> SearchResult:
 
 
 def _shrunk(sizes: Sizes, fails: Any, *, can_leave: bool) -> Sizes:
-    """Returns the smallest sizes, each alone: none of them can be halved, or made less by one."""
+    """Returns sizes of which none can be reduced alone, neither to its least value nor by half."""
     if can_leave and fails(alone := dataclasses.replace(sizes, single=True)):
         sizes = alone
     while smaller := next(filter(fails, _steps(sizes)), None):
@@ -192,7 +194,7 @@ def _shrunk(sizes: Sizes, fails: Any, *, can_leave: bool) -> Sizes:
 
 
 def _steps(sizes: Sizes) -> Iterator[Sizes]:
-    """Yields sizes with one of them smaller: the least that it can be, then half of it."""
+    """Yields sizes with one of them reduced: to its least value, then to half."""
     for kind in ("cuts", "fields"):
         least = SMALLEST if kind == "cuts" else 1
         for position, (name, size) in enumerate(getattr(sizes, kind)):

@@ -1,4 +1,4 @@
-"""Sketches of arrays: a few numbers that tell how far two arrays of one size are apart, without keeping either."""
+"""Sketches of arrays: a few numbers that estimate the distance of two arrays of one size, without keeping either."""
 
 import dataclasses
 import functools
@@ -11,24 +11,23 @@ import numpy as np
 __all__ = ["Sketch", "distance", "sketch"]
 
 PROJECTIONS = 8
-"""Random projections of each array: the mean of their squares is the squared distance to within a third."""
+"""Number of random projections; the mean of their squares estimates the squared distance to within a third."""
 MASKING = 1e8
-"""Entries as large as this count as infinities, as in masks: they would dominate a norm."""
+"""Entries of at least this magnitude count as infinities, as in masks: they would dominate a norm."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sketch:
-    """An array in short.
+    """Summary of an array.
 
     Args:
-        kind: size, kind of numbers, where they are infinite, huge or no number, and of integers, truth values and
-            keys the values themselves: other kinds are never compared.
+        kind: size, kind of numbers, and a hash of the positions of infinite, huge and NaN entries; for integers,
+            booleans and keys a hash of the values. Different kinds are never compared.
         projected: the array's random projections, in float64.
         norm: its Frobenius norm.
         epsilon: half a unit in the last place of its dtype, relative; 0 for integers.
-        plain: whether it says too little to be told from another value that is equal: a truth value, a small
-            number, the same entry everywhere.
-        shown: its first entry, for people.
+        plain: True if it could equal another value by chance: a single integer or boolean, -1, 0, 1, or equal entries.
+        shown: its first entry, for display.
     """
 
     kind: tuple
@@ -46,7 +45,7 @@ def _directions(size: int) -> np.ndarray:
 
 
 def sketch(value: Any) -> Sketch:
-    """Returns the sketch of an array; its entries count in row-major order, its shape does not.
+    """Returns the sketch of an array; it depends on the entries in row-major order, not on the shape.
 
     Args:
         value: an array, or typed keys.
@@ -61,12 +60,12 @@ def sketch(value: Any) -> Sketch:
     plain = np.abs(flat) < huge
     holes = 0 if plain.all() else hash(_signs(flat[~plain]).tobytes() + plain.tobytes())
     flat = np.where(plain, flat, 0) if holes else flat
-    exact = 0 if floating else hash(flat.tobytes())  # projections of masks may agree where masks do not
+    exact = 0 if floating else hash(flat.tobytes())  # different masks may have equal projections
     return Sketch(
         kind=(array.size, "float" if floating else "integer", holes or exact),
         projected=np.sum(
             _directions(flat.size) * flat, axis=1
-        ),  # a product of matrices would wake all threads
+        ),  # a product of matrices would start all threads
         norm=float(np.sqrt(np.sum(np.abs(flat) ** 2))),
         epsilon=float(jnp.finfo(array.dtype).eps) / 2 if floating else 0.0,
         plain=_plain(flat, floating),
@@ -85,7 +84,7 @@ def _plain(flat: np.ndarray, floating: bool) -> bool:
 
 
 def distance(reference: Sketch, candidate: Sketch) -> float:
-    """Returns the relative distance of two arrays, estimated; infinite where their kinds differ."""
+    """Returns the estimated relative distance of two arrays; infinite if their kinds differ."""
     if reference.kind != candidate.kind:
         return float("inf")
     gap = float(np.sqrt(np.mean(np.abs(reference.projected - candidate.projected) ** 2)))

@@ -1,4 +1,4 @@
-"""Where a value comes from: the lines of the user's own files behind it, and the library's below them."""
+"""Source locations of values: lines of the user's files, and the library's lines that they call."""
 
 import ast
 import functools
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def site(node: Node) -> SourceLocation:
-    """Returns where a value comes from; of a loop's slices and stacks, where the loop does.
+    """Returns the source location of a value; for slices and stacks of a loop, that of the loop.
 
     Args:
         node: a value.
@@ -42,15 +42,15 @@ def place_text(source: SourceLocation) -> str:
 
 
 def functions_around(node: Node) -> tuple[str, ...]:
-    """Returns the functions of the user's files around what made a value, innermost first."""
+    """Returns the user's functions on the call stack of a value, innermost first."""
     return tuple(frame.function for frame in site(node).own)
 
 
 def shared(sites: Iterable[Iterable[SourceLocation]]) -> frozenset[Hashable]:
-    """Returns the functions that read the same on both sides: what both share is not why they differ.
+    """Returns the functions with equal text on both sides; they cannot cause a difference.
 
     Args:
-        sites: of each side, where its operations come from.
+        sites: for each side, the source locations of its operations.
     """
     ours, theirs = ({function_of(frame) for each in side for frame in each.own} for side in sites)
     return frozenset(ours & theirs)
@@ -80,7 +80,7 @@ def _spans(file: str) -> tuple[tuple[int, int], ...]:
     """Returns the first and the last line of each function of a file."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:  # not Python, or not there
+    except SyntaxError:  # not Python
         return ()
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return tuple(

@@ -1,4 +1,4 @@
-"""A traced program evaluated operation by operation: every value it makes, with what it is made of."""
+"""Evaluates a traced program operation by operation; records every value with its inputs."""
 
 import dataclasses
 import functools
@@ -17,23 +17,23 @@ __all__ = ["COMPILED", "Node", "Trace", "evaluate"]
 
 TOP = Position()
 COMPILED = frozenset({"shard_map"})
-"""Operations that are run as a whole: device by device, once compiled."""
+"""Operations that are compiled once and run as a whole, because JAX would run them device by device."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
-    """One value that a program made.
+    """One value that a program computed.
 
     Args:
-        name: the operation, ``argument``, ``constant``, ``turn`` (a slice that a loop hands to a turn),
-            ``stack`` (what the turns gave, together), ``branch`` (what the chosen branch gave, or whether a loop of
-            unknown length goes on).
-        inputs: the values it is made of, by number.
-        sketch: the value in short.
-        around: where the operation stands.
+        name: the operation, ``argument``, ``constant``, ``turn`` (a slice that a loop passes to an iteration),
+            ``stack`` (the stacked results of all iterations), ``branch`` (the result of the chosen branch, or the
+            condition by which a loop of unknown length continues).
+        inputs: numbers of the values that it is computed from.
+        sketch: summary of the value.
+        around: position of the operation.
         equation: the operation as traced; None if there is none.
         label: path of an argument; else empty.
-        literal: whether it depends on constants alone.
+        literal: True if it depends only on constants.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """The values that a program made, in order.
+    """The values that a program computed.
 
     Args:
         nodes: in the order of execution.
-        outputs: number of the value that each result is.
-        results: the results themselves.
+        outputs: the number of each result's value.
+        results: the results.
     """
 
     nodes: list[Node]
@@ -61,7 +61,7 @@ class Trace:
 
 
 def evaluate(jaxpr: Any, arguments: Sequence[Any], labels: Sequence[str]) -> Trace:
-    """Evaluates a program operation by operation on one device: calls opened, loops turn by turn.
+    """Evaluates a program operation by operation on one device, with calls inlined and loops unrolled.
 
     Args:
         jaxpr: the closed program.
@@ -133,12 +133,12 @@ class _Evaluation(Interpreter):
 
 
 def _rows(array: Any) -> Any:
-    """Returns an array that is cheap to take rows of: the host's, unless it holds keys."""
+    """Returns an array with fast access to rows: on the host, unless it holds keys."""
     return array if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.asarray(array)
 
 
 @functools.lru_cache(maxsize=4_096)
 def _compiled(equation: Any) -> Any:
-    """Returns an operation that each iteration would otherwise run device by device, compiled once."""
+    """Returns a compiled operation that would otherwise run device by device in each iteration."""
     params = equation.primitive.get_bind_params(equation.params)
     return jax.jit(lambda *inputs: list(equation.primitive.bind(*inputs, **params)))

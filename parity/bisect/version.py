@@ -1,7 +1,7 @@
-"""The axis ``version``: the first version of a dependency that fails, each laid over what is installed.
+"""The axis ``version``: the first failing version of a dependency, each overlaid on the installed packages.
 
-A version is installed into a folder of its own, with those of its requirements that what is installed does not meet;
-everything else stays as it is. The environment that the search runs in is never touched.
+A version is installed into a separate folder, with those of its requirements that the installed packages do not
+satisfy. The environment of the search is never changed.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ class VersionSearch:
     Args:
         requirement: package and range, such as ``jax>=0.10,<0.13``.
         check: repeated with each version.
-        where: the folder that it runs in.
-        kept: the folder of versions and results until the search ends.
+        where: its working directory.
+        kept: folder for versions and results during the search.
     """
 
     requirement: str
@@ -42,14 +42,14 @@ class VersionSearch:
 
 
 def search_versions(search: VersionSearch, tell: Callable[[str], None] = lambda words: None) -> Found:
-    """Finds the first version that fails, or from which on the case passes where the oldest one fails.
+    """Returns the first version that fails, or the first that passes if the oldest one fails.
 
     Args:
         search: package, range and check.
         tell: called with the progress, as text.
 
     Raises:
-        ValueError: no such package or versions, or the oldest and the newest give the same answer.
+        ValueError: no such package or versions, or the oldest and the newest have the same result.
     """
     wanted = _requirement(search.requirement)
     versions = available(wanted)
@@ -64,7 +64,7 @@ def search_versions(search: VersionSearch, tell: Callable[[str], None] = lambda 
 
 
 def available(wanted: Requirement) -> list[str]:
-    """Returns the versions in range that there are for this Python, oldest first, as pip's index lists them.
+    """Returns the versions in range for this Python, oldest first, from pip's index.
 
     Args:
         wanted: package and range.
@@ -86,15 +86,15 @@ def available(wanted: Requirement) -> list[str]:
 
 
 def overlay(name: str, version: str, folder: Path) -> None:
-    """Installs one version into a folder, with what it needs that is not installed in a version that it takes.
+    """Installs one version into a folder, with its requirements that the installed packages do not satisfy.
 
     Args:
         name: of the package.
-        version: of it.
-        folder: to be put on the path of modules, before what is installed.
+        version: of the package.
+        folder: to be put on the import path, before the installed packages.
 
     Raises:
-        ValueError: pip cannot install something.
+        ValueError: pip cannot install a package.
     """
     waiting, made = [f"{name}=={version}"], set()
     while waiting:
@@ -108,7 +108,7 @@ def overlay(name: str, version: str, folder: Path) -> None:
 
 
 def _met(wanted: Requirement, folder: Path) -> bool:
-    """Returns True if a requirement is not for this machine, or satisfied by a folder or the installed packages."""
+    """True if a requirement does not apply to this machine, or a folder or the installed packages satisfy it."""
     if wanted.marker and not wanted.marker.evaluate({"extra": ""}):
         return True
     present = importlib.metadata.distributions(path=[str(folder), *sys.path], name=wanted.name)
@@ -136,11 +136,11 @@ def _pip(*words: str) -> str:
 
 
 class _NotInstalledError(ValueError):
-    """Pip has no such thing for this Python."""
+    """Pip has no such package for this Python."""
 
 
 class _Asking:
-    """The answer of each version; known answers cost nothing."""
+    """The result of each version; known results are reused."""
 
     def __init__(self, search: VersionSearch, name: str, folder: Path, tell: Callable[[str], None]):
         self._search, self._name, self._folder, self._tell = search, name, folder, tell
@@ -190,7 +190,7 @@ class _Asking:
 
 
 def _between(versions: Sequence[str], ask: _Asking) -> Found:
-    """Halves a range whose ends differ; what cannot be tested is passed over."""
+    """Bisects a range whose ends differ; skips versions that cannot be tested."""
     low, high = 0, len(versions) - 1
     ends = {at: ask(versions[at]) for at in (high, low)}
     decided = {Answer.PASSES, Answer.FAILS}

@@ -1,4 +1,4 @@
-"""The axis ``weight``: which change of the weight map makes the failure vanish."""
+"""The axis ``weight``: the change of the weight map that makes the failure disappear."""
 
 import dataclasses
 import itertools
@@ -15,15 +15,15 @@ from parity.verdicts import BLOCKING
 __all__ = ["AXIS", "Change", "changes"]
 
 MOST = 200
-"""Changes that are tried."""
+"""Maximum number of changes that are tried."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """Another weight map that differs in one thing.
+    """A weight map with one change.
 
     Args:
-        words: what is changed.
+        words: description of the change.
         weights: the map.
     """
 
@@ -74,13 +74,13 @@ def _transposed(weights: WeightMap, number: int, entry: Entry, shape: tuple[int,
 
 
 def _common(left: str, right: str) -> int:
-    """How many parts of two paths agree from the front: neighbours are likelier exchanged."""
+    """Returns the number of leading parts that two paths share; close paths are exchanged more often."""
     parts = zip(left.split("/"), right.split("/"), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], parts))
 
 
 def look(question: Question) -> SearchResult:
-    """Tries maps that differ in one thing until the failure is gone."""
+    """Tries maps with one change until the failure disappears."""
     work, tried = question.work(), 0
     channel = CHANNELS[question.signature.channel]
     if channel.group is None:

@@ -1,4 +1,4 @@
-"""Effects of a program that are no arrays: metadata and Python attributes of a module after it has run."""
+"""Effects of a program besides arrays: metadata and Python attributes of a module after a call."""
 
 import contextlib
 import contextvars
@@ -15,25 +15,25 @@ __all__ = ["Effects", "changes", "collect_effects", "note_effects", "settings_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Effects:
-    """The effects of a program, as its trace shows them.
+    """Effects of a program, recorded from its trace.
 
     Args:
         leaves: the state's leaves after the program; empty for flavours whose arrays carry no metadata.
-        attributes: ``{path: (before, after)}`` of the Python attributes that it changed.
+        attributes: ``{path: (before, after)}`` of the Python attributes that the program changed.
     """
 
     leaves: Mapping[str, Leaf] = dataclasses.field(default_factory=dict)
     attributes: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
     def and_then(self, other: "Effects") -> "Effects":
-        """Returns the effects of both, of the other one where both have one."""
+        """Returns the union of both; ``other`` wins if both have an entry."""
         return Effects(
             leaves={**self.leaves, **other.leaves}, attributes={**self.attributes, **other.attributes}
         )
 
 
 _COLLECTED: contextvars.ContextVar[list[Effects] | None] = contextvars.ContextVar("effects", default=None)
-"""The effects noted in the innermost `collect_effects`; None outside of one."""
+"""The effects noted in the innermost `collect_effects`; None outside such a block."""
 
 
 @contextlib.contextmanager
@@ -48,19 +48,20 @@ def collect_effects() -> Iterator[list[Effects]]:
 
 
 def note_effects(effects: Effects) -> None:
-    """Adds effects to those that a block around the trace collects, if there is one."""
+    """Adds effects to the innermost `collect_effects`, if there is one."""
     collected = _COLLECTED.get()
     if collected is not None:
         collected.append(effects)
 
 
 def settings_of(module: Any) -> dict[str, Any]:
-    """Returns the attributes that hold a number, or a tuple of numbers, by path; truth values are modes of a model.
+    """Returns ``{path: value}`` of the attributes that hold a number or a tuple of numbers.
 
-    A step may set a mode, such as ``model.train()``: the next call finds it set and is not traced again.
+    Booleans are left out, because they are modes of a model. A step may set one, such as ``model.train()``: the next
+    call finds it set and is not traced again.
 
     Args:
-        module: an NNX module; anything else has none.
+        module: an NNX module; the result is empty for any other type.
     """
     if not isinstance(module, nnx.Module):
         return {}
@@ -79,7 +80,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Returns ``{path: (was, is)}`` of the attributes that hold something else; those that came or went do not count.
+    """Returns ``{path: (was, is)}`` of the attributes whose value changed; added and removed ones do not count.
 
     Args:
         before, after: from `settings_of`.

@@ -32,18 +32,18 @@ __all__ = [
 ]
 
 SEED = 20_240_229
-"""Of the batch and the initial state that a case runs with."""
+"""Seed of the batch and the initial state of a case."""
 
 
 _TRACED_BEFORE: contextvars.ContextVar[Collection[Callable[..., Any]] | None] = contextvars.ContextVar(
     "traced_before", default=None
 )
-"""The closures that JAX had traced when the innermost `building` began; None outside of one."""
+"""The closures that JAX had traced when the innermost `building` began; None outside such a block."""
 
 
 @contextlib.contextmanager
 def building() -> Iterator[None]:
-    """Marks the start of a build, for `Build.former`: code of the user's may trace before the build is there."""
+    """Marks the start of a build, for `Build.former`: user code may trace before the build exists."""
     token = _TRACED_BEFORE.set(traced_closures())
     try:
         yield
@@ -64,10 +64,10 @@ class Flavour(enum.StrEnum):
 
 
 class Group(enum.StrEnum):
-    """What a program may return; each is compared by the channel of the same name.
+    """Groups of results that a program may return; the channel of the same name compares each.
 
     ``routing`` holds ``LAYER/preferred`` and ``LAYER/margin`` of layers that choose experts. A program that
-    returns it takes the choices ``forced/LAYER`` as inputs where they are given, and prefers all the same.
+    returns it uses the inputs ``forced/LAYER`` as choices if they are given, and still returns its preferences.
     """
 
     VALUES = "values"
@@ -77,7 +77,7 @@ class Group(enum.StrEnum):
 
     @property
     def by_leaf(self) -> bool:
-        """Whether the paths are those of state leaves."""
+        """True if the paths are those of state leaves."""
         return self in (Group.GRADIENTS, Group.STATE)
 
 
@@ -93,10 +93,10 @@ class Program:
 
     Args:
         name: such as ``forward``.
-        function: ``(state, inputs) -> {group: {path: array}}``, all flat; gradients and state carry
-            the paths of the state leaves they belong to.
-        steps: how often the state is fed back when it runs; 1 for programs that return none.
-        donate: whether the state's buffers are given away, as a training loop would.
+        function: ``(state, inputs) -> {group: {path: array}}``, all flat; gradients and state use the paths of
+            their state leaves.
+        steps: number of times the state is fed back in a run; 1 for programs that return no state.
+        donate: if True, the state's buffers are donated, as in a training loop.
     """
 
     name: str
@@ -107,11 +107,11 @@ class Program:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Build:
-    """One side of a comparison. It is itself the key of all that is kept of it: a name is for people.
+    """One side of a comparison. Caches use the object itself as key; its name is only for display.
 
     Args:
-        name: for people, such as ``linen llama2-scan``.
-        flavour: what it claims to be; the attestation holds it to that.
+        name: for display, such as ``linen llama2-scan``.
+        flavour: the claimed framework; the attestation checks the claim.
         create: key -> flat concrete state, traceable.
         leaves: the state's leaves without values.
         abstract: ``{path: jax.ShapeDtypeStruct}`` of the same leaves.
@@ -119,16 +119,16 @@ class Build:
         inputs: seed -> flat batch of host arrays.
         abstract_inputs: ``{path: jax.ShapeDtypeStruct}`` of a batch.
         specs: mesh -> spec of each state leaf.
-        input_specs: the same for the batch.
-        rules: ordered logical axis rules behind ``specs``; empty where there are none.
-        explain: state leaf and mesh -> the rule behind each dimension, in words.
-        sources: path fragments of files that only this flavour's model code lives in; may be empty.
-        saving: how its state goes to disk and back; None where it does not.
-        skeleton: the state's tree with paths at its leaves, which a checkpoint of it must have; None where only
-            the paths are known.
-        ways: how a loop may call a step of it, by name; the first is the recommended one. Empty where only its pure
-            programs are known.
-        former: functions made in functions that JAX had traced before, for other builds: this one calls none of them.
+        input_specs: batch and mesh -> spec of each input.
+        rules: ordered logical axis rules behind ``specs``; empty if there are none.
+        explain: state leaf and mesh -> the rule behind each dimension, as text.
+        sources: path fragments of files that hold only this flavour's model code; may be empty.
+        saving: saves and loads the state; None if the build does not support it.
+        skeleton: the state's tree with paths at its leaves, which its checkpoints must match; None if only the
+            paths are known.
+        ways: ways to call a step in a loop, by name; the recommended one first. Empty if only the pure programs
+            are known.
+        former: closures that JAX had traced before, for other builds; this build calls none of them.
     """
 
     name: str
@@ -169,7 +169,7 @@ def linen_build(
         programs: name -> ``(function, options)``; the function takes the unboxed tree and the batch
             and returns ``{group: tree}``; options go to `Program`.
         specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
-        **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
+        **rest: the other fields of `Build`; ``abstract_inputs`` defaults to the shapes of ``inputs(0)``.
     """
     example, fresh = traced_once(lambda key: create(key))
     codec = Codec(example)
@@ -214,7 +214,7 @@ def nnx_build(
         programs: name -> ``(function, options)``; the function takes the module and the batch and
             returns ``{group: tree}``. ``{"state": module}`` returns the module's state after the call.
         specs: abstract state, still boxed or in Variables, and mesh -> tree of specs.
-        **rest: the other fields of `Build`; ``abstract_inputs`` may be left to what ``inputs`` gives.
+        **rest: the other fields of `Build`; ``abstract_inputs`` defaults to the shapes of ``inputs(0)``.
     """
     graphdef, example, constants, fresh = take_apart(traceable(create))
     codec = Codec(example)
@@ -265,10 +265,10 @@ def nnx_build(
 
 
 def renamed(build: Build, program: Program, names: Mapping[str, str]) -> Build:
-    """Returns a build with one program whose state has other paths, and so another order of arguments.
+    """Returns a build with one program and renamed state paths, so with its arguments in another order.
 
     Args:
-        build: what to rename.
+        build: the build to rename.
         program: the program to keep.
         names: ``{path: new path}`` of all state leaves.
     """

@@ -1,4 +1,4 @@
-"""How a training loop may call a step again and again: what carries the state from one call to the next."""
+"""Ways to call a training step in a loop; they differ in the object that carries the state between calls."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -13,16 +13,16 @@ from parity.builds.tree import Codec
 __all__ = ["Loop", "linen_ways", "nnx_ways"]
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
-"""``(state, batch) -> (state, metrics)`` for any trees of arrays; the state is None where it stays as it is."""
+"""``(state, batch) -> (state, metrics)`` for any trees of arrays; the state is None if it does not change."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Loop:
-    """A step that is called again and again.
+    """A step that is called repeatedly.
 
     Args:
-        call: calls it once, does not wait, and returns the metrics.
-        state: the state after the last call.
+        call: calls the step once without waiting, and returns the metrics.
+        state: returns the state after the last call.
     """
 
     call: Callable[[], Any]
@@ -30,11 +30,11 @@ class Loop:
 
 
 Way = Callable[[Mapping[str, Any], Any, Step], Loop]
-"""Flat state, batch, and what a step does with them -> the loop."""
+"""``(flat state, batch, step) -> loop``."""
 
 
 def linen_ways(codec: Codec) -> dict[str, Way]:
-    """Returns how a Linen step is called: ``jax.jit`` of the state as Linen has it.
+    """Returns the only way to call a Linen step: ``jax.jit`` of the state tree.
 
     Args:
         codec: makes the state from its leaves.
@@ -43,7 +43,7 @@ def linen_ways(codec: Codec) -> dict[str, Way]:
 
 
 def nnx_ways(graphdef: Any, codec: Codec, constants: Constants) -> dict[str, Way]:
-    """Returns how an NNX step may be called: the recommended way first, the naive one last.
+    """Returns the ways to call an NNX step: the recommended one first, the naive one last.
 
     Args:
         graphdef, constants: of the module, as `parity.builds.constants.take_apart` returns them.
@@ -87,13 +87,13 @@ def nnx_ways(graphdef: Any, codec: Codec, constants: Constants) -> dict[str, Way
         stepped = nnx.jit(lambda module, batch: change(module, batch, step)[1])
         return Loop(call=lambda: stepped(module, batch), state=lambda: nnx.state(module, constants.is_state))
 
-    # Flax keeps only Variables of a module: cached_partial fails where it holds an array as such.
+    # cached_partial keeps only Variables of a module, and fails if it holds a plain array.
     kept = {} if constants.states() else {"nnx.cached_partial": partial}
     return {"leaves": leaves, "nnx.State": split_once, **kept, "nnx.jit": naive}
 
 
 def _carried(state: Any, batch: Any, step: Step) -> Loop:
-    """A pure step whose state goes in and comes back; where it comes back, its buffers are given away."""
+    """Returns a loop over a pure step that takes and returns the state; a state that changes is donated."""
     changes = jax.eval_shape(step, state, batch)[0] is not None
     jitted = jax.jit(step, donate_argnums=(0,) if changes else (), keep_unused=True)
     held = [state]

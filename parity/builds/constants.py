@@ -1,4 +1,4 @@
-"""Arrays that an NNX module holds without a Variable, such as a table of frequencies: constants, unless drawn."""
+"""Arrays that an NNX module holds without a Variable, such as a frequency table; constants unless drawn from a key."""
 
 import functools
 import weakref
@@ -18,12 +18,12 @@ from parity.ir.jaxprs import forwarded_arguments
 __all__ = ["Constants", "take_apart", "traceable", "traced_once"]
 
 KEYS = 16
-"""How many keys must make an array alike: two make a truth value alike every second time."""
+"""Number of keys that must give the same array; two would give the same boolean every second time."""
 
 Path = tuple[Any, ...]
 Fresh = Callable[[jax.Array], Any]
 OPERATIONS: weakref.WeakKeyDictionary[Fresh, Callable[..., Any]] = weakref.WeakKeyDictionary()
-"""What `traced_once` traced; not held by what it returns, whose content is that of the code alone."""
+"""Operations by function of `traced_once`. Kept outside the function, so that its content is its code alone."""
 T = TypeVar("T")
 
 
@@ -38,24 +38,24 @@ class Constants:
         self._arrays = dict(arrays)
 
     def is_state(self, path: Path, node: Any) -> bool:
-        """Whether a node of a module is none of them; a filter of `nnx.state` and `nnx.split`."""
+        """True unless the node is one of the constants; a filter of `nnx.state` and `nnx.split`."""
         return isinstance(node, nnx.Variable) or path not in self._arrays
 
     def states(self) -> tuple[Any, ...]:
-        """Returns what `nnx.merge` takes beside the state."""
+        """Returns the states that `nnx.merge` takes in addition to the module's state."""
         return (nnx.from_flat_state(list(self._arrays.items())),) if self._arrays else ()
 
     def changed(self, module: Any) -> list[str]:
-        """Returns the constants that are other objects after a program, which may still be the same arrays."""
+        """Returns the constants that are other objects after a program; their values may still be equal."""
         after = dict(nnx.to_flat_state(nnx.state(module))) if self._arrays else {}
         return ["/".join(map(str, path)) for path, array in self._arrays.items() if after[path] is not array]
 
     def altered(self, function: Callable[[Any], Any], *arguments: Any) -> list[str]:
-        """Returns the constants that a program does not just hand on, as `nnx.jit` does.
+        """Returns the constants that a program does not forward unchanged, in the sense of `nnx.jit`.
 
         Args:
             function: ``(states of the constants, *arguments) -> module`` after the program.
-            *arguments: what else the program takes, abstract.
+            *arguments: the program's other arguments, abstract.
         """
 
         def arrays(states: tuple[Any, ...], *arguments: Any) -> list[Any]:
@@ -72,10 +72,10 @@ class Constants:
 
 
 def traceable(create: Callable[[jax.Array], T]) -> Callable[[jax.Array], T]:
-    """Returns what makes a module inside a trace as it is made outside of one.
+    """Returns a function that makes a module inside a trace as it is made outside.
 
-    There its plain arrays are data, too, which NNX takes tracers not to be. Variables are not sharded: their specs
-    lay them out, on a case's mesh.
+    It marks tracers as data, because NNX does not take them for plain arrays. It does not shard Variables: their
+    specs place them on a case's mesh.
     """
 
     @functools.wraps(create)
@@ -98,14 +98,14 @@ def _hold_as_data(node: nnx.Pytree) -> None:
 
 
 def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Constants, Fresh]:
-    """Takes a module apart without making its arrays.
+    """Splits a module into graph, state and constants without making its arrays.
 
     Args:
         create: key -> module.
 
     Returns:
-        Its graph, its abstract state, its constants: arrays without a Variable that no key changes; and what makes its
-        state, which is traced once, whoever traces around it.
+        Its graph, its abstract state, its constants (arrays without a Variable that no key changes), and a function
+        that makes its state. The function is traced only once.
     """
     graphs: list[Any] = []
 
@@ -127,10 +127,10 @@ def take_apart(create: Callable[[jax.Array], nnx.Module]) -> tuple[Any, Any, Con
 
 
 def traced_once(create: Callable[[jax.Array], Any]) -> tuple[Any, Fresh]:
-    """Traces what makes a state of a key, for all that ask.
+    """Traces a function that makes a state from a key, once for all callers.
 
     Returns:
-        The abstract state, and what makes it by the same operations, from the same lines of source.
+        The abstract state, and a function that makes it by the same operations, from the same lines of source.
     """
     jaxpr, example = jax.make_jaxpr(create, return_shape=True)(jax.random.key(0))
 

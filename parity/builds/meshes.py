@@ -15,19 +15,19 @@ __all__ = ["FixedAxesError", "MeshSpec", "Mode", "TooFewDevicesError"]
 
 
 NEAR = 0.75
-"""How similar a misspelt name is at least, as ``difflib`` counts; ``fspd`` and ``fsdp`` are so similar."""
+"""Least similarity of a misspelt name by ``difflib``: that of ``fspd`` and ``fsdp``."""
 
 
 class FixedAxesError(ValueError):
-    """A mesh cannot be made smaller without axes whose size is given."""
+    """A mesh cannot shrink, because the fixed axes alone need too many devices."""
 
 
 class TooFewDevicesError(ValueError):
-    """A mesh needs more devices than there are."""
+    """A mesh needs more devices than are available."""
 
 
 class Mode(enum.StrEnum):
-    """Who decides shardings: the compiler (auto) or the types (explicit)."""
+    """Mode of a mesh: the compiler (auto) or the types (explicit) decide shardings."""
 
     AUTO = "auto"
     EXPLICIT = "explicit"
@@ -38,7 +38,7 @@ class MeshSpec:
     """A mesh without devices.
 
     Args:
-        axes: ``(name, size)`` in order; none means one device and no mesh.
+        axes: ``(name, size)`` in order; empty means one device and no mesh.
         mode: type of every axis.
     """
 
@@ -47,10 +47,10 @@ class MeshSpec:
 
     @classmethod
     def parse(cls, text: str) -> "MeshSpec":
-        """Reads ``single``, ``data8`` or ``fsdp4.tensor2``, with ``-auto`` or ``-explicit`` behind.
+        """Reads ``single``, ``data8`` or ``fsdp4.tensor2``, optionally followed by ``-auto`` or ``-explicit``.
 
         Raises:
-            ValueError: the text is no mesh.
+            ValueError: the text is not a mesh.
         """
         names, dash, mode = text.partition("-")
         if dash and mode not in list(Mode):
@@ -81,7 +81,7 @@ class MeshSpec:
         """Returns the mesh over the first of ``devices``.
 
         Raises:
-            TooFewDevicesError: it needs more than there are.
+            TooFewDevicesError: the mesh needs more than that.
         """
         if self.size > len(devices):
             raise TooFewDevicesError(
@@ -95,11 +95,11 @@ class MeshSpec:
         """Checks that a slice is large enough.
 
         Args:
-            devices: how many it has.
-            topology: its name.
+            devices: number of devices of the slice.
+            topology: name of the slice.
 
         Raises:
-            ValueError: the mesh needs more.
+            ValueError: the mesh needs more devices.
         """
         if self.size > devices:
             raise ValueError(
@@ -107,13 +107,13 @@ class MeshSpec:
             )
 
     def check_axes(self, named: Collection[str]) -> None:
-        """Checks that no axis is a misspelt one, over which nothing would lie.
+        """Checks that no axis name is misspelt, because nothing would be sharded over such an axis.
 
         Args:
             named: the mesh axes that rules, or the leaves themselves, name.
 
         Raises:
-            ValueError: an axis is none of them, and nearly one that the mesh lacks.
+            ValueError: an axis is not among them, but similar to one that the mesh lacks.
         """
         absent = set(named) - set(self._names)
         for axis in set(self._names) - set(named):
@@ -126,16 +126,16 @@ class MeshSpec:
     def fitted(self, devices: int, held: Collection[str] = ()) -> "MeshSpec":
         """Returns this mesh on at most ``devices``.
 
-        Each axis becomes a divisor of itself, so that what divided before divides after. Of the meshes that
+        The new size of each axis divides the old one, so that array dimensions stay divisible. Of the meshes that
         fit, the one with the most axes above one is taken; of these the one with the most devices, then
         the smallest largest axis, then the smallest first axis.
 
         Args:
-            devices: how many there are, at least one.
+            devices: number of devices, at least one.
             held: axes that keep their size.
 
         Raises:
-            HeldAxesError: the held axes alone need more.
+            FixedAxesError: the held axes alone need more devices.
         """
         if self.size <= devices:
             return self
@@ -155,9 +155,9 @@ class MeshSpec:
         return dataclasses.replace(self, axes=tuple(zip(names, sizes, strict=True)))
 
     def essential(self, spec: jax.sharding.PartitionSpec) -> jax.sharding.PartitionSpec:
-        """Returns a spec without the axes of size one: it splits the same arrays in the same way.
+        """Returns a spec without the axes of size one; it splits arrays in the same way.
 
-        On an explicit mesh such axes are part of an array's type, and stay.
+        On an explicit mesh such axes are part of an array's type, so they stay.
 
         Args:
             spec: over the axes of this mesh.
@@ -172,7 +172,7 @@ class MeshSpec:
         )
 
     def abstract(self) -> jax.sharding.AbstractMesh:
-        """Returns the mesh without devices: enough to trace and lower."""
+        """Returns the mesh without devices, for tracing and lowering."""
         sizes = tuple(size for _, size in self.axes)
         return jax.sharding.AbstractMesh(sizes, self._names, axis_types=self._types)
 

@@ -1,4 +1,4 @@
-"""What a build may offer beside its programs: its state to disk and back."""
+"""Optional functions of a build that save and load its state."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -12,17 +12,17 @@ Flat = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Saving:
-    """How the state of a build is saved and loaded; all of it flat, under the paths of the build.
+    """Functions that save and load the state of a build, flat and under the paths of the build.
 
-    Functions that load raise a `ValueError` for whatever is not exactly what was saved.
+    Functions that load raise a `ValueError` for everything except an intact checkpoint of that state.
 
     Args:
         save: state and a new folder; writes a checkpoint.
         load: folder and ``{path: jax.ShapeDtypeStruct}``, shardings included -> state.
-        export: state and a new folder; writes the parameters alone; None where nothing is served.
-        load_export: folder -> the parameters; None as above.
-        spoil: fault, such as ``missing leaf`` -> function of a checkpoint and a new folder; writes there what the
-            checkpoint would be with the fault, and returns words that its refusal must have.
+        export: state and a new folder; writes the parameters alone; None if the model is not served.
+        load_export: folder -> the parameters; None if ``export`` is.
+        spoil: fault, such as ``missing leaf`` -> function of a checkpoint and a new folder. The function writes a
+            copy of the checkpoint with the fault to the folder and returns text that the error must contain.
     """
 
     save: Callable[[Flat, Path], Any]

@@ -1,4 +1,4 @@
-"""A state's tree without its arrays, as JSON has it: what a checkpoint of that state looks like inside."""
+"""A state's tree without its arrays, in JSON types: the structure of a checkpoint of that state."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,17 +11,17 @@ from parity.builds.tree import key_name
 __all__ = ["Skeleton", "fill", "leaves_of", "skeleton", "skeleton_of_paths"]
 
 Skeleton = dict[str, "Skeleton"] | list["Skeleton"] | str | None
-"""Dicts and lists whose leaves are paths; None stands for what holds no array, such as an optimizer's empty state."""
+"""Dicts and lists whose leaves are paths; None is a node without arrays, such as an optimizer's empty state."""
 
 VALUE = "value"
-"""Under which name Orbax keeps the array of a Variable."""
+"""The name under which Orbax stores the array of a Variable."""
 
 
 def skeleton(tree: Any) -> Skeleton:
-    """Returns the tree as Orbax sees it: sequences are lists, named tuples and states are dicts, Variables too.
+    """Returns the tree as Orbax stores it: sequences become lists; named tuples, states and Variables become dicts.
 
     Args:
-        tree: a state, abstract or not; boxes of Linen are taken off.
+        tree: a state, abstract or not; boxes of Linen are removed.
     """
     tree = linen.meta.unbox(tree)
     rows, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_end)
@@ -39,7 +39,7 @@ def skeleton(tree: Any) -> Skeleton:
 
 
 def skeleton_of_paths(paths: Any) -> Skeleton:
-    """Returns nested dicts with the given paths, for states of which nothing else is known."""
+    """Returns nested dicts with the given paths, for states of which only the paths are known."""
     whole: dict[str, Any] = {}
     for path in paths:
         _put(whole, path.split("/"), path)
@@ -47,11 +47,11 @@ def skeleton_of_paths(paths: Any) -> Skeleton:
 
 
 def fill(shape: Skeleton, arrays: Mapping[str, Any]) -> Any:
-    """Returns the tree with arrays at its leaves; branches none of whose leaves is there are left out.
+    """Returns the tree with arrays at its leaves, without the branches that have none.
 
     Args:
         shape: as `skeleton` returns it.
-        arrays: ``{path: array}`` of all leaves, or of some.
+        arrays: ``{path: array}`` of all or some leaves.
     """
     if isinstance(shape, str):
         return arrays.get(shape)

@@ -1,4 +1,4 @@
-"""TPU topologies by name, without a TPU: enough of them to lower programs for hundreds of chips."""
+"""TPU topologies by name; no TPU is needed to lower programs for hundreds of chips."""
 
 import dataclasses
 import difflib
@@ -10,7 +10,7 @@ __all__ = ["FAMILIES", "Topology"]
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A TPU generation: dimensions of its torus, and devices JAX counts per chip."""
+    """A TPU generation: dimensions of its torus, and JAX devices per chip."""
 
     dimensions: int
     devices_per_chip: int
@@ -42,7 +42,7 @@ class Topology:
         """Reads ``FAMILY:AxB`` or ``FAMILY:AxBxC``.
 
         Raises:
-            ValueError: unknown family, or not the family's number of dimensions.
+            ValueError: unknown family, or a number of dimensions that the family does not have.
         """
         family, _, grid = text.partition(":")
         if family not in FAMILIES:
@@ -60,7 +60,7 @@ class Topology:
 
     @property
     def devices(self) -> int:
-        """Devices as JAX counts them."""
+        """Number of JAX devices."""
         return math.prod(self.shape) * FAMILIES[self.family].devices_per_chip
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""State as ``{path: leaf}``: what every check talks about, whatever framework made it."""
+"""State as ``{path: leaf}``, independent of the framework."""
 
 import collections
 import dataclasses
@@ -18,7 +18,7 @@ Flat = dict[str, Any]
 
 
 class Role(enum.StrEnum):
-    """What a leaf is for; leaves are only ever paired within one role."""
+    """Purpose of a leaf; only leaves of the same role are paired."""
 
     PARAMS = "params"
     OPTIMIZER = "optimizer"
@@ -33,9 +33,9 @@ class Leaf:
     Args:
         path: names from the root, joined by ``/``.
         shape, dtype: of the array; a typed key has a dtype such as ``key<fry>``.
-        role: what it is for.
+        role: purpose of the leaf.
         kind: Linen collection or NNX Variable type that holds it.
-        logical_axes: a name or None per dimension; None where the model gave none.
+        logical_axes: a name or None per dimension; None if the model gave none.
     """
 
     path: str
@@ -52,7 +52,7 @@ class Leaf:
 
 
 def is_counter(leaf: Leaf) -> bool:
-    """Whether a leaf counts something, such as steps: its number matters, not which integers it is kept in."""
+    """True for a counter, such as a step number: its value is compared, but not its integer dtype."""
     return not leaf.shape and leaf.role is not Role.PARAMS and leaf.dtype.startswith(("int", "uint"))
 
 
@@ -69,21 +69,21 @@ def _is_holder(node: Any) -> bool:
 
 
 def _unboxed(box: linen.meta.AxisMetadata) -> Any:
-    """Returns what a box holds; a box with a mesh would also constrain it, which shapes alone do not bear."""
+    """Returns the content of a box, without the sharding constraint of a box with a mesh, which needs arrays."""
     return box.unbox(apply_constraint=False) if isinstance(box, linen.Partitioned) else box.unbox()
 
 
 def _value(node: Any) -> Any:
     if isinstance(node, linen.Partitioned):
         abstract = isinstance(jax.tree.leaves(node.value)[0], jax.ShapeDtypeStruct)
-        return node.unbox(apply_constraint=not abstract)  # which only arrays can be given
+        return node.unbox(apply_constraint=not abstract)  # only arrays can be constrained
     if isinstance(node, linen.meta.AxisMetadata):
         return _unboxed(node)
     return node.get_value() if isinstance(node, nnx.Variable) else node
 
 
 def _entries(tree: Any) -> list[tuple[str, Any, Any]]:
-    """Returns ``(path, holder, array)`` of each array; a holder may have several, as sown values do."""
+    """Returns ``(path, holder, array)`` of each array; a holder may have several, such as sown values."""
     holders, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_holder)
     entries = [
         ("/".join(map(key_name, (*path, *inner))), holder, array)
@@ -99,7 +99,7 @@ def _entries(tree: Any) -> list[tuple[str, Any, Any]]:
 
 
 def flatten(tree: Any) -> Flat:
-    """Returns ``{path: array}`` of any tree; Linen boxes and NNX Variables give their values."""
+    """Returns ``{path: array}`` of any tree; Linen boxes and NNX Variables are replaced by their values."""
     return {path: array for path, _, array in _entries(tree)}
 
 
@@ -165,7 +165,7 @@ class Codec:
         """Returns the tree with the arrays of ``flat``.
 
         Raises:
-            ValueError: leaves missing or left over, all of them listed.
+            ValueError: leaves are missing or unexpected; the message lists all of them.
         """
         missing, extra = sorted(set(self.paths) - set(flat)), sorted(set(flat) - set(self.paths))
         if missing or extra:
@@ -176,12 +176,12 @@ class Codec:
 
 
 def as_data(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """Returns what is on the host of an array: the array, or the uint32 data of typed keys."""
+    """Returns the shape and dtype of an array on the host; a typed key becomes its uint32 data."""
     return jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
 
 
 def to_host(flat: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Returns host copies, never views: the arrays stay what they were when the model moves on.
+    """Returns host copies, never views, so that later steps of the model do not change them.
 
     Typed keys become their uint32 data.
     """
@@ -192,7 +192,7 @@ def to_host(flat: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _host_copy(value: Any) -> np.ndarray:
-    """Returns the whole array; what this process holds of it is its own copy, the rest comes from the others."""
+    """Returns a copy of the whole array; shards that this process cannot address come from the other processes."""
     if getattr(value, "is_fully_addressable", True):
         return np.array(value)
     whole = np.array(multihost_utils.process_allgather(value, tiled=True))

@@ -1,4 +1,4 @@
-"""Which cases there are: pairs, cases, selectors, the project's settings, pairs made from a user's modules.
+"""Pairs, cases, selectors, the project's settings, and pairs made from a user's modules.
 
 Imports: `backends`, `structure` (budgets), `weights`, `programs`. Gives: `case.Case` and `case.Pair`, which
 projects register, `settings.collect`, which finds them, and `twins.twins`.

@@ -1,4 +1,4 @@
-"""How far the structure of a candidate may be from the reference's, quantity by quantity, and why."""
+"""Budgets: the structural differences that a candidate may have, by quantity, with reasons."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +10,13 @@ __all__ = ["BUDGETED", "MEMORY_BUDGETS", "PACKING_BUDGETS", "Budget", "budgets_f
 
 
 class Budget(Table, frozen=True, kw_only=True):
-    """How far a quantity may grow.
+    """The largest allowed change of a quantity.
 
     Args:
         ratio: the largest candidate over reference that passes.
-        slack: a candidate that needs at most this much more passes whatever the ratio, in the quantity's unit.
-        floor: a candidate that needs less passes only if its ratio is at least this; 0 lets it shrink freely.
-        reason: why this much.
+        slack: a candidate that needs at most this much more passes regardless of the ratio, in the quantity's unit.
+        floor: a candidate that needs less passes only if its ratio is at least this; 0 allows any reduction.
+        reason: justification of the budget.
     """
 
     ratio: float = 1.0
@@ -25,7 +25,7 @@ class Budget(Table, frozen=True, kw_only=True):
     reason: str = ""
 
     def allows(self, reference: float, candidate: float) -> bool:
-        """Whether the candidate's number is within the budget of the reference's."""
+        """True if the candidate's number is within the budget of the reference's."""
         if reference == candidate:
             return True
         if candidate < reference:
@@ -33,7 +33,7 @@ class Budget(Table, frozen=True, kw_only=True):
         return candidate <= max(reference * self.ratio, reference + self.slack)
 
     def sentence(self) -> str:
-        """Returns what is allowed and why."""
+        """Returns the allowed change and the reason."""
         slack = f" or {self.slack:,} more" if self.slack else ""
         return f"{self.ratio:g} x{slack}" + (f" ({self.reason})" if self.reason else "")
 
@@ -49,7 +49,7 @@ MEMORY_BUDGETS: Mapping[str, Budget] = {
         reason="buffer assignment packs equal programs alike to within a percent, and aligns a few scalars",
     ),
 }
-"""What is compared unless the caller says otherwise; donation has a comparison of its own."""
+"""Default budgets of the channel ``memory``; donation has a separate comparison."""
 
 PACKING_BUDGETS: Mapping[str, Budget] = {
     **MEMORY_BUDGETS,
@@ -59,7 +59,7 @@ PACKING_BUDGETS: Mapping[str, Budget] = {
         reason="the order of arguments moves the packing of buffers, in either direction",
     ),
 }
-"""How far the order of arguments may move what programs need that are proved to be the same."""
+"""Budgets of proved programs whose arguments differ in order, which changes buffer packing."""
 
 BUDGETED: Mapping[str, tuple[str, ...]] = {
     "memory": tuple(QUANTITIES),
@@ -67,7 +67,7 @@ BUDGETED: Mapping[str, tuple[str, ...]] = {
     "collectives": ("count", "bytes"),
     "speed": ("compile", "step"),
 }
-"""Channel -> what of it a project or a case may budget."""
+"""Channel -> the quantities that a project or a case may budget."""
 
 
 def budgets_for(channel: str, budgets: Mapping[str, Budget]) -> dict[str, Budget]:
@@ -88,11 +88,11 @@ def read_budgets(table: Any, where: str = "budgets") -> dict[str, Budget]:
     """Returns budgets by ``channel.quantity`` from ``{channel: {quantity: {ratio, slack, floor, reason}}}``.
 
     Args:
-        table: as TOML gives it.
+        table: parsed TOML.
         where: its key, for messages.
 
     Raises:
-        ValueError: an unknown channel, quantity or field, a value of the wrong kind, or no reason.
+        ValueError: an unknown channel, quantity or field, a value of the wrong type, or no reason.
     """
     found: dict[str, Budget] = {}
     for channel, quantities in read(_Budgets, {where: table})[where].items():
@@ -105,7 +105,7 @@ def read_budgets(table: Any, where: str = "budgets") -> dict[str, Budget]:
             if not budget.reason.strip():
                 raise ValueError(f'{where}.{name}: got no reason, expected reason = "why this much"')
             size = next((field for field in ("slack", "floor") if getattr(budget, field)), "")
-            if size and channel == "speed":  # times are compared as ratios, never by themselves
+            if size and channel == "speed":  # times are compared only as ratios
                 got = f"{size} = {getattr(budget, size):g}"
                 raise ValueError(f"{where}.{name}: got {got}, expected ratio, reason")
             found[name] = budget

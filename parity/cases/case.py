@@ -1,4 +1,4 @@
-"""Which cases there are, and how to select them."""
+"""Cases, pairs, and the selection of cases."""
 
 import dataclasses
 import difflib
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Keys(enum.StrEnum):
-    """Whether Linen and NNX derive the same random keys from the same root key, or keys of their own."""
+    """Random keys of Linen and NNX: derived in the same way from the same root key, or independently."""
 
     SHARED = "shared"
     INDEPENDENT = "independent"
@@ -43,10 +43,10 @@ class Keys(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flag:
-    """A setting that both twins must honour: it changes the program of each, into the same program.
+    """A setting that both twins must honour: it changes both programs, and they stay equal.
 
     Args:
-        name: for people, such as ``remat.policy=full``.
+        name: for display, such as ``remat.policy=full``.
         on: settings with the flag, ``{"field": "text"}``.
         off: settings without it; the case as it is by default.
     """
@@ -58,22 +58,22 @@ class Flag:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accept:
-    """What a case has to show, and the differences that it accepts.
+    """Requirements of a case, and the differences that it accepts.
 
     Args:
-        require: the lowest rung of the ladder this case may rest on; of several any is enough. ``reordered``
+        require: the lowest rung of the ladder that the case accepts; of several rungs, any is enough. ``reordered``
             means: proved, or reordered with equal bits when both sides run, on a CPU with and without contraction.
-        prove_exact: whether both sides are also proved equal in exact real arithmetic, in the channel ``exact``.
+        prove_exact: if True, both sides are also proved equal in exact real arithmetic, in the channel ``exact``.
         split_dims: ``{glob of the reference's leaves: dimensions}`` that such proofs split, because one side computes
             with parts of them.
         integer_ranges: ``{input: (least, one more than the greatest)}``, which such proofs assume.
-        paranoid: whether the case is compiled and run also if it is proved.
+        paranoid: if True, the case is compiled and run even if it is proved.
         not_applicable: channels that do not apply, with the reason.
         zero_gradients: globs of leaves that have no gradient by design.
         not_finite: globs of outputs that are NaN or infinite by design, such as the loss of a spoilt batch.
-        waivers: accepted differences, with the reason; added to the project's own.
-        budgets: how far structure may grow, by ``memory.temp``, ``collectives.bytes``, ...; over the project's own.
-        bridged: why a side runs modules of the other framework only, through a bridge; empty if none does.
+        waivers: accepted differences, with the reason; added to the project's.
+        budgets: allowed structural changes by ``memory.temp``, ``collectives.bytes``, ...; they override the project's.
+        bridged: reason why a side runs only modules of the other framework, through a bridge; empty if none does.
     """
 
     require: Verdict | Sequence[Verdict] = Verdict.ARBITRATED
@@ -91,7 +91,7 @@ class Accept:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Explore:
-    """How a case may be changed: by channel ``flags``, ``--set`` and ``parity bisect``.
+    """Changes that the channel ``flags``, ``--set`` and ``parity bisect`` may make to a case.
 
     Args:
         flags: settings that can be toggled, and must be live on both sides.
@@ -108,11 +108,11 @@ class Explore:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where `parity.compare.placement.place` put a case; who registers one gives a ``skip_reason`` at most.
+    """Backend and mesh from `parity.compare.placement.place`; a registration sets ``skip_reason`` at most.
 
     Args:
-        backend: name of the backend that compiles and runs it.
-        requested_mesh: the mesh in the id, if the backend made it fit; empty if it runs there.
+        backend: name of the backend that compiles and runs the case.
+        requested_mesh: the mesh in the id, if the backend reduced it; empty if the case runs on it.
         skip_reason: why it cannot run on its backend, or at all; empty if it can.
         too_few_devices: why it cannot run with the available devices, which is an error; empty if it can.
     """
@@ -129,24 +129,24 @@ class Case:
 
     Args:
         id: ``pair-variant/program@mesh``.
-        reference, candidate: make the two builds; one with a parameter ``mesh`` is given the mesh of its backend,
-            with the devices, and None on a single device.
-        program: name of the program both have.
-        mesh: where it runs.
-        candidate_mesh: where the candidate runs, if that is elsewhere.
-        fixed_axes: mesh axes whose size belongs to the model, such as the stages of a pipeline: no backend changes it.
+        reference, candidate: make the two builds; a function with a parameter ``mesh`` receives the mesh of its
+            backend with the devices, or None on a single device.
+        program: name of the program, which both builds have.
+        mesh: mesh of the reference.
+        candidate_mesh: mesh of the candidate; None if it is the same.
+        fixed_axes: mesh axes whose size belongs to the model, such as the stages of a pipeline; no backend changes it.
         rules: explicit weight pairings.
-        keys: whether both sides draw from the same keys; checked between two flavours only.
+        keys: whether both sides draw from the same keys; only checked between two flavours.
         float64_reference: makes the reference in float64, for arbitration; None if there is none.
-        prepare_state: changes the random state before it runs, such as making two experts nearly equal.
-        smoke: whether the case is in the small subset.
-        core: whether it is in the subset that contains each combination of options once.
-        accept: what it has to show, and the differences that are accepted.
-        explore: how it may be changed.
-        placement: where it was placed.
+        prepare_state: changes the random state before the run, for example makes two experts nearly equal.
+        smoke: True if the case is in the small subset.
+        core: True if the case is in the subset that contains each combination of options once.
+        accept: requirements, and accepted differences.
+        explore: allowed changes of the settings.
+        placement: backend and mesh.
 
     Raises:
-        TypeError: an unknown field; an old name is answered with the new one.
+        TypeError: an unknown field; the message gives the new name of an old one.
     """
 
     id: str
@@ -173,7 +173,7 @@ class Case:
 
     @property
     def meshes(self) -> tuple[MeshSpec, MeshSpec]:
-        """Where the reference and the candidate run."""
+        """The meshes of the reference and the candidate."""
         return self.mesh, self.candidate_mesh or self.mesh
 
     def with_accept(self, **fields: Any) -> "Case":
@@ -207,19 +207,19 @@ _MOVED = {
         for old in (field.name, *(old for old, new in _RENAMED.items() if new == field.name))
     },
 }
-"""Former fields -> how to write them now."""
+"""Former fields -> their current form."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pair:
-    """What a project registers to have its twins compared.
+    """A pair of twins, as a project registers it.
 
     Args:
         name: first word of the case ids.
-        about: one line for people.
+        about: a description in one line.
         cases: settings -> cases; settings are ``{"field": "text"}`` from ``--set``.
         full_size: settings and a number of devices -> cases at published size, to be lowered only.
-        coverage: says which combinations of options its cases cover, where it counts them.
+        coverage: returns the combinations of options that its cases cover; empty if it does not count them.
     """
 
     name: str
@@ -230,12 +230,12 @@ class Pair:
 
 
 def made(make: Callable[..., Build], mesh_of: Callable[[MeshSpec], Any], mesh: MeshSpec) -> Build:
-    """Returns what makes a build made; one with a parameter ``mesh`` is given the mesh, with its devices.
+    """Returns the build of ``make``; a function with a parameter ``mesh`` receives the mesh with its devices.
 
     Args:
         make: as `Case` has it.
-        mesh_of: gives the mesh of a spec.
-        mesh: where the build runs.
+        mesh_of: spec -> mesh.
+        mesh: spec of the build's mesh.
     """
     wants = "mesh" in inspect.signature(make).parameters
     return make(mesh=mesh_of(mesh)) if wants else make()
@@ -246,13 +246,13 @@ class SelectionError(ValueError):
 
 
 def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
-    """Returns the cases whose id matches a selector, in the order of the matrix; all without selectors.
+    """Returns the cases whose id matches a selector, in the order of the matrix; all cases if there are no selectors.
 
     A selector is a glob over the whole id, or a prefix of it such as a pair's name; ``smoke`` and ``core``
     select the subset of that name.
 
     Raises:
-        SelectionError: a selector matches nothing; names the nearest ids.
+        SelectionError: a selector matches nothing; the message names the nearest ids.
     """
     chosen: set[str] = set()
     ids = [case.id for case in cases]
@@ -271,7 +271,7 @@ def select(cases: Sequence[Case], selectors: Iterable[str]) -> list[Case]:
 
 
 def matches(case: Case, selector: str) -> bool:
-    """Returns whether a selector, as `select` takes it, selects a case."""
+    """True if a selector, as in `select`, selects a case."""
     return SUBSETS[selector](case) if selector in SUBSETS else selects(case.id, selector)
 
 
@@ -279,10 +279,10 @@ SUBSETS: Mapping[str, Callable[[Case], bool]] = {
     "smoke": lambda case: case.smoke,
     "core": lambda case: case.core or case.smoke,
 }
-"""Selectors that name no case."""
+"""Selectors of subsets."""
 
 
 def selects(id: str, selector: str) -> bool:
-    """Returns whether a selector is a glob or a prefix of a case's id."""
+    """True if a selector is a glob that matches a case's id, or a prefix of the id."""
     prefixed = id.startswith(selector) and id[len(selector) :][:1] in {"", "/", "@", "-", "."}
     return prefixed or fnmatch.fnmatchcase(id, selector)

@@ -1,4 +1,4 @@
-"""Which combinations of options a set of cases covers, out of those that can be."""
+"""Combinatorial coverage: the combinations of options that a set of cases contains, of all possible ones."""
 
 import collections
 import dataclasses
@@ -10,20 +10,20 @@ from typing import Any
 __all__ = ["Combination", "Coverage", "Factor", "Space", "completions", "cover", "refusal_of", "words"]
 
 Row = Mapping[str, str]
-"""``{factor: value}`` of one case; a factor that has no say there is left out."""
+"""``{factor: value}`` of one case; a factor without effect there is left out."""
 Combination = tuple[tuple[str, str], ...]
 """Some factors with values, in the order of the factors."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Factor:
-    """An option with the values that it takes.
+    """An option and its values.
 
     Args:
         name: of the option, one word.
-        values: ``{value: what it sets}``; the first is the ordinary one.
-        needs: ``{other factor: values}``, all of which must hold for this one to have a say.
-        idle: why it has no say elsewhere; a factor with needs must tell.
+        values: ``{value: settings}``; the first is the default.
+        needs: ``{other factor: values}``, all of which must hold for this factor to have an effect.
+        idle: why it has no effect elsewhere; required if there are needs.
     """
 
     name: str
@@ -41,19 +41,19 @@ class Factor:
 
     @property
     def ordinary(self) -> str:
-        """The value that is nothing special."""
+        """The default value."""
         return next(iter(self.values))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Space:
-    """Factors, and what their values are combined into.
+    """Factors, and a function that combines their values.
 
     Args:
-        name: for people.
-        factors: those that others need come first.
-        make: row -> anything; raises `ValueError` where the options refuse each other.
-        thorough: factors of which every three values must meet; of all others every two.
+        name: for display.
+        factors: a factor comes after those that it needs.
+        make: row -> result; raises `ValueError` if the options are incompatible.
+        thorough: factors of which all triples of values are required; for all others, all pairs.
     """
 
     name: str
@@ -67,11 +67,11 @@ class Space:
         return {factor.name: factor for factor in self.factors}
 
     def has_say(self, factor: Factor, row: Row) -> bool:
-        """Returns whether a factor has a say in a row, which holds the factors before it."""
+        """True if a factor has an effect in a row, which holds the factors before it."""
         return all(row.get(name) in values for name, values in factor.needs.items())
 
     def complete(self, chosen: Row) -> dict[str, str] | None:
-        """Returns the row with these values that is ordinary elsewhere; None where one of them has no say.
+        """Returns the row with these values and defaults elsewhere; None if one of them has no effect.
 
         Args:
             chosen: some factors with values.
@@ -94,7 +94,7 @@ class Space:
         return wanted
 
     def refusal(self, row: Row) -> str:
-        """Returns what the options say against a row; empty where they go together."""
+        """Returns the error of the options for a row; empty if they are compatible."""
         try:
             self.make(row)
         except ValueError as error:
@@ -102,7 +102,7 @@ class Space:
         return ""
 
     def combinations(self) -> Iterator[Combination]:
-        """Yields every combination that is asked for: pairs, and triples of the thorough factors."""
+        """Yields every required combination: pairs, and triples of the thorough factors."""
         thorough = [factor for factor in self.factors if factor.name in self.thorough]
         for factors in (*itertools.combinations(self.factors, 2), *itertools.combinations(thorough, 3)):
             names = [factor.name for factor in factors]
@@ -110,7 +110,7 @@ class Space:
                 yield tuple(zip(names, values, strict=True))
 
     def of_row(self, row: Row) -> Iterator[Combination]:
-        """Yields the combinations that are asked for and are in a row."""
+        """Yields the required combinations in a row."""
         items = [(factor.name, row[factor.name]) for factor in self.factors if factor.name in row]
         thorough = [item for item in items if item[0] in self.thorough]
         yield from itertools.combinations(items, 2)
@@ -119,15 +119,15 @@ class Space:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What rows cover.
+    """Coverage of a space by rows.
 
     Args:
-        space: of what.
+        space: the space.
         rows: by case.
-        covered: how many combinations are in a row.
-        refused: combinations that the options refuse whatever the others are, with what they say.
-        idle: how many combinations have no say.
-        missing: combinations that could be and are in no row.
+        covered: number of combinations that are in a row.
+        refused: combinations that the options refuse, with the error.
+        idle: number of combinations without effect.
+        missing: possible combinations that are in no row.
         rare: combinations in one row only, with its case.
     """
 
@@ -141,7 +141,7 @@ class Coverage:
 
     @property
     def allowed(self) -> int:
-        """How many combinations can be."""
+        """Number of possible combinations."""
         return self.covered + len(self.missing)
 
     def cases_with(self, factor: str, value: str) -> list[str]:
@@ -150,10 +150,9 @@ class Coverage:
 
 
 def cover(space: Space, rows: Mapping[str, Row]) -> Coverage:
-    """Returns what rows cover of a space.
+    """Returns the coverage of a space by rows.
 
-    A combination that no row has must be refused by the options themselves, or it is missing: whoever says that
-    it cannot be has to show it.
+    A combination that is in no row counts as missing, unless the options themselves refuse it.
 
     Args:
         space: the factors.
@@ -187,12 +186,12 @@ def cover(space: Space, rows: Mapping[str, Row]) -> Coverage:
 
 
 def refusal_of(space: Space, combination: Combination, known: Mapping[Combination, str]) -> str:
-    """Returns why a combination cannot be; empty if it can, with all else ordinary or all but one other factor.
+    """Returns why a combination is impossible; empty if the defaults, or one other value, make it possible.
 
     Args:
         space: its factors.
-        combination: which has a say.
-        known: smaller ones that cannot be, and why.
+        combination: one with an effect.
+        known: smaller impossible combinations, with the reason.
     """
     for size in range(2, len(combination)):
         for part in itertools.combinations(combination, size):
@@ -208,11 +207,11 @@ def refusal_of(space: Space, combination: Combination, known: Mapping[Combinatio
 
 
 def completions(space: Space, combination: Combination) -> Iterator[Row]:
-    """Yields the ordinary row with a combination, then those with one value more.
+    """Yields the row with a combination and defaults elsewhere, then those with one more value.
 
     Args:
         space: its factors.
-        combination: which has a say.
+        combination: one with an effect.
     """
     chosen = dict(combination)
     others = [{}, *({name: value} for name, factor in space.by_name.items() for value in factor.values)]
@@ -223,13 +222,13 @@ def completions(space: Space, combination: Combination) -> Iterator[Row]:
 
 
 def words(rows: Iterable[Row], among: Iterable[Row], space: Space, taken: Collection[str] = ()) -> list[str]:
-    """Returns a name for each row: its rarest values that are not ordinary, as many as tell it from the others.
+    """Returns a name for each row: its rarest non-default values, as many as make the name unique.
 
     Args:
         rows: complete.
-        among: what values are rare in.
+        among: the rows in which values are counted.
         space: their factors.
-        taken: names that others have.
+        taken: names that are already used.
     """
     counts = collections.Counter(item for row in among for item in row.items())
     names: list[str] = []

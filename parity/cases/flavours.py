@@ -1,4 +1,4 @@
-"""Builds of a foreign pair: the three programs that every model has, in either flavour."""
+"""Builds of a user's pair: the programs ``forward``, ``grad`` and ``train_step``, in either flavour."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 def _bound(
     module: linen.Module, state: Mapping[str, Any], recipe: CallSpec, batch: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """Returns what the module makes of a batch, and the collections it changes."""
+    """Returns the module's outputs for a batch, and the collections that it changes."""
     variables = {name: tree for name, tree in state.items() if name not in OWN}
     mutable = [name for name in variables if name != "params"]
 
@@ -46,7 +46,7 @@ def _bound(
 
 
 def _variables(module: linen.Module, recipe: CallSpec) -> Callable[[jax.Array], dict[str, Any]]:
-    """Returns what makes the variables of a module, all but sown ones, from a key."""
+    """Returns a function that makes the variables of a module from a key, without sown ones."""
     example = recipe.batch(0)
 
     def variables(key: jax.Array) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def linen_twin(name: str, make: Callable[[], linen.Module], recipe: CallSpec, re
     Args:
         name: of the pair.
         make: makes the module.
-        recipe: how it is called.
+        recipe: arguments and streams of its calls.
         rest: the other fields of `Build`.
     """
     module = make()
@@ -133,7 +133,7 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest:
     Args:
         name: of the pair.
         make: makes the module; called with ``rngs=``.
-        recipe: how it is called.
+        recipe: arguments and streams of its calls.
         rest: the other fields of `Build`.
     """
 
@@ -150,7 +150,7 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest:
 
     def run(model: nnx.Module, batch: dict[str, Any]) -> Any:
         out = recipe.nnx_call(model, batch)
-        nnx.pop(model, nnx.Intermediate)  # sown values are no state
+        nnx.pop(model, nnx.Intermediate)  # sown values are not state
         return out
 
     def value_and_grad(state: Any, batch: dict[str, Any]):
@@ -158,7 +158,7 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest:
         changed = written(lambda model: run(model, batch), graphdef, params, rest)
 
         def loss(params: Any):
-            model = nnx.merge(graphdef, params, rest, copy=True)  # its own Variables, to change inside grad
+            model = nnx.merge(graphdef, params, rest, copy=True)  # separate Variables, to change inside grad
             return recipe.scaled(run(model, batch), batch), nnx.state(model, changed)
 
         (value, after), grads = jax.value_and_grad(loss, has_aux=True)(params)
@@ -193,13 +193,13 @@ def nnx_twin(name: str, make: Callable[..., nnx.Module], recipe: CallSpec, rest:
 
 
 class _Written:
-    """Tells which Variables a call may leave changed: a scan hands parameters on, and some layers write to them."""
+    """Finds the Variables that a call may change: a scan forwards parameters, but some layers write to them."""
 
     def __init__(self):
         self._same: set[Any] | None = None
 
     def __call__(self, run: Callable[[nnx.Module], Any], graphdef: Any, params: Any, rest: Any) -> Any:
-        """Returns a filter; the call is traced for the first one."""
+        """Returns a filter for the changed Variables; only the first call traces ``run``."""
 
         def after(params: Any) -> list[Any]:
             model = nnx.merge(graphdef, params, rest, copy=True)

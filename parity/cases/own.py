@@ -1,4 +1,4 @@
-"""Pairs of programs of one's own: plain functions of a state and a batch."""
+"""Pairs of custom programs: plain functions of a state and a batch."""
 
 import dataclasses
 import functools
@@ -24,12 +24,12 @@ STEPS = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CustomSide:
-    """One side of a pair of one's own programs.
+    """One side of a pair of custom programs.
 
     Args:
         create: key -> state: an NNX module, an ``nnx.State``, a ``TrainState``, variables, any tree of arrays.
         programs: by name, ``(state, batch) -> outputs``. Outputs are a tree of values; or ``(state, values)``,
-            where the program trains; or ``{"values": ..., "gradients": ..., "state": ...}``.
+            if the program trains; or ``{"values": ..., "gradients": ..., "state": ...}``.
         flavour: ``linen`` or ``nnx``.
     """
 
@@ -61,7 +61,7 @@ class CustomSide:
         return flatten(nnx.state(state) if isinstance(state, nnx.Module) else state)
 
     def _options(self, function: Any, example: Mapping[str, Any], batch: Any) -> dict[str, Any]:
-        """A program that returns all of the state is run for some steps, and donates what it is given."""
+        """Returns the options of a program; one that returns the whole state runs several steps and donates it."""
 
         def returned(key: jax.Array, batch: Any) -> dict[str, Any]:
             outputs = function(traceable(self.create)(key), batch)
@@ -70,13 +70,13 @@ class CustomSide:
 
         try:
             after = jax.eval_shape(returned, jax.random.key(0), batch)
-        except Exception:  # the user's own code: it is told with its side and phase when the case traces it
+        except Exception:  # user code: reported with its side and phase when the case traces it
             return {}
         return {"steps": STEPS, "donate": True} if set(after) == set(example) else {}
 
 
 def _grouped(function: Callable[[Any, Mapping[str, Any]], Any]) -> Callable[[Any, Any], dict[str, Any]]:
-    """Returns a program with what it returns in groups."""
+    """Returns a program whose outputs are grouped by `Group`."""
 
     def run(state: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         outputs = function(state, batch)
@@ -98,20 +98,20 @@ def twin_programs(
     axis_rules: Sequence[tuple[str, Any]] = (),
     **options: Unpack[CaseOptions],
 ) -> Pair:
-    """Registers programs of one's own: those that both sides name alike are compared.
+    """Registers custom programs; compares those of the same name on both sides.
 
     Args:
         name: first word of the case ids.
-        linen, nnx: the two sides; of one flavour where the code before and after a refactor is compared.
+        linen, nnx: the two sides; of one flavour to compare the code before and after a refactoring.
         inputs: seed -> batch of host arrays, or one batch.
-        axis_rules: as `twins` takes them.
-        **options: as `twins` takes them; ``state`` is of the reference, all leaves or some.
+        axis_rules: see `twins`.
+        **options: see `twins`; ``state`` is of the reference, all leaves or some.
 
     Returns:
         The pair.
 
     Raises:
-        TypeError: an option that there is not.
+        TypeError: an unknown option.
         ValueError: the sides do not name the same programs.
     """
     if set(linen.programs) != set(nnx.programs):

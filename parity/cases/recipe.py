@@ -1,4 +1,4 @@
-"""How both flavours of a foreign pair are called, and on what."""
+"""Calls of both flavours of a user's pair: inputs, arguments, options and random streams."""
 
 import dataclasses
 import inspect
@@ -16,20 +16,20 @@ __all__ = ["KEY", "SCALE", "CallSpec", "as_jax_holds", "holds_64_bits"]
 Inputs = Callable[[int], Mapping[str, np.ndarray]]
 Loss = Callable[[Any, Mapping[str, Any]], jax.Array]
 SCALE, KEY = "loss_scale", "stream_key"
-"""What is added to a batch: the loss scale, and a key where the models draw."""
+"""Names of two additional inputs: the loss scale, and a key if the models draw."""
 
 
 def holds_64_bits() -> bool:
-    """Returns whether JAX holds numbers of 64 bits."""
+    """True if JAX uses 64-bit numbers."""
     return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 
 
 def as_jax_holds(batch: Mapping[str, Any], wide: bool) -> dict[str, np.ndarray]:
-    """Returns a batch in the types that JAX holds it in: those of 32 bits unless asked for 64.
+    """Returns a batch in JAX's dtypes: 32 bits unless 64 are enabled.
 
     Args:
         batch: arrays, scalars, lists.
-        wide: whether JAX holds numbers of 64 bits.
+        wide: True if JAX uses 64-bit numbers.
     """
     arrays = {name: np.asarray(array) for name, array in batch.items()}
     narrow = (
@@ -42,18 +42,18 @@ def as_jax_holds(batch: Mapping[str, Any], wide: bool) -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CallSpec:
-    """What both flavours of a foreign pair share.
+    """Properties that both flavours of a user's pair share.
 
     Args:
         inputs: seed -> batch.
         loss: ``(outputs, batch) -> scalar``.
-        arguments: names of the inputs that a model takes in order.
+        arguments: names of the inputs that a model takes by position, in order.
         keywords: names of the inputs that it takes by keyword.
-        options: further keyword arguments of the Linen and of the NNX model, constants.
-        method: names of the methods that are called, Linen's and NNX's.
-        streams: names of the random streams that both are given.
+        options: further constant keyword arguments of the Linen and of the NNX model.
+        method: names of the called methods, Linen's and NNX's.
+        streams: names of the random streams that both receive.
         optimizer: for ``train_step``.
-        wide: whether JAX holds numbers of 64 bits where the pair is registered.
+        wide: True if JAX uses 64-bit numbers when the pair is registered.
     """
 
     inputs: Inputs
@@ -67,7 +67,7 @@ class CallSpec:
     wide: bool = dataclasses.field(init=False, default_factory=holds_64_bits)
 
     def call(self, which: int, model: Callable[..., Any], batch: Mapping[str, Any]) -> Any:
-        """Returns what a model makes of a batch; ``which`` is 0 for Linen and 1 for NNX."""
+        """Returns a model's outputs for a batch; ``which`` is 0 for Linen and 1 for NNX."""
         keywords = {name: batch[name] for name in self.keywords}
         return model(*(batch[name] for name in self.arguments), **keywords, **self.options[which])
 
@@ -79,7 +79,7 @@ class CallSpec:
         return {name: jax.random.fold_in(root, number) for number, name in enumerate(self.streams)}
 
     def make_nnx(self, make: Callable[..., nnx.Module], key: jax.Array) -> nnx.Module:
-        """Returns the NNX model, made with its default stream and those that both flavours are given.
+        """Returns the NNX model, made with its default stream and the streams that both flavours receive.
 
         Args:
             make: called with ``rngs=``.
@@ -89,13 +89,13 @@ class CallSpec:
         return make(rngs=nnx.Rngs({**named, "default": key}))
 
     def check_streams(self, model: nnx.Module) -> None:
-        """Checks that the given streams are those that an NNX model draws from.
+        """Checks that an NNX model draws from the given streams.
 
         Args:
             model: may be abstract.
 
         Raises:
-            ValueError: it holds other streams, and not all of those.
+            ValueError: it lacks one of them and holds other streams.
         """
         if _takes_rngs(getattr(model, self.method[1])):
             return
@@ -109,7 +109,7 @@ class CallSpec:
             )
 
     def batch(self, seed: int) -> dict[str, np.ndarray]:
-        """Returns a batch with a loss scale that is not one, and a key if any is needed."""
+        """Returns a batch with a loss scale other than one, and a key if streams are given."""
         rng = np.random.default_rng(seed)
         added = {SCALE: np.asarray(rng.uniform(0.5, 8.0), np.float32)}
         if self.streams:
@@ -117,22 +117,22 @@ class CallSpec:
         return {**as_jax_holds(self.inputs(seed), self.wide), **added}
 
     def scaled(self, outputs: Any, batch: Mapping[str, Any]) -> jax.Array:
-        """Returns the loss of some outputs under the batch's scale; what it returns beside it is left out."""
+        """Returns the loss of some outputs times the batch's scale, without auxiliary results."""
         loss = self.loss(outputs, batch)
         loss = loss[0] if isinstance(loss, tuple) else loss
         return loss * batch[SCALE].astype(loss.dtype)
 
     def linen_method(self, module: linen.Module) -> Callable[..., Any]:
-        """Returns the method that is called, as Linen's ``apply`` takes it."""
+        """Returns the called method, as Linen's ``apply`` takes it."""
         return getattr(type(module), self.method[0])
 
     def nnx_call(self, model: nnx.Module, batch: Mapping[str, Any]) -> Any:
-        """Calls an NNX model: it takes its keys as ``rngs``, or its own streams are set to them for the call."""
+        """Calls an NNX model with the keys as argument ``rngs``, or with its streams reseeded for the call."""
         method, keys = getattr(model, self.method[1]), self.keys(batch)
         if keys and _takes_rngs(method):
             return self.call(1, lambda *args, **rest: method(*args, rngs=nnx.Rngs(**keys), **rest), batch)
         own = jax.tree.map(lambda array: array, nnx.state(model, nnx.RngState))
-        nnx.reseed(model, policy="match_shape", **keys)  # stacked layers split theirs
+        nnx.reseed(model, policy="match_shape", **keys)  # stacked layers split their keys
         outputs = self.call(1, method, batch)
         if keys:
             nnx.update(model, own)

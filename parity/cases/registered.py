@@ -1,4 +1,4 @@
-"""What every registration of a pair may say of its cases, and the cases it comes to."""
+"""Options that all registrations of a pair share, and the resulting cases."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ Make = Callable[..., Build]
 
 
 class CaseOptions(TypedDict, total=False):
-    """What a registration may say of all its cases; `parity.cases.twins.twins` describes each."""
+    """Options of a registration for all its cases; `parity.cases.twins.twins` describes each."""
 
     state: Any
     weight_rules: Sequence[Rule]
@@ -47,13 +47,13 @@ def registered(
         name: first word of the case ids.
         by: the function that registers it.
         programs: names of the programs.
-        builds: ``reference``, ``candidate`` and perhaps ``float64_reference``, as `Case` takes them.
+        builds: ``reference``, ``candidate`` and optionally ``float64_reference``, as `Case` takes them.
         options: of all cases.
         axis_rules: logical axis name -> mesh axes.
 
     Raises:
-        TypeError: an option that there is not.
-        ValueError: a rung that there is not.
+        TypeError: an unknown option.
+        ValueError: an unknown rung.
     """
     if unknown := sorted(set(options) - set(CaseOptions.__annotations__)):
         known = ", ".join(sorted(CaseOptions.__annotations__))

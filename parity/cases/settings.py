@@ -1,4 +1,4 @@
-"""Which pairs there are: ``[tool.parity]`` of the project one stands in, else our own."""
+"""Settings of a project, ``[tool.parity]``, and its pairs; the built-in pairs if there are no settings."""
 
 import collections
 import dataclasses
@@ -38,7 +38,7 @@ BUILT_IN = (
     "parity.matrix.families:FAMILIES",
     *(f"parity.matrix.{name}:PAIR" for name in ("mtp", "batch_split", "flags", "covering", "trajectories")),
 )
-"""What runs where no project says otherwise, as in this one."""
+"""The pairs that run if no project names others, as in this repository."""
 
 
 class SettingsError(ValueError):
@@ -47,17 +47,17 @@ class SettingsError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What ``[tool.parity]`` says.
+    """Settings from ``[tool.parity]``.
 
     Args:
         pairs: ``module:ATTRIBUTE`` of each pair.
-        resources: what a run may take of the machine, as keyword arguments of `Resources`.
-        budgets: how far structure may grow in every case, by ``channel.quantity``.
-        waivers: differences that are accepted, in every case that they are for.
-        gate: what `parity.gate` reads: ``flips``, ``gate`` and ``relaxed``, as they are in the file.
-        bench: what `parity.compare.timing` reads: which cases ``parity bench`` measures, as the file has it.
-        cache_ignores: patterns of files that no case reads, so that ``--cached`` need not look at them.
-        root: folder of the file, put on the import path; None without a file.
+        resources: limits of a run, as keyword arguments of `Resources`.
+        budgets: allowed structural changes in every case, by ``channel.quantity``.
+        waivers: accepted differences; each names its cases.
+        gate: settings of `parity.gate`: ``flips``, ``gate`` and ``relaxed``, unparsed.
+        bench: settings of `parity.compare.timing`: the cases that ``parity bench`` measures, unparsed.
+        cache_ignores: patterns of files that no case reads; ``--cached`` ignores their changes.
+        root: folder of the file, which is put on the import path; None without a file.
     """
 
     pairs: tuple[str, ...] = BUILT_IN
@@ -71,7 +71,7 @@ class Settings:
 
 
 class _Project(Table, frozen=True, kw_only=True, rename="kebab"):
-    """The keys of ``[tool.parity]``; `parity.gate` and `parity.compare.timing` read the tables of theirs."""
+    """The keys of ``[tool.parity]``; `parity.gate` and `parity.compare.timing` parse their tables."""
 
     pairs: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, description='["module:ATTRIBUTE", ...]')]
     workers: Annotated[int, msgspec.Meta(gt=0, description="a number of processes, such as 2")] | None = None
@@ -97,11 +97,11 @@ class _Project(Table, frozen=True, kw_only=True, rename="kebab"):
 
 
 def resources(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """Returns what settings, or options of the same names, say of `Resources`.
+    """Returns keyword arguments of `Resources` from settings, or from options of the same names.
 
     Args:
         table: the settings.
-        root: what a relative folder is relative to.
+        root: base of a relative folder.
     """
     found: dict[str, Any] = {}
     if "workers" in table:
@@ -157,7 +157,7 @@ def _budgets(table: Mapping[str, Any]) -> "Mapping[str, Budget]":
 
 
 def must_have_pairs(start: Path) -> None:
-    """Raises where no project says which pairs there are, and tells how to begin.
+    """Raises if no project names its pairs; the message explains how to begin.
 
     Raises:
         SettingsError: no ``pyproject.toml`` from ``start`` upwards has ``[tool.parity]``.
@@ -174,14 +174,14 @@ def load_pairs(name: str) -> list[Pair]:
     """Imports ``module:ATTRIBUTE``: a pair, or a list of pairs.
 
     Raises:
-        SettingsError: there is no such module or attribute, or it is no pair.
+        SettingsError: there is no such module or attribute, or it is not a pair.
     """
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise SettingsError(f"pair {name!r}: expected module:ATTRIBUTE, such as my_models.parity:PAIR")
     try:
         pair = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # the module is the user's: whatever it raises
+    except Exception as error:  # user code may raise any exception
         what = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
         raise SettingsError(f"pair {name!r}: {what}{error}; check the name and the import path") from error
     pairs = list(pair) if isinstance(pair, list | tuple) else [pair]
@@ -195,7 +195,7 @@ def load_pairs(name: str) -> list[Pair]:
 
 
 def _make_importable(folders: Iterable[Path]) -> None:
-    """Puts folders on the import path, behind what ``PYTHONPATH`` names and before what is installed."""
+    """Puts folders on the import path, after the entries of ``PYTHONPATH`` and before installed packages."""
     chosen = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
     position = max(
         (index + 1 for index, entry in enumerate(sys.path) if entry and entry in chosen), default=0
@@ -216,26 +216,26 @@ def collect(
     """Loads all pairs and their cases.
 
     Args:
-        extra: further pairs, ``module:ATTRIBUTE``; the only ones where no project says which there are.
+        extra: further pairs, ``module:ATTRIBUTE``; the only ones if no project names its pairs.
         overrides: config fields to set in every case.
-        start: where to look for settings; the working directory by default.
-        devices: take the cases at published size, for this many devices, instead of the small ones.
-        select: selectors; with them, only the cases that one selects must be able to have the overrides.
+        start: folder from which settings are searched; the working directory by default.
+        devices: if given, take the cases at published size for this many devices instead of the small ones.
+        select: selectors; if given, only the selected cases must accept the overrides.
 
     Raises:
         SettingsError: settings or pairs cannot be used, or two cases have one id.
-        ValueError: an override breaks a rule of the config of a selected pair.
+        ValueError: an override is invalid for the config of a selected pair.
     """
     start, overrides, select = start or Path.cwd(), overrides or {}, tuple(select)
     settings = find_settings(start)
     _make_importable([start, *([settings.root] if settings.root else [])])
     extra = tuple(extra)
-    known = () if extra and settings.root is None else settings.pairs  # who names a pair means that one
+    known = () if extra and settings.root is None else settings.pairs  # a named pair replaces the built-ins
     pairs = [pair for name in dict.fromkeys((*known, *extra)) for pair in load_pairs(name)]
     cases = [case for pair in pairs for case in _cases(pair, overrides, devices, select)]
     if settings.budgets or settings.waivers:
         cases = [_of_project(case, settings) for case in cases]
-    if not cases and overrides and select:  # every pair refuses them, and the selectors match none: say that
+    if not cases and overrides and select:  # refused, and none selected: report the latter
         return collect(extra, {}, start, devices=devices)
     if not cases:
         names = ", ".join(pair.name for pair in pairs)
@@ -250,7 +250,7 @@ def collect(
 
 
 def _of_project(case: Case, settings: Settings) -> Case:
-    """Returns a case with the project's budgets and waivers, too."""
+    """Returns a case with the project's budgets and waivers added."""
     waivers = (waiver for waiver in settings.waivers if waiver.concerns(case.id))
     budgets = {**settings.budgets, **case.accept.budgets}
     return case.with_accept(budgets=budgets, waivers=(*case.accept.waivers, *waivers))
@@ -259,7 +259,7 @@ def _of_project(case: Case, settings: Settings) -> Case:
 def _cases(
     pair: Pair, overrides: Mapping[str, str], devices: int | None, select: tuple[str, ...]
 ) -> Sequence[Case]:
-    """Returns the cases of a pair; where not all can have the overrides, the selected ones, each with them."""
+    """Returns the cases of a pair with the overrides; if some refuse them, only the selected ones."""
 
     def make(settings: Mapping[str, str]) -> Sequence[Case]:
         return pair.cases(settings) if devices is None else pair.full_size(settings, devices)
@@ -289,10 +289,10 @@ def find_cases(
     devices: int | None,
     select: tuple[str, ...] = (),
 ) -> list[Case]:
-    """Returns the cases as the pairs give them; a worker process finds them with it.
+    """Returns the cases of the pairs; a worker process finds its cases with it.
 
     Args:
-        extra, overrides, start, devices, select: as `collect` takes them, but hashable.
+        extra, overrides, start, devices, select: see `collect`, but hashable.
     """
     return collect(extra, dict(overrides), Path(start), devices=devices, select=select)[1]
 
@@ -300,11 +300,11 @@ def find_cases(
 def parse_settings(
     texts: Iterable[str] | None, example: str = "embed=96", option: str = "--set"
 ) -> dict[str, str]:
-    """Returns ``{field: value}`` of settings as the command line has them; the last value of a field counts.
+    """Returns ``{field: value}`` of settings from the command line; the last value of a field counts.
 
     Args:
         texts: each ``FIELD=VALUE``.
-        example: one that the command takes.
+        example: a valid one, for the message.
         option: name of the option.
 
     Raises:

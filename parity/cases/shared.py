@@ -1,4 +1,4 @@
-"""What builds of a user's code have in common: specs of state and batch, a wide copy, a state to start from."""
+"""Common parts of builds from user code: specs of state and batch, a float64 copy, an initial state."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,10 @@ def mesh_axes(rules: Sequence[tuple[str, Any]]) -> set[str]:
 
 
 def specs_by_rules(rules: Sequence[tuple[str, Any]], state: Any, mesh: jax.sharding.Mesh) -> dict[str, Any]:
-    """Returns the spec of each leaf by its axes; rules of axes that the mesh lacks do not count.
+    """Returns the spec of each leaf from its axes; rules with axes that the mesh lacks are ignored.
 
-    An axis that no rule names is a mesh axis, if the mesh has it, as `with_partitioning` writes them.
+    An axis that no rule names is taken as a mesh axis of that name, if there is one, as `with_partitioning` writes
+    them.
     """
 
     def present(axes: Any) -> bool:
@@ -48,7 +49,7 @@ def specs_by_rules(rules: Sequence[tuple[str, Any]], state: Any, mesh: jax.shard
 
 
 def input_specs(batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:
-    """Batches lie along the first mesh axis where it divides them, scalars and keys everywhere."""
+    """Returns specs that split inputs along the first mesh axis if its size divides them, and replicate the rest."""
     axis, size = mesh.axis_names[0], mesh.shape[mesh.axis_names[0]]
 
     def splits(array: Any) -> bool:
@@ -61,7 +62,7 @@ def input_specs(batch: Mapping[str, Any], mesh: jax.sharding.Mesh) -> dict[str, 
 
 
 def widened(build: Build) -> Build:
-    """Returns ``build`` on float64 state and inputs, for models that follow the dtype of what they get."""
+    """Returns ``build`` on float64 state and inputs, for models that follow the dtype of their inputs."""
 
     def wide(leaf: Any) -> Any:
         is_wide = jnp.issubdtype(leaf.dtype, jnp.floating)
@@ -81,15 +82,15 @@ def widened(build: Build) -> Build:
 
 
 def kept_state(name: str, state: Any, random: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns a random state with what is given in its place.
+    """Returns a random state with the given leaves in place of the random ones.
 
     Args:
         name: of the pair.
-        state: a tree of the reference's leaves, or of some of them, or the path of a checkpoint of them.
+        state: a tree with all or some of the reference's leaves, or the path of a checkpoint of them.
         random: all leaves.
 
     Raises:
-        ValueError: leaves that the reference does not have, or has in another shape.
+        ValueError: the reference has no such leaves, or has them in another shape.
     """
     given = _read(state, random) if isinstance(state, str | Path) else to_host(flatten(state))
     wrong = [

@@ -1,4 +1,4 @@
-"""Tables of TOML and JSON as typed values: msgspec converts them, and its error becomes one sentence of ours."""
+"""Typed tables from TOML and JSON: msgspec converts them, and its errors are rewritten as one sentence."""
 
 import difflib
 import re
@@ -22,28 +22,28 @@ KINDS = {
     "float": "a number",
 }
 SHOWN = 80
-"""Characters of a wrong value that are repeated."""
+"""Maximum number of characters of a wrong value in a message."""
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table that has no other keys than its fields.
+    """A table without unknown keys.
 
-    The description of a field, as in ``Annotated[str, msgspec.Meta(description="a folder")]``, says in messages what
-    is expected there.
+    The description of a field, as in ``Annotated[str, msgspec.Meta(description="a folder")]``, is the expected value
+    in messages.
     """
 
 
 def read(kind: type[T], value: Any, where: str = "", error: type[ValueError] = ValueError) -> T:
-    """Returns a table as a type; dates are texts.
+    """Returns a table as a type; dates become texts.
 
     Args:
         kind: a `Table`, another type that msgspec knows, or a type of ``typing`` made of such.
-        value: as ``tomllib`` or ``json`` gives it.
+        value: parsed TOML or JSON.
         where: the file or table, for messages.
         error: the type of the error.
 
     Raises:
-        ValueError: the first mistake: its place, the value, the expected one.
+        ValueError: of type ``error``; the first mistake: its place, the value, the expected one.
     """
     plain = msgspec.to_builtins(value)
     try:
@@ -53,7 +53,7 @@ def read(kind: type[T], value: Any, where: str = "", error: type[ValueError] = V
 
 
 def unknown(name: str, names: Iterable[str]) -> str:
-    """Returns the end of a message on a name that is not one of those that are known; it has the nearest of them."""
+    """Returns the end of a message on an unknown name, with the nearest known one."""
     names = list(names)
     near = difflib.get_close_matches(name, names, n=1)
     return f"got {name}, expected one of {', '.join(names)}" + (f"; did you mean {near[0]}?" if near else "")
@@ -78,7 +78,7 @@ def _sentence(kind: Any, value: Any, wrong: msgspec.ValidationError) -> tuple[st
 
 
 def _steps(kind: Any, value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yields name, type and value of each place on the way to a mistake; msgspec does not name keys of a mapping."""
+    """Yields name, type and value of each place on the path to a mistake; msgspec does not name keys of a mapping."""
     place = ""
     for field, number, _ in STEP.findall(path):
         if number:
@@ -123,7 +123,7 @@ def _inner(kind: Any, containers: tuple[type, ...]) -> Any:
 
 
 def _fields(kind: Any) -> dict[str, Any]:
-    """Returns the types of the fields of a table, by the names that a file has for them."""
+    """Returns the types of the fields of a table, by their names in a file."""
     tables = [one for one in _options(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
     return {
         field.encode_name: typing.get_type_hints(table, include_extras=True)[field.name]
@@ -144,7 +144,7 @@ def _described(kind: Any) -> str:
 
 
 def _in_words(expected: str) -> str:
-    """Returns a text such as ```object | array` of length >= 1`` with our words for types."""
+    """Returns a text such as ```object | array` of length >= 1`` with plain words for types."""
     match = re.fullmatch(r"`(.*?)`(.*)", expected)
     return (
         " or ".join(KINDS.get(name, name) for name in match[1].split(" | ")) + match[2] if match else expected

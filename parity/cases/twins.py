@@ -1,4 +1,4 @@
-"""A pair from nothing but a Linen module, an NNX module, a loss and inputs."""
+"""Registers a pair from a Linen module, an NNX module, a loss and inputs."""
 
 import functools
 import inspect
@@ -42,45 +42,45 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
     """Registers a Linen module and an NNX module as a pair of twins.
 
     Compares three programs: ``forward``, ``grad`` under a random loss scale, and three steps of
-    ``train_step``. Of a model without parameters ``grad`` is that of its inputs, and ``train_step`` must be left out.
+    ``train_step``. For a model without parameters ``grad`` is that of its inputs, and ``train_step`` must be left out.
     ``forward`` also compares collections that it changes, such as a cache. Sown ``intermediates`` are left out.
 
     Args:
         name: first word of the case ids.
-        linen: the Linen module, or makes it; a function with a parameter ``mesh`` is given the mesh of the
+        linen: the Linen module, or a function that makes it; one with a parameter ``mesh`` receives the mesh of the
             case, with its devices; None on a single device.
-        nnx: the NNX module, or makes it, called with ``rngs=``, and with ``mesh=`` where it is a function of that.
+        nnx: the NNX module, or a function that makes it, called with ``rngs=``, and ``mesh=`` if it has the parameter.
         inputs: seed -> batch of host arrays; different seeds give different batches. Or one batch for all steps.
         loss: ``(outputs, batch) -> scalar``, or ``(scalar, anything)``, as with ``has_aux``.
-        arguments: names of the inputs a model is called with.
-        keywords: names of the inputs that it is given by keyword.
+        arguments: names of the inputs that a model takes by position.
+        keywords: names of the inputs that it takes by keyword.
         linen_options, nnx_options: further keyword arguments, such as ``{"train": False}`` for one flavour and
             ``{"deterministic": True}`` for the other.
-        method: what is called, of both or ``(Linen's, NNX's)``.
-        rngs: streams that both are given, from one key in the batch. Linen gets them in ``apply``; an NNX method with a
-            parameter ``rngs`` gets ``nnx.Rngs``, else the model is made with such streams, and they are set to them.
+        method: the called method, of both or ``(Linen's, NNX's)``.
+        rngs: streams that both receive, from one key in the batch. Linen gets them in ``apply``. An NNX method with a
+            parameter ``rngs`` gets ``nnx.Rngs``; else the model is made with such streams, and they are reseeded.
         optimizer: for ``train_step``; Adam by default.
-        programs: which of the three.
+        programs: some of the three.
         axis_rules: logical axis name -> mesh axis, for models with logical axes.
         **options: of all cases, any of the following.
-        state: variables of the Linen module to start from, or the path of an Orbax checkpoint of them, instead of
+        state: initial variables of the Linen module, or the path of an Orbax checkpoint of them, instead of
             random ones.
-        weight_rules: explicit weight pairings, where names and shapes do not tell.
-        meshes: ``single``, ``data8-auto``, ...; batches lie along the first axis.
+        weight_rules: explicit weight pairings, if names and shapes are ambiguous.
+        meshes: ``single``, ``data8-auto``, ...; batches are split along the first axis.
         require: the lowest rung of the ladder that passes; of several, such as ``("floor", "exact")``, any is enough.
         zero_gradients: globs of leaves that have no gradient by design.
-        not_applicable: channels to leave out, with the reason, such as ``memory`` where one side fuses kernels.
-        waivers: differences that are accepted, with the reason.
-        keys: ``shared`` where the NNX module derives its keys as Linen does, so that both start from the same bits.
-        full_size: the same models at their published sizes, as a pair of its own: what ``--full-size`` compares.
-        bridged: why a side runs modules of the other framework, through ``nnx.bridge``; else that is a finding.
+        not_applicable: channels to leave out, with the reason, such as ``memory`` if one side fuses kernels.
+        waivers: accepted differences, with the reason.
+        keys: ``shared`` if the NNX module derives its keys as Linen does, so that both start from the same bits.
+        full_size: a pair with the same models at their published sizes, which ``--full-size`` compares.
+        bridged: reason why a side runs modules of the other framework, through ``nnx.bridge``; else that is a finding.
 
     Returns:
         The pair, to be named in ``[tool.parity] pairs`` or ``--pair module:ATTRIBUTE``.
 
     Raises:
-        TypeError: an option that there is not.
-        ValueError: a program or a rung that there is not.
+        TypeError: an unknown option.
+        ValueError: an unknown program or rung.
     """
     if unknown := sorted(set(programs) - set(PROGRAMS)):
         raise ValueError(f"pair {name}: got programs {unknown}, expected some of {', '.join(PROGRAMS)}")
@@ -101,7 +101,7 @@ def twins(  # noqa: PLR0913 - a registration, all of it by keyword
 
 
 class _Makers:
-    """Makes each build once; once a mesh where the model is a function of it."""
+    """Makes each build once, or once per mesh if the model depends on it."""
 
     def __init__(
         self, name: str, linen: Any, nnx: Any, recipe: CallSpec, axis_rules: Sequence[tuple[str, Any]]
@@ -141,7 +141,7 @@ class _Makers:
 
 
 def _factory(given: Any) -> tuple[Callable[..., Any], bool]:
-    """Returns what makes a module, and whether it wants the mesh."""
+    """Returns a function that makes a module, and True if it takes the mesh."""
     if isinstance(given, flax_linen.Module):
         return (lambda: given), False
     if isinstance(given, flax_nnx.Module):
@@ -151,5 +151,5 @@ def _factory(given: Any) -> tuple[Callable[..., Any], bool]:
 
 
 def _source(make: Any) -> str | None:
-    """Returns the file of a module class, by which operations are told apart; None for what is no class."""
+    """Returns the file of a module class, which identifies its operations; None for anything but a class."""
     return inspect.getsourcefile(make) if inspect.isclass(make) else None

@@ -1,4 +1,4 @@
-"""Waivers: differences that a project accepts, where, and why."""
+"""Waivers: differences that a project accepts, with a scope and a reason."""
 
 import datetime
 import fnmatch
@@ -12,17 +12,17 @@ __all__ = ["Waiver", "check_day", "past"]
 
 
 class Waiver(Table, frozen=True, kw_only=True):
-    """A difference that is known and accepted.
+    """A known and accepted difference.
 
     Args:
-        reason: why; shown wherever the difference is.
+        reason: why it is accepted; shown with the difference.
         case: glob of case ids.
         channel: glob of channels.
-        where: glob of what a finding is about: a leaf, a loop, an operation; ``*`` for all findings of the channel.
-        expires: the last day on which it accepts anything, such as ``2027-01-31``; empty for no end.
+        where: glob of a finding's subject: a leaf, a loop, an operation; ``*`` for all findings of the channel.
+        expires: the last day on which it holds, such as ``2027-01-31``; empty for no end.
 
     Raises:
-        ValueError: no reason, or no such day.
+        ValueError: no reason, or no valid date.
     """
 
     reason: Annotated[str, msgspec.Meta(description='"why this is accepted"')]
@@ -40,36 +40,36 @@ class Waiver(Table, frozen=True, kw_only=True):
 
     @property
     def expired(self) -> bool:
-        """Whether its last day has passed."""
+        """True if its last day has passed."""
         return past(self.expires)
 
     def fields(self) -> dict[str, str]:
-        """Returns what it says, without what is empty."""
+        """Returns its fields, without empty ones."""
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
 
     def covers(self, case: str, channel: str, where: str) -> bool:
-        """Whether a finding of a channel of a case is accepted."""
+        """True if a finding of a channel of a case is accepted."""
         texts = ((case, self.case), (channel, self.channel), (where, self.where))
         return not self.expired and all(fnmatch.fnmatchcase(text, glob) for text, glob in texts)
 
     def concerns(self, case: str) -> bool:
-        """Whether a case is among those that it is for."""
+        """True if the waiver applies to a case."""
         return fnmatch.fnmatchcase(case, self.case)
 
     def sentence(self) -> str:
-        """Returns what is accepted, without the reason."""
+        """Returns the accepted difference, without the reason."""
         return f"case {self.case}, channel {self.channel}, where {self.where}"
 
 
 def check_day(day: str, where: str) -> None:
-    """Raises unless a day is empty or written like 2027-01-31.
+    """Checks that a day is empty or written like 2027-01-31.
 
     Args:
         day: the text.
-        where: what says it.
+        where: the setting that holds it.
 
     Raises:
-        ValueError: it is another text.
+        ValueError: the text has another form.
     """
     try:
         datetime.date.fromisoformat(day or "2000-01-01")
@@ -78,5 +78,5 @@ def check_day(day: str, where: str) -> None:
 
 
 def past(day: str) -> bool:
-    """Returns whether a day, as `check_day` takes it, lies behind; an empty one never does."""
+    """True if a day, as in `check_day`, has passed; always False for an empty one."""
     return bool(day) and datetime.date.fromisoformat(day) < datetime.date.today()

@@ -74,7 +74,7 @@ for name, command in {
 
 
 def main() -> None:
-    """Runs the command line; every way it can end has an exit code of its own."""
+    """Runs the command line; every kind of end has a separate exit code."""
     sys.argv[1:] = _with_addresses(sys.argv[1:])
     prepare(_backend(sys.argv))
     _end_as_if_interrupted(signal.SIGTERM)
@@ -85,20 +85,20 @@ def main() -> None:
     except Exception as error:
         code = _explain(error)
     code = _flushed(code)
-    if code == INTERRUPTED:  # a compiler thread may still be at work, and crashes when Python tears down
+    if code == INTERRUPTED:  # a running compiler thread crashes when Python shuts down
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 
 
 def _end_as_if_interrupted(ending: signal.Signals) -> None:
-    """A machine that is taken away says SIGTERM first: time enough for a report that says it is partial."""
+    """Handles SIGTERM as an interrupt: a preempted machine then has time to write a partial report."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(ending, signal.default_int_handler)
 
 
 def _flushed(code: int) -> int:
-    """Writes out what was printed; where nobody reads on, the end is that of an interrupted run."""
+    """Flushes standard output and returns the exit code; a closed pipe ends the run as interrupted."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -111,7 +111,7 @@ def _flushed(code: int) -> int:
 
 
 def _with_addresses(words: Sequence[str]) -> tuple[str, ...]:
-    """Returns a command line on which ``--ray`` has its value: the next word if that is an address, else our own."""
+    """Returns a command line in which ``--ray`` has a value: the next word if it is an address, else `OWN`."""
     if "--ray" not in words:
         return tuple(words)
     from parity.compare.backends.ray_cluster import OWN, is_address
@@ -127,7 +127,7 @@ def _with_addresses(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _backend(words: Sequence[str]) -> str:
-    """Returns the backend that a command line names: it decides what JAX looks for when it is imported."""
+    """Returns the backend that a command line names; JAX's platforms must be chosen before it is imported."""
     if any(word.partition("=")[0] == "--ray" for word in words):
         return "cpu"  # accelerators belong to the workers
     named = [after for word, after in itertools.pairwise(words) if word == "--backend"]
@@ -136,7 +136,7 @@ def _backend(words: Sequence[str]) -> str:
 
 
 def _explain(error: Exception) -> int:
-    """Prints an error for whom it concerns: one line for users, a traceback for us."""
+    """Prints an error and returns the exit code: one line for user errors, a traceback for internal ones."""
     if isinstance(error, BrokenPipeError):
         print("parity: nobody reads the output any more", file=sys.stderr)
         return INTERRUPTED

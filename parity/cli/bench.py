@@ -1,4 +1,4 @@
-"""``parity bench``: NNX over Linen, measured side by side, and the harness's own cost."""
+"""``parity bench``: the ratio of NNX to Linen, and the harness's cost."""
 
 import os
 from pathlib import Path
@@ -20,11 +20,11 @@ from parity.cli.options import (
 __all__ = ["bench"]
 
 OPTIMISED = "--xla_backend_optimization_level=3"
-"""Programs are compiled as for training, where our own runs leave LLVM's optimisation out."""
+"""Flag that compiles programs as for training; other commands switch LLVM's optimisation off."""
 
 
 def _optimise() -> str:
-    """Has programs compiled as for training; returns the flags as they were."""
+    """Sets the flag that compiles programs as for training; returns the previous flags."""
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_backend_optimization_level" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {OPTIMISED}".strip()

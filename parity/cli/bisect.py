@@ -1,4 +1,4 @@
-"""``parity bisect``: from a red case to its cause."""
+"""``parity bisect``: finds the cause of a failing case."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["bisect", "bisect_failures", "one_case", "show"]
 
 QUICK = ("op", "module")
-"""The axes that cost one evaluation of each side, whatever the case."""
+"""The axes that cost one evaluation of each side, for any case."""
 
 
 def bisect(
@@ -97,7 +97,7 @@ def _searches(named: list[str] | None, known: "Mapping[str, object]") -> tuple[s
 
 
 def _alone(axes: list[str], told: "Mapping[str, object]", repro: bool) -> str:
-    """Returns the axis that is asked alone, and by starting the command anew; empty for the others."""
+    """Returns the axis that must be the only one, because it runs the command again; empty for the others."""
     alone = next((name for name in told if name in axes), "")
     if alone and (axes != [alone] or repro):
         raise ValueError(f"--search {alone}: expected no other search, no --repro and no --html beside it")
@@ -109,7 +109,7 @@ def _alone(axes: list[str], told: "Mapping[str, object]", repro: bool) -> str:
 
 
 def _whole(report: "Report") -> dict[str, Any]:
-    """Returns the report of a run of the one case, with what the bisect made of it."""
+    """Returns the report of a run of the one case, with the result of the bisect."""
     from parity.compare.backends.environment import describe_environment
     from parity.report import as_json
     from parity.run.record import Run
@@ -129,7 +129,7 @@ def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str
     """Returns the one case that a selector selects.
 
     Args:
-        selector: as `parity.cases.case.select` takes it; an id selects the case of that very name.
+        selector: see `parity.cases.case.select`; an id selects only the case with exactly this id.
         pairs: further pairs.
         settings: config fields to set.
 
@@ -151,13 +151,13 @@ def one_case(selector: str, pairs: list[str] | None, settings: "Mapping[str, str
 
 
 def bisect_failures(results: "Sequence[CaseResult]") -> "dict[str, Mapping[str, Any]]":
-    """Follows every failure of a run along the quick axes, and prints what they say.
+    """Bisects every failure of a run along the quick axes, and prints the results.
 
     Args:
         results: of the run.
 
     Returns:
-        The records of what came of it, by id of the case.
+        The records of the bisects, by id of the case.
     """
     from parity.bisect.report import bisect_case
 

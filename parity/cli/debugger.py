@@ -1,4 +1,4 @@
-"""``parity run --pdb``: Python's debugger where a side raised an error."""
+"""``parity run --pdb``: Python's debugger at the place where a side raised an error."""
 
 import pdb
 import sys
@@ -8,10 +8,10 @@ __all__ = ["check_debuggable", "open_debugger"]
 
 
 def check_debuggable(workers: int | None, processes: int, ray: str | None) -> int:
-    """Returns how many cases run at once, which is one.
+    """Returns the number of workers, which is one.
 
     Raises:
-        ValueError: the cases shall run in other processes.
+        ValueError: the options request other processes.
     """
     if ray is not None or processes > 1 or (workers or 1) > 1:
         raise ValueError(
@@ -21,7 +21,7 @@ def check_debuggable(workers: int | None, processes: int, ray: str | None) -> in
 
 
 def open_debugger(error: BaseException) -> None:
-    """Opens the debugger where an error was raised; its ``quit`` ends the run, its ``continue`` goes on."""
+    """Opens the debugger at the place of an error; ``quit`` ends the run, ``continue`` continues it."""
     from parity.run.errors import is_own
 
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]

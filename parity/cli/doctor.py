@@ -1,4 +1,4 @@
-"""``parity doctor``: versions, devices, backends, and how to get what is missing."""
+"""``parity doctor``: versions, devices, backends, and remedies for missing ones."""
 
 import typer
 from rich.table import Table

@@ -1,4 +1,4 @@
-"""How a command that judges ends: its findings, its reports, and its exit code."""
+"""The end of commands that judge cases: findings, reports, and the exit code."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,13 @@ def finish(
     unwritten: Sequence[str],
     blocks: frozenset[Verdict] = BLOCKING,
 ) -> NoReturn:
-    """Prints the findings and ends with the exit code of the run; a verdict in ``blocks`` is a difference.
+    """Prints the findings and exits with the code of the run.
 
     Args:
         record: of the run.
-        files: where its reports were to go, by name of the form.
-        unwritten: sentences on those that could not be written.
-        blocks: the verdicts that are a difference.
+        files: of its reports, by name of the form.
+        unwritten: a sentence for each report that could not be written.
+        blocks: the verdicts that count as a difference.
     """
     from parity.report import as_json, print_findings
     from parity.run.waiving import unused_in
@@ -54,11 +54,11 @@ def finish(
 
 
 def say_reports(files: Mapping[str, Path], unwritten: Sequence[str]) -> None:
-    """Says where reports lie, and why one does not.
+    """Prints the paths of the written reports, and the errors of the others.
 
     Args:
         files: by name of the form.
-        unwritten: sentences, each of which names its file.
+        unwritten: sentences that name the file.
     """
     for name, path in files.items():
         if not any(f"report path {path}:" in sentence for sentence in unwritten):
@@ -70,7 +70,7 @@ def say_reports(files: Mapping[str, Path], unwritten: Sequence[str]) -> None:
 def show(
     report: Mapping[str, Any], files: Mapping[str, Path], earlier: Sequence[Mapping[str, Any]]
 ) -> NoReturn:
-    """Prints a report as the run printed it, writes it in other forms, and ends as the run ended.
+    """Prints a report as its run did, writes it in other forms, and exits with the run's code.
 
     Args:
         report: of the run.
@@ -88,7 +88,7 @@ def show(
 
 
 def annotate(report: Mapping[str, Any]) -> None:
-    """Prints a report as GitHub annotations, which its runner reads from what is printed."""
+    """Prints a report as GitHub annotations, which the runner reads from the output."""
     from parity.report.formats import FORMS
 
     print(FORMS["annotations"].render(report, ()), end="")

@@ -18,14 +18,14 @@ __all__ = ["prove_cases"]
 
 
 def prove_cases(request: "Request", json: Path | None) -> bool:
-    """Claims each case equal in exact arithmetic, one after the other, and prints what came of it.
+    """Proves each case equal in exact arithmetic, one after the other, and prints the results.
 
     Args:
-        request: which cases.
+        request: selects the cases.
         json: file of the report; None for none.
 
     Returns:
-        Whether all are.
+        True if all are proved.
     """
     from parity.compare.evidence import Evidence
     from parity.report import write_json

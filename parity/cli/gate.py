@@ -1,4 +1,4 @@
-"""``parity gate``: may a default flip?"""
+"""``parity gate``: decides whether defaults may change."""
 
 import difflib
 import os
@@ -116,7 +116,7 @@ def _chosen(rules: "Rules", names: list[str]) -> list["Flip"]:
 
 
 def _earlier(path: Path) -> dict[str, Any]:
-    """Returns the report of a file, if it speaks of the cases as they are in this checkout; waivers are today's.
+    """Returns the report of a file with the current waivers, if it fits the cases of this checkout.
 
     Raises:
         ValueError: it is of another commit, or of cases with other settings.
@@ -140,7 +140,7 @@ def _earlier(path: Path) -> dict[str, Any]:
 
 
 def _run(flips: list["Flip"], workers: int | None, cached: bool) -> dict[str, Any]:
-    """Runs what the flips touch, each case once, and returns the report."""
+    """Runs the cases that the flips affect, each once, and returns the report."""
     from parity.cases.case import matches
     from parity.cases.settings import collect
     from parity.cli.terminal import Terminal

@@ -1,4 +1,4 @@
-"""The help of a command: options that are rarely used have a section of their own."""
+"""Help of commands, with rarely used options in a separate section."""
 
 from typing import Any
 

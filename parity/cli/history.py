@@ -1,4 +1,4 @@
-"""``parity bisect --search commit`` and ``--search version``: what the command line adds to the searches."""
+"""Command-line part of ``parity bisect --search commit`` and ``--search version``."""
 
 import dataclasses
 import sys
@@ -19,7 +19,7 @@ WORDS = {
 }
 WORDED = {"fails": "fails", "passes": "passes", "other": "cannot be tested", "ambiguous": "is ambiguous"}
 SHORT = 12
-"""Digits of a commit that people read."""
+"""Number of digits of a commit that are printed."""
 
 
 def _commits(
@@ -29,16 +29,16 @@ def _commits(
     settings: list[str] | None,
     json: Path | None,
 ) -> int:
-    """Searches commits and prints what came of it; returns the exit code.
+    """Searches commits and prints the result; returns the exit code.
 
     Args:
         case: id of the case.
-        ends: names of a good and a bad commit; None where no good one is named.
+        ends: names of a good and a bad commit; None if no good one is named.
         pairs, settings: as ``parity run`` takes them.
-        json: where to write the record.
+        json: file for the record.
 
     Raises:
-        ValueError: no good commit is named, or the search cannot be made.
+        ValueError: no good commit is named, or the search is impossible.
     """
     from parity.bisect.commit import CommitSearch, search_commits
 
@@ -59,16 +59,16 @@ def _versions(
     settings: list[str] | None,
     json: Path | None,
 ) -> int:
-    """Searches versions of a dependency and prints what came of it; returns the exit code.
+    """Searches versions of a dependency and prints the result; returns the exit code.
 
     Args:
         case: id of the case.
         requirement: package and range.
         pairs, settings: as ``parity run`` takes them.
-        json: where to write the record.
+        json: file for the record.
 
     Raises:
-        ValueError: no range is named, or the search cannot be made.
+        ValueError: no range is named, or the search is impossible.
     """
     from parity.bisect.version import VersionSearch, search_versions
 
@@ -127,4 +127,4 @@ def _told(case: str, kind: str, found: "Found", json: Path | None) -> int:
 
 
 SEARCHES = {"commit": _commits, "version": _versions}
-"""The axes that start the command anew in every place: ``(case, what, pairs, settings, json) -> exit code``."""
+"""Searches that run the command again at every place: ``(case, what, pairs, settings, json) -> exit code``."""

@@ -1,4 +1,4 @@
-"""``parity inspect``: the structure of both sides, of one case in full, of several in a line each."""
+"""``parity inspect``: the structure of both sides, in full for one case, in a line per side for several."""
 
 import contextlib
 from pathlib import Path
@@ -94,12 +94,12 @@ def inspect(
 def summarise_cases(session: "Session", cases: "Sequence[Case]", console: "Console") -> "list[Summary]":
     """Returns the structure of each case, one after the other; both sides of a case compile at once.
 
-    When interrupted it returns those that it has.
+    When interrupted, it returns the finished ones.
 
     Args:
-        session: compiles, proved or not.
+        session: compiles the cases, even if they are proved.
         cases: on their backend.
-        console: where to show progress.
+        console: the console for the progress.
     """
     from parity.compare.evidence import Evidence
     from parity.compare.summary import summarise_case
@@ -113,7 +113,7 @@ def summarise_cases(session: "Session", cases: "Sequence[Case]", console: "Conso
 
 
 def _placed(case: "Case") -> bool:
-    """True if the leaves of a case are placed on a mesh, and both sides can be compared there."""
+    """True if a case has a mesh, and the sharding of both sides can be compared."""
     return bool(case.mesh.axes) and "sharding" not in case.accept.not_applicable
 
 
@@ -131,7 +131,7 @@ def _sections(work: "Evidence", session: "Session") -> tuple[dict[str, Any], boo
 
 
 def _placements(work: "Evidence", html: Path | None) -> bool:
-    """Prints where every leaf is placed, and writes the page; returns True if the placements differ."""
+    """Prints the placement of every leaf, and writes the page; returns True if the placements differ."""
     from parity.channels import CHANNELS
     from parity.report import print_placements, write_text
     from parity.report.page import placements, shardings_page

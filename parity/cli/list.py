@@ -54,7 +54,7 @@ def list_cases(
     for case in cases:
         groups[case.id.split("/")[0], str(case.mesh)].append(case.program)
     fold = textwrap.TextWrapper(width=screen.width, subsequent_indent="  ", break_on_hyphens=False)
-    # A table of Rich's takes longer than all cases take to be found.
+    # Rich's tables are slower than collecting all cases.
     lines = [f"{'variant':<40}  {'mesh':<28}  programs"]
     for (variant, mesh), programs in groups.items():
         lines += fold.wrap(f"{variant:<40}  {mesh:<28}  {' '.join(programs)}")

@@ -1,4 +1,4 @@
-"""What this machine has, what is missing, and how to get it."""
+"""Diagnosis of this machine: packages, devices and limits, with remedies."""
 
 import dataclasses
 
@@ -20,10 +20,10 @@ class Check:
     """One line of the doctor.
 
     Args:
-        name: what was looked at.
-        found: what is there.
-        remedy: how to get what is missing; empty when nothing is.
-        needed: whether parity cannot run without it.
+        name: subject of the check.
+        found: its state.
+        remedy: how to get a missing part; empty if none is missing.
+        needed: True if parity cannot run without it.
     """
 
     name: str
@@ -33,10 +33,10 @@ class Check:
 
 
 def diagnose(resources: Resources | None = None) -> list[Check]:
-    """Returns versions, devices, backends and what a run may take, each with a remedy where something is missing.
+    """Returns versions, devices, backends and limits of a run, each with a remedy if it is missing.
 
     Args:
-        resources: what a run may take; the default by default.
+        resources: limits of a run; the default ones if None.
     """
     remedies = {"libtpu": f"{missing_compiler()} brings the TPU compiler, which aot:TOPOLOGY needs"}
     checks = []

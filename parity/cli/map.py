@@ -1,4 +1,4 @@
-"""``parity map``: the weight map and what certifies it."""
+"""``parity map``: the weight map and its evidence."""
 
 from pathlib import Path
 from typing import Annotated

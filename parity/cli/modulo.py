@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 __all__ = ["prove_modulo"]
 
 MOST = 12
-"""Annotations that are printed for a case; the JSON report has all."""
+"""Maximum number of annotations that are printed for a case; the JSON report has all."""
 
 
 def prove_modulo(request: "Request", json: Path | None) -> bool:
-    """Compares each case without its sharding annotations, and prints what is left and where these differ.
+    """Compares each case without its sharding annotations, and prints the differences of programs and annotations.
 
     Args:
-        request: which cases.
+        request: selects the cases.
         json: file of the report; None for none.
 
     Returns:
-        Whether all are the same up to sharding.
+        True if all are the same up to sharding.
     """
     from parity.compare.evidence import Evidence
     from parity.compare.modulo import prove_modulo_sharding

@@ -1,4 +1,4 @@
-"""What the commands share: their options, exit codes, and what becomes of an option."""
+"""Common parts of the commands: options, exit codes, and the conversion of options to a request."""
 
 import os
 import sys
@@ -88,7 +88,7 @@ Since = Annotated[
 
 
 class _Screen(Console):
-    """A console whose reader may go away, as ``head`` does: the run then ends as if interrupted."""
+    """A console whose reader may close the pipe, as ``head`` does: the run then ends as if interrupted."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -98,16 +98,16 @@ class _Screen(Console):
 
 
 def console() -> Console:
-    """Returns a console that never squeezes the table below 100 columns where nobody looks on."""
+    """Returns a console; without a terminal it is at least 100 columns wide, for the table."""
     plain = _Screen()
     return plain if plain.is_terminal else _Screen(width=max(NARROWEST, plain.width))
 
 
 def asked_forms(**paths: Path | None) -> dict[str, Path]:
-    """Returns the forms of a report that were asked for, ``{name: file}``.
+    """Returns the requested forms of a report, ``{name: file}``.
 
     Args:
-        **paths: file by name of the form; None where it was not asked for.
+        **paths: file by name of the form; None if it is not requested.
 
     Raises:
         ValueError: two of them name one file.
@@ -147,7 +147,7 @@ def limits(
     compile_gib: float | None = None,
     compile_seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Returns the limits that were given, by their names in ``[tool.parity]``."""
+    """Returns the given limits, by their names in ``[tool.parity]``."""
     given = {
         "workers": workers,
         "cache": "" if no_cache else None,
@@ -164,13 +164,13 @@ def make_request(
     given: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> "Request":
-    """Returns what the command line requests.
+    """Returns the request of the command line.
 
     Args:
         select: selectors of cases.
         pairs: further pairs.
         settings: each ``FIELD=VALUE``.
-        given: from `limits`; they go over ``[tool.parity]``.
+        given: from `limits`; they override ``[tool.parity]``.
         **fields: other fields of `Request`.
     """
     from parity.cases.settings import parse_settings

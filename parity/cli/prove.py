@@ -1,4 +1,4 @@
-"""``parity prove``: the proof alone."""
+"""``parity prove``: only the proof."""
 
 from typing import Annotated
 
@@ -88,7 +88,7 @@ def prove(
 
 
 def _is_twin(program: ChannelResult | None) -> bool:
-    """Whether a program that is only reordered was to be the same: its map moves no numbers."""
+    """True if a reordered program should have been proved the same, because its map moves no numbers."""
     from parity.prove.rules.registry import MOVED
 
     if program is None or program.verdict is not Verdict.REORDERED:

@@ -19,11 +19,11 @@ NEW = {
     "merge": "parity report FILES --json OUT",
     "repro": "parity bisect CASE --search none --repro FOLDER",
 }
-"""Read only if a command does not know a word: `--from` is still an option of `parity gate`."""
+"""Used only if a command does not know a word: `--from` is still an option of `parity gate`."""
 
 
 def renamed(error: Exception, command: str = "") -> str:
-    """Returns one sentence with the new word, if a usage error is about an old one; else an empty text.
+    """Returns a sentence with the new word if a usage error is about an old one; else an empty text.
 
     Args:
         error: usage error of typer.

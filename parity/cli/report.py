@@ -77,7 +77,7 @@ def report(
 
 
 def _compare(before: Path, after: Path) -> int:
-    """Prints how two reports differ, and returns the exit code."""
+    """Prints the differences of two reports, and returns the exit code."""
     from parity.report.differences import differences
     from parity.report.reading import read_report
 

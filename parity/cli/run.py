@@ -183,7 +183,7 @@ def run(
         record.followed = followed
         unwritten = reports.write(
             record
-        )  # again: the report of the run is there already, should a bisect be slow
+        )  # again: the run's report was written before, in case a bisect is slow
     for words in record.disagreements:
         console().print(f"cache: {words}", style="bold red", soft_wrap=True, markup=False)
     if record.disagreements:
@@ -194,17 +194,17 @@ def run(
 def _same_cases(
     backend: str, setting: list[str] | None, full_size: bool, channel: list[str] | None
 ) -> tuple[object, ...]:
-    """Returns the options that make other cases of the same ids."""
+    """Returns the options that change the cases behind the same ids."""
     from parity.cases.settings import parse_settings
 
     return backend, tuple(parse_settings(setting).items()), full_size, channel or ()
 
 
 def _failed(latest: "LastFailed", shard: str | None) -> frozenset[str]:
-    """Returns the cases that did not pass when they last ran here; ends the command if all passed.
+    """Returns the cases that did not pass in their last run here; ends the command if all passed.
 
     Raises:
-        ValueError: nothing has run yet, or only a part of the cases shall run.
+        ValueError: nothing has run yet, or ``--shard`` is given.
     """
     if shard:
         raise ValueError("--last-failed: got --shard, whose parts run elsewhere; leave one of them out")
@@ -235,7 +235,7 @@ def _channels(named: list[str] | None) -> tuple[str, ...]:
 
 
 def _blocks(channels: tuple[str, ...]) -> frozenset[Verdict]:
-    """Returns the verdicts that are a difference: one that leaves a program to the numbers is, if these do not run."""
+    """Returns the verdicts that count as a difference; without channels of values also ``unproved``."""
     from parity.channels import Aspect, of_aspect
 
     return BLOCKING if set(of_aspect(Aspect.VALUES)) <= set(channels) else BLOCKING | {Verdict.UNPROVED}

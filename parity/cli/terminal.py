@@ -1,4 +1,4 @@
-"""A run on the terminal: its progress, and its report, which is written however the run ends."""
+"""Terminal output of a run: its progress, and its report, which is written after every end of the run."""
 
 import contextlib
 import dataclasses
@@ -18,12 +18,12 @@ from parity.run.schedule import Listener
 __all__ = ["Reports", "Terminal"]
 
 SHOWN = 5
-"""Changes that are named when cases are compared again."""
+"""Maximum number of changes that are listed when cases are compared again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reports:
-    """The files that a run writes its report to.
+    """The report files of a run.
 
     Args:
         files: by name of the form.
@@ -35,30 +35,30 @@ class Reports:
 
     @classmethod
     def of(cls, files: Mapping[str, Path], since: Sequence[Path] | None = None) -> "Reports":
-        """Returns the reports, if all files can be written and all earlier reports read.
+        """Returns the reports after checking the files.
 
         Args:
             files: by name of the form.
             since: earlier reports, the oldest first.
 
         Raises:
-            ValueError: they cannot.
+            ValueError: a file cannot be written, or an earlier report cannot be read.
         """
         check_forms(files)
         return cls(files=files, earlier=tuple(read_report(path) for path in since or ()))
 
     def write(self, record: Run) -> list[str]:
-        """Writes the report of a run, and returns in sentences which files could not be written."""
+        """Writes the report of a run, and returns a sentence for each file that could not be written."""
         return write_forms(as_json(record), self.files, self.earlier) if self.files else []
 
 
 class Terminal(Listener):
-    """Shows the progress of a run, and writes its report in the end.
+    """Shows the progress of a run, and writes its report at the end.
 
     Args:
-        console: where to show it.
+        console: the console.
         reports: files of the report.
-        debug: is given each error of a case, with the terminal to itself.
+        debug: called with each error of a case, while the progress is paused.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Terminal(Listener):
         self._progress = Progress(self._console, record.planned).__enter__()
 
     def started(self, case: Case) -> None:
-        """Shows a case that begins."""
+        """Shows a case that starts."""
         if self._progress:
             self._progress.started(case)
 

@@ -1,4 +1,4 @@
-"""``parity train``: a short training run of one twin, or of both, loss by loss."""
+"""``parity train``: a short training run of one twin, or of both, with the loss of each step."""
 
 import enum
 import math
@@ -19,7 +19,7 @@ __all__ = ["Which", "train"]
 
 
 class Which(enum.StrEnum):
-    """Which twin trains."""
+    """The twins to train."""
 
     LINEN = "linen"
     NNX = "nnx"
@@ -116,7 +116,7 @@ def _loop(
     save: Path | None,
     keep: list[int],
 ) -> int:
-    """Trains, prints and saves; returns how many steps went wrong."""
+    """Trains, prints and saves; returns the number of steps with different or non-finite losses."""
     wrong, began = 0, time.perf_counter()
     first = next(iter(trainers.values()))
     for number in range(1, steps + 1):
@@ -138,7 +138,7 @@ def _loop(
 
 
 def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, float]], save: Path) -> bool:
-    """Writes one checkpoint for all twins, which have to agree on it; returns whether they do not."""
+    """Writes one checkpoint for all twins if their states agree; returns True if they differ."""
     from parity.matrix.training import differing
 
     first, *others = trainers.values()
@@ -151,7 +151,7 @@ def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, f
 
 
 def _progress(number: int, steps: int, began: float) -> None:
-    """Says on a terminal how far it is."""
+    """Prints the progress on a terminal."""
     if sys.stderr.isatty():
         each = (time.perf_counter() - began) / number
         end = "\n" if number == steps else "\r"

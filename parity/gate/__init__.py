@@ -1,8 +1,7 @@
-"""Judges flips: named changes of defaults that pass only when every feature they touch has parity.
+"""Judges flips: named changes of defaults that pass only if every affected feature has parity.
 
-Flips, what they demand, budgets, baselines and what was relaxed are data of ``[tool.parity]``; the gate
-reads a report and says, cell by cell of feature x mesh x channel, what is ready and what blocks. It imports
-reports and what lies below, and gives the command line its verdicts.
+Flips, requirements, budgets, baselines and relaxed settings are data of ``[tool.parity]``. The gate reads a report and
+finds the blocking cells of feature x mesh x channel. It imports reports and lower packages; the command line uses it.
 """
 
 from parity.gate.baselines import accept, fallen

@@ -1,4 +1,4 @@
-"""Accepted verdicts, one small file a case: a rung lower than the accepted one holds a flip back."""
+"""Baselines: accepted verdicts, one small file per case; a lower verdict blocks a flip."""
 
 import json
 import re
@@ -20,14 +20,14 @@ def _file(folder: Path, case: str) -> Path:
 
 
 def accept(folder: Path, report: Record) -> list[str]:
-    """Writes the verdicts of the cases that pass, and returns their ids; those of others stay as they were.
+    """Writes the verdicts of the cases that pass, and returns their ids; other files are unchanged.
 
     Args:
-        folder: where the files go; made if it is not there.
+        folder: for the files; created if missing.
         report: as read.
 
     Raises:
-        ValueError: the folder cannot be made.
+        ValueError: the folder cannot be created.
         ReportNotWrittenError: a file cannot be written.
     """
     try:
@@ -48,11 +48,11 @@ def accept(folder: Path, report: Record) -> list[str]:
 
 
 def fallen(folder: Path, cases: Sequence[Record]) -> dict[str, list[str]]:
-    """Returns, by case, what says less than what was accepted; a case without a baseline says nothing.
+    """Returns, by case, the channels whose verdict is lower than the accepted one, as sentences.
 
     Args:
         folder: of the baselines.
-        cases: of a report.
+        cases: of a report; those without a baseline are skipped.
 
     Raises:
         ValueError: a baseline cannot be read.

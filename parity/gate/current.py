@@ -1,4 +1,4 @@
-"""A report that was made before, with the waivers that hold now."""
+"""Updates an earlier report to the current waivers."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ __all__ = ["with_current_waivers"]
 
 
 def with_current_waivers(report: Record, waivers: Mapping[str, Sequence[Waiver]]) -> dict[str, Any]:
-    """Returns a report as if its cases had run with the waivers of today.
+    """Returns a report as if its cases had run with the current waivers.
 
-    A difference that a waiver accepts now does not block; one whose waiver is gone or has expired does.
+    A difference that a waiver now accepts does not block. One whose waiver was removed or has expired does.
 
     Args:
         report: as read.
-        waivers: of each case there is, by its id.
+        waivers: of each existing case, by its id.
     """
     cases = [
         _case(case, waivers[case["id"]]) if case["id"] in waivers else dict(case) for case in report["cases"]
@@ -52,7 +52,7 @@ def _case(case: Record, waivers: Sequence[Waiver]) -> dict[str, Any]:
 
 
 def _without_gone(case: str, result: ChannelResult, waivers: Sequence[Waiver]) -> ChannelResult:
-    """Returns a channel without the acceptances that no waiver gives any more."""
+    """Returns a channel without the acceptances of waivers that no longer exist."""
 
     def gone(finding: Finding) -> bool:
         reasons = [PREFIX + one.reason for one in waivers if one.covers(case, result.name, finding.where)]

@@ -1,4 +1,4 @@
-"""The words of the gate: flip, feature, what is demanded, which cells have no question."""
+"""Data model of the gate: flip, feature, requirements, cells that do not apply."""
 
 import dataclasses
 import fnmatch
@@ -19,17 +19,17 @@ DEMANDS = {
     "equal": (Verdict.EQUAL,),
     "passes": (Verdict.ARBITRATED, Verdict.EXACT, Verdict.EQUAL),
 }
-"""Demands of a channel, and the least verdicts that meet each; ``passes``: any verdict that answers the question."""
+"""Requirement of a channel -> the least verdicts that satisfy it; ``passes`` needs any verdict with a result."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Feature:
-    """A part of the code base that a flip touches.
+    """A part of the code base that a flip affects.
 
     Args:
-        name: for people.
+        name: for display.
         cases: selectors of its cases; each must select at least one.
-        require: channel -> requirement, over the flip's.
+        require: channel -> requirement; overrides the flip's.
     """
 
     name: str
@@ -42,13 +42,13 @@ class Flip:
     """A named change of defaults.
 
     Args:
-        name: as the command line takes it.
-        about: what changes, in one line.
+        name: as on the command line.
+        about: the change in one line.
         before, after: its settings.
-        features: what it touches.
-        require: channel -> requirement, over those of all flips.
-        meshes: globs; each feature must have a case on a mesh that each of them matches.
-        budgets: how far structure may grow, by ``channel.quantity``.
+        features: the affected features.
+        require: channel -> requirement; overrides the gate's.
+        meshes: globs; for each glob, every feature must have a case on a matching mesh.
+        budgets: allowed structural changes, by ``channel.quantity``.
     """
 
     name: str
@@ -67,10 +67,10 @@ class Flip:
 
 
 class NoQuestion(Table, frozen=True, kw_only=True):
-    """Cells that are skipped with good reason: the channel has no question there.
+    """Cells that may be skipped, because the channel does not apply there.
 
     Args:
-        reason: why.
+        reason: why it does not apply.
         feature, mesh, channel: globs.
 
     Raises:
@@ -87,23 +87,23 @@ class NoQuestion(Table, frozen=True, kw_only=True):
             raise ValueError('got no reason, expected reason = "why nothing can be compared there"')
 
     def covers(self, feature: str, mesh: str, channel: str) -> bool:
-        """Whether a cell is one of them."""
+        """True if the globs match a cell."""
         texts = ((feature, self.feature), (mesh, self.mesh), (channel, self.channel))
         return all(fnmatch.fnmatchcase(text, glob) for text, glob in texts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rules:
-    """All that ``[tool.parity]`` says about the gate.
+    """The settings of the gate in ``[tool.parity]``.
 
     Args:
         flips: by name.
         not_applicable: cells that may be skipped.
-        base: what loosening is compared with; empty for the branch that is found.
+        base: branch that settings are compared with; empty to find one.
         baselines: folder of the accepted verdicts; None for none.
-        entries: what may be looser than at the merge base -> why.
+        entries: key that may be relaxed since the merge base -> reason.
         root: folder of the file.
-        table: the settings as they are in the file.
+        table: the settings, unparsed.
     """
 
     flips: Mapping[str, Flip]

@@ -17,7 +17,7 @@ __all__ = ["BLOCKED", "Cell", "Readiness", "gate_record", "judge"]
 
 READY, WAIVED, NO_QUESTION, ABSENT = "ready", "waived", "no question", "not in the record"
 BLOCKED = ("missing", "failed", "below", "ambiguous", "skipped")
-"""States of a cell that block, the worst first; then what does not."""
+"""Blocking states of a cell, the worst first."""
 STATES = (*BLOCKED, ABSENT, WAIVED, READY, NO_QUESTION)
 AMBIGUOUS = frozenset({Verdict.TIE, Verdict.UNPROVED})
 LONGEST = 400
@@ -25,13 +25,13 @@ LONGEST = 400
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One question of a flip.
+    """One requirement of a flip: a channel of a feature on a mesh.
 
     Args:
-        feature, mesh, channel: which.
+        feature, mesh, channel: position of the cell.
         state: ``ready``, ``waived``, ``no question``, ``not in the record``, or one of `BLOCKED`.
-        verdict: of the channel in the case that decides; empty where it is missing.
-        why: in words, where it is not ready.
+        verdict: of the channel in the decisive case; empty if it is missing.
+        why: as text, if the cell is not ready.
     """
 
     feature: str
@@ -43,19 +43,19 @@ class Cell:
 
     @property
     def blocks(self) -> bool:
-        """Whether it holds the flip back."""
+        """True if the cell blocks the flip."""
         return self.state in BLOCKED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """What the gate says of a flip.
+    """Judgement of a flip.
 
     Args:
         flip: the flip.
-        cells: all its questions.
-        cases: ids of the cases that it touches.
-        others: what blocks and is no cell's: a baseline, a budget.
+        cells: all its cells.
+        cases: ids of the cases that it affects.
+        others: further blocks, from baselines and budgets.
     """
 
     flip: Flip
@@ -65,7 +65,7 @@ class Readiness:
 
     @property
     def blocks(self) -> list[str]:
-        """What holds it back, the worst first."""
+        """The blocks of the flip as sentences, the worst first."""
         alike: dict[tuple[str, ...], list[Cell]] = collections.defaultdict(list)
         for cell in self.cells:
             if cell.blocks:
@@ -75,7 +75,7 @@ class Readiness:
 
     @property
     def absent(self) -> int:
-        """How many cells have a case that the record lacks, which is fine for a part of the cases alone."""
+        """Number of cells with a case that the record lacks, which is allowed for a part of the cases."""
         return sum(cell.state == ABSENT for cell in self.cells)
 
     @property
@@ -84,7 +84,7 @@ class Readiness:
         return "blocked" if self.blocks else "open" if self.absent else READY
 
     def record(self) -> dict[str, Any]:
-        """Returns it in the form of the schema."""
+        """Returns the judgement in the form of the schema."""
         return {
             "name": self.flip.name,
             "about": self.flip.about,
@@ -100,7 +100,7 @@ class Readiness:
 
 
 def _sentence(cells: Sequence[Cell]) -> str:
-    """Returns in words what blocks cells of one place, all for one reason."""
+    """Returns one sentence for the cells of a feature and mesh that block for the same reason."""
     first = cells[0]
     mesh = f" @{first.mesh}" if first.mesh else ""
     channels = ", ".join(cell.channel for cell in cells)
@@ -111,12 +111,12 @@ def _sentence(cells: Sequence[Cell]) -> str:
 def gate_record(
     readiness: Sequence[Readiness], relaxed: Sequence[str], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns what a gate says, for a report.
+    """Returns the results of a gate, for a report.
 
     Args:
         readiness: of each flip.
-        relaxed: what is looser than at the merge base, in sentences.
-        notes: what else there is to know.
+        relaxed: settings relaxed since the merge base, as sentences.
+        notes: further remarks.
     """
     return {
         "flips": [one.record() for one in readiness],
@@ -136,12 +136,12 @@ def judge(
     """Returns the readiness of a flip.
 
     Args:
-        flip: what to judge.
-        report: as read; of more cases than the flip's, perhaps.
-        rules: which cells have no question.
-        planned: ids of all cases there are, so that one without a result is missing.
-        fallen: what a baseline says otherwise, by case.
-        part: the report holds a part of the cases; a cell with others is ``not in the record``, not ``missing``.
+        flip: the flip to judge.
+        report: as read; it may contain further cases.
+        rules: have the cells that do not apply.
+        planned: ids of all existing cases; one without a result is missing.
+        fallen: differences from baselines, by case.
+        part: True if the report holds only some of the cases; absent ones are ``not in the record``, not ``missing``.
     """
     results = {case["id"]: case for case in report["cases"]}
     cells: list[Cell] = []
@@ -171,7 +171,7 @@ def judge(
 
 
 def _absent(flip: Flip, feature: Feature, ids: Sequence[str]) -> Iterator[Cell]:
-    """Yields a missing cell for each selector that selects nothing, and each mesh that has no case."""
+    """Yields a missing cell for each selector without a case, and each mesh glob without a matching mesh."""
     for selector in feature.cases:
         if not any(selects(one, selector) for one in ids):
             why = f"selector {selector!r} selects no case; `parity list` shows all"
@@ -185,7 +185,7 @@ def _absent(flip: Flip, feature: Feature, ids: Sequence[str]) -> Iterator[Cell]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Question:
-    """What a cell must answer.
+    """Requirement of a cell.
 
     Args:
         where: feature, mesh, channel.
@@ -200,12 +200,12 @@ class _Question:
     unrun: str
 
     def unmet(self, name: str, verdict: Verdict, why: str) -> str:
-        """Returns the requirement that a case misses, in words."""
+        """Returns a message with the requirement that a case does not satisfy."""
         return f"{name}: {verdict}, {self.source} requires {self.required}; {why}"
 
 
 def _source(flip: Flip, feature: Feature, channel: str, rules: Rules) -> str:
-    """Returns the key of the table that a requirement comes from."""
+    """Returns the key of the table that defines a requirement."""
     if channel in feature.require:
         return f"flips.{flip.name}.features.{feature.name}.require"
     flips: Any = rules.table["flips"]
@@ -215,7 +215,7 @@ def _source(flip: Flip, feature: Feature, channel: str, rules: Rules) -> str:
 def _cell(
     question: _Question, members: Sequence[tuple[str, Record | None]], report: Record, rules: Rules
 ) -> Cell:
-    """Returns the cell of some cases: its worst answer; a channel that some of them skip is answered by the others."""
+    """Returns the cell of some cases: the worst state, ignoring cases that skip the channel if others do not."""
     feature, mesh, channel = question.where
     found = [_answer(question, one, case, report) for one, case in members]
     asked = [one for one in found if one[0] != "skipped"]
@@ -249,7 +249,7 @@ def _answer(question: _Question, name: str, case: Record | None, report: Record)
 
 
 def _waived(name: str, result: Record, report: Record) -> tuple[str, str, str]:
-    """Returns that a cell is waived; one waiver without an end would keep it open for ever, and blocks."""
+    """Returns state, verdict and reason of a waived cell; a waiver without an expiry date blocks."""
     reasons = {
         finding["next_step"].removeprefix(PREFIX)
         for finding in result.get("findings", ())
@@ -265,7 +265,7 @@ def _waived(name: str, result: Record, report: Record) -> tuple[str, str, str]:
 
 
 def _over_budget(flip: Flip, case: Record | None) -> Iterator[str]:
-    """Yields what grew beyond the flip's budgets; what is proved to be one program, without rules, has not grown."""
+    """Yields the quantities beyond the flip's budgets; programs that are proved equal without rules have not grown."""
     channels = case["channels"] if case else {}
     program = channels.get("program", {})
     proved = program.get("verdict") == Verdict.PROVED and not program.get("tables", {}).get("rules")
@@ -288,7 +288,7 @@ def _over_budget(flip: Flip, case: Record | None) -> Iterator[str]:
 
 
 def _numbers(result: Record, channel: str, quantity: str) -> tuple[float, float] | None:
-    """Returns a quantity of both sides from the tables of a channel; None where they do not say."""
+    """Returns a quantity of both sides from the tables of a channel; None if they do not have it."""
     rows = result.get("tables", {}).get(channel, ())
     if channel == "memory":
         rows = [row for row in rows if row["quantity"] == quantity]

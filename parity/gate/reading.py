@@ -1,4 +1,4 @@
-"""Reads flips and the rest of the gate's data from ``[tool.parity]``; what is wrong is said before anything runs."""
+"""Reads flips and other gate settings from ``[tool.parity]``, and validates them before anything runs."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from parity.verdicts import Requirement
 __all__ = ["TOLERANCES", "Tables", "find_rules", "read_require", "read_rules"]
 
 TOLERANCES = {"floor": FLOOR_FACTOR, "arbitration": ARBITRATION}
-"""What the engine tolerates; a project may write it down, so that a change of it is a change of its settings."""
+"""Tolerances of the engine; a project may repeat them, so that a change of one appears in its settings."""
 
 Demands = Annotated[
     Mapping[str, Annotated[str | list[Any], msgspec.Meta(description="a text or a list")]],
@@ -47,7 +47,7 @@ class _Flip(Table, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> dict[str, _Feature]:
-        """The features, also of those that are a list of cases alone."""
+        """The features by name; a bare list of cases becomes a feature."""
         return {
             name: one if isinstance(one, _Feature) else _Feature(one) for name, one in self.features.items()
         }
@@ -82,10 +82,10 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 def find_rules(start: Path) -> Rules:
-    """Returns the rules of the project that one stands in.
+    """Returns the rules of the project around a folder.
 
     Raises:
-        SettingsError: it has no flips, or something has the wrong form.
+        SettingsError: it has no flips, or a setting has the wrong form.
     """
     settings = find_settings(start)
     if settings.root is None or not settings.gate.get("flips"):
@@ -100,14 +100,14 @@ def find_rules(start: Path) -> Rules:
 
 
 def read_rules(table: Mapping[str, Any], root: Path | None = None) -> Rules:
-    """Returns the rules that tables of settings make.
+    """Returns the rules from tables of settings.
 
     Args:
-        table: ``flips``, ``gate`` and ``relaxed``, as TOML gives them.
-        root: what folders are relative to.
+        table: ``flips``, ``gate`` and ``relaxed``, as parsed TOML.
+        root: base of relative folders.
 
     Raises:
-        ValueError: where, what is there, what was expected.
+        ValueError: the place, the value, the expected one.
     """
     tables = read(Tables, table)
     gate = tables.gate
@@ -156,14 +156,14 @@ def _feature(name: str, fields: _Feature, where: str) -> Feature:
 
 
 def read_require(table: Mapping[str, str | list[Any]], where: str) -> dict[str, Requirement]:
-    """Returns the requirement of each channel; several texts of one are alternatives.
+    """Returns the requirement of each channel; several texts for one channel are alternatives.
 
     Args:
-        table: channel -> a demand, or a list of them.
+        table: channel -> a requirement, or a list of alternatives.
         where: key of the table, for messages.
 
     Raises:
-        ValueError: there is no such channel or demand.
+        ValueError: an unknown channel or requirement.
     """
     if strangers := [channel for channel in table if channel not in CHANNELS]:
         raise ValueError(f"{where}: {unknown(strangers[0], CHANNELS)}")

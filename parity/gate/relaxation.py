@@ -1,4 +1,4 @@
-"""What is looser than at the merge base: a demand dropped or lowered, a budget raised, without an entry."""
+"""Compares settings with the merge base: finds relaxed requirements and raised budgets without an entry."""
 
 import contextlib
 import dataclasses
@@ -17,20 +17,20 @@ from parity.verdicts import Verdict
 __all__ = ["Relaxation", "demands", "relaxed"]
 
 BRANCHES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
-"""Where changes go, where the settings do not say."""
+"""Default target branches of a change, tried in this order."""
 SECONDS = 30
 ABSENT = float("-inf")
 Strictness = float | frozenset[Verdict]
-"""The larger, the stricter: a number, or the verdicts that a requirement refuses."""
+"""Strictness, larger is stricter: a number, or the verdicts that a requirement refuses."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Relaxation:
-    """What the comparison found.
+    """Result of the comparison.
 
     Args:
-        blocks: what is looser without an entry, in sentences.
-        notes: what is looser with one, or why nothing could be compared.
+        blocks: relaxed settings without an entry, as sentences.
+        notes: relaxed settings with an entry, or the reason why nothing could be compared.
     """
 
     blocks: tuple[str, ...] = ()
@@ -41,8 +41,8 @@ def relaxed(rules: Rules, base: str = "") -> Relaxation:
     """Compares the settings with those at the merge base.
 
     Args:
-        rules: as they are now.
-        base: a branch or commit, over the settings'; without either, the first of the usual branches.
+        rules: the current ones.
+        base: a branch or commit that overrides the settings; by default the first existing one of `BRANCHES`.
     """
     assert rules.root is not None
     named = base or rules.base
@@ -68,15 +68,15 @@ def relaxed(rules: Rules, base: str = "") -> Relaxation:
 def compare(
     before: Mapping[str, Any], after: Mapping[str, Any], entries: Mapping[str, str], name: str
 ) -> Relaxation:
-    """Returns what the later of two ``[tool.parity]`` asks less.
+    """Returns the keys that the later of two ``[tool.parity]`` tables relaxes.
 
     Args:
         before, after: the tables.
-        entries: what may be looser -> why.
-        name: what to call the earlier.
+        entries: key that may be relaxed -> reason.
+        name: of the earlier one, for messages.
     """
     old, new = demands(before), demands(after)
-    if not before.get("flips"):  # where no gate judged, nothing it asks is looser
+    if not before.get("flips"):  # before the first flip, the gate's settings had no effect
         new = {key: value for key, value in new.items() if not key.startswith("gate.")}
     weaker = [key for key, value in old.items() if _looser(_asked(key, new), value)]
     allowed = [key for key, value in new.items() if key not in old and _looser(value, _was_there(key, old))]
@@ -92,16 +92,16 @@ def compare(
 
 
 def demands(table: Mapping[str, Any]) -> dict[str, Strictness]:
-    """Returns everything that ``[tool.parity]`` asks, by key: the larger, the stricter.
+    """Returns the strictness of every requirement in ``[tool.parity]``, by key; larger is stricter.
 
     Args:
-        table: as TOML gives it, already checked.
+        table: parsed TOML, already validated.
     """
     return dict(_demands(table))
 
 
 def _looser(now: Any, before: Any) -> bool:
-    """Returns True if one strictness does not reach another; neither of two requirements may include the other."""
+    """True if one strictness does not reach another; two requirements may be incomparable."""
     return not now >= before
 
 
@@ -140,7 +140,7 @@ def _budgets(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, float]
 
 
 def _asked(key: str, known: Mapping[str, Strictness]) -> Strictness:
-    """Returns how strict settings are about a key: a feature takes a demand from its flip, a flip from all flips."""
+    """Returns the strictness of a key: features inherit requirements from their flip, flips from the gate."""
     if key in known:
         return known[key]
     where, required, channel = key.rpartition(".require.")
@@ -151,14 +151,14 @@ def _asked(key: str, known: Mapping[str, Strictness]) -> Strictness:
 
 
 def _was_there(key: str, known: Mapping[str, Strictness]) -> Strictness:
-    """Returns what `_asked` does, but that a new flip or feature has nothing to be looser than."""
+    """Returns the earlier strictness of a key; a new flip or feature has none."""
     where, required, _ = key.rpartition(".require.")
     new = required and where.startswith("flips.") and where not in known
     return frozenset() if new else _asked(key, known)
 
 
 def _default(key: str) -> Strictness:
-    """Returns how strict it is where nothing is said: a project's budget loosens what is equal by default."""
+    """Returns the strictness of an absent key: a project's budget relaxes the default, which is equality."""
     if key.startswith("gate.not_applicable."):
         return 0.0
     if key.startswith("budgets."):
@@ -171,7 +171,7 @@ def _table(root: Path) -> Mapping[str, Any]:
 
 
 class _GitError(Exception):
-    """Git does not say, and why."""
+    """Git failed, with the reason."""
 
 
 def _merge_base(root: Path, named: str) -> str:

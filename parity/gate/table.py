@@ -1,4 +1,4 @@
-"""The gate in the terminal: a line a flip, the readiness table of those that are held back or were named."""
+"""Terminal output of the gate: a line per flip, and tables of blocked or named flips."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,16 +34,16 @@ HEADS = {
     "retrace": "retr",
     "checkpoint": "ckpt",
 }
-"""Channel -> head of its column, where its name is too long."""
+"""Channel -> shorter head of its column."""
 
 
 def print_gate(console: Console, gate: Mapping[str, Any], named: Sequence[str] = ()) -> None:
-    """Prints what a gate says.
+    """Prints the results of a gate.
 
     Args:
-        console: where to.
+        console: the console.
         gate: as `gate_record` makes it.
-        named: flips whose readiness table is shown, whether they are held back or not.
+        named: flips whose readiness table is always shown.
     """
     for flip in gate["flips"]:
         if flip["name"] in named or flip["blocks"]:
@@ -70,7 +70,7 @@ def print_gate(console: Console, gate: Mapping[str, Any], named: Sequence[str] =
 
 
 def _absent(flip: Mapping[str, Any]) -> str:
-    """Returns which cells of a flip the record of a part cannot answer."""
+    """Returns a line with the cells of a flip that a partial record cannot judge."""
     found = [cell for cell in flip["cells"] if cell["state"] == "not in the record"]
     places = list(dict.fromkeys(f"{cell['feature']} @{cell['mesh'] or 'any'}" for cell in found))
     more = f", ... and {len(places) - MOST_BLOCKS} more places" if len(places) > MOST_BLOCKS else ""

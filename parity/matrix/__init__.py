@@ -1,6 +1,6 @@
-"""Our own pairs: the only place that imports both model packages.
+"""The built-in pairs: the only package that imports both model packages.
 
-In a wheel the models lie beside the engine, where no project finds them by accident; who imports this asks for them.
+A wheel stores the models outside the import path, so that no project imports them by accident; this package adds them.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The batch-split schedule: layers with experts that take the batch in halves, against each other and the plain one."""
+"""The batch-split schedule: expert layers that process the batch in halves; twins, and against the plain schedule."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ ROWS = (
 
 
 def _against_plain(flavour: Flavour, split: Variant, mesh: str) -> Case:
-    """The same model with the plain schedule, on the same mesh."""
+    """Returns the case of the plain schedule against the split one, on the same mesh."""
     plain = dataclasses.replace(split.override({"layer_schedule": "plain"}), name=f"{split.name}-plain")
     sides = (plain, mesh), (split, mesh)
     name = "batch-split-plain-against-split"
@@ -57,14 +57,14 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
 
 
 def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
-    """Returns DeepSeek-V3 as it is trained, with its predictor, in halves of the batch.
+    """Returns cases of DeepSeek-V3 in a training setup, with its predictor and the batch-split schedule.
 
     Args:
         settings: config fields to override.
-        devices: how many; they form ``fsdp x expert``.
+        devices: number of devices; they form ``fsdp x expert``.
 
     Raises:
-        ConfigError: a setting breaks a rule.
+        ConfigError: an invalid setting.
     """
     expert = 8 if devices >= 64 else min(2, devices)
     base = dataclasses.replace(preset("deepseek3-671b"), **TRAINING)

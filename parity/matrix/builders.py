@@ -1,4 +1,4 @@
-"""The models of each flavour: the module `linen` or `nnx` of this package, imported when a case is made of it."""
+"""Builders of the models by flavour: `parity.matrix.linen` and `parity.matrix.nnx`, imported on first use."""
 
 import functools
 import importlib
@@ -39,7 +39,7 @@ class Loop(NamedTuple):
 
 
 class Builder(Protocol):
-    """What the modules `linen` and `nnx` make of a variant."""
+    """Interface of the modules `linen` and `nnx`."""
 
     @staticmethod
     def make_build(name: str, create: Any, programs: Any, *, specs: Any, **rest: Any) -> Build:
@@ -48,12 +48,12 @@ class Builder(Protocol):
 
     @staticmethod
     def creates(variant: "Variant") -> Callable[[jax.Array], Any]:
-        """Returns the function key -> fresh state."""
+        """Returns a function: key -> fresh state."""
         ...
 
     @staticmethod
     def specs(variant: "Variant") -> Callable[[Any, Any], Any]:
-        """Returns the function of abstract state and mesh -> tree of specs."""
+        """Returns a function: abstract state and mesh -> tree of specs."""
         ...
 
     @staticmethod
@@ -63,12 +63,12 @@ class Builder(Protocol):
 
     @staticmethod
     def saving(variant: "Variant", spoil: Mapping[str, Callable[[Path, Path], str]]) -> Saving:
-        """Returns how the state is saved and loaded."""
+        """Returns the functions that save and load the state."""
         ...
 
     @staticmethod
     def loop(variant: "Variant", key: jax.Array) -> Loop:
-        """Returns training."""
+        """Returns training as functions of a tree of arrays."""
         ...
 
 
@@ -77,7 +77,7 @@ def builder(flavour: Flavour) -> Builder:
     """Returns the module that builds the models of a flavour.
 
     Args:
-        flavour: whose.
+        flavour: of the models.
 
     Raises:
         UnavailableError: its models are not installed.
@@ -98,7 +98,7 @@ def unavailable(flavour: Flavour) -> str:
     """Returns why the models of a flavour cannot be built; empty if they can.
 
     Args:
-        flavour: whose.
+        flavour: of the models.
     """
     try:
         builder(flavour)

@@ -1,4 +1,4 @@
-"""Cases of the decoders: twins, and one flavour against itself in another layout, place or program."""
+"""Cases of the decoders: twins, and one flavour against itself with another layout, placement or program."""
 
 import dataclasses
 import functools
@@ -45,16 +45,16 @@ SMOKE = frozenset(
 """The cases that ``smoke`` selects."""
 
 EXACT_OR_RUN = (Verdict.EXACT, Verdict.ARBITRATED)
-"""Rests on exact arithmetic; its numbers decide if that shows nothing."""
+"""Requires an exact proof; if it is inconclusive, the numbers decide."""
 ONE_STRUCTURE = Accept(require=Verdict.REORDERED)
-"""The proof, or the same operations in another order with equal bits: both flavours of a variant have one structure."""
+"""Requires the proof, or reordered operations with equal bits: both flavours of a variant have the same structure."""
 
 OTHER_CODE = {
     "collectives": "another mesh, layout or program moves other bytes",
     "loops": "another mesh, layout or program compiles to other loops",
     "memory": "another mesh, layout or program needs other memory",
 }
-"""What sides that compile to other code by intent cannot be compared on, and why."""
+"""Channels that do not apply to sides that compile to different code by intent, with the reason."""
 OTHER_PLACES = {**OTHER_CODE, "sharding": "arrays lie elsewhere, or are stacked otherwise, by intent"}
 OTHER_PROGRAM = {**OTHER_PLACES, "program": "these are other programs by intent"}
 OTHER_DOTS = {**OTHER_PROGRAM, "dots": "another program has other dots"}
@@ -68,13 +68,13 @@ def twins(
     flags: Sequence[Flag] = (),
     **more: Any,
 ) -> Case:
-    """Returns the case of a variant in Linen against the same in NNX.
+    """Returns the case of a variant in Linen against the same variant in NNX.
 
     Args:
         variant: of both sides.
-        program: which program of theirs.
-        mesh: where both run.
-        accept: what it has to show.
+        program: name of the program.
+        mesh: of both sides.
+        accept: requirements, and accepted differences.
         flags: settings that can be toggled.
         **more: other fields of `Case`.
     """
@@ -111,13 +111,13 @@ def same_flavour(
     candidate: tuple[Variant, str],
     **more: Any,
 ) -> Case:
-    """Returns the case of one variant against another, or against itself elsewhere, both in one flavour.
+    """Returns the case of two variants, or of one variant on two meshes, in one flavour.
 
     Args:
         flavour: of both sides.
         name: first words of the id.
-        program: which program of theirs.
-        reference, candidate: a variant and the mesh where it runs; the candidate's is in the id.
+        program: name of the program.
+        reference, candidate: a variant and its mesh; the candidate's mesh is in the id.
         **more: other fields of `Case`.
     """
     (ours, home), (theirs, mesh) = reference, candidate
@@ -142,7 +142,7 @@ def layouts(flavour: Flavour, family: str, program: str, config: ModelConfig, **
     Args:
         flavour: of both sides.
         family: first word of the id.
-        program: which program of theirs.
+        program: name of the program.
         config: the scanned decoder.
         **more: other fields of `Case`.
     """

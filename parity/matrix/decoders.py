@@ -1,4 +1,4 @@
-"""Builds of the decoders: a config under a name, with the batches it runs on, in either flavour."""
+"""Builds of the decoders in either flavour: named configs with their batches."""
 
 import dataclasses
 import functools
@@ -48,20 +48,20 @@ SOURCES = {
         )
     ),
 }
-"""Files of each flavour's models: held here, so that a builder which makes the other flavour is found out."""
+"""Files of each flavour's models: listed here, so that a builder which makes the other flavour is detected."""
 BATCH_AXES = ("activation_batch", "activation_length")
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A decoder under a name, to be built in either flavour.
+    """A named decoder that can be built in either flavour.
 
     Args:
-        name: unique to the rest.
-        config, train: what to build.
-        shape: rows and length of a batch, of one replica's if there are several.
-        diloco: how replicas meet; None for one model.
-        saved: whether its state can be saved and loaded.
+        name: unique among the variants.
+        config, train: model and train step.
+        shape: rows and length of a batch, or of one replica's batch if there are several.
+        diloco: how replicas synchronise; None for one model.
+        saved: True if its state can be saved and loaded.
     """
 
     name: str
@@ -73,12 +73,12 @@ class Variant:
 
     @property
     def configs(self) -> tuple[Any, ...]:
-        """What the models' functions take, in this order."""
+        """The configs in the order in which the models' functions take them."""
         return (self.config, self.train, *([self.diloco] if self.diloco else []))
 
     @property
     def replicas(self) -> DilocoConfig:
-        """How replicas meet, of a variant that has them."""
+        """The settings of the replicas, for a variant that has them."""
         assert self.diloco
         return self.diloco
 
@@ -88,7 +88,7 @@ class Variant:
         return ("stage",) if self.config.pipeline else ()
 
     def build(self, flavour: Flavour) -> Build:
-        """Returns the build, the same one for equal variants.
+        """Returns the build; equal variants share one.
 
         Raises:
             UnavailableError: the models of the flavour are not installed.
@@ -106,10 +106,10 @@ class Variant:
         )
 
     def override(self, settings: Mapping[str, str]) -> "Variant":
-        """Returns the variant with other settings; ``train.`` and ``diloco.`` begin those of these parts.
+        """Returns the variant with other settings; those of `train` and `diloco` start with ``train.`` or ``diloco.``.
 
         Raises:
-            ConfigError: a setting breaks a rule.
+            ConfigError: an invalid setting.
         """
         own = {"train", "diloco"} if self.diloco else {"train"}
         parts: dict[str, dict[str, str]] = {"config": {}, "train": {}, "diloco": {}}
@@ -123,7 +123,7 @@ class Variant:
         """Returns the variant with other settings, and a name that contains them.
 
         Raises:
-            ConfigError: a setting breaks a rule.
+            ConfigError: an invalid setting.
         """
         words = ",".join(f"{name}={text}" for name, text in settings.items())
         return dataclasses.replace(self.override(settings), name=f"{self.name} {words}")
@@ -137,11 +137,11 @@ def variants(
     Args:
         family: first word of their full names.
         base: the decoder.
-        settings: of each variant, as `Variant.override` takes them.
+        settings: of each variant, see `Variant.override`.
         shape: rows and length of a batch.
 
     Raises:
-        ConfigError: a setting breaks a rule.
+        ConfigError: an invalid setting.
     """
     return {
         name: Variant(f"{family}-{name}", base, shape=shape).override(own) for name, own in settings.items()
@@ -171,7 +171,7 @@ def _build(flavour: Flavour, variant: Variant) -> Build:
 
 
 def _options(variant: Variant) -> dict[str, dict[str, Any]]:
-    """Returns the options of programs that train; replicas step past two meetings of everything."""
+    """Returns the options of the programs that train; replicas run past two synchronisations of all fragments."""
     steps = {"train_step": 3, "trajectory": 20, "inner_step": 3, "sync_step": None, "apply_step": None}
     if variant.diloco:
         steps["diloco_step"] = 2 * variant.diloco.period + 1
@@ -179,7 +179,7 @@ def _options(variant: Variant) -> dict[str, dict[str, Any]]:
 
 
 def _batch(shape: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
-    """A packed batch, weights that no segment tells, and a loss scale that no loss happens to ignore."""
+    """Returns a packed batch with random loss weights, independent of the segments, and a random loss scale."""
     rng = np.random.default_rng(seed)
     scale = rng.uniform(0.5, 8.0)
     weights = rng.integers(0, 4, shape).astype(np.int32)
@@ -187,11 +187,11 @@ def _batch(shape: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
 
 
 def replica_batches(shape: tuple[int, int], replicas: int, seed: int) -> dict[str, np.ndarray]:
-    """Returns packed batches, another one for each replica, ``[R, B, T]``; no two seeds share one.
+    """Returns different packed batches for all replicas, ``[R, B, T]``; no two seeds share one.
 
     Args:
         shape: rows and length of one replica's batch.
-        replicas: how many.
+        replicas: number of replicas.
         seed: of all of them.
     """
     batches = [packed_batch(*shape, seed * replicas + replica) for replica in range(replicas)]
@@ -206,12 +206,12 @@ def _abstract(variant: Variant) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def input_specs(config: ModelConfig, batch: Mapping[str, Any], mesh: Any) -> dict[str, Any]:
-    """Returns the spec of each array of a batch, whose last axes are rows and length, or replicas before them.
+    """Returns the spec of each array of a batch, whose axes are rows and length, after replicas if there are any.
 
     Args:
         config: has the rules.
         batch: arrays, abstract or not.
-        mesh: where they are.
+        mesh: mesh of the specs.
     """
 
     def axes(name: str, array: Any) -> tuple[str | None, ...]:

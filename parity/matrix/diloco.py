@@ -1,4 +1,4 @@
-"""DiLoCo, plain and streaming: replicas on a mesh axis of their own, each with what a train step may have."""
+"""DiLoCo, plain and streaming: replicas on a separate mesh axis, combined with the options of a train step."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ __all__ = ["PAIR", "PLAIN", "STREAMING"]
 PLAIN = DilocoConfig(replicas=2, period=2)
 STREAMING = DilocoConfig(replicas=2, period=6, fragments=2, delay=1, inner_share=0.25, momentum=0.8)
 UNTAKEN = DilocoConfig(replicas=2, period=3, delay=2, inner_share=0.25, momentum=0.8)
-"""After the 2 H + 1 = 7 steps that a case makes, replicas have met in step 6 and take the result in step 8."""
+"""A case makes 2 H + 1 = 7 steps: replicas synchronise in step 6 and would apply the result in step 8."""
 HOME = "replica2.fsdp2.tensor2"
 SHAPE = (8, 40)
 MEETINGS = ("sync_step", "apply_step")
 UNTRAINED = dataclasses.replace(ONE_STRUCTURE, zero_gradients=("*",))
-"""Meetings are no train steps: they leave parameters alone that are in other fragments."""
+"""These steps do not train: they leave parameters in other fragments unchanged."""
 
 DROPOUT, UNROLLED = {"dropout": "0.1"}, {"layout": "unrolled"}
 FULL, ZERO1 = {"remat.policy": "full"}, {"train.moments": "zero1"}
@@ -52,7 +52,7 @@ VARIANTS: Mapping[str, tuple[str, DilocoConfig, Mapping[str, str]]] = {
     "plain-pipeline": ("stages", PLAIN, {**DROPOUT, **FULL}),
     "prefetch": ("repeats", STREAMING, {**DROPOUT, **ACCUMULATING}),
 }
-"""Which decoder, how replicas meet, and what is set: options combined so that each is in several companies."""
+"""Decoder, replica settings and further settings; each option occurs in several combinations."""
 
 
 def _variants(settings: Mapping[str, str]) -> dict[str, Variant]:
@@ -92,7 +92,7 @@ PLACES: tuple[tuple[str, str, str], ...] = (
 
 
 def _in_replicas(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """Returns the rules of stacked layers for replicas, whose leaves have an axis in front, and for what they share."""
+    """Returns the rules of stacked layers for replicas, whose leaves have a leading axis, and for shared leaves."""
     found = []
     for rule in rules:
         assert isinstance(rule.transform, Unstack)
@@ -107,7 +107,7 @@ def _in_replicas(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 
 
 def _layouts(flavour: Flavour, scanned: Variant) -> Case:
-    """Layers are in the same fragments in either layout; nothing drops out, as keys differ by layout."""
+    """Returns the case of scanned against unrolled layers in the same fragments; no dropout, as keys would differ."""
     plain = dataclasses.replace(scanned.override({"dropout": "0"}), train=PLAIN_STEP, shape=(6, 40))
     variant = dataclasses.replace(plain, name="diloco-layouts")
     other = dataclasses.replace(variant.override(UNROLLED), name=f"{variant.name} unrolled")
@@ -133,14 +133,14 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
 
 
 def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
-    """Returns Llama 2 7B in 4 replicas, plain and streaming: the step between meetings, a meeting, and both in one.
+    """Returns cases of Llama 2 7B in 4 replicas, plain and streaming: inner step, synchronisation, and both in one.
 
     Args:
         settings: config fields to override.
-        devices: how many; they form ``replica4 x fsdp``.
+        devices: number of devices; they form ``replica4 x fsdp``.
 
     Raises:
-        ConfigError: a setting breaks a rule.
+        ConfigError: an invalid setting.
     """
     base = dataclasses.replace(preset("llama2-7b"), **TRAINING)
     config, wide = override(base, settings), devices // 4

@@ -1,4 +1,4 @@
-"""Small plans against the plain program, for the campaign of mutants and the tests."""
+"""Small execution plans compared with the plain program, for the mutant campaign and the tests."""
 
 import functools
 from collections.abc import Callable
@@ -31,11 +31,11 @@ SAMPLES: dict[str, Callable[[Flavour], Case]] = {
     "sums": lambda flavour: accumulated(flavour, tiny(preset("llama2-70b")), 2),
     "loss": lambda flavour: tiled(flavour, tiny(preset("llama2-70b")), TrainConfig(vocab_tiles=2)),
 }
-"""By name: schedules and buffers, a hand-written VJP, a step of the optimizer, a batch in parts, a loss in tiles."""
+"""By name: schedules and buffers, a hand-written VJP, an optimizer step, a split batch, a tiled loss."""
 
 
 def sample(name: str, flavour: Flavour = Flavour.NNX) -> Case:
-    """Returns a small plan against the plain program.
+    """Returns the case of a small plan and the plain program.
 
     Args:
         name: of `SAMPLES`.

@@ -32,7 +32,7 @@ ON_EXPLICIT = (("scan", "train_step"), ("scan", "generate"), ("unroll", "train_s
 
 
 def cases(family: str, name: str, settings: Mapping[str, str]) -> list[Case]:
-    """Returns the matrix of one family, of the tiny version of its preset."""
+    """Returns the matrix of one family, for the tiny version of its preset."""
     base = override(tiny(preset(name)), settings)
     named = variants(family, base, VARIANTS)
     if len(base.attention.cycle) > 2:

@@ -1,4 +1,4 @@
-"""Faults of checkpoints, which the models must refuse to load."""
+"""Checkpoint faults that the models must refuse to load."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ ABOUT = {"note": "spoilt on purpose"}
 
 
 def _rewritten(change: Callable[[dict[str, Any], str], None]) -> Callable[[Path, Path], str]:
-    """Returns a fault that changes one leaf of a checkpoint, which is whole apart from that."""
+    """Returns a fault that changes one leaf of an otherwise intact checkpoint."""
 
     def spoil(folder: Path, copy: Path) -> str:
         manifest, kept = _kept(folder)
@@ -34,7 +34,7 @@ def _rewritten(change: Callable[[dict[str, Any], str], None]) -> Callable[[Path,
 
 @functools.lru_cache(maxsize=1)
 def _kept(folder: Path) -> tuple[store.Manifest, Mapping[str, Any]]:
-    """Returns what a checkpoint says of itself, and its leaves, once for all faults."""
+    """Returns a checkpoint's manifest and leaves, read once for all faults."""
     manifest = store.inspect(folder)
     like = {
         name: jax.ShapeDtypeStruct(

@@ -1,6 +1,6 @@
-"""Flags of the decoder configs: each is flipped on both sides and must change both programs alike.
+"""Flags of the decoder configs: toggling each must change both programs in the same way.
 
-Fields that only give sizes are no flags: a twin that ignored one would not fit its own state.
+Fields that only set sizes are not flags: a twin that ignored one would not fit its state.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ __all__ = ["FLAGS", "PAIR", "PIPELINE"]
 
 
 def _flag(name: str, value: object, **off: str) -> Flag:
-    """A flag that sets one field; ``off`` are other settings, with and without it."""
+    """Returns a flag that sets one field; ``off`` are settings that hold with and without it."""
     return Flag(name=f"{name}={value}", on={**off, name: str(value)}, off=off)
 
 
 def _kept(name: str, part: str = "remat") -> Flag:
-    """One tagged residual kept, against none: with a name that nothing carries these are the same."""
+    """Returns a flag that keeps one tagged residual instead of none; it has no effect if no value has that name."""
     saved = {f"{part}.policy": "save_named", f"{part}.names": name}
     return Flag(name=f"{part}.names={name}", on=saved, off={f"{part}.policy": "full"})
 
@@ -112,7 +112,7 @@ PIPELINE = (
     _flag("pipeline.gather", "per_repeat"),
     _flag("pipeline.delay", 2),
     _flag("pipeline.iteration_remat.policy", "none"),
-    # Not minimal: under vmap every dot has a batch dimension, so that it keeps what full keeps.
+    # Not minimal: under vmap every dot has a batch dimension, so it keeps the same values as full.
     _kept("query", "pipeline.iteration_remat"),
     _flag("pipeline.iteration_loop", "unrolled"),
     _flag("pipeline.repeat_loop", "unrolled", **PREFETCH),
@@ -139,7 +139,7 @@ def _twins(name: str, config: ModelConfig, program: str, flags: tuple[Flag, ...]
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns a case per family, layout and program; its channel ``flags`` flips what is listed here."""
+    """Returns a case per family, layout and program with the flags above."""
     matrix = [
         _twins(
             f"flags-{name}-{layout}",

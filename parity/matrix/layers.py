@@ -1,4 +1,4 @@
-"""How stacked layers of the decoders map to unrolled ones."""
+"""Weight rules between stacked and unrolled layers of the decoders."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ __all__ = ["layer_rules", "pipeline_rules"]
 def layer_rules(config: ModelConfig) -> tuple[Rule, ...]:
     """Returns the rules from a scanned decoder to its unrolled form.
 
-    Names alone do not tell them: repeat r of block i in a cycle of c is layer ``first + r * c + i``.
+    Names alone are ambiguous: repeat r of block i in a cycle of c is layer ``first + r * c + i``.
 
     Args:
         config: the scanned decoder.
@@ -28,7 +28,7 @@ def layer_rules(config: ModelConfig) -> tuple[Rule, ...]:
 
 
 def _scan_axes(config: ModelConfig, kind: LayerKind) -> dict[str, int]:
-    """Returns along which axis the leaves of a kind of layer are stacked, by regular expression."""
+    """Returns ``{regular expression of leaves: stacking axis}`` for a kind of layer."""
     experts = config.moe if kind.feed_forward is FeedForward.MOE else None
     biased = experts is not None and experts.bias_rate is not None
     return {**({".*/routing_bias": 0} if biased else {}), ".*": config.scan_axis}
@@ -46,7 +46,7 @@ def _rule(stack: Stack, index: int, leaf: str, axis: int) -> Rule:
 
 
 def pipeline_rules(config: ModelConfig) -> tuple[Rule, ...]:
-    """Returns the rules from an unrolled decoder to the same layers in a pipeline.
+    """Returns the rules from an unrolled decoder to a pipeline of the same layers.
 
     Layer l of stage s in repeat r is number ``(r * S + s) * L + l`` of its stack.
 

@@ -1,4 +1,4 @@
-"""The Linen models as programs of a state and a batch; `nnx` holds the same of the NNX models, line by line."""
+"""The Linen models as programs of a state and a batch; `nnx` mirrors this module line by line."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -41,14 +41,14 @@ def _models(variant: Variant) -> Any:
 
 
 def creates(variant: Variant) -> Callable[[jax.Array], Any]:
-    """Returns the function key -> fresh state."""
+    """Returns a function: key -> fresh state."""
     shape = jax.ShapeDtypeStruct(variant.shape, "int32")
     batch = dict.fromkeys(("tokens", "segments", "positions"), shape)
     return functools.partial(_models(variant).create, *variant.configs, batch=batch)
 
 
 def specs(variant: Variant) -> Callable[[Any, Any], Any]:
-    """Returns the function of abstract state and mesh -> tree of specs."""
+    """Returns a function: abstract state and mesh -> tree of specs."""
     return functools.partial(_models(variant).state_specs, variant.config, variant.train)
 
 
@@ -71,7 +71,7 @@ def _of_decoder(variant: Variant) -> dict[str, Any]:
 
     def forward(state, batch):
         read = variables(state.params, state, batch)
-        if config.mtp:  # in an evaluation its predictors speak too
+        if config.mtp:  # an evaluation also runs the predictors
             logits, metrics, routing = models_linen.evaluate.evaluate(config, train, read, tokens(batch))
             return {"values": {"logits": logits, **metrics}, **routing_group(routing)}
         model = models_linen.model.LanguageModel(config)
@@ -151,7 +151,7 @@ def _of_replicas(variant: Variant) -> dict[str, Any]:
 
 
 def saving(variant: Variant, spoil: Mapping[str, Callable[[Path, Path], str]]) -> Saving:
-    """Returns how the state is saved and loaded, and that of one model served."""
+    """Returns the functions that save and load the state; without replicas also the model for serving."""
     checkpoint, unbox = models_linen.checkpoint, _models(variant).unbox
     codec = Codec(unbox(jax.eval_shape(creates(variant), jax.random.key(0))))
 

@@ -1,4 +1,4 @@
-"""The dense decoder: Llama 2, multi-head and grouped-query, in every layout the twins have."""
+"""The dense decoder: Llama 2, multi-head and grouped-query, in every layout of the twins."""
 
 import functools
 from collections.abc import Mapping

@@ -24,7 +24,7 @@ from parity.matrix.programs import PROGRAMS
 __all__ = ["PAIR"]
 
 HOME = "data2.expert4-auto"
-SMALL_BATCH = "expert2.tensor2.fsdp2-auto"  # half of eight rows still fill it
+SMALL_BATCH = "expert2.tensor2.fsdp2-auto"  # half of eight rows still fills it
 MESHES = ("data2.expert4", "expert2.tensor2.fsdp2", "data2.context2.expert2.fsdp1")
 
 BASE = tiny(preset("llama2-70b"))
@@ -74,20 +74,20 @@ CHANGED: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "gpt-oss": ("mixtral-dropless-scan", {"moe.activation": "clamped_swiglu", "moe.biases": "trained"}),
     "mixtral-bf16": ("mixtral-dropless-scan", {"compute_dtype": "bfloat16"}),
 }
-"""Another name -> a variant, and what is changed in it."""
+"""New name -> the base variant, and its changed settings."""
 
 
 def _on_one_device(flavour: Flavour, variant: Variant, program: str, mesh: str, **more: Any) -> Case:
-    """One device against experts spread over a mesh."""
+    """Returns the case of one device against experts distributed over a mesh."""
     name = f"{variant.name}-{'tied' if more else 'single'}-against-mesh"
     sides = (variant, "single"), (variant, mesh)
     return same_flavour(flavour, name, program, *sides, accept=Accept(not_applicable=OTHER_PLACES), **more)
 
 
 def nearly_alike(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns a state in which the router tells experts 0, 1, 2 apart, and 3, 4, 5, by the last place only.
+    """Returns a state whose router kernels for experts 0, 1, 2 differ only by one ulp, and those of 3, 4, 5.
 
-    Two are chosen, so a token that likes one of the threes has to leave out one of three equals.
+    Two experts are chosen, so a token that prefers one of these groups has to leave out one of three near-ties.
 
     Args:
         state: flat state with router kernels ``[..., E]``.
@@ -121,7 +121,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
 
 
 def _measured(dropless: ModelConfig, dropping: ModelConfig) -> list[Case]:
-    """Returns the cases that no proof settles: other meshes, other dispatch, ties."""
+    """Returns the cases that no proof decides: other meshes, other dispatch, ties."""
     few = Variant("moe-dropless", dataclasses.replace(dropless, layers=2))
     changes = {"moe.dispatch": "dropping", "moe.capacity_factor": "8.0"}
     ample = dataclasses.replace(few.override(changes), name="moe-ample")

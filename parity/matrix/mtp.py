@@ -1,4 +1,4 @@
-"""Multi-token prediction: one and two depths, behind every kind of stack, head, loss and mesh."""
+"""Multi-token prediction: one and two depths, after every kind of stack, with every head, loss and mesh."""
 
 import dataclasses
 from collections.abc import Mapping

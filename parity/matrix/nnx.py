@@ -1,4 +1,4 @@
-"""The NNX models as programs of a state and a batch; `linen` holds the same of the Linen models, line by line."""
+"""The NNX models as programs of a state and a batch; `linen` mirrors this module line by line."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -42,12 +42,12 @@ def _models(variant: Variant) -> Any:
 
 
 def creates(variant: Variant) -> Callable[[jax.Array], Any]:
-    """Returns the function key -> fresh state."""
+    """Returns a function: key -> fresh state."""
     return functools.partial(_models(variant).create, *variant.configs)
 
 
 def specs(variant: Variant) -> Callable[[Any, Any], Any]:
-    """Returns the function of abstract state and mesh -> tree of specs."""
+    """Returns a function: abstract state and mesh -> tree of specs."""
     return functools.partial(_models(variant).state_specs, variant.config, variant.train)
 
 
@@ -67,7 +67,7 @@ def _of_decoder(variant: Variant) -> dict[str, Any]:
 
     def forward(state, batch):
         force(state.model, batch)
-        if config.mtp:  # in an evaluation its predictors speak too
+        if config.mtp:  # an evaluation also runs the predictors
             logits, metrics, routing = models_nnx.evaluate.evaluate(state.model, train, tokens(batch))
             nnx.pop(state.model, ForcedExperts)
             return {"values": {"logits": logits, **metrics}, **routing_group(routing)}
@@ -147,7 +147,7 @@ def _of_replicas(variant: Variant) -> dict[str, Any]:
 
 
 def saving(variant: Variant, spoil: Mapping[str, Callable[[Path, Path], str]]) -> Saving:
-    """Returns how the state is saved and loaded, and that of one model served."""
+    """Returns the functions that save and load the state; without replicas also the model for serving."""
     checkpoint = models_nnx.checkpoint
     graphdef, example = nnx.split(nnx.eval_shape(lambda: creates(variant)(jax.random.key(0))))
     codec = Codec(example)

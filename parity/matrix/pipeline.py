@@ -1,4 +1,4 @@
-"""Pipelines: the twins in every option, against the same layers in sequence, auto against explicit, by gather."""
+"""Pipelines: twins with every option; against layers in sequence; auto against explicit; one gather against another."""
 
 import dataclasses
 import functools
@@ -88,7 +88,7 @@ FOUR = {"stages": 4, "microbatches": 4, "repeats": 2, "gather": Gather.PER_REPEA
 
 
 def pipelined(base: ModelConfig, options: Mapping[str, Any], **changes: Any) -> ModelConfig:
-    """Returns ``base`` with a pipeline, and as many layers as that has.
+    """Returns ``base`` with a pipeline, and the number of layers that it needs.
 
     Args:
         base: a preset, or its tiny version.
@@ -113,15 +113,15 @@ def sequential_case(
     program: str = "grad",
     length: int = SHAPE[1],
 ) -> Case:
-    """Returns the case of a pipeline against the same layers one after the other, on one device.
+    """Returns the case of a pipeline against the same layers in sequence, on one device.
 
     Args:
         prefix: first words of the id.
         flavour: of both sides.
         config: has a pipeline.
         mode: of the pipeline's mesh, ``stage`` and ``fsdp2``.
-        program: with ``train_step`` the sequence takes one microbatch after the other, as layers with experts
-            need to sow the same.
+        program: with ``train_step`` the sequence processes one microbatch at a time, so that layers with experts
+            sow the same values.
         length: of a row of the batch.
     """
     pipeline = config.staging
@@ -135,7 +135,7 @@ def sequential_case(
     sides = (sequence, "single"), (staged, mesh)
     accept = Accept(
         not_applicable=OTHER_PLACES, prove_exact=not config.moe
-    )  # a choice of experts ends such proofs
+    )  # such proofs cannot handle the choice of experts
     rules = pipeline_rules(config)
     case = same_flavour(flavour, staged.name, program, *sides, rules=rules, accept=accept)
     if program != "train_step":
@@ -147,10 +147,10 @@ def sequential_case(
 
 
 def _weighed(make: Callable[[], Build]) -> Build:
-    """Returns a build on batches whose weights are those of tokens.
+    """Returns a build on batches whose loss weights are those of the tokens.
 
-    Accumulation weighs the balance of a microbatch by its loss weights, a pipeline by its tokens: what layers
-    sow agrees where these are the same.
+    Accumulation weighs a microbatch's balance loss by loss weights, a pipeline by tokens. Sown values agree only if
+    both are equal.
     """
     build = make()
 
@@ -172,17 +172,17 @@ SEQUENTIAL: tuple[tuple[dict[str, Any], Mode, dict[str, Any]], ...] = (
     ({"stages": 4, "microbatches": 8, "repeats": 2, "gather": Gather.ONCE, "delay": 2}, Mode.AUTO, {}),
     ({"stages": 4, "microbatches": 8, "repeats": 2}, Mode.AUTO, {}),
 )
-"""A covering subset, two with predictors behind the last stage; `parity.matrix.pipeline_grid` has all schedules."""
+"""A covering subset, two with predictors after the last stage; `parity.matrix.pipeline_grid` has all schedules."""
 
 
 def _modes(name: str, flavour: Flavour, variant: Variant, program: str, mesh: str, **more: Any) -> Case:
-    """One build on an auto mesh and on an explicit one."""
+    """Returns the case of one build on an auto mesh against an explicit one."""
     sides = ((variant, f"{mesh}-{mode}") for mode in Mode)
     return same_flavour(flavour, name, program, *sides, id=f"{name}/{program}@{mesh}", **more)
 
 
 def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) -> Case:
-    """Weights gathered at each iteration, and otherwise."""
+    """Returns the case of weights gathered at each iteration against another gather."""
     sides = (
         (_variant(f"gather-{when}", pipelined(base, {**STORAGE, "gather": when})), f"stage2.fsdp2-{mode}")
         for when in (Gather.PER_ITERATION, gather)
@@ -193,7 +193,7 @@ def _gathers(flavour: Flavour, base: ModelConfig, gather: Gather, mode: Mode) ->
 
 
 def _experts(settings: Mapping[str, str]) -> list[Case]:
-    """Layers with experts, latent attention, cycles of layers: what the main stack may hold."""
+    """Returns cases of pipelines with experts, latent attention and cycles of layers in the main stack."""
     deepseek3, mixtral, gemma2 = (
         override(tiny(preset(name)), settings) for name in ("deepseek3-671b", "mixtral-8x7b", "gemma2-9b")
     )
@@ -226,7 +226,7 @@ def cases(settings: Mapping[str, str]) -> list[Case]:
     for index, (options, mode, ahead) in enumerate(SEQUENTIAL):
         prefix, flavour = "sequential-mtp" if ahead else "sequential", list(Flavour)[index % 2]
         case = sequential_case(prefix, flavour, pipelined(base, options, **ahead), mode)
-        run = options.get("repeats") == 3  # one of them, so that rounding is seen too
+        run = options.get("repeats") == 3  # one of them is run, so that rounding is compared, too
         matrix.append(case if run else case.with_accept(require=EXACT_OR_RUN))
     for flavour, name in zip(Flavour, ("prefetch", "storage"), strict=True):
         words, variant = f"pipeline-auto-against-explicit-{name}-{flavour}", named[name]
@@ -248,14 +248,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 
 def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
-    """Returns Llama 2 7B in 2 stages and 16 repeats: the twins by gather, and auto against explicit meshes.
+    """Returns cases of Llama 2 7B in 2 stages and 16 repeats: twins for each gather, and auto against explicit meshes.
 
     Args:
         settings: config fields to override.
-        devices: how many; they form ``stage2 x fsdp``, or ``data x stage2`` for ZeRO-1.
+        devices: number of devices; they form ``stage2 x fsdp``, or ``data x stage2`` for ZeRO-1.
 
     Raises:
-        ConfigError: a setting breaks a rule.
+        ConfigError: an invalid setting.
     """
     base = dataclasses.replace(preset("llama2-7b"), **TRAINING)
     options = {"stages": 2, "microbatches": 4, "repeats": 16}

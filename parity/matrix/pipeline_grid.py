@@ -1,4 +1,4 @@
-"""All schedules and gathers against the layers in sequence; too long for every day, run by its own command."""
+"""All schedules and gathers against the layers in sequence; too slow for the daily run, so a separate command."""
 
 import dataclasses
 import itertools
@@ -47,14 +47,14 @@ LENGTH = 4_096
 
 
 def full_size(settings: Mapping[str, str], devices: int) -> list[Case]:
-    """Returns train steps of Llama 2 at published size, weights gathered ahead, against the layers in sequence.
+    """Returns train steps of Llama 2 at published size, with prefetched weights, against the layers in sequence.
 
     Args:
         settings: config fields to override.
-        devices: how many; at least twice as many as stages.
+        devices: number of devices; at least twice the number of stages.
 
     Raises:
-        ConfigError: a setting breaks a rule.
+        ConfigError: an invalid setting.
     """
     matrix = []
     for name, options in PUBLISHED:

@@ -1,6 +1,6 @@
-"""Plans of one computation against each other, for proofs in exact arithmetic: batches, schedules, places, tiles.
+"""Execution plans of one computation compared by exact proofs: batches, schedules, placements, tiles.
 
-Too many for every day, and numbers say less than the proof: run by their own command.
+They are too many for the daily run, and the proof is stronger than numbers, so a separate command runs them.
 """
 
 import dataclasses
@@ -26,12 +26,12 @@ def _flavour(index: int) -> Flavour:
 
 
 def accumulated(flavour: Flavour, config: ModelConfig, count: int) -> Case:
-    """Returns the case of a whole batch against the batch in parts whose gradients are added.
+    """Returns the case of a whole batch against a split batch whose gradients are added.
 
     Args:
         flavour: of both sides.
         config: the decoder.
-        count: parts.
+        count: number of parts.
     """
     whole = Variant("plans-whole", config)
     name = f"plans-accumulate{count}"
@@ -41,12 +41,12 @@ def accumulated(flavour: Flavour, config: ModelConfig, count: int) -> Case:
 
 
 def tiled(flavour: Flavour, config: ModelConfig, train: TrainConfig) -> Case:
-    """Returns the case of a loss of all logits at once against one that takes the vocabulary in tiles.
+    """Returns the case of a loss of all logits at once against one with a tiled vocabulary.
 
     Args:
         flavour: of both sides.
-        config: the decoder; its head is no embedding table.
-        train: the tiles.
+        config: the decoder; its head is not tied to the embedding table.
+        train: has the number of tiles.
     """
     plain = Variant("plans-plain", config, dataclasses.replace(train, vocab_tiles=1))
     name = f"plans-tiles{train.vocab_tiles}"
@@ -60,7 +60,7 @@ def tiled(flavour: Flavour, config: ModelConfig, train: TrainConfig) -> Case:
 
 
 def _families(settings: Mapping[str, str]) -> list[Case]:
-    """Dense families in a pipeline against their layers in sequence: gradient and train step."""
+    """Returns cases of dense families in a pipeline against their layers in sequence: gradient and train step."""
     found = []
     for index, name in enumerate(DENSE):
         base = override(tiny(preset(name)), settings)
@@ -73,7 +73,7 @@ def _families(settings: Mapping[str, str]) -> list[Case]:
 
 
 def _places(settings: Mapping[str, str]) -> list[Case]:
-    """A pipeline whose moments are spread over the mesh, against one that holds them as its parameters."""
+    """Returns cases of a pipeline with moments sharded like its parameters against one with ZeRO-1 moments."""
     config = pipelined(override(tiny(preset("llama2-70b")), settings), AHEAD)
     plain = Variant("plans-pipeline", config, shape=SHAPE)
     spread = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""What programs of both flavours share: parts of the batch, groups of outputs, and how they decode."""
+"""Shared parts of the programs of both flavours: inputs, groups of outputs, and decoding options."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,19 +25,19 @@ __all__ = [
 
 PROGRAMS = ("forward", "grad", "train_step")
 DECODING = ("prefill", "generate")
-"""Further there is ``sample``, which generates at a temperature, and ``trajectory``, many train steps."""
+"""Not included: ``sample``, which generates at a temperature, and ``trajectory``, many train steps."""
 REPLICATED = ("inner_step", "sync_step", "apply_step", "diloco_step")
 STEPS = 4
 TEMPERATURE = 0.7
 
 
 def tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the part of the batch that a training loop would have."""
+    """Returns the inputs that a training loop would have."""
     return {name: array for name, array in batch.items() if name != "loss_scale"}
 
 
 def forced(config: ModelConfig, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns ``{path of the module: choices}`` of a batch that forces them; empty for one that does not."""
+    """Returns ``{path of the module: choices}`` if the batch forces them; else an empty dict."""
     given = {name.removeprefix("forced/"): x for name, x in batch.items() if name.startswith("forced/")}
     return from_layers(given, config) if given else {}
 
@@ -48,15 +48,15 @@ def routing_group(routing: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode_config(batch: Mapping[str, Any], temperature: float | None = None) -> DecodeConfig:
-    """Returns caches that hold the prompt and the tokens after it."""
+    """Returns a config whose caches hold the prompt and the generated tokens."""
     return DecodeConfig(length=batch["tokens"].shape[1] + STEPS, temperature=temperature)
 
 
 def prompt_lengths(batch: Mapping[str, Any]) -> jax.Array:
-    """Returns the lengths of prompts: they end where padding starts, so that rows differ."""
+    """Returns the lengths of prompts, up to the padding, so that rows differ."""
     return jnp.sum(batch["segments"] != 0, axis=1, dtype=jnp.int32)
 
 
 def decoded(rows: DecodeState, cache: Any, **values: jax.Array) -> dict[str, Any]:
-    """Returns the outputs of a program that decodes."""
+    """Returns the outputs of a decoding program."""
     return {"values": {"next": rows.tokens_B1, "positions": rows.positions_B1, "cache": cache, **values}}

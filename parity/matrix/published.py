@@ -16,15 +16,15 @@ TRAINING = {"compute_dtype": "bfloat16", "remat": RematConfig(policy=RematPolicy
 
 
 def full_size(names: Sequence[str], settings: Mapping[str, str], devices: int) -> list[Case]:
-    """Returns published models, scanned, as they are trained: bfloat16 compute, full remat.
+    """Returns cases of scanned models at published size in a training setup: bfloat16 compute, full remat.
 
     Args:
         names: of presets.
         settings: config fields to override.
-        devices: how many; they form ``fsdp x tensor``.
+        devices: number of devices; they form ``fsdp x tensor``.
 
     Raises:
-        ConfigError: a setting breaks a rule.
+        ConfigError: an invalid setting.
     """
     tensor = 8 if devices >= 64 else min(2, devices)
     mesh, shape = f"fsdp{devices // tensor}.tensor{tensor}-auto", (devices // tensor, 4_096)

@@ -1,4 +1,4 @@
-"""What ``parity train`` is asked for: a preset, its settings, and perhaps replicas, as one description of a run."""
+"""Descriptions of ``parity train`` runs: a preset, its settings, and optional replicas."""
 
 import dataclasses
 import math
@@ -30,20 +30,20 @@ PARTS: Mapping[str, str] = {
     "mtp": "mtp.depth=2",
     "diloco": "diloco.period=6",
 }
-"""What a run may have or not have, with an example of a setting."""
+"""Optional parts of a run, each with an example of a setting."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """What a run trains, on what.
+    """Description of a training run.
 
     Args:
         config, train: the model and its step.
-        diloco: how replicas meet; None for one model.
-        mesh: where it runs.
-        shape: rows and length of a batch, of one replica's where there are several.
+        diloco: how replicas synchronise; None for one model.
+        mesh: mesh of the run.
+        shape: rows and length of a batch, or of one replica's batch if there are several.
         seed: of parameters, dropout and data.
-        asked: what it was made from, as JSON has it; a run that goes on is asked for the same.
+        asked: the requested options as JSON values; a resumed run must have the same.
     """
 
     config: ModelConfig
@@ -56,7 +56,7 @@ class Training:
 
     @property
     def title(self) -> str:
-        """The run in one line, for people."""
+        """A description of the run in one line."""
         size = "" if self.asked.get("full_size") else " (tiny)"
         words = [f"{self.asked.get('preset')}{size}", f"{self.config.layers} layers"]
         if self.config.mtp:
@@ -79,10 +79,10 @@ def training(
     *,
     full_size: bool = False,
 ) -> Training:
-    """Returns a run of a preset in a pipeline of 2 stages, 4 microbatches and 2 layers per stage, unless set otherwise.
+    """Returns a run of a preset, by default in a pipeline of 2 stages, 4 microbatches and 2 layers per stage.
 
     Args:
-        name: the preset, shrunk unless ``full_size``.
+        name: the preset, in its tiny version unless ``full_size``.
         settings: ``{"pipeline.repeats": "2", "train.accumulation": "2", "dropout": "0.1"}``; ``pipeline=none``
             for layers in sequence, ``mtp.depth`` for predictors of further tokens, ``diloco.period`` or another
             of its fields for replicas.
@@ -91,9 +91,9 @@ def training(
         seed: of parameters, dropout and data.
 
     Raises:
-        ConfigError: no such preset, or a setting breaks a rule.
-        ShardingError: the mesh has no place for the stages or the rows.
-        ValueError: the mesh is none.
+        ConfigError: an unknown preset, or an invalid setting.
+        ShardingError: the mesh does not fit the stages or the rows.
+        ValueError: the mesh cannot be parsed.
     """
     groups = _grouped(settings)
     without = [part for part in PARTS if _is_none(part, groups)]
@@ -126,11 +126,11 @@ def training(
 
 
 def _check_places(run: Training) -> None:
-    """Asks now what the models ask while they are traced, which takes long.
+    """Checks early the conditions that the models check only during the slow tracing.
 
     Raises:
-        ShardingError: the mesh has no place for the stages, or an explicit one none for the rows of a microbatch.
-        ConfigError: the rows do not fill the microbatches.
+        ShardingError: the mesh does not fit the stages, or an explicit one does not fit the rows of a microbatch.
+        ConfigError: the microbatches do not divide the rows.
     """
     (rows, _), pipeline, mesh = run.shape, run.config.pipeline, run.mesh.abstract()
     with jax.sharding.use_abstract_mesh(mesh):
@@ -149,7 +149,7 @@ def _check_places(run: Training) -> None:
 
 
 def _grouped(settings: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Returns settings by what they begin with; those of the model under an empty name."""
+    """Returns the settings by prefix; those of the model are under an empty name."""
     groups: dict[str, dict[str, str]] = {name: {} for name in (*PARTS, "train", "")}
     for field, text in settings.items():
         group, _, rest = field.partition(".")
@@ -159,10 +159,10 @@ def _grouped(settings: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def _is_none(part: str, groups: dict[str, dict[str, str]]) -> bool:
-    """Whether a part is set to none; takes the setting away, and lets nothing else be said of the part.
+    """Removes the setting of a part and returns True if it was none.
 
     Raises:
-        ConfigError: it is set to something else, or has settings of its own too.
+        ConfigError: it has another value, or the part has further settings.
     """
     text = groups[""].pop(part, None)
     expected = f"none, or its fields, such as {PARTS[part]}"
@@ -174,7 +174,7 @@ def _is_none(part: str, groups: dict[str, dict[str, str]]) -> bool:
 
 
 def _staged(config: ModelConfig, pipeline: PipelineConfig, layers: str) -> ModelConfig:
-    """Returns a model in a pipeline, with as many layers as that has unless they are asked for."""
+    """Returns a model in a pipeline; the number of layers follows from the pipeline unless it is set."""
     cycles = pipeline.layers_inside + pipeline.layers_outside
     fitting = config.dense_layers + cycles * len(config.attention.cycle)
     chosen = int(layers) if layers.isdecimal() else fitting
@@ -182,7 +182,7 @@ def _staged(config: ModelConfig, pipeline: PipelineConfig, layers: str) -> Model
 
 
 def _places(config: ModelConfig, diloco: DilocoConfig | None) -> str:
-    """Returns the mesh of a run that asks for none: two devices of each kind."""
+    """Returns the default mesh of a run: two devices of each kind."""
     axes = [f"replica{math.gcd(diloco.replicas, 2)}"] if diloco else []
     axes += [f"stage{config.pipeline.stages}"] if config.pipeline else []
     return ".".join([*axes, "fsdp2"])

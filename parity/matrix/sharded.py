@@ -21,7 +21,7 @@ from parity.verdicts import Verdict
 
 __all__ = ["PAIR"]
 
-# One axis of size one each: a spec that keeps it on one side only breaks under an explicit mesh.
+# Each has one axis of size one: a spec that drops it on one side fails on an explicit mesh.
 MESHES = (
     "data8.tensor1",
     "fsdp8.context1",
@@ -44,7 +44,7 @@ ROWS = (
 
 
 def _elsewhere(flavour: Flavour, plain: Variant, mesh: str) -> list[Case]:
-    """One build on two meshes: one device against many, and auto against explicit; NNX's are run."""
+    """Returns cases of one build on two meshes: one device against many, and auto against explicit; NNX's are run."""
     sides = {"single": (plain, "single"), "auto": (plain, f"{mesh}-auto")}
     reasons = {"single": OTHER_PLACES, "auto": OTHER_CODE}
     there = (plain, f"{mesh}-explicit")
@@ -63,7 +63,7 @@ def _elsewhere(flavour: Flavour, plain: Variant, mesh: str) -> list[Case]:
 
 
 def _zero1_case(flavour: Flavour, plain: Variant, mesh: str) -> Case:
-    """ZeRO-1 against plain moments: the same numbers in a fraction of the memory; NNX's are run on one mesh."""
+    """Returns the case of plain moments against ZeRO-1, which needs less memory; NNX's is run on one mesh."""
     zero1 = dataclasses.replace(plain.override(ZERO1), name="sharded-plain-zero1")
     name = "sharded-plain-against-zero1"
     run = flavour is Flavour.NNX and mesh.startswith(ZERO1_MESHES[0])

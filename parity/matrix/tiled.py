@@ -1,4 +1,4 @@
-"""The loss that takes the vocabulary in tiles: between the twins, and against the loss that makes all logits."""
+"""The loss with a tiled vocabulary: twins, and against the loss that materialises all logits."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Short training runs of the decoder twins, step by step, on synthetic data, from the start or a checkpoint."""
+"""Short training runs of the decoder twins on synthetic data, step by step, from scratch or a checkpoint."""
 
 import copy
 import math
@@ -22,17 +22,17 @@ __all__ = ["Trainer", "check_save", "differing", "earlier", "losses"]
 
 
 class Trainer:
-    """One twin at work: each call of `advance` makes one step.
+    """A training run of one twin; each call of `advance` makes one step.
 
     Args:
-        flavour: which twin.
-        run: what it trains.
-        resume: a checkpoint of either twin to go on from; a fresh state without.
+        flavour: of the twin.
+        run: description of the run.
+        resume: a checkpoint of either twin to continue from; None for a fresh state.
 
     Raises:
-        ValueError: the mesh needs more devices than there are, or does not fit the model.
+        ValueError: the mesh needs more devices than are available, or does not fit the model.
         UnavailableError: the models of the flavour are not installed.
-        CheckpointError: the checkpoint does not hold this run.
+        CheckpointError: the checkpoint does not belong to this run.
     """
 
     def __init__(self, flavour: Flavour, run: Training, resume: Path | None = None):
@@ -50,7 +50,7 @@ class Trainer:
         self._begin(resume)
 
     def again(self, resume: Path | None = None) -> "Trainer":
-        """Returns another run of the same, from the start or a checkpoint; nothing is compiled again."""
+        """Returns another trainer of this run, from scratch or a checkpoint; nothing is compiled again."""
         other = copy.copy(self)
         other._begin(resume)
         return other
@@ -63,11 +63,11 @@ class Trainer:
         self.done = int(self.named()["outer/step" if self._run.diloco else "step"])
 
     def advance(self) -> float:
-        """Makes one step and returns its loss, the mean over replicas where there are several."""
+        """Makes one step and returns its loss, the mean over replicas if there are several."""
         batch = self._batch()
         specs = input_specs(self._run.config, batch, self._mesh)
         batch = {name: jax.device_put(array, self._on(specs[name])) for name, array in batch.items()}
-        with jax.set_mesh(self._mesh), quiet():  # the first step compiles, and the partitioner thinks aloud
+        with jax.set_mesh(self._mesh), quiet():  # the first step compiles, with messages
             self._state, metrics = self._step(self._state, batch)
         self.done += 1
         return float(np.mean(np.asarray(metrics["loss"], np.float64)))
@@ -86,10 +86,10 @@ class Trainer:
         return self._loop.checkpoint.named(self._state)
 
     def save(self, folder: Path, so_far: Mapping[int, float]) -> Path:
-        """Writes the state, and the losses of the steps so far, to where a run keeps the checkpoint of this step.
+        """Writes the state and the losses of the steps so far to this step's checkpoint folder.
 
         Raises:
-            CheckpointError: there is one already, or no room.
+            CheckpointError: the checkpoint exists already, or the disk is full.
         """
         numbers = {str(step): loss if math.isfinite(loss) else None for step, loss in so_far.items()}
         about = {**self._run.asked, "losses": numbers}
@@ -97,10 +97,10 @@ class Trainer:
 
 
 def losses(flavour: Flavour, run: Training) -> Iterator[float]:
-    """Yields the loss of each step of a run, for ever.
+    """Yields the loss of each step of a run, without end.
 
     Raises:
-        ValueError: the mesh needs more devices than there are, or does not fit the model.
+        ValueError: the mesh needs more devices than are available, or does not fit the model.
     """
     trainer = Trainer(flavour, run)
     while True:
@@ -108,14 +108,14 @@ def losses(flavour: Flavour, run: Training) -> Iterator[float]:
 
 
 def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
-    """Returns the last checkpoint in a folder and the losses of the steps that led to it.
+    """Returns the last checkpoint in a folder and the losses of the steps before it.
 
     Args:
         folder: of a run, or one checkpoint.
-        run: what is to go on.
+        run: the run to continue.
 
     Raises:
-        CheckpointError: there is none, it is damaged, or it is of another run.
+        CheckpointError: there is none, it is damaged, or it belongs to another run.
     """
     found = store.find(folder)
     about = dict(store.inspect(found).about)
@@ -132,10 +132,10 @@ def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
 
 
 def check_save(folder: Path, steps: Iterable[int], state: Mapping[str, jax.Array]) -> None:
-    """Checks that checkpoints of some steps can be written to a folder, before there is anything to lose.
+    """Checks, before training starts, that checkpoints of some steps can be written to a folder.
 
     Raises:
-        CheckpointError: the folder has one of them already, cannot be written to, or has no room for ``state``.
+        CheckpointError: the folder has one of them already, is not writable, or has no space for ``state``.
     """
     try:
         store.check_writable(folder, state)
@@ -149,7 +149,7 @@ def check_save(folder: Path, steps: Iterable[int], state: Mapping[str, jax.Array
 
 
 def differing(ours: Mapping[str, jax.Array], theirs: Mapping[str, jax.Array]) -> list[str]:
-    """Returns the names whose leaves have other bits, or that only one state has."""
+    """Returns the names of leaves that differ in shape, dtype or bits, or that only one state has."""
     hosts = [to_host(dict(side)) for side in (ours, theirs)]
     return [
         name

@@ -1,4 +1,4 @@
-"""Training over many steps: across the ends of the schedule, through spoilt batches, to disk and back; sampling."""
+"""Training over many steps: ends of the schedule, spoilt batches, saving and loading; and sampling."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -37,10 +37,10 @@ SHORT = OptimizerConfig(
 WATCHFUL = TrainConfig(optimizer=SHORT)
 
 LOSSES = (5.9, 6.1, 6.0)
-"""What the optimizer has seen when a case begins: a loss above 6.25 is a spike."""
+"""Losses in the optimizer's window at the start of a case: a loss above 6.25 is a spike."""
 
 SPIKE = 242
-"""The token that the random state of these cases finds least likely; a test sees that a batch of it alone spikes."""
+"""The token that the random state of these cases finds least likely; a test checks that a batch of it spikes."""
 
 Batch = Mapping[str, np.ndarray]
 
@@ -56,7 +56,7 @@ def unlikely(batch: Batch) -> dict[str, np.ndarray]:
 
 
 def _with_batches(make: Callable[[], Build], spoilt: Mapping[int, Callable[[Batch], dict[str, Any]]]) -> Any:
-    """Returns a function that makes the build with the batches of some steps, from 1, spoilt."""
+    """Returns a function that makes the build with spoilt batches at some steps, counted from 1."""
 
     def build() -> Build:
         made = make()
@@ -70,7 +70,7 @@ def _with_batches(make: Callable[[], Build], spoilt: Mapping[int, Callable[[Batc
 
 
 def _at(step: int) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns what puts a state where a run is after ``step`` updates, so far as the schedule and spikes go."""
+    """Returns a function that sets step counters and loss history as after ``step`` updates."""
     ends = {
         "step": np.uint32(step),
         "/1/0/count": np.int32(step),
@@ -89,7 +89,7 @@ def _at(step: int) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
 
 
 def _watchful(name: str, config: ModelConfig, step: int, spoilt: Mapping[int, Any]) -> Case:
-    """Twins that start late in the schedule and see spoilt batches."""
+    """Returns twins that start late in the schedule and receive spoilt batches."""
     globs = [f"step{number}/*" for number, spoil in spoilt.items() if spoil is without_weight]
     variant = Variant(f"training-{name}", config, WATCHFUL, ROWS, saved=True)
     accept = dataclasses.replace(ONE_STRUCTURE, not_finite=globs)
@@ -103,14 +103,14 @@ def _watchful(name: str, config: ModelConfig, step: int, spoilt: Mapping[int, An
 
 
 def _onto(flavour: Flavour, variant: Variant, mesh: str) -> Case:
-    """One device, and the same state on a mesh."""
+    """Returns the case of a state on one device against the same state on a mesh."""
     sides = (variant, "single"), (variant, mesh)
     name = f"{variant.name}-against-mesh"
     return same_flavour(flavour, name, "train_step", *sides, accept=Accept(not_applicable=OTHER_PLACES))
 
 
 def cases(settings: Mapping[str, str]) -> list[Case]:
-    """Returns the matrix of training over steps."""
+    """Returns the matrix of training over many steps."""
     base = override(dataclasses.replace(tiny(preset("llama2-70b")), layers=2, dropout=0.1), settings)
     experts = override(dataclasses.replace(DEEPSEEK, dropout=0.1), settings)
     cycles = override(tiny(preset("gemma2-9b")), settings)

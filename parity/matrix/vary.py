@@ -1,4 +1,4 @@
-"""The decoders with other settings: what flags flip, and what an explanation tries."""
+"""Variations of the decoders' settings: ablations for ``parity bisect``, and sizes that can shrink."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ PLAINEST: tuple[Mapping[str, str], ...] = (
     {"layer_schedule": "plain"},
     {"layers": "1"},
 )
-"""Settings that switch something off, likely causes of a difference in structure first."""
+"""Settings that switch something off; likely causes of a structural difference come first."""
 
 SIZES = (
     "layers",
@@ -42,7 +42,7 @@ SIZES = (
 
 
 def sizes(config: ModelConfig) -> dict[str, int]:
-    """Returns the sizes of a config that may be made smaller, by the name of their setting."""
+    """Returns the sizes of a config that can be reduced, by the name of their setting."""
     found: dict[str, Any] = {name: _field(config, name) for name in SIZES}
     return {name: size for name, size in found.items() if isinstance(size, int)}
 
@@ -52,13 +52,13 @@ def _field(config: ModelConfig, name: str) -> Any:
 
 
 def ablations(variant: Variant) -> Sequence[Mapping[str, str]]:
-    """Returns the settings of `PLAINEST` that a variant allows and does not have yet."""
+    """Returns the settings of `PLAINEST` that are valid for a variant and change it."""
     return _Ablations(variant)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Ablations(Sequence[Mapping[str, str]]):
-    """Settings that are tried when they are read: few runs need them, and hundreds of cases have some."""
+    """Settings that are checked on first access, because hundreds of cases have them and few runs use them."""
 
     variant: Variant
 

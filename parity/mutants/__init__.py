@@ -1,7 +1,7 @@
-"""Bugs planted on purpose, and whether they are caught: the kill matrix. Edits that change nothing, and must pass.
+"""Mutation testing: plants bugs and reports which are caught (the kill matrix). Benign edits must pass.
 
-A mutant is data: a small patch, the case or the test that shall kill it, what must be named. Each is tried in a copy
-of the packages that it patches, by the command line in a process of its own, as a user would. Imports:
+A mutant is data: a small patch, the case or test that must kill it, the expected text. Each is tried on a copy of the
+packages that it patches, by the command line in a separate process. Imports:
 `report` and below. Gives: `read_mutants`, `try_mutants`, `Outcome`, and the matrix as table, Markdown and JSON.
 """
 

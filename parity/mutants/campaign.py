@@ -1,4 +1,4 @@
-"""Many mutants tried side by side; what was tried with the same content is not tried again."""
+"""Tries many mutants in parallel; reuses earlier outcomes with the same content."""
 
 import concurrent.futures
 import hashlib
@@ -21,7 +21,7 @@ VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
 def content_of(mutant: Mutant, sources: str) -> str:
-    """Returns a digest of all that decides what becomes of a mutant.
+    """Returns a digest of all inputs of a mutant's outcome.
 
     Args:
         mutant: the mutant.
@@ -32,7 +32,7 @@ def content_of(mutant: Mutant, sources: str) -> str:
 
 
 def sources_of(root: Path) -> str:
-    """Returns a digest of the project's sources and tests, of Python, and of what they compute with."""
+    """Returns a digest of the project's sources and tests, and of the versions of Python and numeric packages."""
     digest = hashlib.sha256(platform.python_version().encode())
     for name in VERSIONS:
         digest.update(f"{name}{metadata.version(name)}".encode())
@@ -51,13 +51,13 @@ def try_mutants(
     workers: int = 1,
     limit: float = 600.0,
 ) -> Generator[Outcome, None, None]:
-    """Yields what became of each mutant, as it becomes known.
+    """Yields the outcome of each mutant, as soon as it is known.
 
     Args:
         mutants: to be tried.
         root: of the project that they patch.
-        known: outcomes of before, by id; those of the same content are yielded as they are.
-        workers: how many are tried at once.
+        known: earlier outcomes, by id; those of the same content are yielded unchanged.
+        workers: number of mutants that are tried at once.
         limit: seconds that each may take.
     """
     sources = sources_of(root)

@@ -24,7 +24,7 @@ COLUMNS = (*ALL, "oracle")
 
 
 def succeeded(outcomes: Sequence[Outcome]) -> bool:
-    """Whether all were killed as expected, and all that is benign passed."""
+    """True if all bugs were killed as expected, and all benign edits passed."""
     return all(outcome.as_expected for outcome in outcomes)
 
 
@@ -33,7 +33,7 @@ def _sorted(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def score(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Returns the counts by status, the share of bugs killed, and of those killed the share that is named."""
+    """Returns the counts by status, the share of bugs killed, and the share of those with all words named."""
     count = collections.Counter(str(outcome.status) for outcome in outcomes)
     killed = [outcome for outcome in outcomes if outcome.status is Status.KILLED]
     tried = len(killed) + count[Status.SURVIVED]
@@ -45,16 +45,17 @@ def score(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def catches(outcomes: Sequence[Outcome]) -> dict[str, tuple[int, int]]:
-    """Returns for each channel how many bugs it catches, and how many it alone (a failed proof beside it aside)."""
+    """Returns for each channel the number of bugs that it catches, and that it alone catches, ignoring ``program``."""
     killed = [set(outcome.by) for outcome in outcomes if outcome.status is Status.KILLED]
     beside = [by - {"program"} or by for by in killed]
     return {name: (sum(name in by for by in killed), sum(by == {name} for by in beside)) for name in COLUMNS}
 
 
 def separation(outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
-    """Returns the largest deviation of what is benign, and the smallest of a bug that a channel of values caught.
+    """Returns the largest deviation of a benign edit, and the smallest of a bug that a channel of values caught.
 
-    Both are the largest of their leaves, in units of the noise measured in the same run; None where nothing deviated.
+    The deviation of a mutant is the largest of its leaves, in units of the noise of the same run; None if nothing
+    deviated.
     """
     benign = [one.floors for one in outcomes if one.status is Status.PASSED and one.floors is not None]
     values = set(of_aspect(Aspect.VALUES))
@@ -79,10 +80,10 @@ def as_json(outcomes: Sequence[Outcome], environment: Mapping[str, Any]) -> dict
 
 
 def read_outcomes(path: Path) -> dict[str, Outcome]:
-    """Returns the outcomes of a record by id; none where there is no file.
+    """Returns the outcomes of a record by id; empty if there is no file.
 
     Raises:
-        MutantError: the file is no record of mutants.
+        MutantError: the file is not a record of mutants.
     """
     if not path.exists():
         return {}
@@ -96,7 +97,7 @@ def read_outcomes(path: Path) -> dict[str, Outcome]:
 
 
 def print_matrix(screen: Console, outcomes: Sequence[Outcome]) -> None:
-    """Prints what is not as expected, one by one, then catches by channel, and the score."""
+    """Prints unexpected outcomes one by one, then catches by channel, and the score."""
     for outcome in _sorted(outcomes):
         if not outcome.as_expected:
             screen.print(Text(f"{outcome.status}  ", "bold red").append(outcome.id, "bold"), soft_wrap=True)
@@ -136,7 +137,7 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
 def as_markdown(outcomes: Sequence[Outcome], mutants: Sequence[Mutant]) -> str:
     """Returns the matrix as a page: the score, catches by channel, and a row for each mutant, survivors first.
 
-    Benign edits that rules made are counted by rule; those that raise an alarm have a row as well.
+    Benign edits made by rules are counted by rule; only those that raise an alarm have a row.
     """
     of = {mutant.id: mutant for mutant in mutants}
     lines = [

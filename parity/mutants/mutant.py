@@ -1,4 +1,4 @@
-"""What a mutant is, and how a folder of them is read."""
+"""Mutants: their definition, and how they are read from a folder and planted."""
 
 import fnmatch
 import itertools
@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 PREFIX = "benign/"
-"""Of the ids of benign edits that rules make; see `campaigns.edits.benign`."""
+"""Prefix of the ids of benign edits that rules make; see `campaigns.edits.benign`."""
 
 
 class MutantError(ValueError):
-    """A file of mutants, or a patch, that cannot be used."""
+    """A file of mutants, or a patch, cannot be used."""
 
 
 class Edit(Table, frozen=True):
@@ -37,8 +37,8 @@ class Edit(Table, frozen=True):
 
     Args:
         file: below the project's root, such as ``models_nnx/mlp.py``.
-        old: stands there exactly once; empty where ``new`` goes to the end, or is a new file.
-        new: what stands there afterwards.
+        old: text that the file contains exactly once; empty to append ``new``, or to create the file.
+        new: its replacement.
     """
 
     file: str
@@ -52,15 +52,15 @@ class Mutant(Table, frozen=True, kw_only=True):
     Args:
         id: unique in all files.
         edits: the patch.
-        case: the case that shall tell; empty with ``oracle``.
-        settings: of the case, as ``--set`` takes them.
-        pairs: ``module:ATTRIBUTE`` of the case's pair, where the project's settings do not name it.
-        oracle: a test that shall fail, as pytest takes it; for what both twins share, and for the engine.
+        case: the case that must fail; empty with ``oracle``.
+        settings: of the case, see ``--set``.
+        pairs: ``module:ATTRIBUTE`` of the case's pair, if the project's settings do not name it.
+        oracle: a test that must fail, as pytest takes it; for shared code of both twins, and for the engine.
         channels: those that must block.
-        words: what the findings must have: the place.
-        verdict: what the case comes to.
+        words: texts that the output must contain, such as the place.
+        verdict: expected verdict of the case.
         origin: id in the history of real bugs; empty for others.
-        benign: the case must pass.
+        benign: if True, the case must pass.
     """
 
     id: str
@@ -82,7 +82,7 @@ class Mutant(Table, frozen=True, kw_only=True):
 
 
 def import_root(root: Path, file: str) -> Path:
-    """Returns the folder, below a project's root, that a file is imported from: the one around its packages."""
+    """Returns the import root of a file, relative to the project's root: the folder around its packages."""
     folder = Path(file).parent
     while (root / folder / "__init__.py").exists():
         folder = folder.parent
@@ -93,7 +93,7 @@ def read_mutants(*folders: Path) -> list[Mutant]:
     """Returns the mutants of all ``*.toml`` files of folders, in the order of their names.
 
     Raises:
-        MutantError: there are none, a file cannot be read, a field is not known, an id is there twice.
+        MutantError: there are none, a file cannot be read, a field is unknown, or an id is duplicate.
     """
     files = [file for folder in folders for file in sorted(folder.glob("*.toml"))]
     found = [mutant for file in files for mutant in _read(file)]
@@ -122,7 +122,7 @@ def _read(file: Path) -> list[Mutant]:
 
 
 def choose(mutants: Sequence[Mutant], selectors: Sequence[str]) -> list[Mutant]:
-    """Returns those whose id, case or oracle a glob or prefix selects; all without selectors.
+    """Returns the mutants whose id, case, oracle or origin matches a glob or prefix; all if there are no selectors.
 
     Raises:
         MutantError: a selector selects none.
@@ -146,7 +146,7 @@ def plant(mutant: Mutant, folder: Path) -> None:
     """Patches the packages' copies in a folder.
 
     Raises:
-        MutantError: a file does not have an old text exactly once.
+        MutantError: a file does not contain an old text exactly once.
     """
     for edit in mutant.edits:
         path = folder / edit.file
@@ -163,9 +163,9 @@ def plant(mutant: Mutant, folder: Path) -> None:
 
 
 def find_old(text: str, old: str) -> list[tuple[int, int]]:
-    """Returns the places of a text in a source: as it is written, else with the lines broken in other places.
+    """Returns the spans of a text in a source: of exact matches, else of matches with other line breaks.
 
-    So a planted bug outlives the formatter: white space may differ, and a comma before a closing bracket.
+    So a planted bug survives reformatting: white space may differ, and a comma before a closing bracket.
     """
     return _spans(re.escape(old), text) or _spans(_wrapped(old), text)
 
@@ -175,7 +175,7 @@ def _spans(pattern: str, text: str) -> list[tuple[int, int]]:
 
 
 def _wrapped(old: str) -> str:
-    """Returns a pattern of a text, whatever the breaks and indents of its lines."""
+    """Returns a pattern that matches a text with any line breaks and indentation."""
     inner = old.strip()
     before, _, after = old.partition(inner)
     tokens = re.findall(r"\w+|[^\w\s]", re.sub(r",\s*(?=[)\]}])", "", inner))

@@ -1,4 +1,4 @@
-"""What became of a mutant."""
+"""Outcome of a mutant."""
 
 import dataclasses
 import enum
@@ -18,18 +18,18 @@ class Status(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of one mutant.
+    """Outcome of one mutant.
 
     Args:
         id: of the mutant.
-        content: digest of all that decided it; see `parity.mutants.campaign.content_of`.
-        status: what became of it.
+        content: digest of all its inputs; see `parity.mutants.campaign.content_of`.
+        status: the result.
         by: the channels that blocked, or ``oracle``.
         missed: channels that were expected to block and did not.
-        unnamed: words that were expected and did not come.
-        floors: the largest deviation of a leaf, over the noise measured for it; None where all bits are equal, or a
-            proof spared the run.
-        why: the sentence of the run; for what was not tried, the reason.
+        unnamed: expected words that the output lacks.
+        floors: the largest deviation of a leaf, over its measured noise; None if all bits are equal, or a proof
+            made the run unnecessary.
+        why: the sentence of the run; for a mutant that could not be tried, the reason.
         seconds: of wall time.
     """
 
@@ -45,5 +45,5 @@ class Outcome:
 
     @property
     def as_expected(self) -> bool:
-        """Killed by all that were to kill it, with the place named; or benign, and passed."""
+        """True if killed by all expected channels with all expected words, or benign and passed."""
         return self.status in (Status.KILLED, Status.PASSED) and not self.missed and not self.unnamed

@@ -1,4 +1,4 @@
-"""The processes in which mutants are tried: each of its own, or forked from one that has the engine imported."""
+"""Processes in which mutants are tried: started separately, or forked from a server with the engine imported."""
 
 import contextlib
 import dataclasses
@@ -20,20 +20,20 @@ SERVER = (
     "from parity.compare.backends.environment import prepare; prepare(); "
     "from parity.mutants.warm import main; main()",
 )
-"""JAX's devices are chosen before the package that holds `warm` imports JAX."""
+"""Command of the fork server; it selects JAX's devices before the package of `warm` imports JAX."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """What a process shall do.
+    """Description of a process.
 
     Args:
         words: a module, and its arguments.
-        folder: where it works.
+        folder: its working directory.
         path: folders that come first on the import path.
         limit: seconds that it may take.
-        warm: whether it may be forked from a process that has the engine, JAX and Flax imported.
-        edited: packages of which it must find its own copy, and none imported.
+        warm: if True, it may be forked from a process that has the engine, JAX and Flax imported.
+        edited: packages that it must import from its own copy; the server must not have imported them.
     """
 
     words: Sequence[str]
@@ -55,7 +55,7 @@ class Command:
 
 
 class Processes:
-    """The processes at work; `end` ends them all, with their children."""
+    """The running processes; `end` ends them all, with their children."""
 
     def __init__(self):
         self._running: set[subprocess.Popen] = set()
@@ -64,11 +64,11 @@ class Processes:
         self._over = False
 
     def run(self, command: Command) -> tuple[int, str]:
-        """Returns the exit code, and what was printed.
+        """Returns the exit code and the output.
 
         Raises:
             TimeoutError: it took longer than its limit.
-            InterruptedError: all were ended meanwhile.
+            InterruptedError: `end` was called.
         """
         if self._over:
             raise InterruptedError
@@ -149,7 +149,7 @@ class Processes:
                     pipe.close()
 
     def end(self) -> None:
-        """Ends what runs; nothing starts any more."""
+        """Ends all running processes; no further ones start."""
         self._over = True
         for process in tuple(self._running):
             _kill(process)

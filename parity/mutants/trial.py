@@ -1,4 +1,4 @@
-"""One mutant tried: a copy of what it patches, and the command line, or a test, in a process of its own."""
+"""Tries one mutant: patches a copy, and runs the command line or a test in a separate process."""
 
 import functools
 import json
@@ -20,17 +20,17 @@ WITHOUT = shutil.ignore_patterns("__pycache__")
 REPORT = "report.json"
 ENDED_BY_A_TEST = 1
 ENGINE = "parity"
-"""The package that a process which forks has imported: edits of it need one that has not."""
+"""The package that the fork server has imported: a mutant of it needs a separate process."""
 
 
 def try_mutant(mutant: Mutant, root: Path, content: str, processes: Processes, limit: float) -> Outcome:
-    """Returns what became of a mutant.
+    """Returns the outcome of a mutant.
 
     Args:
         mutant: to be tried.
         root: of the project that it patches.
-        content: kept with the outcome.
-        processes: where its process is counted.
+        content: digest to store with the outcome.
+        processes: run its process.
         limit: seconds that it may take.
     """
     begun = time.monotonic()
@@ -62,7 +62,7 @@ def _run(
 
 
 def _copy(mutant: Mutant, root: Path, folder: Path) -> None:
-    """Copies what a patch touches: whole packages, and the folders of files that stand in none."""
+    """Copies the files that a patch affects: whole packages, and the folders of files outside any package."""
     for edit in mutant.edits:
         home, file = import_root(root, edit.file), Path(edit.file)
         part = home / file.relative_to(home).parts[0] if file.parent != home else home
@@ -127,7 +127,7 @@ def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
 
 
 def _floors(case: dict, *, failed: bool) -> float | None:
-    """Returns the largest deviation in units of noise, of what has noise; of a bug, of the leaves that fail by it."""
+    """Returns the largest deviation in units of noise; if ``failed``, only of leaves that failed."""
     rows = [
         row for channel in case["channels"].values() for row in channel.get("tables", {}).get("leaves", ())
     ]

@@ -1,8 +1,8 @@
-"""A process that has JAX, Flax and the engine imported and forks a child for each command: seconds less for each.
+"""Fork server with JAX, Flax and the engine imported: forks a child for each command, which saves seconds each.
 
-Started by `parity.mutants.processes`: a line of JSON for each command on stdin; on stdout a line when it is ready, and
-one with the exit code of each. No JAX backend is ever started here, nor a module of the project imported: a child
-finds them anew on its own import path. That is why forking is safe, although Python and JAX warn of it.
+Started by `parity.mutants.processes`. It reads a line of JSON for each command from stdin. It writes a line to stdout
+when it is ready, and one with the exit code of each command. It starts no JAX backend and imports no module of the
+project: a child imports those from its own import path. So forking is safe, although Python and JAX warn of it.
 """
 
 import gc
@@ -22,7 +22,7 @@ RAISED = 70
 
 
 def main() -> None:
-    """Answers commands until stdin ends."""
+    """Runs commands until stdin ends."""
     for name in NEEDED:
         importlib.import_module(name)
     gc.collect()
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _become(asked: Mapping[str, Any]) -> NoReturn:
-    """Runs one command, as ``python -m MODULE WORDS...`` would in the folder, and ends."""
+    """Runs one command in its folder, like ``python -m MODULE WORDS...``, and exits."""
     code = RAISED
     try:
         printed = os.open(asked["printed"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

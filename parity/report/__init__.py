@@ -1,4 +1,4 @@
-"""What people and tools read: a table, and JSON."""
+"""Reports for people and tools: terminal tables, JSON and other forms."""
 
 from parity.report.channels import channels_markdown
 from parity.report.coverage import print_coverage

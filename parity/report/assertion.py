@@ -1,4 +1,4 @@
-"""One call for a notebook or a test: the same channels and findings, an exception with the sentence."""
+"""An assertion for notebooks and tests: runs the channels and raises with all findings."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ __all__ = ["TwinsDifferError", "assert_twins"]
 
 
 class TwinsDifferError(AssertionError):
-    """Two modules are not twins; the message has every finding.
+    """Two modules are not twins; the message contains every finding.
 
     Args:
-        results: of all programs that were compared.
+        results: of all compared programs.
     """
 
     def __init__(self, results: Sequence[CaseResult]):
@@ -43,15 +43,15 @@ def assert_twins(
     """Raises unless a Linen module and an NNX module are the same program, or measure the same.
 
     Args:
-        linen_module: as it is.
-        nnx_module: as it is; it is not changed.
+        linen_module: the Linen module.
+        nnx_module: the NNX module; it is not changed.
         batch: an array, which both are called with, or named inputs.
         loss: ``(outputs, batch) -> scalar``; by default the mean of the squares of all outputs.
-        backend: where to compile and run, as ``parity run --backend`` takes it.
-        paranoid: compile and run also what is proved.
+        backend: name of the backend, see ``parity run --backend``.
+        paranoid: if True, proved programs are compiled and run, too.
         **options: of `twins`, such as ``require="proved"``, ``programs=("forward",)`` or
-            ``arguments=("tokens", "mask")``; without ``arguments`` they are the inputs that the NNX module's
-            method has parameters for.
+            ``arguments=("tokens", "mask")``. By default the arguments are the inputs that are parameters of the NNX
+            module's method.
 
     Returns:
         The results, all of them passed.

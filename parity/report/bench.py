@@ -1,4 +1,4 @@
-"""What ``parity bench`` found, as tables of 80 columns and as plain data."""
+"""Results of ``parity bench`` as tables of 80 columns and as plain data."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ NEXT: Mapping[str, str] = {
 USUAL = "`parity inspect {id}` shows which side has more loops; on a busy machine, more --rounds"
 SAME = "the programs are proved to be the same, so the machine was busy: more --rounds"
 OF_COMPILED = ("compile", "steady step")
-"""What the lowered program alone decides."""
+"""Quantities that depend only on the lowered program."""
 TIME = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 SIZE = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 
@@ -34,11 +34,11 @@ def _is_bytes(quantity: str) -> bool:
 
 
 def amount(quantity: str, value: float) -> str:
-    """Returns seconds or bytes in words.
+    """Returns seconds or bytes as text with a unit.
 
     Args:
-        quantity: whose they are.
-        value: how many.
+        quantity: name of the quantity.
+        value: in seconds or bytes.
     """
     units = SIZE if _is_bytes(quantity) else TIME
     unit, size = next(((unit, size) for unit, size in units if value >= size), units[-1])
@@ -50,11 +50,11 @@ def _ratio(value: float) -> str:
 
 
 def print_measured(console: Console, found: Measured) -> None:
-    """Prints a case: a quantity a line, then what is above its bound.
+    """Prints a case: one line per quantity, then the quantities above their bounds.
 
     Args:
-        console: where to.
-        found: what was measured.
+        console: the console.
+        found: the measurements.
     """
     console.print(Text(f"{found.name}: {found.id} on {found.backend}", "bold"), soft_wrap=True)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
@@ -78,12 +78,12 @@ def print_measured(console: Console, found: Measured) -> None:
 
 
 def print_bench(console: Console, found: Sequence[Measured], harness: Overhead | None) -> None:
-    """Prints what the harness costs, and the last line: what is above its bound.
+    """Prints the cost of the harness, and a last line with the quantities above their bounds.
 
     Args:
-        console: where to.
-        found: all cases, printed already.
-        harness: None where it was not measured.
+        console: the console.
+        found: all cases, already printed.
+        harness: None if it was not measured.
     """
     if harness:
         console.print(Text(f"the harness, on {harness.cases} cases", "bold"))
@@ -109,11 +109,11 @@ def _numbers(pair: Paired) -> dict[str, Any]:
 
 
 def bench_record(found: Sequence[Measured], harness: Overhead | None) -> dict[str, Any]:
-    """Returns all of it as plain data for a JSON file, every round as well.
+    """Returns all measurements as plain data for a JSON file, with the values of every round.
 
     Args:
         found: all cases.
-        harness: None where it was not measured.
+        harness: None if it was not measured.
     """
     return {
         "schema": SCHEMA,

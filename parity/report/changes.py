@@ -1,4 +1,4 @@
-"""What changed from one report to another, case by case and channel by channel."""
+"""Changes of verdicts between two reports, by case and channel."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ BLOCKS = frozenset(map(str, BLOCKING))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """One thing that two reports say otherwise.
+    """One difference between two reports.
 
     Args:
         case: its id.
-        channel: which; empty for the case as a whole.
-        before, after: verdicts; empty where a report has no such case or channel.
+        channel: its name; empty for the case as a whole.
+        before, after: verdicts; empty if a report lacks the case or channel.
     """
 
     case: str
@@ -28,13 +28,13 @@ class Change:
 
     @property
     def worse(self) -> bool:
-        """True if the later report does not say all that the earlier says; what is gone says less, new is not worse."""
+        """True if the later verdict does not imply the earlier one, or is missing; a new one is not worse."""
         if not self.before or not self.after:
             return bool(self.before)
         return not implies(Verdict(self.after), Verdict(self.before))
 
     def sentence(self) -> str:
-        """Returns the change in words."""
+        """Returns the change as text."""
         where = f"{self.case} {self.channel}".rstrip()
         if not self.before:
             return f"{where}: new, {self.after}"
@@ -46,7 +46,7 @@ class Change:
 
 
 def changes(earlier: Record, later: Record) -> list[Change]:
-    """Returns what changed, what blocks now first, then what is worse.
+    """Returns the changes: those that now block first, then worse verdicts.
 
     Args:
         earlier, later: reports, as `read_report` returns them.

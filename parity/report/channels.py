@@ -1,4 +1,4 @@
-"""The channels as a table: what each compares, needs, and what a proof leaves of it."""
+"""The channels as a table: the subject of each, its needs, and whether a proof settles it."""
 
 from parity.channels import CHANNELS
 
@@ -8,7 +8,7 @@ HEADS = ("channel", "column", "compares", "needs", "a proof settles it")
 
 
 def channels_markdown() -> str:
-    """Returns a Markdown table, a row a channel in the order of reports."""
+    """Returns a Markdown table with one row per channel, in the order of reports."""
     rows = [
         (f"`{one.name}`", one.column, one.about, str(one.needs), SETTLES[str(one.settled)])
         for one in CHANNELS.values()

@@ -1,4 +1,4 @@
-"""What options and which of their combinations a pair's cases cover, for people."""
+"""Prints the options of a pair's cases and the coverage of their combinations."""
 
 from rich.console import Console
 from rich.text import Text
@@ -8,14 +8,14 @@ from parity.cases.coverage import Combination, Coverage, Factor
 __all__ = ["print_coverage"]
 
 MOST = 10
-"""Missing combinations that are printed."""
+"""Maximum number of missing combinations that are printed."""
 
 
 def print_coverage(screen: Console, coverage: Coverage) -> int:
-    """Prints factors, values, what is covered, refused and rare; returns how many combinations are missing.
+    """Prints factors, values and counts of covered, refused and rare combinations; returns the number missing.
 
     Args:
-        screen: where to.
+        screen: the console.
         coverage: of one space.
     """
     space = coverage.space
@@ -38,7 +38,7 @@ def print_coverage(screen: Console, coverage: Coverage) -> int:
 
 
 def _values(coverage: Coverage, factor: Factor) -> str:
-    """Returns a factor's values, each with the number of its cases, and a case that has the rarest."""
+    """Returns a factor's values, each with its number of cases, and an example case with the rarest value."""
     having = {value: coverage.cases_with(factor.name, value) for value in factor.values}
     rarest = min(having, key=lambda value: len(having[value]))
     first = having[rarest][0] if having[rarest] else "no case"

@@ -1,4 +1,4 @@
-"""The loss of each step, as a picture."""
+"""Plots the loss of each step."""
 
 import importlib.util
 import math
@@ -11,7 +11,7 @@ LINES = ("-", "--", ":")
 
 
 def check_picture(path: Path) -> None:
-    """Checks that a picture can be drawn, before there is anything to draw.
+    """Checks, before any work, that a plot can be written.
 
     Raises:
         ValueError: matplotlib is not installed, or the file cannot be written.
@@ -30,11 +30,11 @@ def draw(curves: Mapping[str, Mapping[int, float]], title: str, path: Path) -> N
     """Writes a PNG with the curves ``{name: {step: loss}}``; steps whose loss is not finite are marked.
 
     Args:
-        curves: drawn one over the other, so that equal ones show as one.
-        title: above them.
-        path: where to write.
+        curves: drawn in one plot, so that equal ones coincide.
+        title: of the plot.
+        path: the file.
     """
-    from matplotlib.figure import Figure  # takes a second; only who draws waits for it
+    from matplotlib.figure import Figure  # the import takes a second
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""How two records of the same cases differ, in all but times: for a change that should change nothing."""
+"""Differences of two records of the same cases, except times; for a change that should not change any result."""
 
 import json
 import re
@@ -10,16 +10,16 @@ from parity.report.reading import Record
 __all__ = ["differences"]
 
 VOLATILE = frozenset({"seconds", "remembered", "traceback"})
-"""Keys that differ from run to run, at any depth of a record."""
+"""Keys at any depth of a record that differ from run to run."""
 LISTS = ("findings", "notes")
-"""Fields of a channel whose entries are compared one by one, in any order."""
+"""Fields of a channel whose entries are compared individually, in any order."""
 INSTALLED = re.compile(r"[^\s'\"]*/site-packages/")
-"""Where packages are installed, which is another folder for another checkout."""
+"""Prefix of installed packages, which differs between checkouts."""
 LONGEST = 200
 
 
 def differences(before: Record, after: Record) -> list[str]:
-    """Returns each difference in one sentence; empty if both records have the same results.
+    """Returns each difference as one sentence; empty if both records have the same results.
 
     Args:
         before, after: reports, as `read_report` returns them.
@@ -35,7 +35,7 @@ def differences(before: Record, after: Record) -> list[str]:
 
 
 def _lasting(value: Any) -> Any:
-    """Returns plain data without what is volatile."""
+    """Returns plain data without volatile keys and installation folders."""
     if isinstance(value, str):
         return INSTALLED.sub("site-packages/", value)
     if isinstance(value, dict):

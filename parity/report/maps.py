@@ -1,4 +1,4 @@
-"""A weight map in lines people can read."""
+"""Lines of text for the entries of a weight map."""
 
 import os.path
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ __all__ = ["map_line"]
 
 
 def map_line(certified: Certified) -> Text:
-    """Returns one entry of a map: leaves, transform, how it was matched and what confirms it."""
+    """Returns one entry of a map as text: leaves, transform, kind of match and confirmation."""
     entry = certified.entry
     reference, candidate = _brief(entry.reference), _brief(entry.candidate)
     line = Text(f"  {reference}")
@@ -22,7 +22,7 @@ def map_line(certified: Certified) -> Text:
 
 
 def _brief(paths: Sequence[str]) -> str:
-    """Returns one name, or ``layers/{0..3}/mlp`` for several that differ in one place."""
+    """Returns one name, or ``layers/{0..3}/mlp`` for several that differ at one place."""
     names = [normalise(path) for path in paths]
     if len(names) == 1:
         return names[0]

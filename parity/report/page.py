@@ -1,4 +1,4 @@
-"""One self-contained HTML page: where every leaf is placed, and pictures of the largest arrays on the mesh."""
+"""Self-contained HTML page: the placement of every leaf, and pictures of the largest arrays on the mesh."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,13 +14,13 @@ CELL_WIDTH, CELL_HEIGHT = 110, 46
 
 
 def placements(work: Evidence) -> list[tuple[Placed, Placed]]:
-    """Returns every leaf that has one partner, as it lies on both sides; parameters first.
+    """Returns the placements on both sides of every leaf that has one partner; parameters first.
 
     Args:
         work: a comparison on a mesh.
 
     Raises:
-        MapError: leaves are left over.
+        MapError: leaves have no partner.
     """
     rows = [
         (placed(work.reference, entry.reference[0]), placed(work.candidate, entry.candidate[0]))
@@ -44,7 +44,7 @@ def shardings_page(
         outcome: verdict, detail and findings of the sharding channel.
         rows: every leaf on both sides.
         mesh: size of each mesh axis.
-        most: how many arrays are drawn.
+        most: maximum number of arrays that are drawn.
     """
     largest = sorted((ours for ours, _ in rows), key=lambda leaf: -leaf.bytes_per_device)[:most]
     verdict, detail, findings = outcome

@@ -1,4 +1,4 @@
-"""Reads a report back: checked where it comes in, so that what renders it need not doubt it."""
+"""Reads and validates a report, so that the forms can rely on its structure."""
 
 import json
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class _Axis(msgspec.Struct, frozen=True):
 
 
 class _Bisect(msgspec.Struct, frozen=True):
-    """As `parity bisect --json` writes it."""
+    """One result of `parity bisect --json`."""
 
     sentence: str
     axes: tuple[_Axis, ...]
@@ -58,7 +58,7 @@ class _Case(msgspec.Struct, frozen=True):
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """The keys that readers of a report rely on; it may have others."""
+    """The keys that readers of a report rely on; other keys are allowed."""
 
     environment: dict[str, Any]
     cases: tuple[_Case, ...]
@@ -67,17 +67,17 @@ class _Report(msgspec.Struct, frozen=True):
 
 
 class ReportFileError(ValueError):
-    """A file is no report that can be used."""
+    """A file is not a usable report."""
 
 
 def read_report(path: Path) -> Record:
     """Returns the report of a file.
 
     Args:
-        path: as ``--json`` wrote it.
+        path: a file that ``--json`` wrote.
 
     Raises:
-        ReportFileError: it cannot be read, is no JSON, or no report of this schema.
+        ReportFileError: the file cannot be read, is not JSON, or is not a report of this schema.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -93,14 +93,14 @@ def read_report(path: Path) -> Record:
 
 
 def check_report(found: Any, name: str) -> None:
-    """Raises unless something has the form of a report.
+    """Checks that an object has the form of a report.
 
     Args:
-        found: what was read.
-        name: what to call it.
+        found: the parsed JSON.
+        name: its name in messages.
 
     Raises:
-        ReportFileError: the first thing that is wrong: where, what it is, what was expected.
+        ReportFileError: the first mistake: its place, the value, the expected one.
     """
     if not isinstance(found, dict) or "schema" not in found:
         raise ReportFileError(

@@ -34,7 +34,7 @@ VERDICTS = ("passed", "failed", "vacuous", "error", "open", "unproved", "skipped
 
 
 class ReportNotWrittenError(OSError):
-    """The disk took no report; what was there before is untouched."""
+    """A report could not be written; an existing file is unchanged."""
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def case_record(result: CaseResult) -> dict[str, Any]:
 
 
 def summarise(results: Sequence[CaseResult]) -> dict[str, int]:
-    """Returns how many cases came to each verdict."""
+    """Returns the number of cases by verdict."""
     return {verdict: sum(str(result.verdict) == verdict for result in results) for verdict in VERDICTS}
 
 
@@ -103,7 +103,7 @@ def as_json(run: Run) -> dict[str, Any]:
 def report(
     records: Sequence[dict[str, Any]], environment: dict[str, object], planned: int, seconds: float
 ) -> dict[str, Any]:
-    """Returns a report in the form of the schema; a partial one says so and how many cases are missing."""
+    """Returns a report in the form of the schema; a partial one has the numbers of planned and finished cases."""
     whole: dict[str, Any] = {
         "schema": SCHEMA,
         "environment": environment,
@@ -118,7 +118,7 @@ def report(
 
 
 def check_writable(path: Path, option: str = "--json") -> None:
-    """Raises before any work when a report could not be written in the end; a link is followed.
+    """Checks, before any work, that a report can be written; follows a link.
 
     Raises:
         ValueError: the folder is missing or not writable, or the path is a folder.
@@ -143,12 +143,12 @@ def check_writable(path: Path, option: str = "--json") -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Returns True for a path that is written to as it is, such as /dev/stdout or a pipe: nothing can replace it."""
+    """True for a path that is written to directly, such as /dev/stdout or a pipe, because it cannot be replaced."""
     return path.is_char_device() or path.is_fifo() or _stream_at(path) is not None
 
 
 def _stream_at(path: Path) -> TextIO | None:
-    """Returns standard output or error if a path is one of them, a pipe, a file or a socket behind it; else None."""
+    """Returns standard output or error if a path refers to the same file, pipe or socket; else None."""
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         with contextlib.suppress(OSError):
             if os.path.samestat(path.stat(), os.fstat(descriptor)):
@@ -162,10 +162,10 @@ def write_json(report: dict[str, Any], path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Writes to a temporary name and renames it, so that no half report is ever seen.
+    """Writes to a temporary name and renames the file, so that no partial report is ever visible.
 
     Raises:
-        ReportNotWrittenError: the disk is full, the folder cannot be written, or the like.
+        ReportNotWrittenError: for example, the disk is full or the folder is not writable.
     """
     try:
         if stream := _stream_at(path):

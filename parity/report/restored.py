@@ -1,4 +1,4 @@
-"""Results as they were, from their record: what prints a run prints a report as well."""
+"""Rebuilds results from a report, so that code that prints runs also prints reports."""
 
 from parity.builds.build import Build
 from parity.builds.meshes import MeshSpec
@@ -13,7 +13,7 @@ __all__ = ["restore"]
 
 
 def restore(report: Record) -> Run:
-    """Returns the run that a report tells of; its cases cannot be run again.
+    """Returns the run of a report; its cases cannot be run again.
 
     Args:
         report: as `read_report` returns it.

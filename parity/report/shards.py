@@ -1,4 +1,4 @@
-"""The record of a whole run from the records of its parts."""
+"""Merges the reports of the parts of a run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,23 +8,23 @@ from parity.run.shard import Shard
 __all__ = ["MergeError", "merge"]
 
 SAME = ("python", "packages", "flags", "devices", "commit", "settings")
-"""What of the environment all parts must share: else their verdicts are not of one run."""
+"""Keys of the environment that must be equal in all parts; else their verdicts belong to different runs."""
 
 
 class MergeError(ValueError):
-    """Records are not the parts of one run."""
+    """The reports are not the parts of one run."""
 
 
 def merge(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the report of a whole run from those of its parts, whatever their order.
+    """Returns the report of a whole run from those of its parts, in any order.
 
-    Times are added up: they are of all machines together.
+    Times are added up over all machines.
 
     Args:
-        reports: by name, such as the file each came from.
+        reports: by name, such as the file name.
 
     Raises:
-        MergeError: a report is no part, one is missing or there twice, or they are of different runs.
+        MergeError: a report is not a part, a part is missing or duplicate, or the parts are of different runs.
     """
     parts = _parts(reports)
     names = [name for _, name in sorted((shard.number, name) for name, shard in parts.items())]
@@ -65,7 +65,11 @@ def merge(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _parts(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Shard]:
-    """Returns which part each report is; together they must be all parts of one run."""
+    """Returns the shard of each report.
+
+    Raises:
+        MergeError: they are not all parts of one run.
+    """
     parts: dict[str, Shard] = {}
     for name, report in reports.items():
         found = report.get("shard")
@@ -113,6 +117,6 @@ def _same_run(name: str, one: Mapping[str, Any], other_name: str, other: Mapping
 
 
 def _waivers(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Returns the waivers of all parts, each once, in an order that does not depend on the parts'."""
+    """Returns the distinct waivers of all parts, sorted."""
     known = {tuple(sorted(fields.items())) for report in reports for fields in report.get("waivers", ())}
     return [dict(fields) for fields in sorted(known)]

@@ -20,12 +20,12 @@ HEADS = {"carry_bytes": "carry bytes", "stacked_bytes": "stacked", "total_bytes"
 
 
 def print_sections(console: Console, result: CaseResult, sections: Sequence[Section]) -> None:
-    """Prints one table per section, then what the channels say of them.
+    """Prints one table per section, then verdicts and findings of the channels.
 
     Args:
-        console: where to.
-        result: the case on the channels of structure.
-        sections: what to show.
+        console: the console.
+        result: the case, evaluated on the channels of structure.
+        sections: the sections to print.
     """
     case = result.case
     console.print(f"{case.id} on {case.placement.backend}", soft_wrap=True, markup=False)

@@ -1,4 +1,4 @@
-"""Structure in one line a side: a table for the terminal, for Markdown, and as plain data."""
+"""Structure of both sides in one line each: a table for the terminal, for Markdown, and as plain data."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def _ratios(summary: Summary) -> list[str]:
 
 
 def _rows(summary: Summary, error: str = "") -> list[list[str]]:
-    """Returns a row a side and one of ratios; a side without numbers says why, or ``error``, instead."""
+    """Returns one row per side and one of ratios; a side without numbers has its reason, or ``error``, instead."""
     empty = [""] * (len(COLUMNS) - 1)
     rows = [
         [side.flavour, *([error or side.error, *empty] if side.error else _cells(side.numbers))]
@@ -49,7 +49,7 @@ def _rows(summary: Summary, error: str = "") -> list[list[str]]:
 
 
 def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
-    """Prints two lines a case, and their ratios."""
+    """Prints two lines per case, and their ratios."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("case", overflow="fold")
     for head in ("", *COLUMNS):
@@ -66,7 +66,7 @@ def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
 
 
 def summaries_markdown(summaries: Sequence[Summary]) -> str:
-    """Returns the same as a Markdown table."""
+    """Returns the summaries as a Markdown table."""
     lines = [f"| case | side | {' | '.join(COLUMNS)} |", "|---|---|" + "---:|" * len(COLUMNS)]
     for summary in summaries:
         for place, row in enumerate(_rows(summary)):

@@ -1,4 +1,4 @@
-"""The terminal: live progress, a table that fits 80 columns, and findings in sentences."""
+"""Terminal output: live progress, a table that fits 80 columns, and findings as sentences."""
 
 import contextlib
 import dataclasses
@@ -39,7 +39,7 @@ __all__ = [
 MOST_FINDINGS = 8
 MOST_RENAMED = 4
 CELL = 4
-"""Letters of most verdicts in the table; a column with a longer one is wider."""
+"""Minimum width of a column; most verdicts have at most this many letters."""
 
 STYLES = {
     "passed": "green",
@@ -77,24 +77,24 @@ SHORT = {
     Verdict.SKIPPED: "-",
 }
 RULES = "rule"
-"""Letters of what rules prove: of values alone, not of one program."""
+"""Letters of a proof by rules, which covers the values but does not show equal programs."""
 COLUMNS: dict[str, tuple[str, ...]] = {
     channel.column: tuple(name for name, other in CHANNELS.items() if other.column == channel.column)
     for channel in CHANNELS.values()
 }
-"""Head -> channels: the first is shown, unless another one blocks or tells of a tie. The JSON report has all."""
+"""Head -> channels: the first is shown unless another one blocks, has a tie or is waived. JSON has all."""
 
 RESTS = frozenset({Verdict.UNPROVED, Verdict.REORDERED})
-"""Verdicts on programs whose values rest on numbers."""
+"""Verdicts on programs whose values are compared as numbers."""
 DIFFERS = frozenset({Verdict.UNPROVED, Verdict.FAILED})
 LOUD = BLOCKING | {Verdict.TIE, Verdict.WAIVED}
 
 
 class Progress:
-    """A line with the running case, how many are done, and the time left; use as a context.
+    """A line with the running case, the number of finished ones, and the time left; used as a context manager.
 
     Args:
-        console: where to draw; on something that is no terminal a line per case is printed instead.
+        console: the console; without a terminal, a line per case is printed instead.
         total: number of cases.
     """
 
@@ -121,7 +121,7 @@ class Progress:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Draws nothing while somebody else has the terminal."""
+        """Pauses drawing while other code uses the terminal."""
         self.__exit__()
         try:
             yield
@@ -129,12 +129,12 @@ class Progress:
             self.__enter__()
 
     def started(self, case: Case) -> None:
-        """Shows the case that begins."""
+        """Shows the case that starts."""
         if self._bar and self._task is not None:
             self._bar.update(self._task, description=case.id[:48])
 
     def finished(self, result: CaseResult) -> None:
-        """Counts a case; one that did not pass is named at once, its findings come after the table."""
+        """Counts a case; one that did not pass is printed at once, its findings follow after the table."""
         self._done += 1
         per_case = (time.monotonic() - self._start) / self._done
         if self._bar and self._task is not None:
@@ -157,7 +157,7 @@ def _cell(result: CaseResult, names: Sequence[str]) -> Text:
 
 
 def _letters(channel: ChannelResult) -> tuple[str, str]:
-    """Returns the letters of a verdict, and the words that explain them."""
+    """Returns the letters of a verdict, and their explanation."""
     if channel.verdict is Verdict.PROVED and BY_RULES in channel.measures:
         return RULES, "proved by rules"
     return SHORT[channel.verdict], str(channel.verdict)
@@ -173,7 +173,7 @@ def print_table(console: Console, run: Run) -> None:
     room = min(console.width - sum(width + 1 for width in widths) - last, max(map(len, ["case", *names])))
 
     def line(name: Text, cells: Sequence[Text], spent: str) -> None:
-        """Prints a row; a name that is too long stands on a line of its own."""
+        """Prints a row; a name that is too long is printed on a separate line."""
         if len(name) > room:
             console.print(name, soft_wrap=True)
             name = Text()
@@ -194,7 +194,7 @@ def print_table(console: Console, run: Run) -> None:
 
 
 def _print_closing(console: Console, run: Run) -> None:
-    """Prints what stands below the table: the legend, counts, times, and what else concerns all cases."""
+    """Prints the lines below the table: the legend, counts, times, and notes on all cases."""
     shown = {_letters(channel) for result in run.results for channel in result.channels.values()}
     order = [*SHORT.values(), RULES]
     legend = ", ".join(
@@ -226,7 +226,7 @@ def _print_closing(console: Console, run: Run) -> None:
 
 
 def _renamed(result: CaseResult) -> str:
-    """Returns which modules of a pair have other names on both sides; the same words for all its programs."""
+    """Returns the modules of a pair whose names differ; the text is equal for all its programs."""
     tree = result.channels.get("tree")
     rows = tree.tables.get("renamed", ()) if tree else ()
     if not rows:
@@ -237,7 +237,7 @@ def _renamed(result: CaseResult) -> str:
 
 
 def _fitted(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
-    """Returns the meshes of ids beside what the backend made of them."""
+    """Returns ``(mesh in the id, mesh fitted to the backend)`` of the cases whose mesh was fitted."""
     return [
         (result.case.placement.requested_mesh, str(result.case.meshes[1]))
         for result in results
@@ -246,7 +246,7 @@ def _fitted(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
 
 
 def print_details(console: Console, results: Sequence[CaseResult]) -> None:
-    """Prints a line for each channel of each case: the verdict, and what was compared."""
+    """Prints a line for each channel of each case: the verdict and its detail."""
     for result in results:
         for channel in result.channels.values():
             line = Text(f"{result.case.id}  {channel.name} ").append(str(channel.verdict), "bold")
@@ -256,7 +256,7 @@ def print_details(console: Console, results: Sequence[CaseResult]) -> None:
 def print_placements(
     console: Console, case: Case, result: ChannelResult, rows: Sequence[tuple[Placed, Placed]]
 ) -> None:
-    """Prints where every leaf lies; one line each, and a second where the candidate's differs."""
+    """Prints the placement of every leaf, one line each; a second line if the candidate's differs."""
     verdict = Text(str(result.verdict), STYLES.get(result.verdict, "bold red"))
     console.print(Text(f"{case.id}  ").append(verdict).append(f"  {result.detail}"), soft_wrap=True)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
@@ -279,7 +279,7 @@ def print_placements(
 
 
 def spec_text(leaf: Placed) -> str:
-    """Returns ``embed/fsdp, layers, mlp/tensor``: each dimension's name and the mesh axes it lies on."""
+    """Returns ``embed/fsdp, layers, mlp/tensor``: each dimension's name and its mesh axes."""
     names = leaf.logical_axes or ("",) * len(leaf.shape)
     parts = [
         "/".join(filter(None, (name or "-", "+".join(axes))))
@@ -289,7 +289,7 @@ def spec_text(leaf: Placed) -> str:
 
 
 def print_proofs(console: Console, run: Run) -> None:
-    """Prints one row per case: what the prover says, how many operations it read and how fast."""
+    """Prints one row per case: the prover's verdict, the number of operations, and times."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for head in ("case", "program", "then"):
         table.add_column(head, overflow="fold")
@@ -332,7 +332,7 @@ def _phases(results: Sequence[CaseResult]) -> list[str]:
 
 
 def findings_text(result: CaseResult) -> str:
-    """Returns what keeps a case from passing: a sentence per finding, worst first."""
+    """Returns the findings of the blocking channels: a sentence each, worst first."""
     lines = []
     program = result.channels.get("program")
     differs = program is not None and "operations" in program.measures and program.verdict in DIFFERS
@@ -351,7 +351,7 @@ def findings_text(result: CaseResult) -> str:
 
 
 def first_text(result: CaseResult) -> str:
-    """Returns the first difference of programs that are not proved the same, in a case that does not fail."""
+    """Returns the first difference of a case that passes without a proof; empty if there is none."""
     program = result.channels.get("program")
     if result.blocking or program is None or program.verdict not in RESTS or not program.findings:
         return ""
@@ -359,7 +359,7 @@ def first_text(result: CaseResult) -> str:
 
 
 def ties_text(result: CaseResult) -> str:
-    """Returns what rounding decided in a case: a sentence per tie."""
+    """Returns the ties that rounding decided in a case: a sentence each."""
     routing = result.channels.get("routing")
     if routing is None or routing.verdict is not Verdict.TIE:
         return ""
@@ -368,7 +368,7 @@ def ties_text(result: CaseResult) -> str:
 
 
 def waived_text(result: CaseResult) -> str:
-    """Returns what is accepted in a case, and why: a sentence per finding of the channels that only so pass."""
+    """Returns the accepted differences with reasons: a sentence per finding of the waived channels."""
     lines = []
     for channel in result.channels.values():
         if channel.verdict is Verdict.WAIVED:
@@ -378,7 +378,7 @@ def waived_text(result: CaseResult) -> str:
 
 
 def notes_text(result: CaseResult) -> str:
-    """Returns what is worth knowing of a case and keeps nothing from passing: a sentence per note."""
+    """Returns the notes of a case, which do not affect its verdict: a sentence each."""
     notes = [(name, note) for name, channel in result.channels.items() for note in channel.notes]
     lines = [f"  {name}: {note.sentence()}" for name, note in notes[:MOST_FINDINGS]]
     more = len(notes) - MOST_FINDINGS
@@ -397,7 +397,7 @@ def print_tracebacks(console: Console, results: Sequence[CaseResult]) -> None:
 
 
 def print_findings(console: Console, results: Sequence[CaseResult]) -> None:
-    """Prints what keeps cases from passing, and first differences, ties, waivers and notes of those that pass."""
+    """Prints blocking findings, and first differences, ties, waivers and notes of the cases that pass."""
     for result in results:
         texts = (
             (findings_text(result), "bold red"),

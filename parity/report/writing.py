@@ -1,4 +1,4 @@
-"""Writes a report in every form that was asked for; what cannot be written takes nothing else down."""
+"""Writes a report in all requested forms; an error in one form does not affect the others."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ JSON = "json"
 
 
 def check_forms(files: Mapping[str, Path]) -> None:
-    """Raises before any work where a form could not be written in the end.
+    """Checks, before any work, that all forms can be written.
 
     Args:
         files: file by name of the form.
@@ -27,12 +27,12 @@ def check_forms(files: Mapping[str, Path]) -> None:
 
 
 def write_forms(report: Record, files: Mapping[str, Path], earlier: Sequence[Record] = ()) -> list[str]:
-    """Writes the forms and returns, in sentences, what could not be written.
+    """Writes the forms and returns the errors, as sentences.
 
     Args:
-        report: as read, or as `parity.report.records.as_json` makes it.
+        report: from a file, or from `parity.report.records.as_json`.
         files: file by name of the form; ``json`` is the record itself.
-        earlier: reports before it, the oldest first.
+        earlier: earlier reports, the oldest first.
     """
     problems = []
     for name, path in files.items():

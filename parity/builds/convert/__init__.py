@@ -1,1 +1,1 @@
-"""Checkpoints carried from one flavour to the other through an exported weight map."""
+"""Converts checkpoints from one flavour to the other with an exported weight map."""

@@ -1,4 +1,4 @@
-"""A checkpoint of one side turned into one of the other, bit for bit, through an exported map."""
+"""Converts a checkpoint of one side to one of the other, bit for bit, with an exported map."""
 
 import collections
 import dataclasses
@@ -19,27 +19,27 @@ __all__ = ["SIDES", "Conversion", "ConversionError", "convert"]
 
 SIDES = ("reference", "candidate")
 SHOWN = 12
-"""Leaves that a sentence lists; it says how many more there are."""
+"""Maximum number of leaves that a message lists; the remaining ones are counted."""
 
 Arrays = dict[str, np.ndarray]
 
 
 class ConversionError(ValueError):
-    """A checkpoint that does not fit its map, or a map that is not certain."""
+    """A checkpoint does not fit its map, or the map has uncertain entries."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """What became of a checkpoint.
+    """Result of a conversion.
 
     Args:
         source, target: names of the builds.
         read: the item that was read.
-        roles: leaves written, by role.
-        moved: entries whose arrays were not simply handed on.
-        retyped: leaves whose integers are others on the other side, in words.
-        left: RNG leaves of the source that the other side has no place for.
-        missing: RNG leaves of the target that the source cannot give.
+        roles: number of leaves written, by role.
+        moved: number of written entries whose transform is not the identity.
+        retyped: counters whose integer dtype changed, as text.
+        left: RNG leaves of the source that the target does not have.
+        missing: RNG leaves of the target that the source does not have.
     """
 
     source: str
@@ -53,17 +53,17 @@ class Conversion:
 
 
 def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root: str = "") -> Conversion:
-    """Writes the checkpoint of the other side; the numbers stay what they are, to the bit.
+    """Writes the checkpoint of the other side with bit-identical numbers.
 
     Args:
         exported: the map.
-        source: a checkpoint of one side, as Orbax writes them; whole, or its parameters alone.
+        source: an Orbax checkpoint of one side: its whole state, or only its parameters.
         dest: a new folder.
-        to: ``reference``, ``candidate`` or a flavour; only needed where the names of the source fit both sides.
-        root: a branch of the target's tree, such as ``model``, to write by itself.
+        to: ``reference``, ``candidate`` or a flavour; only needed if the names of the source fit both sides.
+        root: a branch of the target's tree to write alone, such as ``model``.
 
     Raises:
-        ValueError: anything is not as the map says, or is only guessed; nothing is written.
+        ValueError: the checkpoint does not fit the map, or an entry is only guessed; nothing is written.
     """
     check_new(dest)
     forced = None if not to else _side_named(exported, to)
@@ -102,7 +102,7 @@ def convert(exported: ExportedMap, source: Path, dest: Path, to: str = "", root:
 
 
 def _side_named(exported: ExportedMap, to: str) -> int:
-    """Returns which side is to be written."""
+    """Returns the index of the side to write."""
     flavours = [side.flavour for side in exported.sides]
     names = SIDES if len(set(flavours)) == 1 else (*SIDES, *flavours)
     if to not in names:
@@ -111,9 +111,10 @@ def _side_named(exported: ExportedMap, to: str) -> int:
 
 
 def _recognised(exported: ExportedMap, stored: Stored, side: int | None) -> tuple[int, Arrays]:
-    """Returns which side a checkpoint is of, and its arrays by that side's paths.
+    """Returns the index of the side that a checkpoint belongs to, and its arrays by that side's paths.
 
-    Names must be those of the side; where they are not, holders such as ``params`` and ``model`` do not count.
+    Names must be those of the side. If no side fits, names are compared without holders such as ``params`` and
+    ``model``.
     """
     for names in (lambda path: path, strip_container):
         fits = [at for at in (0, 1) if side in (None, at) and _matched(exported.sides[at], stored, names)]
@@ -132,12 +133,12 @@ def _recognised(exported: ExportedMap, stored: Stored, side: int | None) -> tupl
 
 
 def _is_one(exported: ExportedMap) -> bool:
-    """Whether both sides have the same leaves in the same tree, so that it does not matter which one it is."""
+    """True if both sides have the same leaves in the same tree, so that either side may be chosen."""
     return exported.sides[0].skeleton == exported.sides[1].skeleton and exported.weights.is_identity
 
 
 def _matched(side: ExportedSide, stored: Stored, names: Any) -> Arrays | None:
-    """Returns the arrays by the paths of a side, None where they are not whole roles of it, parameters included."""
+    """Returns the arrays by the paths of a side; None unless they are whole roles of it, parameters included."""
     paths = {names(path): path for path in side.leaves}
     given = {names(path): array for path, array in stored.arrays.items()}
     if len(paths) < len(side.leaves) or len(given) < len(stored.arrays) or set(given) - set(paths):
@@ -150,7 +151,7 @@ def _matched(side: ExportedSide, stored: Stored, names: Any) -> Arrays | None:
 
 
 def _misfit(exported: ExportedMap, stored: Stored, side: int | None) -> str:
-    """Says what keeps a checkpoint from being one of the side that it is nearest to."""
+    """Returns a message with the unexpected and missing leaves, relative to the most similar side."""
     names = {strip_container(path) for path in stored.arrays}
     wanted = [{strip_container(path): path for path in one.leaves} for one in exported.sides]
     nearest = side if side is not None else max((0, 1), key=lambda at: len(names & set(wanted[at])))
@@ -194,7 +195,7 @@ def _must_be_certain(entries: Sequence[ExportedEntry]) -> None:
 
 
 def _as_leaf(leaf: Leaf, array: np.ndarray) -> np.ndarray:
-    """Returns an array of a checkpoint as its side has it; only a counter may come in other integers."""
+    """Returns an array of a checkpoint in its side's dtype; only a counter may be stored as another integer dtype."""
     if leaf.dtype.startswith("key<"):
         if array.dtype == np.uint32 and array.shape[: len(leaf.shape)] == leaf.shape:
             return array
@@ -211,7 +212,7 @@ def _as_leaf(leaf: Leaf, array: np.ndarray) -> np.ndarray:
 
 
 def _as_integer(array: np.ndarray, dtype: str) -> np.ndarray | None:
-    """Returns a scalar as other integers that hold its number; None where it is none, or they do not."""
+    """Returns an integer scalar in another integer dtype; None if it is no such scalar, or its value does not fit."""
     target = jax.numpy.dtype(dtype)
     if array.shape or array.dtype.kind not in "iu" or target.kind not in "iu":
         return None
@@ -220,7 +221,7 @@ def _as_integer(array: np.ndarray, dtype: str) -> np.ndarray | None:
 
 
 def _must_come_back(weights: WeightMap, at: int, arrays: Arrays, moved: Arrays) -> None:
-    """Holds the way back against what was given."""
+    """Raises a `ConversionError` unless converting back gives the same bits."""
     back = weights.to_candidate(moved) if at else weights.to_reference(moved)
     lost = [path for path, array in arrays.items() if path not in back or not same_bits(array, back[path])]
     if lost:
@@ -230,7 +231,7 @@ def _must_come_back(weights: WeightMap, at: int, arrays: Arrays, moved: Arrays) 
 
 
 def _typed(side: ExportedSide, moved: Arrays) -> Arrays:
-    """Returns the arrays in the types of the side they go to; only a counter may be of another."""
+    """Returns the arrays in the dtypes of the target side; only a counter may change its integer dtype."""
     typed: Arrays = {}
     for path, array in moved.items():
         leaf = side.leaves[path]
@@ -255,7 +256,7 @@ def _typed(side: ExportedSide, moved: Arrays) -> Arrays:
 
 
 def _retyped(entries: Sequence[ExportedEntry], at: int, found: Arrays, written: Arrays) -> Iterator[str]:
-    """Yields in words which counters are in other integers than they were."""
+    """Yields a line of text for each counter whose integer dtype changes."""
     for one in entries:
         ours, theirs = (one.entry.reference, one.entry.candidate)[:: -1 if at else 1]
         before, after = found[ours[0]], written.get(theirs[0])
@@ -271,7 +272,7 @@ def _as_key(side: ExportedSide, path: str, array: np.ndarray) -> Any:
 
 
 def _branch(side: ExportedSide, root: str) -> Skeleton:
-    """Returns the tree to write, or the branch of it that is asked for."""
+    """Returns the tree to write, or the branch at ``root``."""
     tree = side.skeleton
     for name in filter(None, root.split("/")):
         if not isinstance(tree, dict) or name not in tree:

@@ -1,4 +1,4 @@
-"""A weight map as data: JSON that says of every leaf which leaves of the other side it is, and what confirmed it."""
+"""A weight map as JSON: for each leaf its partners on the other side, and the evidence that confirmed the pairing."""
 
 import dataclasses
 import json
@@ -26,24 +26,24 @@ TOLD = (
     "module it belongs to",
     "use in the program",
 )
-"""Ways to match that say which leaf it is; by any other a leaf is only likely to be the one, until it is confirmed."""
+"""Matches that identify a leaf with certainty; any other match is a guess until a proof or probe confirms it."""
 TRANSFORMS: Mapping[str, type] = {
     name: getattr(transforms, name) for name in transforms.__all__ if name != "Transform"
 }
 
 
 class MapFileError(ValueError):
-    """A file that is no exported map, or none that this version reads."""
+    """A file is not an exported map, or this version cannot read it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedEntry:
-    """Leaves that belong together, and why.
+    """Leaves that belong together, and the evidence.
 
     Args:
         entry: the pairing.
-        confirmed_by: ``proof``, ``probe``, ``one-to-one`` and the reason, or why nothing does.
-        contradicted: whether a probe moved the two sides apart.
+        confirmed_by: ``proof``, ``probe``, ``one-to-one`` and the reason, or the reason why nothing confirms it.
+        contradicted: True if a probe made the two sides differ.
     """
 
     entry: Entry
@@ -52,7 +52,7 @@ class ExportedEntry:
 
     @property
     def doubt(self) -> str:
-        """Why it is not certain, in words; empty where it is."""
+        """The reason why the entry is uncertain, as text; empty if it is certain."""
         if self.contradicted:
             return f"confirmed by {self.confirmed_by}"
         if self.confirmed_by in CONFIRMED or self.entry.matched_by in TOLD:
@@ -69,7 +69,7 @@ class ExportedSide:
         flavour: ``linen`` or ``nnx``.
         leaves: ``{path: Leaf}``; typed keys have a dtype such as ``key<fry>``.
         keys: ``{path: implementation}`` of the typed keys, such as ``threefry2x32``.
-        skeleton: the tree around them.
+        skeleton: the state's tree with paths at its leaves.
     """
 
     name: str
@@ -81,13 +81,13 @@ class ExportedSide:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedMap:
-    """A weight map with all that a checkpoint needs to be carried through it.
+    """A weight map with the data that converting a checkpoint needs.
 
     Args:
-        case: id of the case that it is of.
+        case: id of its case.
         sides: reference and candidate.
         entries: all of the map.
-        alone: leaves of RNG state that one side alone has.
+        alone: RNG leaves that only one side has.
         versions: of the packages that confirmed it.
     """
 
@@ -103,10 +103,10 @@ class ExportedMap:
         return WeightMap(entries=tuple(one.entry for one in self.entries), alone=self.alone)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the map as `read_map` reads it.
+        """Returns the map as the JSON that `read_map` reads.
 
         Raises:
-            ValueError: an entry has a transform of somebody's own, which has no name that others know.
+            ValueError: an entry has a user-defined transform, which cannot be stored.
         """
         return {
             "schema": SCHEMA,
@@ -149,13 +149,13 @@ def _entry_record(one: ExportedEntry) -> dict[str, Any]:
 
 
 def read_map(path: Path) -> ExportedMap:
-    """Reads what ``parity map --export`` wrote, and checks that it is total and one-to-one.
+    """Reads a file of ``parity map --export``, and checks that it is total and one-to-one.
 
     Args:
         path: the file.
 
     Raises:
-        MapFileError: it cannot be read, is no map, is of another version, or does not hold together.
+        MapFileError: the file is unreadable, no map, of another version, or not total and one-to-one.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -218,7 +218,7 @@ def _entry(record: Mapping[str, Any]) -> ExportedEntry:
 
 
 def _gap(found: ExportedMap) -> str:
-    """Says which leaves of a side are in no entry, or in several, or not in its tree; empty where there are none."""
+    """Returns a message if a side's leaves are not in exactly one entry each, or not in its tree; else empty text."""
     paths = ([one.entry.reference for one in found.entries], [one.entry.candidate for one in found.entries])
     for side, groups, alone in zip(found.sides, paths, found.alone, strict=True):
         named = [*(path for group in groups for path in group), *alone]

@@ -1,4 +1,4 @@
-"""Orbax checkpoints as ``{path: array}`` on the host, whatever wrote them, and back."""
+"""Reads and writes Orbax checkpoints as ``{path: array}`` on the host."""
 
 import contextlib
 import dataclasses
@@ -22,22 +22,22 @@ from parity.builds.tree import flatten, to_host
 __all__ = ["Stored", "StoredError", "check_new", "read_stored", "same_bits", "write_stored"]
 
 ITEM = "_METADATA"
-"""The file that every item of Orbax has."""
+"""The file that every Orbax item has."""
 STEP = re.compile(r"(?:\D*[_-])?(\d+)")
 SHOWN = 240
 SETTLING = 0.3
-"""Seconds until the reads and writes that Orbax still has under way when one fails have ended, too."""
+"""Seconds after a failure until Orbax's pending reads and writes have ended, too."""
 PATIENCE = 10.0
 """Seconds to wait for them at most."""
 
 
 class StoredError(ValueError):
-    """A checkpoint that cannot be read or written: which one, what is wrong, what to do."""
+    """A checkpoint cannot be read or written; the message names it, the problem and a remedy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored:
-    """What a checkpoint holds.
+    """Content of a checkpoint.
 
     Args:
         folder: the item that was read.
@@ -49,13 +49,13 @@ class Stored:
 
 
 def find_item(folder: Path) -> Path:
-    """Returns the item that a path means: itself, the only one in it, or that of the last step.
+    """Returns the item at a path: the folder itself, the only item in it, or that of the last step.
 
     Args:
         folder: of ``StandardCheckpointer``, ``PyTreeCheckpointer`` or ``CheckpointManager``, its step or its item.
 
     Raises:
-        StoredError: there is none, or there are several.
+        StoredError: there is no item, or several.
     """
     if not folder.is_dir():
         raise StoredError(f"{folder}: got no folder, expected an Orbax checkpoint; check the path")
@@ -102,7 +102,7 @@ def read_stored(folder: Path) -> Stored:
 
 
 def _restored(item: Path) -> tuple[Any, str]:
-    """Returns the tree of an item, or what went wrong."""
+    """Returns the tree of an item and an empty text, or None and the error as text."""
     import orbax.checkpoint as ocp
 
     try:
@@ -112,15 +112,15 @@ def _restored(item: Path) -> tuple[Any, str]:
             tree = getattr(found, "tree", found)
             how = jax.tree.map(lambda leaf: ocp.RestoreArgs(restore_type=np.ndarray), tree)
             return checkpointer.restore(item, args=ocp.args.PyTreeRestore(restore_args=how)), ""
-    except Exception as error:  # Orbax and TensorStore raise whatever they meet in a damaged file
+    except Exception as error:  # Orbax and TensorStore raise errors of many types for a damaged file
         return None, f"{type(error).__name__}: {one_line(error)}"
 
 
 def check_new(folder: Path) -> None:
-    """Raises where a checkpoint could not be written.
+    """Checks that a checkpoint can be written.
 
     Raises:
-        StoredError: the folder exists, or its parent cannot be written to.
+        StoredError: the folder exists, or its parent is not writable.
     """
     folder = folder.absolute()
     if folder.exists() or folder.is_symlink():
@@ -134,14 +134,14 @@ def check_new(folder: Path) -> None:
 
 
 def write_stored(folder: Path, tree: Any) -> None:
-    """Writes a checkpoint as ``StandardCheckpointer`` does; the folder appears when it was read back the same.
+    """Writes a checkpoint as ``StandardCheckpointer`` does; the folder appears after a successful check of its bits.
 
     Args:
         folder: a new one.
         tree: of arrays.
 
     Raises:
-        StoredError: the folder exists, the disk is full or not to be written, or other bits were read back.
+        StoredError: the folder exists, the disk is full or not writable, or other bits were read back.
     """
     import orbax.checkpoint as ocp
 
@@ -169,7 +169,7 @@ def write_stored(folder: Path, tree: Any) -> None:
 
 
 def _settle(partial: Path) -> None:
-    """Removes what was written under a temporary name until nothing comes back."""
+    """Removes the files of a failed write until pending writes add no more."""
     began = quiet = time.monotonic()
     while (now := time.monotonic()) < min(quiet + SETTLING, began + PATIENCE):
         quiet = now if _remove(partial) else quiet
@@ -177,7 +177,7 @@ def _settle(partial: Path) -> None:
 
 
 def _remove(partial: Path) -> bool:
-    """Removes a folder and those that Orbax makes next to it; returns True if there were any."""
+    """Removes a folder and the temporary ones that Orbax makes next to it; returns True if there were any."""
     left = list(partial.parent.glob(f"{partial.name}*"))
     for folder in left:
         shutil.rmtree(folder, ignore_errors=True)
@@ -185,13 +185,13 @@ def _remove(partial: Path) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """Returns the system's reason of an error, also of one that TensorStore passes on; else its first words."""
+    """Returns the operating system's reason of an error, also through TensorStore; else the start of its message."""
     code = re.search(r"os_error_code='(\d+)'", str(error))
     return os.strerror(int(code[1])) if code else one_line(error)
 
 
 def same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    """Returns whether two arrays have the same type, shape and bits."""
+    """True if two arrays have the same dtype, shape and bits."""
     if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape:
         return False
     return np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
@@ -203,7 +203,7 @@ def _arrays(tree: Any) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def _no_log() -> Iterator[None]:
-    """Has Orbax, and the tasks that it leaves behind, print no traceback of an error that it raises as well."""
+    """Suppresses tracebacks that Orbax and its background tasks log for an error that they also raise."""
     logs = [logging.getLogger(name) for name in ("absl", "asyncio")]
     levels, hook = [log.level for log in logs], sys.unraisablehook
     sys.unraisablehook = lambda ignored: None
@@ -218,5 +218,5 @@ def _no_log() -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """Returns the message of an error on one line, cut where it is long."""
+    """Returns the message of an error on one line, cut at `SHOWN` characters."""
     return " ".join(str(error).split())[:SHOWN]

@@ -1,4 +1,4 @@
-"""The weight map: which leaves of one side are which leaves of the other, and how arrays turn into each other.
+"""The weight map: pairs the leaves of both sides and transforms their arrays.
 
 Imports: `programs`. Gives: `map` (rules, inference, the map) and `transforms` (invertible, each with its inverse).
 """

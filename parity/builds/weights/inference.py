@@ -1,4 +1,4 @@
-"""Infers a weight map from the leaves of two states: step by step, the surest evidence first."""
+"""Infers a weight map from the leaves of two states, the most reliable evidence first."""
 
 import difflib
 import re
@@ -28,7 +28,7 @@ __all__ = ["Uses", "infer"]
 SIDES = ("reference", "candidate")
 Leaves = Mapping[str, Leaf]
 Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
-"""Program -> of the reference and the candidate, ``{path: fingerprint of how the program uses the leaf}``."""
+"""Program -> for reference and candidate, ``{path: fingerprint of how the program uses the leaf}``."""
 
 
 def infer(
@@ -43,16 +43,17 @@ def infer(
     Args:
         reference, candidate: the leaves of both sides.
         rules: explicit pairings, tried first.
-        use: computes a fingerprint of how each program of both sides uses each leaf; only called when names
-            and shapes leave a choice.
-        order: computes where each side's program first uses each leaf; only called when modules are alike.
+        use: computes a fingerprint of how each program of both sides uses each leaf; only called if names
+            and shapes are ambiguous.
+        order: computes the place where each side's program first uses each leaf; only called if several modules
+            have equal content.
 
     Returns:
-        The map; RNG state that finds no partner is in `WeightMap.alone`.
+        The map; RNG leaves without a partner are in `WeightMap.alone`.
 
     Raises:
-        ConflictError: two programs use a leaf as they use two leaves of the other side.
-        MapError: other leaves are left over.
+        ConflictError: two programs pair a leaf with different leaves of the other side.
+        MapError: other leaves have no partner.
         ValueError: a rule pairs nothing, or its transform does not fit.
     """
     search = _Search(reference, candidate)
@@ -76,7 +77,7 @@ def infer(
 
 
 class _Search:
-    """Matches leaves step by step; what is matched leaves the two sides' names."""
+    """Matches leaves step by step; matched leaves are removed from the names of both sides."""
 
     def __init__(self, reference: Leaves, candidate: Leaves):
         self.leaves = (reference, candidate)
@@ -103,7 +104,7 @@ class _Search:
         return {name: leaves[path] for name, path in names.items() if self._role(side, name) is role}
 
     def _role(self, side: int, name: str) -> Role:
-        """A copy of a parameter, such as an average that NNX holds in a Param, is no parameter."""
+        """Returns the role; a copy of a parameter, such as an average that NNX holds in a Param, counts as state."""
         role = self.leaves[side][self.names[side][name]].role
         return Role.STATE if role is Role.PARAMS and name in self.copies[side] else role
 
@@ -156,11 +157,11 @@ class _Search:
     def _absent(
         self, found: tuple[list[str], list[str]], names: Sequence[Collection[str]]
     ) -> list[tuple[int, str]]:
-        """Returns side and name of each leaf that is not among some names of both sides."""
+        """Returns ``(side, name)`` of each leaf that is not among the given names of its side."""
         return [(side, name) for side, group in enumerate(found) for name in group if name not in names[side]]
 
     def _named(self, rule: Rule, name: str) -> tuple[list[str], list[str]] | None:
-        """Returns the leaves of both sides that a rule names, if its pattern matches a leaf of the reference."""
+        """Returns the leaves of both sides that a rule pairs; None if its pattern does not match ``name``."""
         pattern = rule.reference[0]
         match = re.fullmatch(pattern, name) or re.fullmatch(pattern, strip_container(self.paths[name]))
         if not match:
@@ -169,7 +170,7 @@ class _Search:
         return reference, [normalise(match.expand(template)) for template in rule.candidate]
 
     def _have_one_role(self, reference: Sequence[str], targets: Sequence[str]) -> bool:
-        """A rule for a parameter may match its moments, too, which are no partners of a parameter."""
+        """True if all leaves have one role; a parameter's rule may also match its moments."""
         roles = {
             side[names[name]].role
             for (side, names), group in zip(self.sides(), (reference, targets), strict=True)
@@ -178,13 +179,13 @@ class _Search:
         return len(roles) == 1
 
     def _check_shapes(self, rule: Rule, reference: Sequence[str], targets: Sequence[str]) -> None:
-        """Raises where a rule's transform does not turn the shapes of one side into those of the other."""
+        """Raises a `ValueError` unless a rule's transform maps the shapes of one side to those of the other."""
         shapes = [
             [side[names[name]].shape for name in chosen]
             for (side, names), chosen in zip(self.sides(), (reference, targets), strict=True)
         ]
         try:
-            got = rule.transform.shapes(shapes[0])  # without arrays: published sizes fill the memory
+            got = rule.transform.shapes(shapes[0])  # without arrays: published sizes would fill the memory
         except (ValueError, IndexError) as error:
             got = [str(error)]
         if got != shapes[1]:
@@ -215,10 +216,9 @@ class _Search:
                     self._pair(members, [name], how, Stack(axis, len(members)))
 
     def by_parameter(self, role: Role) -> None:
-        """Pairs moments like the parameters they belong to, whatever holds them.
+        """Pairs moments like their parameters, which are already paired, regardless of their holders.
 
-        The parameters are already paired; the longest name that fits owns a moment. Averages of parameters
-        are moments, too.
+        The longest parameter name that fits owns a moment. Averages of parameters count as moments.
         """
         if role not in (Role.OPTIMIZER, Role.STATE):
             return
@@ -236,7 +236,7 @@ class _Search:
                     self._pair(chosen[0], chosen[1], "parameter it belongs to", entry.transform)
 
     def _moments(self, side: int, role: Role, entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
-        """Returns ``{parameter: {moment: name}}`` of the leaves of a role that are left."""
+        """Returns ``{parameter: {moment: name}}`` of the unpaired leaves of a role."""
         paths = (entry.candidate if side else entry.reference for entry in entries)
         owners = {normalise(path) for group in paths for path in group}
         found: dict[str, dict[str, str]] = {}
@@ -246,7 +246,7 @@ class _Search:
         return found
 
     def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:
-        """Whether leaves, still unpaired, have the shapes of the parameters of an entry."""
+        """True if the leaves are unpaired and have the shapes of an entry's parameters."""
         return all(
             name in names and side[names[name]].shape == side[path].shape
             for (side, names), group, paths in zip(
@@ -256,7 +256,7 @@ class _Search:
         )
 
     def by_module(self, role: Role, order: Callable[[], Order]) -> None:
-        """Pairs what lies beside paired leaves, then whole modules, then what lies beside those."""
+        """Pairs leaves in modules of paired leaves, then whole modules, then leaves in modules of those."""
         self._beside(role)
         named, ordered = pair_modules(self._of(0, role), self._of(1, role), order)
         for name, other in named:
@@ -275,12 +275,12 @@ class _Search:
             self._pair([name], [other], "module it belongs to")
 
     def has_choice(self, role: Role) -> bool:
-        """Whether several unpaired leaves of one side share shape and dtype."""
+        """True if several unpaired leaves of the reference share shape and dtype."""
         kinds = [(leaf.shape, leaf.dtype) for leaf in self._of(0, role).values()]
         return len(set(kinds)) < len(kinds)
 
     def by_use(self, role: Role, uses: Uses) -> None:
-        """Pairs leaves that both sides use alike in every program that tells, where no other leaf is used so."""
+        """Pairs leaves with a fingerprint, shape and dtype that exactly one leaf of each side has in a program."""
         partners: dict[str, dict[str, str]] = {}
         for program, prints in uses.items():
             for name, other in self._used_alike(role, prints):
@@ -313,9 +313,9 @@ class _Search:
         raise ConflictError(ours[name], partners, (self.leaves[0][ours[name]], others))
 
     def by_shape(self, role: Role) -> None:
-        """Pairs the rest by shape and dtype, nearest names first.
+        """Pairs the remaining leaves by shape and dtype, nearest names first.
 
-        A name that both sides have is not given away: its shapes differ, which only a rule can explain.
+        A name that both sides have is left out: its shapes differ, so it needs a rule.
         """
         reference, candidate = self._of(0, role), self._of(1, role)
         kinds: dict[tuple, list[str]] = {}
@@ -332,7 +332,7 @@ class _Search:
 
 
 def _idle(rule: Rule, why: str, names: Sequence[str], text: str = "") -> str:
-    """Returns in words that a rule pairs nothing, with the leaves of the nearest names."""
+    """Returns a message that a rule pairs nothing, with the leaves of the most similar names."""
     near = difflib.get_close_matches(text or rule.reference[0], names, n=3, cutoff=0.3) or names[:3]
     where = f"weight rule {', '.join(rule.reference)} -> {', '.join(rule.candidate)}"
     return f"{where}: {why}; nearest: {', '.join(near)}"
@@ -343,7 +343,7 @@ def _named(leaves: Leaves, names: Mapping[str, str]) -> dict[str, Leaf]:
 
 
 def _same_moment(moments: Mapping[str, str], moment: str) -> str | None:
-    """Returns the leaf of a moment such as ``0/mu``; of ``mu`` wherever it stands, if there is one."""
+    """Returns the leaf of a moment such as ``0/mu``; else the only one with the word ``mu``; else None."""
     if moment in moments:
         return moments[moment]
     word = _word(moment)

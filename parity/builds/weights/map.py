@@ -1,8 +1,8 @@
-"""The weight map: which leaves of the candidate are which leaves of the reference.
+"""The weight map: pairs the leaves of the candidate with those of the reference.
 
 Leaves are paired by explicit rules, then by normalised paths (also across stacked and per-layer
 layouts), then by role, shape, dtype and the nearest name. The result is one-to-one and total, or a
-`MapError` that lists every leftover of both sides.
+`MapError` that lists every unmatched leaf of both sides.
 """
 
 import dataclasses
@@ -30,18 +30,18 @@ __all__ = [
 GUESSED = "axis guessed:"
 NEAREST = "shape and nearest name"
 HOLDERS = frozenset({"inner", "params", "model", "optimizer", "opt_state", "routing_bias"})
-"""Names that say who holds a leaf, not which it is."""
+"""Names of containers, which do not identify a leaf."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    r"""An explicit pairing, for what names and shapes do not tell.
+    r"""An explicit pairing, for leaves that names and shapes leave ambiguous.
 
     Args:
         reference: regular expressions for whole normalised paths of the reference; the groups of the
             first fill the other expressions and the candidate templates (``\1``).
         candidate: templates of normalised candidate paths.
-        transform: how the arrays turn into each other.
+        transform: maps the reference's arrays to the candidate's.
     """
 
     reference: tuple[str, ...]
@@ -61,11 +61,11 @@ class Entry:
 
 
 class MapError(ValueError):
-    """Leaves were left over.
+    """Leaves have no partner.
 
     Args:
-        reference, candidate: the leftovers of both sides.
-        hints: weight rules that pair nothing, in sentences.
+        reference, candidate: the unmatched leaves of both sides.
+        hints: weight rules that pair nothing, as sentences.
     """
 
     def __init__(self, reference: Sequence[Leaf], candidate: Sequence[Leaf], hints: Sequence[str] = ()):
@@ -82,12 +82,12 @@ class MapError(ValueError):
 
 
 class ConflictError(MapError):
-    """Two programs of the pair demand different maps, so that no state serves both.
+    """Two programs of the pair require different maps, so that no state fits both.
 
     Args:
         path: a leaf of the reference.
-        partners: program -> the leaf of the candidate that the program uses alike.
-        leaves: that leaf, and its partners.
+        partners: program -> the leaf of the candidate that the program uses in the same way.
+        leaves: the leaf at ``path``, and its partners.
     """
 
     def __init__(self, path: str, partners: Mapping[str, str], leaves: tuple[Leaf, Sequence[Leaf]]):
@@ -105,8 +105,8 @@ class WeightMap:
 
     Args:
         entries: leaves that belong together.
-        alone: leaves of RNG state that only the reference, or only the candidate has: Linen is given its
-            keys from outside, NNX keeps streams in the model.
+        alone: RNG leaves that only the reference, or only the candidate has: Linen receives its keys as
+            arguments, NNX keeps streams in the model.
     """
 
     entries: tuple[Entry, ...]
@@ -114,20 +114,20 @@ class WeightMap:
 
     @property
     def guessed(self) -> list[Entry]:
-        """The entries that sizes, names and use leave open; a proof or a probe confirms them, a rule tells them."""
+        """The entries that sizes, names and use leave ambiguous; a proof, a probe or a rule settles them."""
         return [entry for entry in self.entries if GUESSED in entry.matched_by or entry.matched_by == NEAREST]
 
     @property
     def is_identity(self) -> bool:
-        """Whether every leaf has one partner with the very same array."""
+        """True if every leaf has one partner with the same array."""
         return all(isinstance(entry.transform, Identity) for entry in self.entries)
 
     def to_candidate(self, flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the reference's arrays as the candidate's; ``flat`` may hold part of the leaves."""
+        """Returns the reference's arrays as the candidate's; ``flat`` may hold some of the leaves."""
         return self._carry(flat, forward=True)
 
     def to_reference(self, flat: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the candidate's arrays as the reference's; ``flat`` may hold part of the leaves."""
+        """Returns the candidate's arrays as the reference's; ``flat`` may hold some of the leaves."""
         return self._carry(flat, forward=False)
 
     def _carry(self, flat: Mapping[str, np.ndarray], *, forward: bool) -> dict[str, np.ndarray]:
@@ -152,7 +152,7 @@ def normalise(path: str) -> str:
 
 
 def strip_container(path: str) -> str:
-    """Returns ``path`` without holder prefixes, its names as the model has them."""
+    """Returns ``path`` without holder prefixes, otherwise unchanged."""
     parts = path.split("/")
     while len(parts) > 1 and parts[0] in HOLDERS:
         parts = parts[1:]

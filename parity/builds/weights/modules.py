@@ -1,4 +1,4 @@
-"""Which module of one side is which of the other: its leaves stay together, and moments with their parameters."""
+"""Pairs modules of both sides, so that leaves of a module stay together, and moments with their parameters."""
 
 import collections
 import re
@@ -10,11 +10,11 @@ from parity.builds.weights.nearest import pair_nearest
 __all__ = ["Order", "beside_paired", "copied", "moment_of", "pair_modules", "unheld_prefix"]
 
 Order = tuple[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]]
-"""Path of a leaf -> where its side's program first uses it."""
+"""For each side, path of a leaf -> place of its first use in the program."""
 
 Pairs = list[tuple[str, str]]
 _AUTOMATIC = re.compile(r"(^|/)[A-Z][A-Za-z0-9]*/\d+(/|$)")
-"""A module that Linen names by class and number, such as ``Dense_0``, which says nothing of its place."""
+"""A module that Linen names by class and number, such as ``Dense_0``; the name does not show its place."""
 
 
 def _module(name: str) -> str:
@@ -28,11 +28,11 @@ def _last(name: str) -> str:
 def beside_paired(
     paired: Iterable[tuple[str, str]], reference: Mapping[str, Leaf], candidate: Mapping[str, Leaf]
 ) -> Pairs:
-    """Pairs leaves whose modules hold leaves that are paired already, by their own names.
+    """Pairs leaves by name if their modules hold leaves that are already paired.
 
     Args:
         paired: normalised names of leaves that belong together, in any role.
-        reference, candidate: the leaves that are left of one role. A name may have a holder in front, such as
+        reference, candidate: the unpaired leaves of one role. A name may start with a holder, such as
             ``batch_stats``.
     """
     votes: dict[str, set[str]] = collections.defaultdict(set)
@@ -58,7 +58,7 @@ def beside_paired(
 
 
 def _ends(name: str) -> list[str]:
-    """Returns a name and all that it ends with, from any of its parts on."""
+    """Returns all suffixes of a name that start at one of its parts, the whole name first."""
     parts = name.split("/")
     return ["/".join(parts[at:]) for at in range(len(parts))]
 
@@ -68,15 +68,15 @@ def pair_modules(
 ) -> tuple[Pairs, Pairs]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
 
-    Modules of one kind are paired by nearest name; where one of them is named automatically, names say nothing,
-    and they are paired in the order in which the programs first use them.
+    Modules of one kind are paired by nearest name. If one of them is named automatically, they are paired in the order
+    in which the programs first use them.
 
     Args:
-        reference, candidate: the leaves that are left of one role, by normalised name.
-        order: asked only where several modules are alike.
+        reference, candidate: the unpaired leaves of one role, by normalised name.
+        order: only called if several modules are of one kind and one is named automatically.
 
     Returns:
-        Pairs of leaves of modules that are alone of their kind or are found by name, and by order.
+        Pairs of leaves of modules that are the only ones of their kind or are found by name, and pairs by order.
     """
     sides = (_kinds(reference), _kinds(candidate))
     named: Pairs = []
@@ -103,7 +103,7 @@ Kind = tuple[tuple[str, tuple[int, ...], str], ...]
 
 
 def _kinds(leaves: Mapping[str, Leaf]) -> dict[Kind, list[str]]:
-    """Returns the modules by what they hold."""
+    """Returns the modules by the names, shapes and dtypes of their leaves."""
     held: dict[str, list[tuple[str, tuple[int, ...], str]]] = collections.defaultdict(list)
     for name, leaf in leaves.items():
         if _module(name):
@@ -117,7 +117,7 @@ def _kinds(leaves: Mapping[str, Leaf]) -> dict[Kind, list[str]]:
 def _by_use(
     modules: Sequence[str], leaves: Mapping[str, Leaf], places: Mapping[str, tuple[int, ...]]
 ) -> list[str]:
-    """Returns modules in the order of the first use of any of their leaves; what is not used comes last, by name."""
+    """Returns modules in the order of the first use of any of their leaves; unused ones come last, by name."""
     first: dict[str, tuple[int, ...]] = {}
     for name, leaf in leaves.items():
         if leaf.path in places:
@@ -127,13 +127,13 @@ def _by_use(
 
 
 def unheld_prefix(prefix: str, holders: Iterable[str]) -> str:
-    """Returns what comes before a parameter's name without the names of holders: ``0/mu/params/`` is ``0/mu``."""
+    """Returns the prefix of a parameter's name without the names of holders: ``0/mu/params/`` becomes ``0/mu``."""
     gone = set(holders)
     return "/".join(part for part in prefix.split("/") if part and part not in gone)
 
 
 def copied(parameters: Mapping[str, Leaf]) -> set[str]:
-    """Returns the names of parameters that end with the whole name of another one of the same shape.
+    """Returns the names of parameters that end with the whole name of another parameter of the same shape.
 
     Args:
         parameters: of one side, by normalised name.
@@ -147,12 +147,12 @@ def copied(parameters: Mapping[str, Leaf]) -> set[str]:
 
 
 def moment_of(name: str, owners: Container[str], holders: Iterable[str]) -> tuple[str, str] | None:
-    """Returns which moment of which parameter a leaf is: ``("0/mu", "layer/kernel")``; None for what is none.
+    """Returns ``(moment, parameter)`` of a leaf, such as ``("0/mu", "layer/kernel")``; None if it is no moment.
 
     Args:
         name: normalised name of the leaf.
-        owners: names of parameters; the longest that ends the name owns it.
-        holders: words that say nothing, wherever they stand.
+        owners: names of parameters; the longest one that ends the name owns it.
+        holders: names of containers, ignored at every place.
     """
     parts = name.split("/")
     for at in range(1, len(parts)):

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 __all__ = ["pair_nearest"]
 
 FEW = 16
-"""Up to so many names of each side, every pair is rated."""
+"""Number of names per side up to which all pairs are rated."""
 WINDOW = 2
-"""Of more names, each is rated with so many neighbours on both sides of its place in each order."""
+"""Number of neighbours on either side of a name's place in each order that are rated if there are more names."""
 
 
 def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs distinct names of two sides one-to-one until one side has none left.
 
-    Rating every pair takes the square of the number of names. Of many names only neighbours are rated (the sorted
-    neighbourhood method): names at the same place once both sides are sorted by the numbers in them or as text.
+    Rating every pair takes quadratic time. For many names only neighbours are rated (the sorted neighbourhood
+    method): names at the same place after sorting both sides by the numbers in them or as text.
 
     Args:
         reference, candidate: the names of both sides.
@@ -38,10 +38,10 @@ def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tup
 
 
 def _greedy(options: Iterator[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
-    """Returns pairs of ``(partner, names that it may have)``, the most similar first, each name once."""
+    """Returns pairs from ``(partner, names to choose from)``, the most similar first; each name is used once."""
     rated, matcher = [], difflib.SequenceMatcher()
     for other, names in options:
-        matcher.set_seq2(other)  # which it analyses once for all names
+        matcher.set_seq2(other)  # analysed once for all names
         for name in names:
             matcher.set_seq1(name)
             rated.append((matcher.ratio(), name, other))
@@ -55,13 +55,13 @@ def _greedy(options: Iterator[tuple[str, Sequence[str]]]) -> list[tuple[str, str
 
 
 def _neighbours(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yields each name of the right side with its neighbours of the left."""
+    """Yields each name of the right side with its neighbours on the left side."""
     near: dict[str, dict[str, None]] = {other: {} for other in right}
     for key in (_by_numbers, _by_text):
         ours, theirs = sorted(left, key=key), sorted(right, key=key)
         keys = [key(name) for name in ours]
         for place, other in enumerate(theirs):
-            # The same place among the others of its side, and the place that it would have on the other side.
+            # The name's relative place in its own side, and its insertion point in the other side.
             for at in (place * len(ours) // len(theirs), bisect.bisect_left(keys, key(other))):
                 near[other].update(dict.fromkeys(ours[max(0, at - WINDOW) : at + WINDOW + 1]))
     return ((other, list(names)) for other, names in near.items())

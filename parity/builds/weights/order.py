@@ -1,4 +1,4 @@
-"""In which order a traced program uses its arguments for the first time."""
+"""Order in which a traced program first uses its arguments."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ Place = tuple[int, ...]
 def first_uses(jaxpr: Any) -> dict[int, Place]:
     """Returns ``{argument: place}`` of the first operation that uses each argument.
 
-    A place is the position of an operation in the program, then of the one inside it, and so on. What only
-    hands an argument on, such as a call, is looked into.
+    A place is the position of an operation in the program, then of the operation inside it, and so on. Operations
+    with a body, such as calls, are entered.
 
     Args:
-        jaxpr: a closed traced program, or an open one.
+        jaxpr: a closed or open jaxpr.
     """
     inner = opened(jaxpr)
     numbers = {variable: number for number, variable in enumerate(inner.invars)}
@@ -41,7 +41,7 @@ def first_uses(jaxpr: Any) -> dict[int, Place]:
 
 
 def _inside(equation: Any) -> dict[int, Place] | None:
-    """Returns where the body of an equation first uses its operands; None for an equation without one."""
+    """Returns the place in an equation's body that first uses each operand; None for an equation without a body."""
     inner = bodies(equation)
     if not inner:
         return None

@@ -1,4 +1,4 @@
-"""Which leaves are layers of one stack, and where they may lie in it."""
+"""Finds leaves that are layers of one stack, and the axes along which they may be stacked."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,7 +24,7 @@ def layer_groups(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
 
 
 def stack_axes(stacked: Leaf | None, members: Sequence[Leaf]) -> list[int]:
-    """Returns where ``members`` may lie in ``stacked``; a named axis decides where sizes alone do not."""
+    """Returns the axes along which ``stacked`` may hold ``members``; logical axis names settle ambiguous sizes."""
     if stacked is None or len({member.shape for member in members}) != 1:
         return []
     shape, rank = stacked.shape, len(stacked.shape)

@@ -1,4 +1,4 @@
-"""How the leaves of one side become leaves of the other: small, named, invertible."""
+"""Transforms between leaves of the two sides: small, named, invertible."""
 
 import dataclasses
 import math
@@ -17,25 +17,25 @@ class Transform(Protocol):
     """Maps the arrays of the reference leaves to the arrays of the candidate leaves, and back."""
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Reference to candidate."""
+        """Returns the candidate's arrays for the reference's."""
         ...
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Candidate to reference; the inverse of `apply`."""
+        """Returns the reference's arrays for the candidate's; the inverse of `apply`."""
         ...
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Shapes of what `apply` returns; raises ValueError or IndexError where it would."""
+        """Returns the shapes of the result of `apply`; raises ValueError or IndexError if `apply` would."""
         ...
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple] | None:
-        """Candidate's logical axes for the reference's; None where they cannot be told."""
+        """Returns the candidate's logical axes for the reference's; None if they cannot be derived."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """The same array."""
+    """Leaves the array unchanged."""
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
         """Returns the arrays."""
@@ -71,7 +71,7 @@ class Permute:
         return [np.transpose(array, inverse) for array in arrays]
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Permutes each."""
+        """Permutes each shape."""
         if any(sorted(axis % len(self.order) for axis in self.order) != list(range(len(x))) for x in shapes):
             raise ValueError(f"got shapes {shapes} for axes {self.order}")
         return [tuple(shape[axis] for axis in self.order) for shape in shapes]
@@ -86,7 +86,7 @@ class Permute:
 
 @dataclasses.dataclass(frozen=True)
 class Reshape:
-    """Same elements in row-major order, other shape."""
+    """Keeps the elements in row-major order and changes the shape."""
 
     reference: tuple[int, ...]
     candidate: tuple[int, ...]
@@ -100,13 +100,13 @@ class Reshape:
         return [np.reshape(array, self.reference) for array in arrays]
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Returns the candidate's."""
+        """Returns the candidate's shapes."""
         if any(math.prod(shape) != math.prod(self.candidate) for shape in shapes):
             raise ValueError(f"got shapes {shapes} to reshape to {self.candidate}")
         return [self.candidate for _ in shapes]
 
     def axes(self, axes: Sequence[tuple]) -> None:
-        """A reshaped dimension has no one name."""
+        """Returns None: a reshaped dimension has no single name."""
         return
 
     def __str__(self) -> str:
@@ -115,13 +115,13 @@ class Reshape:
 
 @dataclasses.dataclass(frozen=True)
 class Unstack:
-    """One stacked leaf becomes ``number`` leaves, cut along ``axis``."""
+    """Splits one stacked leaf into ``number`` leaves along ``axis``."""
 
     axis: int
     number: int
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Cuts."""
+        """Splits."""
         return [np.asarray(part) for part in np.moveaxis(arrays[0], self.axis, 0)]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
@@ -134,7 +134,7 @@ class Unstack:
         return [tuple(np.delete(shape, self.axis).tolist())] * shape[self.axis]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
-        """Drops the stacked axis's name."""
+        """Drops the name of the stacked axis."""
         at = self.axis % len(axes[0])
         return [axes[0][:at] + axes[0][at + 1 :]] * self.number
 
@@ -144,7 +144,7 @@ class Unstack:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """``number`` leaves become one, stacked along ``axis``."""
+    """Stacks ``number`` leaves along ``axis``."""
 
     axis: int
     number: int
@@ -154,7 +154,7 @@ class Stack:
         return Unstack(self.axis, self.number).invert(arrays)
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Cuts."""
+        """Splits."""
         return Unstack(self.axis, self.number).apply(arrays)
 
     def shapes(self, shapes: Shapes) -> Shapes:
@@ -162,7 +162,7 @@ class Stack:
         return [_stacked(shapes, self.axis % (len(shapes[0]) + 1))]
 
     def axes(self, axes: Sequence[tuple]) -> None:
-        """The stacked axis's name is the candidate's own."""
+        """Returns None: only the candidate names the stacked axis."""
         return
 
     def __str__(self) -> str:
@@ -171,7 +171,7 @@ class Stack:
 
 @dataclasses.dataclass(frozen=True)
 class StackGrid:
-    """Leaves become one whose first dimensions, ``shape``, count them in row-major order."""
+    """Stacks leaves into one whose leading dimensions, ``shape``, count them in row-major order."""
 
     shape: tuple[int, ...]
 
@@ -180,19 +180,19 @@ class StackGrid:
         return [np.stack(arrays).reshape(*self.shape, *np.shape(arrays[0]))]
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Cuts."""
+        """Splits."""
         rest = np.shape(arrays[0])[len(self.shape) :]
         return list(np.reshape(arrays[0], (-1, *rest)))
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Adds the axes in front."""
+        """Prepends the axes."""
         count, *rest = _stacked(shapes, 0)
         if count != math.prod(self.shape):
             raise ValueError(f"got {count} arrays for a grid of {self.shape}")
         return [(*self.shape, *rest)]
 
     def axes(self, axes: Sequence[tuple]) -> None:
-        """The stacked axes' names are the candidate's own."""
+        """Returns None: only the candidate names the stacked axes."""
         return
 
     def __str__(self) -> str:
@@ -201,28 +201,28 @@ class StackGrid:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One leaf becomes several, of ``sizes`` along ``axis``."""
+    """Splits one leaf into parts of ``sizes`` along ``axis``."""
 
     axis: int
     sizes: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Cuts."""
+        """Splits."""
         return np.split(arrays[0], np.cumsum(self.sizes)[:-1], axis=self.axis)
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Joins."""
+        """Concatenates."""
         return [np.concatenate(arrays, axis=self.axis)]
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Cuts the axis."""
+        """Splits the axis."""
         (shape,) = shapes
         at, before = self.axis % len(shape), sum(self.sizes[:-1])
         lengths = [*self.sizes[:-1], max(shape[self.axis] - before, 0)]
         return [(*shape[:at], length, *shape[at + 1 :]) for length in lengths]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
-        """Every part keeps the names."""
+        """Returns the names, unchanged, for every part."""
         return [axes[0]] * len(self.sizes)
 
     def __str__(self) -> str:
@@ -231,27 +231,27 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Concat:
-    """Several leaves become one, joined along ``axis``."""
+    """Concatenates several leaves of ``sizes`` along ``axis``."""
 
     axis: int
     sizes: tuple[int, ...]
 
     def apply(self, arrays: Arrays) -> list[np.ndarray]:
-        """Joins."""
+        """Concatenates."""
         return Split(self.axis, self.sizes).invert(arrays)
 
     def invert(self, arrays: Arrays) -> list[np.ndarray]:
-        """Cuts."""
+        """Splits."""
         return Split(self.axis, self.sizes).apply(arrays)
 
     def shapes(self, shapes: Shapes) -> Shapes:
-        """Joins the axis."""
+        """Adds up the sizes of the axis."""
         at = self.axis % len(shapes[0])
         _stacked([shape[:at] + shape[at + 1 :] for shape in shapes], 0)
         return [(*shapes[0][:at], sum(shape[at] for shape in shapes), *shapes[0][at + 1 :])]
 
     def axes(self, axes: Sequence[tuple]) -> list[tuple]:
-        """The whole keeps the names of its parts."""
+        """Returns the names of the first part."""
         return [axes[0]]
 
     def __str__(self) -> str:

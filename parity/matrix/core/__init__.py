@@ -1,4 +1,4 @@
-"""The core of the matrix: few cases in which all that meets that meets anywhere in the cases written by hand."""
+"""The core of the matrix: a small subset with every combination of options that occurs in the hand-written cases."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Every option with every other: a covering array over all options of the decoders, mostly by proof."""
+"""Combinations of all options: a covering array over the options of the decoders, mostly compared by proof."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from parity.matrix.covering.rows import read_rows
 __all__ = ["PAIR"]
 
 SHAPE = (32, 40)
-"""Rows that every mesh, half a batch and four microbatches divide."""
+"""Shape of a batch; every mesh, half a batch and four microbatches divide its rows."""
 
 RUN_EVERY = 16
-"""One case in so many is compiled and run as well, proved or not: the last that does not take minutes to compile."""
+"""One case in this many is also compiled and run, even if proved: the last one without the factor `HEAVY`."""
 HEAVY = ("repeats", "repeats")
-"""What makes it so: a pipeline that goes round several times."""
+"""The value that makes a case take minutes to compile: a pipeline with several repeats."""
 
 BY_PROOF = {
     "rng": "by proof alone; the cases that run compare draws as well",
@@ -54,7 +54,7 @@ def _run(rows: list[tuple[str, Mapping[str, str]]]) -> set[str]:
 
 
 def coverage() -> list[Coverage]:
-    """Returns what the chosen rows cover, space by space."""
+    """Returns the coverage of the chosen rows, by space."""
     chosen = read_rows()
     return [cover(space, chosen[space.name]) for space in SPACES]
 

@@ -1,4 +1,4 @@
-"""What a row of options becomes: a variant of the decoders, a program and a mesh."""
+"""Converts a row of options to a variant of the decoders, a program and a mesh."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from parity.matrix.decoders import Variant
 __all__ = ["SPACES", "WRITTEN", "Configuration", "recipe"]
 
 CYCLES = 2
-"""How often the layers' cycle runs without a pipeline: twice is a loop, once would be none."""
+"""Number of cycles of layers without a pipeline: two make a loop, one would not."""
 
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "": {"vocab": 272, "embed": 48},
@@ -37,7 +37,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "diloco": {},
     "own": {"remainder": 0, "program": "train_step", "mesh": "", "mode": "auto"},
 }
-"""Pairwise distinct, and divisible by all meshes."""
+"""Pairwise distinct sizes that all meshes divide."""
 WRITTEN: Mapping[tuple[tuple[str, str], ...], str] = {
     **{
         (
@@ -60,19 +60,19 @@ WRITTEN: Mapping[tuple[tuple[str, str], ...], str] = {
         for replicas in ("replicas", "streaming")
     },
 }
-"""What the configs cannot refuse, because they know no mesh, with the reason; tracing refuses it."""
+"""Combinations that the configs cannot refuse, because they do not know the mesh, with the reason; tracing fails."""
 OWN = ("remainder", "program", "mesh", "mode")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """What a case compares.
+    """Subject of a case: models, program and mesh.
 
     Args:
         config, train: of the decoder.
-        diloco: how its replicas meet; None for one model.
-        program: which of its programs.
-        mesh: where it runs.
+        diloco: how its replicas synchronise; None for one model.
+        program: name of the program.
+        mesh: mesh of the case.
     """
 
     config: ModelConfig
@@ -82,7 +82,7 @@ class Configuration:
     mesh: MeshSpec
 
     def variant(self, name: str, shape: tuple[int, int]) -> Variant:
-        """Returns what is built.
+        """Returns the variant to build.
 
         Args:
             name: of the variant.
@@ -92,14 +92,14 @@ class Configuration:
 
 
 def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Configuration:
-    """Returns what a row stands for.
+    """Returns the configuration of a row.
 
     Args:
-        factors: those of the row, and perhaps others.
+        factors: those of the row; further ones are ignored.
         row: ``{factor: value}``.
 
     Raises:
-        ConfigError: the options refuse each other.
+        ConfigError: the options are incompatible.
     """
     parts = {name: dict(fields) for name, fields in SIZES.items()}
     for factor in factors:
@@ -119,7 +119,7 @@ def recipe(factors: Iterable[Factor], row: Mapping[str, str]) -> Configuration:
 
 
 def _mesh(own: Mapping[str, Any], stages: PipelineConfig | None, diloco: DilocoConfig | None) -> MeshSpec:
-    """Returns where a row runs."""
+    """Returns the mesh of a row."""
     axes = ([f"stage{stages.stages}"] if stages else []) + ([own["mesh"]] if own["mesh"] else [])
     if axes and diloco:
         axes = [f"replica{diloco.replicas}", *axes]

@@ -1,7 +1,7 @@
-"""All options of the decoders as data: what each may be, and where it has a say.
+"""All options of the decoders as data: their values, and the conditions under which they have an effect.
 
-A value is named by the word that stands for it in a case's id; it sets fields of the configs, a dot reaching into a
-part. To add an option: add a factor here, then `python tests/campaigns matrix.covering`.
+The name of a value is its word in a case's id. A value sets fields of the configs; a dot in a field name selects a
+part. To add an option, add a factor here, then run `python tests/campaigns matrix.covering`.
 """
 
 from models_nnx.shared.config import (
@@ -57,7 +57,7 @@ def _named(*names: str) -> RematConfig:
 
 
 def _rules(**axes: str | tuple[str, ...] | None) -> Rules:
-    """The default table with other axes for some names."""
+    """Returns the default rules with other mesh axes for some names."""
     changed = dict.fromkeys(name for name, _ in DEFAULT_RULES if name in axes)
     rest = tuple(rule for rule in DEFAULT_RULES if rule[0] not in axes)
     return tuple((name, axes[name]) for name in changed) + rest

@@ -1,4 +1,4 @@
-"""What a layer may be, as data: attention, norms, feed-forward, experts, layout."""
+"""Options of a layer as data: attention, norms, feed-forward, experts, layout."""
 
 from models_nnx.shared.config import (
     Activation,
@@ -156,4 +156,4 @@ LAYERS = (
     ),
 )
 RECIPE = (*ATTENTION, *NORMS, *FEED_FORWARD, *LAYERS)
-"""What a layer is and how layers are held; every three of these meet."""
+"""Options of layers and their layout; every triple of values is covered."""

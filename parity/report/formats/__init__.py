@@ -1,6 +1,6 @@
-"""Forms of one record for other readers: one file a form, one registry.
+"""Forms of a report besides JSON: one file per form, and a registry.
 
-A form takes a report as `parity.report.reading` returns it, and earlier ones to compare with; it gives text.
+A form converts a report from `parity.report.reading`, and earlier ones for comparison, to text.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""GitHub annotations: workflow commands, a line each, that appear at the source lines of a pull request."""
+"""GitHub annotations: workflow commands, one per line, that appear at the source lines of a pull request."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,17 +17,17 @@ from parity.report.reading import Record
 __all__ = ["FORM", "annotations"]
 
 MOST = 10
-"""Errors that GitHub shows of one step; more are cut off there, so the last one here says how many are left."""
+"""Maximum number of errors that GitHub shows per step; the last one here gives the number of those left out."""
 
 
 def annotations(report: Record, earlier: Sequence[Record] = ()) -> str:
-    """Returns workflow commands, the worst first: an error each, and warnings for what is accepted or not proved.
+    """Returns workflow commands, the worst first: errors, then warnings for waived and unproved cases.
 
-    Findings of many cases at one source line are one annotation.
+    Findings of several cases at one source line become one annotation.
 
     Args:
         report: as read.
-        earlier: not looked at.
+        earlier: ignored.
     """
     groups: dict[tuple[str, int, str], list[str]] = {}
     for case in report["cases"]:
@@ -51,7 +51,7 @@ def annotations(report: Record, earlier: Sequence[Record] = ()) -> str:
 
 
 def _warnings(report: Record) -> Iterator[str]:
-    """Yields a warning for each source line of a first difference in cases that pass, the last one for the rest."""
+    """Yields a warning for each source line of a first difference in passing cases; the last one counts the rest."""
     groups: dict[tuple[str, int], list[str]] = {}
     for case in report["cases"]:
         if first := first_difference(case):
@@ -66,7 +66,7 @@ def _warnings(report: Record) -> Iterator[str]:
 
 
 def _errors(case: Record) -> Iterator[tuple[tuple[str, int], str, str]]:
-    """Yields place, title and text of what blocks a case: one a channel, at the line the proof names if it has none."""
+    """Yields place, title and text of each blocking channel; without a place, that of the program's first finding."""
     first = [
         place for one in case["channels"].get("program", {}).get("findings", ())[:1] for place in places(one)
     ]

@@ -1,4 +1,4 @@
-"""What a form of a report is, and the words that several forms share."""
+"""Interface of a report form, and text helpers that several forms share."""
 
 import dataclasses
 import re
@@ -20,7 +20,7 @@ class Form:
     """A form of a report.
 
     Args:
-        name: also the option that asks for it.
+        name: also the command-line option.
         about: one line for the help.
         render: report, earlier reports -> text.
     """
@@ -31,25 +31,25 @@ class Form:
 
 
 def passes(report: Record) -> bool:
-    """Returns whether a report lets its change through: it is whole, nothing blocks, and no flip is held back."""
+    """True if a report passes: it is complete, and nothing blocks a case or a flip."""
     return "partial" not in report and not any(map(blocking, report["cases"])) and not gate_blocks(report)
 
 
 def blocking(case: Record) -> list[tuple[str, Record]]:
-    """Returns the channels that keep a case from passing, worst first, by name."""
+    """Returns the channels that block a case, by name, worst first."""
     held = [(name, one) for name, one in case["channels"].items() if one["verdict"] in BLOCKING]
     return sorted(held, key=lambda one: SEVERITY.index(one[1]["verdict"]))
 
 
 def first_difference(case: Record) -> Record | None:
-    """Returns the finding with the first difference of a case that passes without a proof; None if there is none."""
+    """Returns the first difference of a case that passes without a proof; None if there is none."""
     program = case["channels"].get("program", {})
     rests = program.get("verdict") in ("unproved", "reordered") and not blocking(case)
     return program["findings"][0] if rests and program.get("findings") else None
 
 
 def gate_blocks(report: Record) -> list[str]:
-    """Returns a sentence for everything that holds a flip back; none where no gate judged the report."""
+    """Returns a sentence for every block of a flip; empty if no gate judged the report."""
     return [
         f"{flip['name']}: {block}"
         for flip in report.get("gate", {}).get("flips", ())
@@ -58,7 +58,7 @@ def gate_blocks(report: Record) -> list[str]:
 
 
 def headline(report: Record) -> str:
-    """Returns ``5 passed, 1 failed``, and that a partial report is one."""
+    """Returns text such as ``5 passed, 1 failed``; for a partial report also the number of finished cases."""
     counts = [f"{report['summary'].get(name)} {name}" for name in VERDICTS if report["summary"].get(name)]
     words = ", ".join(counts) or "nothing ran"
     if partial := report.get("partial"):
@@ -67,7 +67,7 @@ def headline(report: Record) -> str:
 
 
 def partial_words(partial: Record) -> str:
-    """Returns what a report says of cases that did not run: how many did, and why not all."""
+    """Returns the number of finished cases of a partial report, and the reason, as text."""
     why = partial.get("why", "the run was interrupted")
     return f"{partial['finished']} of {partial['planned']} cases finished before {why}"
 
@@ -79,7 +79,7 @@ def sentence(finding: Record) -> str:
 
 
 def places(finding: Record) -> list[tuple[str, int]]:
-    """Returns the source lines that a finding names: the candidate's own, then what both sides share, then others."""
+    """Returns the source lines that a finding names: those of the candidate alone, then shared ones, then others."""
     texts = (finding["candidate"], finding["reference"], finding["where"])
     ours, theirs, rest = ([(file, int(line)) for file, line in PLACE.findall(text)] for text in texts)
     own = [place for place in ours if place not in theirs]

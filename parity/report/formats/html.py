@@ -1,4 +1,4 @@
-"""One self-contained HTML page: nothing is fetched, all of the record is inside, pictures are drawn where it opens."""
+"""Self-contained HTML page: it contains the whole record, loads nothing, and draws pictures in the browser."""
 
 import json
 import math
@@ -19,7 +19,7 @@ __all__ = ["FORM", "html", "render"]
 FOLDER = Path(__file__).parent / "page"
 LOUD = frozenset({*map(str, BLOCKING), "tie", "waived"})
 MOST_ROWS = 300
-"""Rows of the matrix that are laid out at first; a browser takes seconds for thousands."""
+"""Number of rows of the matrix that are shown at first; a browser takes seconds for thousands."""
 MOST_CASES, MOST_FINDINGS, MOST_CHANGES = 40, 5, 200
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     channel.column: tuple(name for name, other in CHANNELS.items() if other.column == channel.column)
@@ -28,7 +28,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 def render(template: str, **values: Any) -> str:
-    """Returns a page of a template in the folder ``page``; values are escaped, and one that is missing raises."""
+    """Returns a page of a template in the folder ``page``; values are escaped, and a missing one raises."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -45,7 +45,7 @@ def html(report: Record, earlier: Sequence[Record] = ()) -> str:
 
     Args:
         report: as read.
-        earlier: reports before it, the oldest first: the trend, and what changed since the last.
+        earlier: earlier reports, the oldest first, for the trend and the changes since the last one.
     """
     rows = [_row(case) for case in report["cases"]]
     held = [(number, case) for number, case in enumerate(report["cases"]) if blocking(case)]
@@ -137,7 +137,7 @@ def _finding(finding: Record) -> dict[str, Any]:
 
 
 def _rungs(report: Record) -> list[tuple[str, int, int, str]]:
-    """Returns what answers for values: how many cases rest on which rung, operations compared, an example."""
+    """Returns each combination of verdicts on program and values: cases, operations compared, an example."""
     rungs: dict[str, list[Record]] = {}
     for case in report["cases"]:
         program = case["channels"].get("program", {}).get("verdict", "none")
@@ -159,7 +159,7 @@ def _operations(case: Record) -> int:
 
 
 def _phases(report: Record) -> list[tuple[str, float, float]]:
-    """Returns seconds by phase, and their share of the longest."""
+    """Returns seconds by phase, and their percentage of the longest phase."""
     totals: dict[str, float] = {}
     for case in report["cases"]:
         for name, seconds in case["seconds"].items():
@@ -179,7 +179,7 @@ def _point(report: Record) -> dict[str, Any]:
 
 
 def _script_safe(data: Any) -> str:
-    """Returns JSON that cannot end the script element it stands in, and that browsers can read."""
+    """Returns JSON that browsers can read and that cannot close the surrounding script element."""
     text = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 

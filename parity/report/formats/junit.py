@@ -1,4 +1,4 @@
-"""JUnit XML: a case is a test case, so that any CI shows cases as it shows tests."""
+"""JUnit XML: each case is a test case, so that any CI shows cases like tests."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from parity.report.reading import Record
 __all__ = ["FORM", "junit"]
 
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold, such as the escapes of a terminal in a traceback."""
+"""Characters that XML 1.0 does not allow, such as terminal escapes in a traceback."""
 ERRORS = frozenset({"error"})
 FAILURES = frozenset({"failed", "vacuous", "open"})
 WHY_SKIPPED = {"unproved": "neither a proof nor a run says that values agree"}
@@ -26,11 +26,11 @@ WHY_SKIPPED = {"unproved": "neither a proof nor a run says that values agree"}
 def junit(report: Record, earlier: Sequence[Record] = ()) -> str:
     """Returns the report as JUnit XML.
 
-    A flip that is held back, and an interrupted run, are failures of their own, so that no CI shows green.
+    A blocked flip and an interrupted run are separate failures, so that no CI shows success.
 
     Args:
         report: as read.
-        earlier: not looked at.
+        earlier: ignored.
     """
     suites = ElementTree.Element("testsuites")
     _suite(suites, "parity", [_case(case) for case in report["cases"]], report["seconds"])

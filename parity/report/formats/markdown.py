@@ -1,4 +1,4 @@
-"""Markdown for a CI step summary: the verdict, counts, what blocks, what changed."""
+"""Markdown for a CI step summary: verdict, counts, blocking channels, changes."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ __all__ = ["FORM", "markdown"]
 
 MOST_CASES, MOST_FINDINGS, MOST_CHANGES = 30, 5, 30
 LONGEST = 1_000
-"""Characters of a finding; a step summary holds a mebibyte in all."""
+"""Maximum number of characters of a finding; GitHub limits a step summary to one mebibyte."""
 
 
 def markdown(report: Record, earlier: Sequence[Record] = ()) -> str:
@@ -19,7 +19,7 @@ def markdown(report: Record, earlier: Sequence[Record] = ()) -> str:
 
     Args:
         report: as read.
-        earlier: the last one is compared with.
+        earlier: earlier reports; the last one is compared.
     """
     lines = [
         f"## Parity: {'passes' if passes(report) else 'does not pass'}",
@@ -110,7 +110,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[s
 
 
 def _safe(text: str) -> str:
-    """Returns a text that Markdown and HTML leave as it is, on one line."""
+    """Returns a text on one line, escaped for Markdown and HTML, and shortened."""
     short = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     marked = "".join(f"\\{sign}" if sign in "\\`*_[]|#~@" else sign for sign in short)
     return _escaped(" ".join(marked.split()))

@@ -1,4 +1,4 @@
-"""What the page draws of a record that its script cannot work out: arrays cut over meshes, each way once."""
+"""Drawings for the page that its script cannot compute: sharded arrays on their meshes, each layout once."""
 
 import colorsys
 import itertools
@@ -12,14 +12,14 @@ from parity.report.reading import Record
 __all__ = ["MOST_SHARDS", "Grid", "cut_up", "grids"]
 
 MOST_SHARDS = 64
-"""Shards in one picture; more are said in words."""
+"""Maximum number of shards in a picture; for more, the picture is replaced by text."""
 
 
 class Grid(NamedTuple):
-    """An array cut into shards.
+    """An array split into shards.
 
     Args:
-        across, down: the dimensions of the columns and of the rows, and the mesh axes over which they are cut.
+        across, down: the dimensions of columns and rows, and the mesh axes over which they are split.
         cells: rows of (devices, fill colour), one per shard.
     """
 
@@ -29,9 +29,9 @@ class Grid(NamedTuple):
 
 
 def grids(cases: Iterable[Record]) -> dict[str, dict[str, Any]]:
-    """Returns every way in which leaves of some cases are cut over their meshes, by ``mesh|cut|names``.
+    """Returns the layouts of leaves on the meshes of some cases, by ``mesh|cut|names``.
 
-    A mesh that cannot be read, or has no such axis, has no picture.
+    A mesh that cannot be parsed, or lacks an axis, has no picture.
 
     Args:
         cases: of a report.
@@ -101,7 +101,7 @@ def cut_up(
 
 
 def _devices(fixed: Mapping[str, int], sizes: Mapping[str, int]) -> str:
-    """Returns the numbers of the devices at a place of the mesh, the other axes running."""
+    """Returns the numbers of the devices at the given mesh coordinates, for all values of the other axes."""
     numbers = []
     for number, place in enumerate(itertools.product(*(range(size) for size in sizes.values()))):
         at = dict(zip(sizes, place, strict=True))
