@@ -62,7 +62,7 @@ def sized(case: Case, sizes: Sizes) -> Case:
     if sizes.cuts:
         sides = {
             name: _cut(getattr(made, name), dict(sizes.cuts))
-            for name in ("reference", "candidate", "exact")
+            for name in ("reference", "candidate", "float64_reference")
             if getattr(made, name)
         }
         made = dataclasses.replace(made, **sides)
